@@ -1,0 +1,730 @@
+//! Many streams over one byte stream.
+//!
+//! Two tasks own the connection: a reader that only ever moves frames into
+//! per-stream queues, and a writer that drains one bounded data queue and one
+//! queue of small control frames, the latter first. A stream may have at most
+//! [`WINDOW`] unread data bytes in flight; the receiver gives credit back as it
+//! reads. So the reader never waits for anybody, and memory per stream is
+//! bounded whatever the peer does: a peer that overruns its credit has broken
+//! the protocol and loses the link.
+
+use crate::frame::{Frame, FrameError, Kind, MAX_PAYLOAD, Taken};
+use bytes::{Bytes, BytesMut};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// Unread data bytes allowed per stream and direction.
+pub const WINDOW: u32 = 1024 * 1024;
+/// Unread messages allowed per stream.
+pub const MAX_QUEUED_MESSAGES: usize = 4096;
+/// Streams open at once on one link.
+pub const MAX_STREAMS: usize = 4096;
+/// Data frames waiting for the writer.
+const WRITE_QUEUE: usize = 16;
+/// Small control frames (credit, resets) an idle writer may have waiting.
+const READ_CHUNK: usize = 128 * 1024;
+
+/// Why a link or a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    #[error("the link is closed")]
+    Closed,
+    #[error("the link failed: {0}")]
+    Io(String),
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(String),
+    #[error("too many streams are open on this link (limit {MAX_STREAMS})")]
+    TooManyStreams,
+    #[error("the peer reset the stream")]
+    Reset,
+}
+
+impl From<FrameError> for LinkError {
+    fn from(error: FrameError) -> Self {
+        LinkError::Protocol(error.to_string())
+    }
+}
+
+/// What arrives on a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Data { channel: u8, bytes: Bytes },
+    Message(Bytes),
+    /// The peer will send no more data.
+    Eof,
+    /// The peer's last word.
+    End(Bytes),
+    /// The peer abandoned the stream.
+    Reset,
+}
+
+struct Slot {
+    events: mpsc::UnboundedSender<Event>,
+    credit: Arc<Semaphore>,
+    shared: Arc<Shared>,
+}
+
+/// Accounting of one stream that both its reader task and its receiver touch.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Data bytes received but not yet read.
+    unread: AtomicU32,
+    messages: AtomicU32,
+}
+
+struct Inner {
+    slots: Mutex<HashMap<u32, Slot>>,
+    next: AtomicU32,
+    data: mpsc::Sender<Frame>,
+    control: mpsc::UnboundedSender<Frame>,
+    closed: watch::Sender<Option<LinkError>>,
+}
+
+impl Inner {
+    fn slots(&self) -> MutexGuard<'_, HashMap<u32, Slot>> {
+        self.slots.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Ends the link once; the first reason wins.
+    fn close(&self, reason: LinkError) {
+        self.closed.send_if_modified(|state| {
+            let first = state.is_none();
+            if first {
+                *state = Some(reason.clone());
+            }
+            first
+        });
+        // Dropping the senders wakes every receiver; closing the semaphores wakes every sender.
+        for (_, slot) in self.slots().drain() {
+            slot.credit.close();
+        }
+    }
+
+    fn reason(&self) -> LinkError {
+        self.closed.borrow().clone().unwrap_or(LinkError::Closed)
+    }
+}
+
+/// One end of a link. Cheap to clone; the link closes when [`Link::close`] is
+/// called, the peer goes away, or the protocol is broken.
+#[derive(Clone)]
+pub struct Link {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("streams", &self.inner.slots().len())
+            .field("closed", &*self.inner.closed.borrow())
+            .finish()
+    }
+}
+
+/// Streams opened by the peer, with their opening payload.
+#[derive(Debug)]
+pub struct Incoming {
+    streams: mpsc::Receiver<(Bytes, Stream)>,
+}
+
+impl Incoming {
+    /// The next stream, or `None` when the link is gone.
+    pub async fn next(&mut self) -> Option<(Bytes, Stream)> {
+        self.streams.recv().await
+    }
+}
+
+/// A stream: two independent halves.
+#[derive(Debug)]
+pub struct Stream {
+    pub tx: Sender,
+    pub rx: Receiver,
+}
+
+impl Link {
+    /// Starts a link on a synchronised connection (see [`crate::hello`]).
+    ///
+    /// `accepts` says whether the peer may open streams; only guests do.
+    pub fn start<R, W>(read: R, write: W, accepts: bool) -> (Link, Incoming)
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (data, data_queue) = mpsc::channel(WRITE_QUEUE);
+        let (control, control_queue) = mpsc::unbounded_channel();
+        let (closed, mut closing) = watch::channel(None);
+        let inner = Arc::new(Inner {
+            slots: Mutex::new(HashMap::new()),
+            next: AtomicU32::new(1),
+            data,
+            control,
+            closed,
+        });
+        let (accept, streams) = mpsc::channel(64);
+        let reader = inner.clone();
+        let mut read_closing = closing.clone();
+        tokio::spawn(async move {
+            let accept = accepts.then_some(accept);
+            let ended = tokio::select! {
+                ended = read_frames(&reader, read, accept) => ended,
+                _ = read_closing.wait_for(Option::is_some) => return,
+            };
+            reader.close(ended);
+        });
+        let writer = Arc::downgrade(&inner);
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                ended = write_frames(write, data_queue, control_queue) => ended,
+                _ = closing.wait_for(Option::is_some) => return,
+            };
+            if let (Err(error), Some(inner)) = (ended, writer.upgrade()) {
+                inner.close(LinkError::Io(error.to_string()));
+            }
+        });
+        (Link { inner }, Incoming { streams })
+    }
+
+    /// Opens a stream with an encoded request.
+    pub async fn open(&self, request: Bytes) -> Result<Stream, LinkError> {
+        if request.len() > MAX_PAYLOAD {
+            return Err(LinkError::Protocol(format!(
+                "request of {} bytes is larger than the limit of {MAX_PAYLOAD}",
+                request.len()
+            )));
+        }
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let stream = register(&self.inner, id)?;
+        let frame = Frame {
+            payload: request,
+            ..Frame::bare(id, Kind::Open)
+        };
+        if self.inner.data.send(frame).await.is_err() {
+            return Err(self.inner.reason());
+        }
+        Ok(stream)
+    }
+
+    /// Ends the link and everything on it.
+    pub fn close(&self) {
+        self.inner.close(LinkError::Closed);
+    }
+
+    /// Waits until the link has ended and says why.
+    pub async fn closed(&self) -> LinkError {
+        let mut watch = self.inner.closed.subscribe();
+        match watch.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or(LinkError::Closed),
+            Err(_) => LinkError::Closed,
+        }
+    }
+
+    /// Whether the link has ended.
+    pub fn is_closed(&self) -> bool {
+        self.inner.closed.borrow().is_some()
+    }
+}
+
+fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
+    let (events, queue) = mpsc::unbounded_channel();
+    let credit = Arc::new(Semaphore::new(WINDOW as usize));
+    let shared = Arc::new(Shared::default());
+    {
+        let mut slots = inner.slots();
+        // Checked under the lock that `close` drains under, so no stream outlives its link.
+        if inner.closed.borrow().is_some() {
+            return Err(inner.reason());
+        }
+        if slots.len() >= MAX_STREAMS {
+            return Err(LinkError::TooManyStreams);
+        }
+        slots.insert(
+            id,
+            Slot {
+                events,
+                credit: credit.clone(),
+                shared: shared.clone(),
+            },
+        );
+    }
+    let guard = Arc::new(Guard {
+        inner: inner.clone(),
+        id,
+        finished: Mutex::new(false),
+    });
+    Ok(Stream {
+        tx: Sender {
+            guard: guard.clone(),
+            credit,
+        },
+        rx: Receiver {
+            guard,
+            queue,
+            shared,
+            owed: 0,
+            over: false,
+        },
+    })
+}
+
+/// Tells the peer when a stream is dropped before its end.
+struct Guard {
+    inner: Arc<Inner>,
+    id: u32,
+    finished: Mutex<bool>,
+}
+
+impl Guard {
+    /// Marks the stream as ended on the wire; true the first time.
+    fn finish(&self) -> bool {
+        let mut finished = self.finished.lock().unwrap_or_else(|p| p.into_inner());
+        !std::mem::replace(&mut *finished, true)
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stream {}", self.id)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.inner.slots().remove(&self.id);
+        if self.finish() {
+            // A closed link needs no reset.
+            let _ = self.inner.control.send(Frame::bare(self.id, Kind::Reset));
+        }
+    }
+}
+
+/// The sending half of a stream. Dropping both halves before an end resets the stream.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    guard: Arc<Guard>,
+    credit: Arc<Semaphore>,
+}
+
+impl Sender {
+    /// Sends bytes, waiting for the peer to make room.
+    pub async fn data(&self, channel: u8, mut bytes: Bytes) -> Result<(), LinkError> {
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(MAX_PAYLOAD));
+            let cost = piece.len() as u32;
+            match self.credit.acquire_many(cost).await {
+                Ok(permit) => permit.forget(),
+                Err(_) => return Err(self.ended()),
+            }
+            let frame = Frame {
+                channel,
+                payload: piece,
+                ..Frame::bare(self.guard.id, Kind::Data)
+            };
+            self.queue(frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message.
+    pub async fn message(&self, payload: Bytes) -> Result<(), LinkError> {
+        self.queue(Frame {
+            payload,
+            ..Frame::bare(self.guard.id, Kind::Message)
+        })
+        .await
+    }
+
+    /// Says that no more data will come.
+    pub async fn eof(&self) -> Result<(), LinkError> {
+        self.queue(Frame::bare(self.guard.id, Kind::Eof)).await
+    }
+
+    /// Says the last word; the stream is over for both sides.
+    pub async fn end(&self, payload: Bytes) -> Result<(), LinkError> {
+        if !self.guard.finish() {
+            return Err(LinkError::Reset);
+        }
+        self.queue(Frame {
+            payload,
+            ..Frame::bare(self.guard.id, Kind::End)
+        })
+        .await
+    }
+
+    /// Abandons the stream now.
+    pub fn reset(&self) {
+        if self.guard.finish() {
+            let _ = self
+                .guard
+                .inner
+                .control
+                .send(Frame::bare(self.guard.id, Kind::Reset));
+        }
+        self.credit.close();
+        self.guard.inner.slots().remove(&self.guard.id);
+    }
+
+    async fn queue(&self, frame: Frame) -> Result<(), LinkError> {
+        if frame.payload.len() > MAX_PAYLOAD {
+            return Err(LinkError::Protocol(format!(
+                "message of {} bytes is larger than the limit of {MAX_PAYLOAD}",
+                frame.payload.len()
+            )));
+        }
+        match self.guard.inner.data.send(frame).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.guard.inner.reason()),
+        }
+    }
+
+    fn ended(&self) -> LinkError {
+        match self.guard.inner.closed.borrow().clone() {
+            Some(reason) => reason,
+            None => LinkError::Reset,
+        }
+    }
+}
+
+/// The receiving half of a stream.
+#[derive(Debug)]
+pub struct Receiver {
+    guard: Arc<Guard>,
+    queue: mpsc::UnboundedReceiver<Event>,
+    shared: Arc<Shared>,
+    owed: u32,
+    over: bool,
+}
+
+impl Receiver {
+    /// The next event. After `End` or `Reset` nothing more comes (`Err(Reset)`).
+    pub async fn recv(&mut self) -> Result<Event, LinkError> {
+        if self.over {
+            return Err(LinkError::Reset);
+        }
+        let Some(event) = self.queue.recv().await else {
+            return Err(match self.guard.inner.closed.borrow().clone() {
+                Some(reason) => reason,
+                None => LinkError::Reset,
+            });
+        };
+        match &event {
+            Event::Data { bytes, .. } => self.give_back(bytes.len() as u32),
+            Event::Message(_) => {
+                self.shared.messages.fetch_sub(1, Ordering::Relaxed);
+            }
+            Event::End(_) | Event::Reset => {
+                self.over = true;
+                self.guard.finish();
+            }
+            Event::Eof => {}
+        }
+        Ok(event)
+    }
+
+    fn give_back(&mut self, bytes: u32) {
+        self.shared.unread.fetch_sub(bytes, Ordering::Relaxed);
+        self.owed += bytes;
+        // Half a window at a time: one small frame per half megabyte.
+        if self.owed >= WINDOW / 2 {
+            let frame = Frame {
+                payload: Bytes::copy_from_slice(&self.owed.to_le_bytes()),
+                ..Frame::bare(self.guard.id, Kind::Credit)
+            };
+            let _ = self.guard.inner.control.send(frame);
+            self.owed = 0;
+        }
+    }
+}
+
+async fn read_frames<R: AsyncRead + Unpin>(
+    inner: &Arc<Inner>,
+    mut read: R,
+    accept: Option<mpsc::Sender<(Bytes, Stream)>>,
+) -> LinkError {
+    let mut buffer = BytesMut::new();
+    loop {
+        let missing = loop {
+            match Frame::take(&mut buffer) {
+                Ok(Taken::Frame(frame)) => {
+                    if let Err(error) = deliver(inner, frame, accept.as_ref()) {
+                        return error;
+                    }
+                }
+                Ok(Taken::Missing(missing)) => break missing,
+                Err(error) => return error.into(),
+            }
+        };
+        if buffer.is_empty() {
+            // An idle link holds no buffer: wait with a small one.
+            buffer = BytesMut::with_capacity(512);
+        } else if missing > buffer.capacity() - buffer.len() || missing > 512 {
+            buffer.reserve(missing.max(READ_CHUNK));
+        }
+        match read.read_buf(&mut buffer).await {
+            Ok(0) => return LinkError::Closed,
+            Ok(_) => {}
+            Err(error) => return LinkError::Io(error.to_string()),
+        }
+    }
+}
+
+fn deliver(
+    inner: &Arc<Inner>,
+    frame: Frame,
+    accept: Option<&mpsc::Sender<(Bytes, Stream)>>,
+) -> Result<(), LinkError> {
+    let broken = |what: &str| Err(LinkError::Protocol(what.to_string()));
+    if frame.kind == Kind::Open {
+        let Some(accept) = accept else {
+            return broken("a guest may not open streams");
+        };
+        if inner.slots().contains_key(&frame.stream) {
+            return broken("a stream was opened twice");
+        }
+        let stream = register(inner, frame.stream)?;
+        return match accept.try_send((frame.payload, stream)) {
+            Ok(()) => Ok(()),
+            // Dropping the stream resets it: the host sees a refusal, not a stall.
+            Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(LinkError::Closed),
+        };
+    }
+    let mut slots = inner.slots();
+    let Some(slot) = slots.get(&frame.stream) else {
+        // The stream was dropped here while the peer was still sending.
+        return Ok(());
+    };
+    match frame.kind {
+        Kind::Data => {
+            let size = frame.payload.len() as u32;
+            let unread = slot.shared.unread.fetch_add(size, Ordering::Relaxed) + size;
+            // The peer may have credit for what was read but not yet given back, never for more.
+            if unread > WINDOW {
+                return broken("more data than there was credit for");
+            }
+            let _ = slot.events.send(Event::Data {
+                channel: frame.channel,
+                bytes: frame.payload,
+            });
+        }
+        Kind::Message => {
+            if slot.shared.messages.fetch_add(1, Ordering::Relaxed) as usize >= MAX_QUEUED_MESSAGES
+            {
+                return broken("too many unread messages");
+            }
+            let _ = slot.events.send(Event::Message(frame.payload));
+        }
+        Kind::Eof => {
+            let _ = slot.events.send(Event::Eof);
+        }
+        Kind::Credit => {
+            let Ok(bytes) = <[u8; 4]>::try_from(&frame.payload[..]) else {
+                return broken("a credit of the wrong size");
+            };
+            let bytes = u32::from_le_bytes(bytes);
+            if bytes > WINDOW || slot.credit.available_permits() + bytes as usize > WINDOW as usize {
+                return broken("more credit than a window");
+            }
+            slot.credit.add_permits(bytes as usize);
+        }
+        Kind::End | Kind::Reset => {
+            if let Some(slot) = slots.remove(&frame.stream) {
+                let last = match frame.kind {
+                    Kind::End => Event::End(frame.payload),
+                    _ => Event::Reset,
+                };
+                let _ = slot.events.send(last);
+                slot.credit.close();
+            }
+        }
+        Kind::Open => {}
+    }
+    Ok(())
+}
+
+async fn write_frames<W: AsyncWrite + Unpin>(
+    mut write: W,
+    mut data: mpsc::Receiver<Frame>,
+    mut control: mpsc::UnboundedReceiver<Frame>,
+) -> std::io::Result<()> {
+    let mut batch: Vec<Frame> = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            frame = control.recv() => match frame { Some(frame) => batch.push(frame), None => return Ok(()) },
+            frame = data.recv() => match frame { Some(frame) => batch.push(frame), None => return Ok(()) },
+        }
+        while batch.len() < 32 {
+            match control.try_recv() {
+                Ok(frame) => batch.push(frame),
+                Err(_) => break,
+            }
+        }
+        while batch.len() < 32 {
+            match data.try_recv() {
+                Ok(frame) => batch.push(frame),
+                Err(_) => break,
+            }
+        }
+        write_batch(&mut write, &batch).await?;
+        batch.clear();
+    }
+}
+
+/// Writes whole frames with as few system calls as possible and no copying.
+async fn write_batch<W: AsyncWrite + Unpin>(write: &mut W, batch: &[Frame]) -> std::io::Result<()> {
+    let headers: Vec<_> = batch.iter().map(Frame::header).collect();
+    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(batch.len() * 2);
+    for (header, frame) in headers.iter().zip(batch) {
+        slices.push(IoSlice::new(header));
+        if !frame.payload.is_empty() {
+            slices.push(IoSlice::new(&frame.payload));
+        }
+    }
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        let written = write.write_vectored(rest).await?;
+        if written == 0 {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        IoSlice::advance_slices(&mut rest, written);
+    }
+    write.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Link, Incoming, Link, Incoming) {
+        let (a, b) = tokio::io::duplex(64 * 1024);
+        let (ar, aw) = tokio::io::split(a);
+        let (br, bw) = tokio::io::split(b);
+        let (host, host_in) = Link::start(ar, aw, false);
+        let (guest, guest_in) = Link::start(br, bw, true);
+        (host, host_in, guest, guest_in)
+    }
+
+    #[tokio::test]
+    async fn a_request_is_answered() {
+        let (host, _, _guest, mut incoming) = pair();
+        tokio::spawn(async move {
+            let (request, stream) = incoming.next().await.unwrap();
+            assert_eq!(&request[..], b"hi");
+            stream.tx.message(Bytes::from_static(b"note")).await.unwrap();
+            stream.tx.data(1, Bytes::from_static(b"out")).await.unwrap();
+            stream.tx.end(Bytes::from_static(b"done")).await.unwrap();
+        });
+        let mut stream = host.open(Bytes::from_static(b"hi")).await.unwrap();
+        let mut events = Vec::new();
+        while let Ok(event) = stream.rx.recv().await {
+            events.push(event);
+        }
+        assert_eq!(
+            events,
+            [
+                Event::Message(Bytes::from_static(b"note")),
+                Event::Data {
+                    channel: 1,
+                    bytes: Bytes::from_static(b"out")
+                },
+                Event::End(Bytes::from_static(b"done")),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stream_nobody_reads_does_not_hold_up_another() {
+        let (host, _, _guest, mut incoming) = pair();
+        tokio::spawn(async move {
+            while let Some((request, stream)) = incoming.next().await {
+                tokio::spawn(async move {
+                    if &request[..] == b"flood" {
+                        while stream.tx.data(1, Bytes::from(vec![0; 100_000])).await.is_ok() {}
+                    } else {
+                        stream.tx.end(Bytes::new()).await.unwrap();
+                    }
+                });
+            }
+        });
+        let _stuck = host.open(Bytes::from_static(b"flood")).await.unwrap();
+        for _ in 0..100 {
+            let mut quick = host.open(Bytes::from_static(b"quick")).await.unwrap();
+            assert_eq!(quick.rx.recv().await.unwrap(), Event::End(Bytes::new()));
+        }
+    }
+
+    #[tokio::test]
+    async fn much_more_than_a_window_arrives_in_order() {
+        let (host, _, _guest, mut incoming) = pair();
+        tokio::spawn(async move {
+            let (_, stream) = incoming.next().await.unwrap();
+            for round in 0..100u8 {
+                stream.tx.data(1, Bytes::from(vec![round; 99_999])).await.unwrap();
+            }
+            stream.tx.end(Bytes::new()).await.unwrap();
+        });
+        let mut stream = host.open(Bytes::new()).await.unwrap();
+        let mut total = 0usize;
+        while let Ok(event) = stream.rx.recv().await {
+            if let Event::Data { bytes, .. } = event {
+                assert!(bytes.iter().all(|&b| b as usize == total / 99_999 || b as usize == (total + bytes.len() - 1) / 99_999));
+                total += bytes.len();
+            }
+        }
+        assert_eq!(total, 9_999_900);
+    }
+
+    #[tokio::test]
+    async fn dropping_a_stream_resets_it_at_the_peer() {
+        let (host, _, _guest, mut incoming) = pair();
+        let stream = host.open(Bytes::new()).await.unwrap();
+        let (_, mut theirs) = incoming.next().await.unwrap();
+        drop(stream);
+        assert_eq!(theirs.rx.recv().await.unwrap(), Event::Reset);
+        assert!(theirs.tx.data(1, Bytes::from_static(b"x")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_overruns_its_credit_loses_the_link() {
+        let (a, mut b) = tokio::io::duplex(64 * 1024);
+        let (ar, aw) = tokio::io::split(a);
+        let (host, _incoming) = Link::start(ar, aw, false);
+        let mut stream = host.open(Bytes::new()).await.unwrap();
+        let flood = tokio::spawn(async move {
+            let frame = Frame {
+                channel: 1,
+                payload: Bytes::from(vec![0; MAX_PAYLOAD]),
+                ..Frame::bare(1, Kind::Data)
+            };
+            for _ in 0..6 {
+                if write_batch(&mut b, std::slice::from_ref(&frame)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        assert!(matches!(host.closed().await, LinkError::Protocol(_)));
+        flood.abort();
+        while stream.rx.recv().await.is_ok() {}
+        assert!(host.open(Bytes::new()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_guest_may_not_open_streams() {
+        let (host, _host_in, guest, _guest_in) = pair();
+        let _stream = guest.open(Bytes::new()).await;
+        assert!(matches!(host.closed().await, LinkError::Protocol(_)));
+    }
+
+    #[tokio::test]
+    async fn closing_wakes_everyone() {
+        let (host, _, guest, _incoming) = pair();
+        let mut stream = host.open(Bytes::new()).await.unwrap();
+        guest.close();
+        assert!(stream.rx.recv().await.is_err());
+        host.closed().await;
+    }
+}
