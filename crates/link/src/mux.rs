@@ -52,7 +52,10 @@ impl From<FrameError> for LinkError {
 /// What arrives on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Data { channel: u8, bytes: Bytes },
+    Data {
+        channel: u8,
+        bytes: Bytes,
+    },
     Message(Bytes),
     /// The peer will send no more data.
     Eof,
@@ -86,7 +89,9 @@ struct Inner {
 
 impl Inner {
     fn slots(&self) -> MutexGuard<'_, HashMap<u32, Slot>> {
-        self.slots.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.slots
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Ends the link once; the first reason wins.
@@ -525,7 +530,8 @@ fn deliver(
                 return broken("a credit of the wrong size");
             };
             let bytes = u32::from_le_bytes(bytes);
-            if bytes > WINDOW || slot.credit.available_permits() + bytes as usize > WINDOW as usize {
+            if bytes > WINDOW || slot.credit.available_permits() + bytes as usize > WINDOW as usize
+            {
                 return broken("more credit than a window");
             }
             slot.credit.add_permits(bytes as usize);
@@ -614,7 +620,11 @@ mod tests {
         tokio::spawn(async move {
             let (request, stream) = incoming.next().await.unwrap();
             assert_eq!(&request[..], b"hi");
-            stream.tx.message(Bytes::from_static(b"note")).await.unwrap();
+            stream
+                .tx
+                .message(Bytes::from_static(b"note"))
+                .await
+                .unwrap();
             stream.tx.data(1, Bytes::from_static(b"out")).await.unwrap();
             stream.tx.end(Bytes::from_static(b"done")).await.unwrap();
         });
@@ -643,7 +653,12 @@ mod tests {
             while let Some((request, stream)) = incoming.next().await {
                 tokio::spawn(async move {
                     if &request[..] == b"flood" {
-                        while stream.tx.data(1, Bytes::from(vec![0; 100_000])).await.is_ok() {}
+                        while stream
+                            .tx
+                            .data(1, Bytes::from(vec![0; 100_000]))
+                            .await
+                            .is_ok()
+                        {}
                     } else {
                         stream.tx.end(Bytes::new()).await.unwrap();
                     }
@@ -663,7 +678,11 @@ mod tests {
         tokio::spawn(async move {
             let (_, stream) = incoming.next().await.unwrap();
             for round in 0..100u8 {
-                stream.tx.data(1, Bytes::from(vec![round; 99_999])).await.unwrap();
+                stream
+                    .tx
+                    .data(1, Bytes::from(vec![round; 99_999]))
+                    .await
+                    .unwrap();
             }
             stream.tx.end(Bytes::new()).await.unwrap();
         });
@@ -671,7 +690,8 @@ mod tests {
         let mut total = 0usize;
         while let Ok(event) = stream.rx.recv().await {
             if let Event::Data { bytes, .. } = event {
-                assert!(bytes.iter().all(|&b| b as usize == total / 99_999 || b as usize == (total + bytes.len() - 1) / 99_999));
+                assert!(bytes.iter().all(|&b| b as usize == total / 99_999
+                    || b as usize == (total + bytes.len() - 1) / 99_999));
                 total += bytes.len();
             }
         }
@@ -701,7 +721,10 @@ mod tests {
                 ..Frame::bare(1, Kind::Data)
             };
             for _ in 0..6 {
-                if write_batch(&mut b, std::slice::from_ref(&frame)).await.is_err() {
+                if write_batch(&mut b, std::slice::from_ref(&frame))
+                    .await
+                    .is_err()
+                {
                     break;
                 }
             }

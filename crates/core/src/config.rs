@@ -1,0 +1,105 @@
+//! The operator's settings: one TOML file, `config.toml`, in the state directory.
+
+use crate::{Error, Isolation, limits};
+use serde::{Deserialize, Serialize};
+
+/// Everything that can be set. Unknown keys are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// No sandbox is ever made with less than this.
+    pub min_isolation: Isolation,
+    /// Runtime used when a call names none; `auto` picks the strongest that works.
+    pub runtime: String,
+    pub max_sandboxes: u64,
+    pub min_free_disk_mib: u64,
+    pub daemon_idle_seconds: u64,
+    /// Limits of a sandbox whose request names none.
+    pub defaults: Defaults,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Defaults {
+    pub vcpu_count: u64,
+    pub mem_mib: u64,
+    pub disk_mib: u64,
+    pub pids_max: u64,
+    pub nofile: u64,
+    pub ttl_seconds: u64,
+    pub idle_seconds: u64,
+    pub timeout_seconds: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            // Host compatibility has its own switch in every call; this is the operator's floor above it.
+            min_isolation: Isolation::None,
+            runtime: "auto".to_string(),
+            max_sandboxes: limits::MAX_SANDBOXES.default,
+            min_free_disk_mib: limits::MIN_FREE_DISK_MIB.default,
+            daemon_idle_seconds: limits::DAEMON_IDLE_SECONDS.default,
+            defaults: Defaults::default(),
+        }
+    }
+}
+
+impl Default for Defaults {
+    fn default() -> Defaults {
+        Defaults {
+            vcpu_count: limits::VCPU_COUNT.default,
+            mem_mib: limits::MEM_MIB.default,
+            disk_mib: limits::DISK_MIB.default,
+            pids_max: limits::PIDS_MAX.default,
+            nofile: limits::NOFILE.default,
+            ttl_seconds: limits::TTL_SECONDS.default,
+            idle_seconds: limits::IDLE_SECONDS.default,
+            timeout_seconds: limits::TIMEOUT_SECONDS.default,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the text of `config.toml` and checks every number.
+    pub fn parse(text: &str) -> Result<Config, Error> {
+        let config: Config = toml::from_str(text)
+            .map_err(|error| Error::invalid(format!("config.toml: {}", error.message())))?;
+        for (limit, value) in [
+            (limits::MAX_SANDBOXES, config.max_sandboxes),
+            (limits::MIN_FREE_DISK_MIB, config.min_free_disk_mib),
+            (limits::DAEMON_IDLE_SECONDS, config.daemon_idle_seconds),
+            (limits::VCPU_COUNT, config.defaults.vcpu_count),
+            (limits::MEM_MIB, config.defaults.mem_mib),
+            (limits::DISK_MIB, config.defaults.disk_mib),
+            (limits::PIDS_MAX, config.defaults.pids_max),
+            (limits::NOFILE, config.defaults.nofile),
+            (limits::TTL_SECONDS, config.defaults.ttl_seconds),
+            (limits::IDLE_SECONDS, config.defaults.idle_seconds),
+            (limits::TIMEOUT_SECONDS, config.defaults.timeout_seconds),
+        ] {
+            limit.resolve(Some(value)).map_err(|error| Error {
+                message: format!("config.toml: {}", error.message),
+                ..error
+            })?;
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn unknown_keys_and_wild_numbers_are_refused() {
+        assert!(Config::parse("colour = 1").is_err());
+        let error = Config::parse("[defaults]\nmem_mib = 1").unwrap_err();
+        assert!(error.message.contains("mem_mib is 1"), "{error}");
+    }
+}

@@ -1,0 +1,235 @@
+//! Running commands: requests, live sessions, results.
+
+use crate::{Error, Isolation, SandboxId, sandbox::CreateSandbox, sandbox::Sandbox};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tokio::sync::mpsc;
+
+/// How `command` is understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecMode {
+    /// The program and its literal arguments; no shell is involved.
+    #[default]
+    Argv,
+    /// The first element is a script for `/bin/sh -c`; the others are quoted and appended to it.
+    Shell,
+}
+
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct TtySize {
+    pub cols: u16,
+    pub rows: u16,
+}
+
+/// One command to run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExecRequest {
+    pub command: Vec<String>,
+    pub mode: ExecMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    pub env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Keep standard input open for the caller; otherwise it is empty.
+    pub stdin: bool,
+    /// Run on a terminal of this size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tty: Option<TtySize>,
+    /// The whole process tree is killed after this; default 30.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// No time limit (for terminals and services); excludes `timeout_seconds`.
+    pub no_timeout: bool,
+    /// A name to find the process again by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// For collected execs: bytes returned per channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
+    /// Bytes kept per channel inside the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_ring_bytes: Option<u64>,
+}
+
+/// A one-shot: make a sandbox, run one command, throw the sandbox away.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunRequest {
+    pub sandbox: CreateSandbox,
+    pub exec: ExecRequest,
+}
+
+/// What happens in a live session, in order: `Sandbox` (one-shots only),
+/// `Started`, output and gaps, `Exited`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExecEvent {
+    Sandbox(Box<Sandbox>),
+    Started(Started),
+    Stdout(Bytes),
+    Stderr(Bytes),
+    Gap(Gap),
+    Exited(Exited),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Started {
+    pub pid: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tag: String,
+    /// Byte offset at which the stdout of this session begins.
+    pub stdout_from: u64,
+    pub stderr_from: u64,
+}
+
+/// Output that was no longer kept when this reader asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Gap {
+    pub channel: Channel,
+    pub from: u64,
+    pub to: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Channel {
+    Stdout,
+    Stderr,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Exited {
+    /// The exit code, or 128 + signal.
+    pub exit_code: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    pub timed_out: bool,
+    /// The memory limit killed something of it.
+    pub out_of_memory: bool,
+    pub duration_ms: u64,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    pub user_cpu_us: u64,
+    pub system_cpu_us: u64,
+    pub max_rss_bytes: u64,
+}
+
+/// What a caller may send into a live session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExecInput {
+    Stdin(Bytes),
+    CloseStdin,
+    Resize(TtySize),
+    Signal(i32),
+}
+
+/// A live session. Dropping it kills what it started when the request said so
+/// (one-shots, foreground execs) and leaves attached background processes alone.
+pub struct ExecSession {
+    pub events: BoxStream<'static, Result<ExecEvent, Error>>,
+    /// Bounded: a command that does not read its input holds up its own sender only.
+    pub input: mpsc::Sender<ExecInput>,
+}
+
+impl std::fmt::Debug for ExecSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ExecSession")
+    }
+}
+
+/// A collected exec. Output that is not UTF-8 is in the `_base64` fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ExecResult {
+    pub sandbox_id: SandboxId,
+    pub environment: String,
+    pub exit_code: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout_base64: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr_base64: Option<String>,
+    /// Whether output was cut at `max_output_bytes`.
+    pub truncated: bool,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    pub timed_out: bool,
+    pub out_of_memory: bool,
+    pub duration_ms: u64,
+    pub runtime: String,
+    pub isolation: Isolation,
+    pub network: String,
+}
+
+/// A process by pid or by tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    Pid(u32),
+    Tag(String),
+}
+
+impl Selector {
+    /// All digits is a pid, anything else a tag.
+    pub fn parse(text: &str) -> Result<Selector, Error> {
+        if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
+            return text
+                .parse()
+                .map(Selector::Pid)
+                .map_err(|_| Error::invalid("that pid is out of range"));
+        }
+        let valid = (1..=64).contains(&text.len())
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if !valid {
+            return Err(Error::invalid("not a pid or tag")
+                .hint("tags are 1 to 64 characters of a-z, A-Z, 0-9, '.', '_' and '-'"));
+        }
+        Ok(Selector::Tag(text.to_string()))
+    }
+}
+
+/// Where an attached reader begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachFrom {
+    /// At the oldest byte still kept.
+    Oldest,
+    /// Only what is new.
+    Newest,
+    /// Exactly here; what is gone comes back as a gap.
+    Offsets { stdout: u64, stderr: u64 },
+}
+
+/// A process the service started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Process {
+    pub pid: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tag: String,
+    pub command: Vec<String>,
+    pub tty: bool,
+    pub user: String,
+    pub workdir: String,
+    pub started_unix_ms: u64,
+    /// Living processes of its tree.
+    pub alive: u32,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exited: Option<Exited>,
+}
+
+/// A process that runs on after the call that started it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Background {
+    pub pid: u32,
+    pub tag: String,
+}

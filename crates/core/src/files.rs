@@ -1,0 +1,143 @@
+//! Files inside a sandbox.
+//!
+//! A path is text when it is UTF-8; otherwise it travels as base64 beside a
+//! readable approximation, so that no name is out of reach.
+
+use crate::{Error, limits};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+
+/// A stream of file contents or of an archive.
+pub type ByteStream = BoxStream<'static, Result<Bytes, Error>>;
+
+/// An absolute path inside a sandbox, checked for shape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GuestPath(Bytes);
+
+impl GuestPath {
+    pub fn new(bytes: impl Into<Bytes>) -> Result<GuestPath, Error> {
+        let bytes = bytes.into();
+        if bytes.len() as u64 > limits::PATH_BYTES.max {
+            return Err(Error::invalid(format!(
+                "the path is {} bytes long; the limit path_bytes is {}",
+                bytes.len(),
+                limits::PATH_BYTES.max
+            )));
+        }
+        if bytes.first() != Some(&b'/') {
+            return Err(Error::invalid("the path is not absolute")
+                .hint("paths inside a sandbox begin with '/'"));
+        }
+        if bytes.contains(&0) {
+            return Err(Error::invalid("the path contains a NUL byte"));
+        }
+        Ok(GuestPath(bytes))
+    }
+
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileType {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+/// One file, directory or link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct FileEntry {
+    pub name: String,
+    pub path: String,
+    /// The exact path when it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_base64: Option<String>,
+    #[serde(rename = "type")]
+    pub kind: FileType,
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Such as `-rwxr-xr-x`.
+    pub permissions: String,
+    pub owner: String,
+    pub group: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub modified_unix_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symlink_target: Option<String>,
+}
+
+/// One page of entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct FilePage {
+    pub entries: Vec<FileEntry>,
+    /// Pass as `after` for the next page (base64); missing on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// How a directory is listed.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    pub depth: Option<u32>,
+    pub after: Option<Bytes>,
+    pub limit: Option<u64>,
+}
+
+/// How a file is written.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    pub mode: Option<u32>,
+    pub user: Option<String>,
+    pub append: bool,
+    pub create_new: bool,
+    /// Fail instead of creating missing parent directories.
+    pub no_parents: bool,
+}
+
+/// What part of a file is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadRange {
+    pub offset: u64,
+    pub length: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    Created,
+    Modified,
+    Removed,
+    Renamed,
+    Attributes,
+    /// Changes came faster than they were read: list again.
+    Lost,
+}
+
+/// One change seen by a watch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct FileChange {
+    pub kind: ChangeKind,
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct FileHash {
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+    pub size: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct TreeWritten {
+    pub entries: u64,
+    pub bytes: u64,
+}

@@ -1,0 +1,27 @@
+//! The words of motu.
+//!
+//! - [`Service`] is the one list of verbs; every face (command line, REST, …)
+//!   translates and calls it.
+//! - [`Runtime`] is what makes machines; the engine above it does the rest.
+//! - The types here are the vocabulary of both, and of the wire: one name per
+//!   idea, validated once, at the edge.
+//!
+//! This crate does no I/O.
+
+pub mod config;
+pub mod error;
+pub mod exec;
+pub mod files;
+pub mod id;
+pub mod isolation;
+pub mod limits;
+pub mod report;
+pub mod runtime;
+pub mod sandbox;
+pub mod service;
+
+pub use error::{Error, ErrorKind, Result};
+pub use id::SandboxId;
+pub use isolation::Isolation;
+pub use runtime::Runtime;
+pub use service::Service;

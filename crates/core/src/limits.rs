@@ -1,0 +1,87 @@
+//! Every limit: its name, default and bounds, in one table.
+//!
+//! Requests carry optional values; [`Limit::resolve`] turns them into checked
+//! numbers. `docs/limits.md` is generated from [`TABLE`].
+
+use crate::Error;
+
+/// A bounded number with a documented name.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    pub name: &'static str,
+    pub default: u64,
+    pub min: u64,
+    pub max: u64,
+    pub unit: &'static str,
+    pub meaning: &'static str,
+}
+
+impl Limit {
+    /// The default, or the asked value if it is within bounds.
+    pub fn resolve(&self, asked: Option<u64>) -> Result<u64, Error> {
+        let value = asked.unwrap_or(self.default);
+        if (self.min..=self.max).contains(&value) {
+            return Ok(value);
+        }
+        Err(Error::invalid(format!(
+            "{} is {value}; it must be between {} and {}",
+            self.name, self.min, self.max
+        ))
+        .details(serde_json::json!({
+            "limit": self.name, "value": value, "min": self.min, "max": self.max,
+        })))
+    }
+}
+
+macro_rules! limits {
+    ($($constant:ident = $name:literal, default $default:expr, $min:expr => $max:expr, $unit:literal, $meaning:literal;)*) => {
+        $(pub const $constant: Limit = Limit {
+            name: $name, default: $default, min: $min, max: $max, unit: $unit, meaning: $meaning,
+        };)*
+        /// All limits, in the order of the documentation.
+        pub const TABLE: &[Limit] = &[$($constant),*];
+    };
+}
+
+limits! {
+    VCPU_COUNT = "vcpu_count", default 1, 1 => 64, "cpus", "CPU time a sandbox may use, in whole CPUs";
+    MEM_MIB = "mem_mib", default 1024, 16 => 1_048_576, "MiB", "memory of a sandbox, page cache included";
+    DISK_MIB = "disk_mib", default 10_240, 16 => 1_048_576, "MiB", "what a sandbox may write to its disk";
+    PIDS_MAX = "pids_max", default 1024, 16 => 32_768, "processes", "processes and threads in a sandbox";
+    NOFILE = "nofile", default 4096, 64 => 1_048_576, "files", "open files per process";
+    TIMEOUT_SECONDS = "timeout_seconds", default 30, 1 => 86_400, "s", "how long a command may run before its whole tree is killed";
+    TTL_SECONDS = "ttl_seconds", default 600, 1 => 2_592_000, "s", "how long a sandbox lives before it is destroyed, unless touched by `keepalive`";
+    IDLE_SECONDS = "idle_seconds", default 0, 0 => 2_592_000, "s", "destroy a sandbox nobody has used for this long (0: never)";
+    MAX_OUTPUT_BYTES = "max_output_bytes", default 1_048_576, 0 => 67_108_864, "bytes", "output returned per channel by a collected exec; the rest is counted and marked `truncated`";
+    OUTPUT_RING_BYTES = "output_ring_bytes", default 1_048_576, 4096 => 67_108_864, "bytes", "output kept per channel inside the machine for readers that come back";
+    ARGV_BYTES = "argv_bytes", default 131_072, 1 => 131_072, "bytes", "program, arguments and environment of one exec together";
+    LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
+    PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";
+    MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 10_000, "sandboxes", "sandboxes alive at once under one state directory";
+    MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created";
+    DAEMON_IDLE_SECONDS = "daemon_idle_seconds", default 300, 1 => 2_592_000, "s", "a daemon started on demand leaves after having had nothing to look after for this long";
+    REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_within_their_own_bounds() {
+        for limit in TABLE {
+            assert_eq!(
+                limit.resolve(None).unwrap(),
+                limit.default,
+                "{}",
+                limit.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_limit() {
+        let error = MEM_MIB.resolve(Some(1)).unwrap_err();
+        assert!(error.message.contains("mem_mib is 1"), "{error}");
+    }
+}

@@ -1,0 +1,127 @@
+//! What the service tells about itself, its host and its machines.
+
+use crate::Isolation;
+use serde::{Deserialize, Serialize};
+
+/// One measurement of a sandbox, taken now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Metrics {
+    pub cpu_us: u64,
+    pub cpus: u32,
+    pub memory_used_bytes: u64,
+    pub memory_total_bytes: u64,
+    pub disk_used_bytes: u64,
+    pub disk_total_bytes: u64,
+    pub processes: u32,
+    pub uptime_ms: u64,
+    pub guest_rss_bytes: u64,
+}
+
+/// A TCP port something in a sandbox listens on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Port {
+    pub port: u32,
+    pub address: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+}
+
+/// How one check of `motu doctor` came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    Ok,
+    /// Works, with less than there could be.
+    Degraded,
+    Failed,
+}
+
+/// One check: what was looked at, what was found, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Check {
+    pub name: String,
+    pub health: Health,
+    pub detail: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+/// A runtime as it is on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct RuntimeReport {
+    pub name: String,
+    pub isolation: Isolation,
+    pub works: bool,
+    /// Why it does not, or what it found.
+    pub detail: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+    pub checks: Vec<Check>,
+    pub capabilities: Vec<String>,
+}
+
+/// The whole answer of `motu doctor`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Doctor {
+    pub healthy: bool,
+    pub version: String,
+    pub link_version: u32,
+    pub store_version: u32,
+    pub home: String,
+    pub privilege: String,
+    /// What `auto` would choose, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<String>,
+    pub runtimes: Vec<RuntimeReport>,
+    pub host: Vec<Check>,
+}
+
+/// What a daemon is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Version {
+    pub version: String,
+    pub api_version: String,
+    pub pid: u32,
+    pub home: String,
+}
+
+/// A step of a long call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ProgressEvent {
+    pub stage: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+}
+
+/// An environment, installed or only known by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Environment {
+    pub name: String,
+    pub description: String,
+    pub installed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
+    pub architecture: String,
+    pub default_user: String,
+    pub default_workdir: String,
+    pub source: String,
+    pub packages: Vec<String>,
+}
+
+/// What a prune removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Pruned {
+    pub removed: Vec<String>,
+    pub freed_bytes: u64,
+    /// Kept because sandboxes still use them.
+    pub in_use: Vec<String>,
+}

@@ -1,0 +1,172 @@
+//! What makes machines.
+//!
+//! A runtime answers: what can you do, make it, connect me to its guest, is it
+//! alive, pause, resume, destroy. Everything that happens *inside* a machine is
+//! the guest's work and is written once, above this trait.
+//!
+//! Rules for every runtime, proven by the conformance suite:
+//! - A machine is a detached process tree; it outlives the daemon.
+//! - `create` returns a machine whose guest answers, or cleans up and fails.
+//! - After `destroy` nothing of the machine is left: no process, mount, cgroup
+//!   or file. Destroying what is gone already is not an error.
+//! - A limit that cannot be enforced is reported in [`Machine::limits`], or
+//!   refused when the caller asked for it by value.
+
+use crate::report::{Check, RuntimeReport};
+use crate::sandbox::AppliedLimit;
+use crate::{Error, Isolation, SandboxId};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What a runtime can do beyond making and destroying.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub pause: bool,
+    pub memory_snapshot: bool,
+    pub fork: bool,
+    /// Needs an environment's root filesystem.
+    pub uses_environment: bool,
+}
+
+impl Capabilities {
+    /// Names for people and programs.
+    pub fn names(&self) -> Vec<String> {
+        [
+            (self.pause, "pause"),
+            (self.memory_snapshot, "memory_snapshot"),
+            (self.fork, "fork"),
+        ]
+        .iter()
+        .filter(|(has, _)| *has)
+        .map(|(_, name)| name.to_string())
+        .collect()
+    }
+}
+
+/// A limit and whether the caller insisted on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    pub value: u64,
+    /// The caller named this value: if it cannot be enforced, refuse.
+    pub explicit: bool,
+}
+
+/// The limits of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineLimits {
+    pub vcpu_count: Ask,
+    pub mem_mib: Ask,
+    pub disk_mib: Ask,
+    pub pids_max: Ask,
+    pub nofile: Ask,
+}
+
+/// Everything a runtime needs to make one machine.
+#[derive(Clone, Debug)]
+pub struct MachineSpec {
+    pub id: SandboxId,
+    /// The machine's own directory; exists, is empty and private. The runtime keeps everything it has in here.
+    pub dir: PathBuf,
+    /// The immutable root to start from.
+    pub root: PathBuf,
+    pub hostname: String,
+    /// The environment needs setuid programs (sudo) to work.
+    pub wants_sudo: bool,
+    pub limits: MachineLimits,
+}
+
+/// A machine that exists. `record` is the runtime's own memory of it, enough
+/// to find it again after a restart of the daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub id: SandboxId,
+    pub dir: PathBuf,
+    pub limits: Vec<AppliedLimit>,
+    pub record: serde_json::Value,
+}
+
+/// How a machine came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// For people: "the guest was killed by signal 9".
+    pub reason: String,
+}
+
+/// A fresh byte connection to a machine's guest, before the handshake.
+pub struct Connection {
+    pub read: Box<dyn AsyncRead + Send + Unpin>,
+    pub write: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+#[async_trait]
+pub trait Runtime: Send + Sync + std::fmt::Debug {
+    /// A stable name: config, answers and records use it.
+    fn name(&self) -> &'static str;
+
+    fn isolation(&self) -> Isolation;
+
+    fn capabilities(&self) -> Capabilities;
+
+    /// Looks, fast and without side effects, whether this runtime can work here.
+    async fn check(&self) -> Vec<Check>;
+
+    /// The steps `create` would take, for people.
+    fn plan(&self, spec: &MachineSpec) -> Result<String, Error>;
+
+    /// Makes and starts a machine.
+    async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error>;
+
+    /// Opens a new connection to the guest.
+    async fn connect(&self, machine: &Machine) -> Result<Connection, Error>;
+
+    /// Waits until the machine has ended by itself. Returns at once if it is not there.
+    async fn ended(&self, machine: &Machine) -> Ended;
+
+    /// Whether the machine is there (after a restart of the daemon or of the host).
+    async fn alive(&self, machine: &Machine) -> bool;
+
+    async fn pause(&self, _machine: &Machine) -> Result<(), Error> {
+        Err(self.cannot("pause"))
+    }
+
+    async fn resume(&self, _machine: &Machine) -> Result<(), Error> {
+        Err(self.cannot("resume"))
+    }
+
+    /// Ends the machine and removes everything it had except its directory's name.
+    async fn destroy(&self, machine: &Machine) -> Result<(), Error>;
+
+    /// Removes whatever is left of a machine of which only the id and the directory are known
+    /// (a crash during `create`, a reboot of the host).
+    async fn sweep(&self, id: &SandboxId, dir: &std::path::Path) -> Result<(), Error>;
+
+    /// The answer to something this runtime cannot do.
+    fn cannot(&self, what: &str) -> Error {
+        Error::unsupported(format!("the {} runtime cannot {what}", self.name()))
+    }
+
+    /// [`Runtime::check`] as a report.
+    async fn report(&self) -> RuntimeReport {
+        let checks = self.check().await;
+        let failed = checks
+            .iter()
+            .find(|check| check.health == crate::report::Health::Failed);
+        RuntimeReport {
+            name: self.name().to_string(),
+            isolation: self.isolation(),
+            works: failed.is_none(),
+            detail: failed.map_or_else(|| "works".to_string(), |check| check.detail.clone()),
+            fix: failed.and_then(|check| check.fix.clone()),
+            capabilities: self.capabilities().names(),
+            checks,
+        }
+    }
+}

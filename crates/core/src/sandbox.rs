@@ -1,0 +1,122 @@
+//! A sandbox: how it is asked for and what is known of it.
+
+use crate::{Isolation, SandboxId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a caller asks for. Everything but the environment has a default.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreateSandbox {
+    /// The environment to start from, such as `debian:12`.
+    pub environment: String,
+    /// An id of the caller's own; generated when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<SandboxId>,
+    /// `auto` (the default) or a runtime's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// The weakest isolation that will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vcpu_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_mib: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nofile: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<u64>,
+    /// Outgoing network. Not available yet: refused, never ignored.
+    pub network: bool,
+    /// Run on the host, with no isolation, if no runtime works.
+    pub allow_host_compat: bool,
+    /// Environment variables of every command.
+    pub env: BTreeMap<String, String>,
+    /// The user commands run as; the environment's own when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The working directory of commands; the environment's own when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+}
+
+/// Where a sandbox is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Creating,
+    Running,
+    Paused,
+    /// Its machine ended without being asked to; `reason` says why.
+    Failed,
+    Destroying,
+    Destroyed,
+}
+
+impl State {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Creating => "creating",
+            State::Running => "running",
+            State::Paused => "paused",
+            State::Failed => "failed",
+            State::Destroying => "destroying",
+            State::Destroyed => "destroyed",
+        }
+    }
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One limit as it really applies to one sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct AppliedLimit {
+    /// A name from the table of limits.
+    pub name: String,
+    pub value: u64,
+    pub enforced: bool,
+    /// What enforces it (`cgroup v1 memory`), or why nothing does.
+    pub by: String,
+}
+
+/// What is known of a sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Sandbox {
+    pub sandbox_id: SandboxId,
+    pub state: State,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub environment: String,
+    /// Digest of the root it started from.
+    pub digest: String,
+    pub runtime: String,
+    pub isolation: Isolation,
+    /// `off`, until there is an egress gateway.
+    pub network: String,
+    pub vcpu_count: u64,
+    pub mem_mib: u64,
+    pub limits: Vec<AppliedLimit>,
+    pub user: String,
+    pub workdir: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub last_active_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub expires_at: Timestamp,
+    pub ttl_seconds: u64,
+    pub idle_seconds: u64,
+}
