@@ -1,0 +1,249 @@
+//! Building one environment, from recipe to stored blob.
+//!
+//! ```text
+//! builder (debian | busybox) ──entries──► TreeWriter ──tar──► unpacker ──► staging ──► blob + name
+//!                                         rules, digest       right ids
+//! ```
+//!
+//! Owns the order of these steps. It runs on one thread that may block; ending
+//! early means cancelling, after which this thread waits for its programs and
+//! removes its staging directory before it returns.
+
+mod busybox;
+mod debian;
+
+use std::{
+    fs::File,
+    io::{self, BufWriter},
+    process::ChildStdin,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::Timestamp;
+
+use crate::{
+    catalog::{CatalogEntry, Variant},
+    error::{EnvironmentError, IoContext as _},
+    process::{self, Cancel, Running},
+    progress::{Progress, ProgressEvent},
+    store::{BlobRecord, NameRecord, Package, Staging, Store},
+    tree::{Summary, TreeWriter},
+};
+
+const PIPE_BUFFER_BYTES: usize = 1 << 20;
+
+/// The stream into the unpacker.
+type Output = BufWriter<ChildStdin>;
+
+/// One build and what it may use.
+pub(crate) struct Build {
+    pub store: Arc<Store>,
+    pub entry: CatalogEntry,
+    pub progress: Progress,
+    pub cancel: Cancel,
+}
+
+/// What a builder says about what it built.
+struct Built {
+    os: String,
+    packages: Vec<Package>,
+}
+
+/// Remembers the stage for error messages while it reports progress.
+#[derive(Clone)]
+struct Reporter {
+    progress: Progress,
+    stage: Arc<Mutex<String>>,
+}
+
+impl Reporter {
+    fn new(progress: Progress) -> Self {
+        Self {
+            progress,
+            stage: Arc::new(Mutex::new("resolve".to_owned())),
+        }
+    }
+
+    fn say(&self, stage: &str, message: impl Into<String>) {
+        self.send(ProgressEvent {
+            stage: stage.to_owned(),
+            message: message.into(),
+            done: None,
+            total: None,
+        });
+    }
+
+    fn send(&self, event: ProgressEvent) {
+        self.stage
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&event.stage);
+        self.progress.send(event);
+    }
+
+    fn stage(&self) -> String {
+        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        stage.clone()
+    }
+}
+
+impl Build {
+    /// Builds and stores the environment, unless another process just did.
+    pub fn run(&self) -> Result<(), EnvironmentError> {
+        let result = self.run_unless_cancelled();
+        if result.is_err() && self.cancel.is_cancelled() {
+            return Err(EnvironmentError::Cancelled {
+                name: self.entry.name.clone(),
+            });
+        }
+        result
+    }
+
+    fn run_unless_cancelled(&self) -> Result<(), EnvironmentError> {
+        let _alone = self.wait_for_turn()?;
+        if is_current(&self.store, &self.entry)? {
+            return Ok(());
+        }
+        let reporter = Reporter::new(self.progress.clone());
+        reporter.say("resolve", format!("preparing {}", self.entry.name));
+        self.store.privilege().check()?;
+        let staging = self.store.stage()?;
+        let (summary, built) = self.fill(&staging, &reporter)?;
+        reporter.say("seal", format!("storing {} files", summary.entries));
+        self.commit(&staging, summary, built)
+    }
+
+    fn wait_for_turn(&self) -> Result<File, EnvironmentError> {
+        self.store.lock_pull(&self.entry.name, &self.cancel, || {
+            self.progress
+                .say("wait", "another process pulls this environment");
+        })
+    }
+
+    /// Runs the builder with the unpacker behind it.
+    fn fill(
+        &self,
+        staging: &Staging,
+        reporter: &Reporter,
+    ) -> Result<(Summary, Built), EnvironmentError> {
+        let (unpacker, output) = self.start_unpacker(staging)?;
+        let filled = TreeWriter::new(output).and_then(|mut tree| {
+            let step = Step {
+                build: self,
+                staging,
+                reporter,
+            };
+            let built = match self.entry.variant {
+                Variant::Busybox => busybox::fill(&step, &mut tree)?,
+                Variant::Minbase => debian::fill(&step, &mut tree)?,
+            };
+            let (summary, output) = tree.finish()?;
+            drop(output);
+            Ok((summary, built))
+        });
+        let unpacker_died = matches!(&filled, Err(EnvironmentError::Io { source, .. })
+            if source.kind() == io::ErrorKind::BrokenPipe);
+        if filled.is_err() && !unpacker_died {
+            unpacker.kill();
+        }
+        let exit = unpacker.finish().at("waiting for", &staging.root())?;
+        if unpacker_died || (filled.is_ok() && !exit.status.success()) {
+            return Err(self.failed(reporter, exit.tail));
+        }
+        filled
+    }
+
+    /// The unpacker trusts its input: every entry has passed the rules.
+    fn start_unpacker(&self, staging: &Staging) -> Result<(Running, Output), EnvironmentError> {
+        let root = staging.root();
+        let mut command = self.store.privilege().mapped("tar");
+        command
+            .args(["--extract", "--file=-", "--numeric-owner", "--same-owner"])
+            .args([
+                "--same-permissions",
+                "--delay-directory-restore",
+                "--xattrs",
+            ])
+            .args(["--xattrs-include=security.capability", "--directory"])
+            .arg(&root);
+        let mut unpacker = process::start(command, &self.cancel, &staging.scratch(), |_| {})
+            .at("starting tar for", &root)?;
+        let output = BufWriter::with_capacity(PIPE_BUFFER_BYTES, unpacker.take_stdin());
+        drop(unpacker.take_stdout());
+        Ok((unpacker, output))
+    }
+
+    fn commit(
+        &self,
+        staging: &Staging,
+        summary: Summary,
+        built: Built,
+    ) -> Result<(), EnvironmentError> {
+        let now = Timestamp::now().to_string();
+        let blob = BlobRecord {
+            format_version: BlobRecord::VERSION,
+            digest: summary.digest.clone(),
+            size_bytes: summary.bytes,
+            entries: summary.entries,
+            created_at: now.clone(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            os: built.os,
+            packages: built.packages,
+            recipe: self.entry.clone(),
+        };
+        let name = NameRecord {
+            format_version: NameRecord::VERSION,
+            name: self.entry.name.clone(),
+            digest: summary.digest,
+            pulled_at: now,
+            recipe_hash: self.entry.recipe_hash(),
+        };
+        if self.cancel.is_cancelled() {
+            return Err(EnvironmentError::Cancelled { name: name.name });
+        }
+        self.store.commit(staging, &blob, &name)
+    }
+
+    /// The error for a program that failed and what it said last.
+    fn failed(&self, reporter: &Reporter, tail: String) -> EnvironmentError {
+        let stage = reporter.stage();
+        if tail.contains("No space left on device") {
+            return EnvironmentError::NoSpace {
+                context: format!("building environment {:?}", self.entry.name),
+            };
+        }
+        EnvironmentError::BuildFailed {
+            name: self.entry.name.clone(),
+            stage,
+            tail_of_log: tail,
+        }
+    }
+}
+
+/// What a builder works with.
+struct Step<'a> {
+    build: &'a Build,
+    staging: &'a Staging,
+    reporter: &'a Reporter,
+}
+
+impl Step<'_> {
+    fn entry(&self) -> &CatalogEntry {
+        &self.build.entry
+    }
+
+    fn failed(&self, tail: String) -> EnvironmentError {
+        self.build.failed(self.reporter, tail)
+    }
+}
+
+/// Whether the name is installed, whole, and made from today's recipe.
+pub(crate) fn is_current(store: &Store, entry: &CatalogEntry) -> Result<bool, EnvironmentError> {
+    let record = match store.name(&entry.name) {
+        Ok(Some(record)) => record,
+        // A record that cannot be read is replaced by building again.
+        Ok(None) | Err(EnvironmentError::Corrupt { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    Ok(record.recipe_hash == entry.recipe_hash() && store.blob_record(&record.digest).is_ok())
+}

@@ -1,0 +1,139 @@
+//! The errors of this crate.
+//!
+//! Owns one enum and the next step each of its variants suggests. It never
+//! decides how an error is shown or which exit code it has.
+
+use std::{io, path::Path};
+
+use thiserror::Error;
+
+/// Why an operation on environments failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    #[error("environment name {name:?} is not valid")]
+    InvalidName { name: String },
+    #[error("environment {name:?} is unknown")]
+    Unknown {
+        name: String,
+        /// Known names that are spelled alike, best first.
+        suggestions: Vec<String>,
+    },
+    #[error("environment {name:?} is not installed")]
+    NotInstalled { name: String },
+    #[error("program {tool:?} is not installed on this host")]
+    ToolMissing { tool: String, hint: String },
+    #[error("user {user} has no range of subordinate ids in {file}")]
+    NoIdMap { user: String, file: &'static str },
+    #[error(
+        "build of environment {name:?} failed at stage {stage}: {}",
+        last_line(tail_of_log)
+    )]
+    BuildFailed {
+        name: String,
+        stage: String,
+        /// The last lines the builder printed.
+        tail_of_log: String,
+    },
+    #[error("build of environment {name:?} did not end within {seconds} s")]
+    TimedOut { name: String, seconds: u64 },
+    #[error("build of environment {name:?} was cancelled")]
+    Cancelled { name: String },
+    #[error("no space left while {context}")]
+    NoSpace { context: String },
+    #[error("environment {name:?} is in use by a sandbox")]
+    InUse { name: String, digest: String },
+    #[error("stored environment {digest} is corrupt: {reason}")]
+    Corrupt { digest: String, reason: String },
+    #[error("root filesystem holds {path:?}, which is refused: {reason}")]
+    Refused { path: String, reason: &'static str },
+    #[error("root filesystem exceeds the limit of {limit} {what}")]
+    TooLarge { what: &'static str, limit: u64 },
+    #[error("failed {context}: {source}")]
+    Io {
+        context: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl EnvironmentError {
+    /// What the reader can do next, when there is something.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::InvalidName { .. } => Some(
+                "use 1 to 128 of a-z, 0-9 and . _ : / -, starting with a letter or digit"
+                    .to_owned(),
+            ),
+            Self::Unknown { suggestions, .. } => match suggestions.first() {
+                Some(first) => Some(format!("did you mean {first}?")),
+                None => Some("motu env list".to_owned()),
+            },
+            Self::NotInstalled { name } => Some(format!("motu env pull {name}")),
+            Self::ToolMissing { hint, .. } => Some(hint.clone()),
+            Self::NoIdMap { user, .. } => Some(format!(
+                "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
+            )),
+            Self::NoSpace { .. } => Some("motu env prune".to_owned()),
+            Self::InUse { .. } => Some("destroy the sandboxes that use it first".to_owned()),
+            Self::Corrupt { .. } => Some("motu env prune, then pull it again".to_owned()),
+            Self::BuildFailed { .. }
+            | Self::TimedOut { .. }
+            | Self::Cancelled { .. }
+            | Self::Refused { .. }
+            | Self::TooLarge { .. }
+            | Self::Io { .. } => None,
+        }
+    }
+
+    pub(crate) fn io(context: impl Into<String>, source: io::Error) -> Self {
+        let context = context.into();
+        if source.kind() == io::ErrorKind::StorageFull {
+            return Self::NoSpace { context };
+        }
+        Self::Io { context, source }
+    }
+}
+
+/// Attaches the path an I/O error is about.
+pub(crate) trait IoContext<T> {
+    fn at(self, doing: &str, path: &Path) -> Result<T, EnvironmentError>;
+}
+
+impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
+    fn at(self, doing: &str, path: &Path) -> Result<T, EnvironmentError> {
+        self.map_err(|error| {
+            EnvironmentError::io(format!("{doing} {}", path.display()), error.into())
+        })
+    }
+}
+
+fn last_line(log: &str) -> &str {
+    log.lines().next_back().unwrap_or("no output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_its_own_error() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = EnvironmentError::io("writing x", full);
+        assert!(matches!(error, EnvironmentError::NoSpace { .. }), "{error}");
+        assert_eq!(error.hint().as_deref(), Some("motu env prune"));
+    }
+
+    #[test]
+    fn the_message_of_a_failed_build_ends_with_its_last_line() {
+        let error = EnvironmentError::BuildFailed {
+            name: "debian:12".into(),
+            stage: "download".into(),
+            tail_of_log: "I: one\nE: two".into(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "build of environment \"debian:12\" failed at stage download: E: two"
+        );
+    }
+}

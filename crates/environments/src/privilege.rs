@@ -1,0 +1,160 @@
+//! What this process may do with owners of files.
+//!
+//! Owns the difference between running as root and as an ordinary user: as a
+//! user, trees are made, read and deleted inside a user namespace in which the
+//! caller is root and ids 1 and up are the caller's subordinate ids. Nothing
+//! else in the crate asks who it runs as.
+
+use std::{ffi::OsStr, fs, io, os::unix::fs::MetadataExt as _, path::Path, process::Command};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{EnvironmentError, IoContext as _},
+    process,
+};
+
+const SUBORDINATE_FILES: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
+
+/// Whose rights environments are built with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Privilege {
+    /// Files belong to the ids they carry.
+    Root,
+    /// Files belong to the caller (id 0) and to subordinate ids (1 and up).
+    User,
+}
+
+impl Privilege {
+    /// The privilege of this process.
+    pub fn detect() -> Self {
+        if rustix::process::geteuid().is_root() {
+            Self::Root
+        } else {
+            Self::User
+        }
+    }
+
+    /// Fails early, and with a remedy, when trees cannot be owned properly.
+    pub(crate) fn check(self) -> Result<(), EnvironmentError> {
+        process::require("unshare", "apt-get install util-linux")?;
+        process::require("tar", "apt-get install tar")?;
+        if self == Self::Root {
+            return Ok(());
+        }
+        process::require("newuidmap", "apt-get install uidmap")?;
+        let uid = rustix::process::geteuid().as_raw();
+        let user = user_name(uid).unwrap_or_else(|| uid.to_string());
+        for file in SUBORDINATE_FILES {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            if !has_range(&text, &user, uid) {
+                return Err(EnvironmentError::NoIdMap { user, file });
+            }
+        }
+        Ok(())
+    }
+
+    /// A command whose ids are those inside environments.
+    pub(crate) fn mapped(self, program: &str) -> Command {
+        match self {
+            Self::Root => Command::new(program),
+            Self::User => {
+                let mut command = Command::new("unshare");
+                command.args(["--map-root-user", "--map-auto", "--", program]);
+                command
+            }
+        }
+    }
+
+    /// Like [`Self::mapped`], in namespaces of its own for mounts and processes:
+    /// when its first process ends, nothing it started or mounted is left.
+    pub(crate) fn contained(self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("unshare");
+        if self == Self::User {
+            command.args(["--map-root-user", "--map-auto"]);
+        }
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command.arg("--").arg(program);
+        command
+    }
+
+    /// Deletes a tree that may hold files of any id. Nothing there is fine.
+    pub(crate) fn remove_tree(self, path: &Path) -> Result<(), EnvironmentError> {
+        let first = match fs::remove_dir_all(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => error,
+        };
+        if self == Self::Root {
+            return Err(first).at("removing", path);
+        }
+        // What is left belongs to subordinate ids.
+        let mut command = self.mapped("rm");
+        command.args(["-rf", "--one-file-system", "--"]).arg(path);
+        let status = command.status().at("removing", path)?;
+        if status.success() && !path.exists() {
+            return Ok(());
+        }
+        Err(first).at("removing", path)
+    }
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
+    })
+}
+
+fn has_range(text: &str, user: &str, uid: u32) -> bool {
+    let uid = uid.to_string();
+    text.lines().any(|line| {
+        let mut fields = line.split(':');
+        let owner = fields.next();
+        let count = fields.nth(1).and_then(|count| count.trim().parse().ok());
+        (owner == Some(user) || owner == Some(uid.as_str())) && count.unwrap_or(0_u64) > 0
+    })
+}
+
+/// Disk space a tree takes, for reports. Unreadable parts do not count.
+pub(crate) fn disk_usage(path: &Path) -> u64 {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return 0;
+    };
+    let own = meta.blocks().saturating_mul(512);
+    if !meta.is_dir() {
+        return own;
+    }
+    let Ok(entries) = fs::read_dir(path) else {
+        return own;
+    };
+    entries
+        .flatten()
+        .map(|entry| disk_usage(&entry.path()))
+        .fold(own, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subordinate_ranges_are_found_by_name_or_number() {
+        let text = "ann:100000:65536\n1002:165536:65536\nbob:300000:0\n";
+        assert!(has_range(text, "ann", 1001));
+        assert!(has_range(text, "carl", 1002));
+        assert!(!has_range(text, "bob", 1003));
+        assert!(!has_range(text, "an", 100));
+    }
+
+    #[test]
+    fn removing_what_is_not_there_is_fine() {
+        let dir = tempfile::tempdir().unwrap();
+        Privilege::detect()
+            .remove_tree(&dir.path().join("none"))
+            .unwrap();
+    }
+}

@@ -1,0 +1,442 @@
+//! The directory environments are kept in.
+//!
+//! ```text
+//! <home>/environments/
+//!   lock                       held while names or blobs change
+//!   pulls/<name>.lock          held by the one process that builds a name
+//!   names/<name>.json          which digest a name means
+//!   blobs/sha256-<hex>/        one environment: root/ and environment.json
+//!   staging/<id>/              a build in progress, with a held `lock`
+//! ```
+//!
+//! Owns the layout, the records and the order in which they are written: staged,
+//! synced, renamed. It never builds, and never deletes what a caller says is in
+//! use. Directory names hold no colon because mount options split at colons.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use uuid::Uuid;
+
+use crate::{
+    catalog::CatalogEntry,
+    digest,
+    error::{EnvironmentError, IoContext as _},
+    name,
+    privilege::Privilege,
+    process::Cancel,
+};
+
+const FORMAT_VERSION: u32 = 1;
+/// How often a lock of another process is tried.
+const LOCK_POLL: Duration = Duration::from_millis(50);
+
+/// One installed Debian package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Package {
+    pub name: String,
+    pub version: String,
+}
+
+/// `environment.json`: what one blob is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BlobRecord {
+    pub format_version: u32,
+    pub digest: String,
+    pub size_bytes: u64,
+    pub entries: u64,
+    pub created_at: String,
+    pub architecture: String,
+    pub os: String,
+    pub packages: Vec<Package>,
+    /// The catalog entry it was built from.
+    pub recipe: CatalogEntry,
+}
+
+impl BlobRecord {
+    pub const VERSION: u32 = FORMAT_VERSION;
+}
+
+/// `names/<name>.json`: what one name means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameRecord {
+    pub format_version: u32,
+    pub name: String,
+    pub digest: String,
+    pub pulled_at: String,
+    pub recipe_hash: String,
+}
+
+impl NameRecord {
+    pub const VERSION: u32 = FORMAT_VERSION;
+}
+
+/// The store of one home directory.
+#[derive(Debug)]
+pub(crate) struct Store {
+    home: PathBuf,
+    root: PathBuf,
+    privilege: Privilege,
+}
+
+impl Store {
+    /// Creates the layout where it is missing and clears abandoned builds.
+    pub fn open(home: &Path, privilege: Privilege) -> Result<Self, EnvironmentError> {
+        let home = std::path::absolute(home).at("resolving", home)?;
+        let store = Self {
+            root: home.join("environments"),
+            home,
+            privilege,
+        };
+        for dir in ["", "names", "blobs", "staging", "pulls"] {
+            private_directory(&store.root.join(dir))?;
+        }
+        store.sweep()?;
+        Ok(store)
+    }
+
+    pub fn privilege(&self) -> Privilege {
+        self.privilege
+    }
+
+    /// Packages kept between builds.
+    pub fn package_cache(&self) -> PathBuf {
+        self.home.join("cache").join("apt")
+    }
+
+    pub fn blob(&self, digest: &str) -> PathBuf {
+        self.root.join("blobs").join(digest.replace(':', "-"))
+    }
+
+    pub fn root_of(&self, digest: &str) -> PathBuf {
+        self.blob(digest).join("root")
+    }
+
+    fn name_file(&self, name: &str) -> PathBuf {
+        let file = format!("{}.json", name::encode(name));
+        self.root.join("names").join(file)
+    }
+
+    /// Every name that means something, sorted.
+    pub fn names(&self) -> Result<Vec<NameRecord>, EnvironmentError> {
+        let mut records = Vec::new();
+        for file in children(&self.root.join("names"))? {
+            let stem = file.strip_suffix(".json").and_then(name::decode);
+            if let Some(name) = stem
+                && let Some(record) = self.name(&name)?
+            {
+                records.push(record);
+            }
+        }
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(records)
+    }
+
+    pub fn name(&self, name: &str) -> Result<Option<NameRecord>, EnvironmentError> {
+        let path = self.name_file(name);
+        let record: Option<NameRecord> = read_record(&path, name)?;
+        match record {
+            Some(record) if !digest::is_valid(&record.digest) => Err(EnvironmentError::Corrupt {
+                digest: record.digest,
+                reason: format!("{} holds no valid digest", path.display()),
+            }),
+            other => Ok(other),
+        }
+    }
+
+    /// The record of a blob that is whole.
+    pub fn blob_record(&self, digest: &str) -> Result<BlobRecord, EnvironmentError> {
+        let corrupt = |reason: &str| EnvironmentError::Corrupt {
+            digest: digest.to_owned(),
+            reason: reason.to_owned(),
+        };
+        if !self.root_of(digest).is_dir() {
+            return Err(corrupt("its root directory is missing"));
+        }
+        let path = self.blob(digest).join("environment.json");
+        let record: Option<BlobRecord> = read_record(&path, digest)?;
+        let record = record.ok_or_else(|| corrupt("environment.json is missing"))?;
+        if record.digest != digest {
+            return Err(corrupt("environment.json names another digest"));
+        }
+        Ok(record)
+    }
+
+    /// Digests that have a directory, whole or not.
+    pub fn blobs(&self) -> Result<Vec<String>, EnvironmentError> {
+        let files = children(&self.root.join("blobs"))?;
+        let digests = files.iter().map(|file| file.replacen('-', ":", 1));
+        Ok(digests.filter(|digest| digest::is_valid(digest)).collect())
+    }
+
+    /// Waits until this process is the only one building `name`; calls
+    /// `on_wait` when that takes a moment.
+    pub fn lock_pull(
+        &self,
+        name: &str,
+        cancel: &Cancel,
+        on_wait: impl FnOnce(),
+    ) -> Result<File, EnvironmentError> {
+        let file = format!("{}.lock", name::encode(name));
+        let path = self.root.join("pulls").join(file);
+        let lock = lock_file(&path)?;
+        if try_lock(&lock).at("locking", &path)? {
+            return Ok(lock);
+        }
+        on_wait();
+        while !try_lock(&lock).at("locking", &path)? {
+            if cancel.is_cancelled() {
+                return Err(EnvironmentError::Cancelled {
+                    name: name.to_owned(),
+                });
+            }
+            thread::sleep(LOCK_POLL);
+        }
+        Ok(lock)
+    }
+
+    /// Held while names, blobs or the list of stagings change: short moments.
+    pub fn lock(&self) -> Result<File, EnvironmentError> {
+        let path = self.root.join("lock");
+        let lock = lock_file(&path)?;
+        loop {
+            match rustix::fs::flock(&lock, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(lock),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).at("locking", &path),
+            }
+        }
+    }
+
+    /// A directory for one build.
+    pub fn stage(&self) -> Result<Staging, EnvironmentError> {
+        // Under the lock: a sweep must not see the directory before its own
+        // lock is held.
+        let _guard = self.lock()?;
+        let path = self
+            .root
+            .join("staging")
+            .join(Uuid::now_v7().simple().to_string());
+        private_directory(&path)?;
+        let lock = lock_file(&path.join("lock"))?;
+        if !try_lock(&lock).at("locking", &path)? {
+            let busy = io::Error::from(io::ErrorKind::ResourceBusy);
+            return Err(EnvironmentError::io("locking a new directory", busy));
+        }
+        for dir in [
+            path.join("scratch"),
+            path.join("blob"),
+            path.join("blob/root"),
+        ] {
+            private_directory(&dir)?;
+        }
+        Ok(Staging {
+            path,
+            privilege: self.privilege,
+            _lock: lock,
+        })
+    }
+
+    /// Makes a finished build count: the blob first, then the name.
+    pub fn commit(
+        &self,
+        staging: &Staging,
+        blob: &BlobRecord,
+        name: &NameRecord,
+    ) -> Result<(), EnvironmentError> {
+        write_record(&staging.blob().join("environment.json"), blob)?;
+        // One call for a hundred thousand files beats a sync of each.
+        let dir = File::open(staging.blob()).at("opening", &staging.blob())?;
+        rustix::fs::syncfs(&dir).at("syncing", &staging.blob())?;
+        let _guard = self.lock()?;
+        let target = self.blob(&blob.digest);
+        if self.blob_record(&blob.digest).is_err() {
+            if target.exists() {
+                let broken = staging.path.join("broken");
+                fs::rename(&target, &broken).at("setting aside", &target)?;
+            }
+            fs::rename(staging.blob(), &target).at("storing", &target)?;
+            sync_directory(&self.root.join("blobs"))?;
+        }
+        write_record(&self.name_file(&name.name), name)
+    }
+
+    /// Forgets a name. The caller holds the lock.
+    pub fn remove_name(&self, name: &str) -> Result<(), EnvironmentError> {
+        let path = self.name_file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).at("removing", &path)
+            }
+            _ => sync_directory(&self.root.join("names")),
+        }
+    }
+
+    /// Takes a blob out of the store in one step; it is deleted with `staging`.
+    /// The caller holds the lock.
+    pub fn discard_blob(&self, digest: &str, staging: &Staging) -> Result<(), EnvironmentError> {
+        let path = self.blob(digest);
+        let aside = staging.path.join(digest.replace(':', "-"));
+        fs::rename(&path, aside).at("removing", &path)?;
+        sync_directory(&self.root.join("blobs"))
+    }
+
+    /// Removes builds whose process is gone.
+    fn sweep(&self) -> Result<(), EnvironmentError> {
+        let _guard = self.lock()?;
+        for child in children(&self.root.join("staging"))? {
+            let path = self.root.join("staging").join(child);
+            let lock = lock_file(&path.join("lock"));
+            // A directory without a lock file was made and never used.
+            let abandoned = match &lock {
+                Ok(lock) => try_lock(lock).at("locking", &path)?,
+                Err(_) => true,
+            };
+            if abandoned && let Err(error) = self.privilege.remove_tree(&path) {
+                tracing::warn!(%error, "an abandoned build could not be removed");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A build in progress. Dropping it removes everything in it.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    path: PathBuf,
+    privilege: Privilege,
+    _lock: File,
+}
+
+impl Staging {
+    /// Becomes the blob.
+    pub fn blob(&self) -> PathBuf {
+        self.path.join("blob")
+    }
+
+    /// Becomes the root filesystem.
+    pub fn root(&self) -> PathBuf {
+        self.path.join("blob").join("root")
+    }
+
+    /// Temporary files of the builder.
+    pub fn scratch(&self) -> PathBuf {
+        self.path.join("scratch")
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Err(error) = self.privilege.remove_tree(&self.path) {
+            tracing::warn!(%error, "a build directory is left for the next start");
+        }
+    }
+}
+
+/// Creates a directory only its owner can enter: what is inside may be setuid.
+pub(crate) fn private_directory(path: &Path) -> Result<(), EnvironmentError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .at("creating", path)
+}
+
+fn children(dir: &Path) -> Result<Vec<String>, EnvironmentError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).at("listing", dir)? {
+        let entry = entry.at("listing", dir)?;
+        names.extend(entry.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn lock_file(path: &Path) -> Result<File, EnvironmentError> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .at("opening", path)
+}
+
+fn try_lock(file: &File) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Replaces a record in one step.
+fn write_record<T: Serialize>(path: &Path, record: &T) -> Result<(), EnvironmentError> {
+    let dir = path.parent().expect("records live in a directory");
+    let text = serde_json::to_vec_pretty(record)
+        .map_err(io::Error::from)
+        .at("encoding", path)?;
+    let staged = dir.join(format!(".{}", Uuid::now_v7().simple()));
+    let mut file = OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&staged)
+        .at("creating", &staged)?;
+    let written = file.write_all(&text).and_then(|()| file.sync_all());
+    if let Err(error) = written.and_then(|()| fs::rename(&staged, path)) {
+        drop(fs::remove_file(&staged));
+        return Err(error).at("writing", path);
+    }
+    sync_directory(dir)
+}
+
+/// Reads a record; `None` when there is none. `subject` names it in errors.
+fn read_record<T: DeserializeOwned>(
+    path: &Path,
+    subject: &str,
+) -> Result<Option<T>, EnvironmentError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        format_version: u32,
+    }
+
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).at("reading", path),
+    };
+    let corrupt = |reason: String| EnvironmentError::Corrupt {
+        digest: subject.to_owned(),
+        reason,
+    };
+    let parse = |error: serde_json::Error| corrupt(format!("{}: {error}", path.display()));
+    // The version is read alone: a newer record may not parse otherwise.
+    let version: Versioned = serde_json::from_slice(&text).map_err(parse)?;
+    if version.format_version > FORMAT_VERSION {
+        return Err(corrupt(format!(
+            "{} has format version {}, this motu reads up to {FORMAT_VERSION}",
+            path.display(),
+            version.format_version
+        )));
+    }
+    serde_json::from_slice(&text).map(Some).map_err(parse)
+}
+
+fn sync_directory(path: &Path) -> Result<(), EnvironmentError> {
+    File::open(path)
+        .and_then(|dir| dir.sync_all())
+        .at("syncing", path)
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+pub(crate) mod tests;
