@@ -1,0 +1,281 @@
+//! Pid 1's side: the steps inside the machine.
+//!
+//! This process starts with every capability in its own user namespace and
+//! none on the host, and gives up what it does not need as its last steps: the
+//! filters go on at the end because the steps before them use what they forbid.
+
+use crate::outer::{Layers, Xattrs, overlay};
+use crate::plan::{GuestStart, Inner, Plan};
+use crate::report::{Failure, Reporter, receive_packet};
+use crate::{Side, sys};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount, mount_bind,
+    mount_change, mount_remount, move_mount, unmount,
+};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Devices that give a process nothing but bytes.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Names every program expects in `/dev`, and what they point to.
+const LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+const QUIET: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
+
+/// What the launcher leaves to pid 1.
+pub(crate) struct Given {
+    pub(crate) socket: OwnedFd,
+    pub(crate) dir: OwnedFd,
+    pub(crate) listener: Option<OwnedFd>,
+}
+
+/// What pid 1 has so far.
+struct Machine {
+    dir: OwnedFd,
+    root: Option<OwnedFd>,
+    host: Option<OwnedFd>,
+}
+
+/// Waits for the launcher, then does every step.
+pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, Failure> {
+    let Given {
+        socket,
+        dir,
+        listener,
+    } = given;
+    let mut word = [0u8; 8];
+    let (length, root) = receive_packet(socket.as_fd(), &mut word)
+        .map_err(|e| Failure::new("wait for the launcher", e))?;
+    if length == 0 {
+        // The launcher failed and has said so itself.
+        std::process::exit(1);
+    }
+    let mut machine = Machine {
+        dir,
+        root,
+        host: None,
+    };
+    for step in &plan.inner {
+        machine.step(step).map_err(|e| Failure::new(step, e))?;
+    }
+    report.ready();
+    Ok(match listener {
+        Some(listener) => Side::Machine(GuestStart {
+            listener,
+            restrict: plan.restrict,
+        }),
+        None => Side::Done,
+    })
+}
+
+impl Machine {
+    fn step(&mut self, step: &Inner) -> io::Result<()> {
+        match step {
+            Inner::BecomeRoot { groups } => become_root(*groups),
+            Inner::PrivateMounts => private_mounts(),
+            Inner::MakeRoot {
+                lower,
+                disk,
+                allow_setuid,
+            } => {
+                self.root = Some(make_root(lower, disk, *allow_setuid)?);
+                Ok(())
+            }
+            Inner::EnterRoot => self.enter_root(),
+            Inner::MountProc => mount_at("proc", "/proc", QUIET, ""),
+            Inner::MountSys => mount_at("sysfs", "/sys", QUIET | MountFlags::RDONLY, ""),
+            Inner::MountDev {
+                size_mib,
+                tty_group,
+            } => self.mount_dev(*size_mib, *tty_group),
+            Inner::Mask { path } => mask(path),
+            Inner::ReadOnly { path } => read_only(path),
+            Inner::LeaveHost => self.leave_host(),
+            Inner::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
+            Inner::Loopback => sys::interface_up(c"lo"),
+            Inner::Keyring => keyring(),
+            Inner::NoCoreDumps => no_core_dumps(),
+            Inner::Capabilities { keep } => keep_capabilities(*keep),
+            Inner::RemoveContents => remove_contents(&self.dir),
+            Inner::Seccomp { filters } => filters.iter().try_for_each(|f| sys::install_filter(f)),
+        }
+    }
+
+    /// Puts the root over the machine's directory and makes it `/`. The host's
+    /// root stays reachable through a descriptor until [`Inner::LeaveHost`]: a
+    /// user namespace may mount `/proc` and `/sys` only while it sees the host's.
+    fn enter_root(&mut self) -> io::Result<()> {
+        let root = self.root.take().ok_or(Errno::PROTO)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let host = rustix::fs::open("/", flags, Mode::empty())?;
+        let both =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(&root, "", &self.dir, "", both)?;
+        rustix::process::fchdir(&root)?;
+        rustix::process::pivot_root(".", ".")?;
+        rustix::process::chdir("/")?;
+        self.host = Some(host);
+        Ok(())
+    }
+
+    fn leave_host(&mut self) -> io::Result<()> {
+        let host = self.host.take().ok_or(Errno::PROTO)?;
+        rustix::process::fchdir(&host)?;
+        unmount(".", UnmountFlags::DETACH)?;
+        Ok(rustix::process::chdir("/")?)
+    }
+
+    /// A small `/dev`: a user namespace cannot make device nodes, so the host's are bound in.
+    fn mount_dev(&self, size_mib: u32, tty_group: Option<u32>) -> io::Result<()> {
+        let host = self.host.as_ref().ok_or(Errno::PROTO)?;
+        let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+        mount_at("tmpfs", "/dev", quiet, &format!("mode=0755,size={size_mib}m"))?;
+        rustix::process::chdir("/dev")?;
+        for name in DEVICES {
+            rustix::fs::mknodat(CWD, name, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)?;
+            mount_bind(format!("{}/dev/{name}", sys::fd_path(host)), name)?;
+        }
+        for (name, target) in LINKS {
+            rustix::fs::symlinkat(target, CWD, name)?;
+        }
+        for (name, mode) in [("pts", 0o755), ("shm", 0o1777)] {
+            rustix::fs::mkdirat(CWD, name, Mode::from_raw_mode(mode))?;
+            rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
+        }
+        let group = tty_group.map_or(String::new(), |gid| format!(",gid={gid}"));
+        let options = format!("newinstance,ptmxmode=0666,mode=0620{group}");
+        let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+        mount_at("devpts", "pts", quiet, &options)?;
+        own_standard_streams()?;
+        Ok(rustix::process::chdir("/")?)
+    }
+}
+
+/// The machine's own null device instead of one opened on the host.
+fn own_standard_streams() -> io::Result<()> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
+}
+
+fn become_root(groups: bool) -> io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    if groups {
+        rustix::thread::set_thread_groups(&[])?;
+    }
+    rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+    rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+    sys::not_dumpable();
+    Ok(())
+}
+
+fn private_mounts() -> io::Result<()> {
+    let propagation = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(mount_change("/", propagation)?)
+}
+
+fn make_root(lower: &Path, disk: &Path, allow_setuid: bool) -> io::Result<OwnedFd> {
+    let open = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty())
+    };
+    let lower = open(lower)?;
+    let layers = Layers {
+        lower: lower.as_fd(),
+        upper: open(&disk.join("upper"))?,
+        work: open(&disk.join("work"))?,
+    };
+    overlay(&layers, allow_setuid, Xattrs::User)
+}
+
+/// Mounts a file system, making the mount point if the environment has none.
+fn mount_at(kind: &str, at: &str, flags: MountFlags, options: &str) -> io::Result<()> {
+    let options = CString::new(options)?;
+    match mount(kind, at, kind, flags, &*options) {
+        Err(Errno::NOENT) => {
+            rustix::fs::mkdirat(CWD, at, Mode::from_raw_mode(0o755))?;
+            Ok(mount(kind, at, kind, flags, &*options)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Covers a file with the null device, or a directory with an empty one.
+/// What this kernel does not have needs no cover.
+fn mask(path: &str) -> io::Result<()> {
+    match mount_bind("/dev/null", path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTDIR) => {
+            let flags = QUIET | MountFlags::RDONLY;
+            Ok(mount("tmpfs", path, "tmpfs", flags, c"size=4k,nr_inodes=2,mode=0555")?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_only(path: &str) -> io::Result<()> {
+    match mount_bind(path, path) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    }
+    let flags = MountFlags::BIND | MountFlags::RDONLY | QUIET;
+    Ok(mount_remount(path, flags, "")?)
+}
+
+/// A kernel without keyrings has nothing to leave.
+fn keyring() -> io::Result<()> {
+    match sys::join_new_session_keyring() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        other => other,
+    }
+}
+
+fn no_core_dumps() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    Ok(setrlimit(Resource::Core, none)?)
+}
+
+/// The bounding set first: dropping from it needs a capability that may be among the dropped.
+fn keep_capabilities(keep: u64) -> io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    sys::drop_bounding(keep)?;
+    let keep = CapabilitySet::from_bits_retain(keep);
+    Ok(set_capabilities(
+        None,
+        CapabilitySets {
+            effective: keep,
+            permitted: keep,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?)
+}
+
+/// Removes everything in a directory, never following a link out of it.
+fn remove_contents(dir: &OwnedFd) -> io::Result<()> {
+    for entry in std::fs::read_dir(sys::fd_path(dir))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,346 @@
+//! The launcher's side: the steps on the host.
+//!
+//! It owns the process that becomes pid 1 until that process has its root.
+//! Everything the launcher makes is either inside the machine's namespaces or a
+//! detached mount, so nothing is left behind when it fails half-way: pid 1
+//! sees its end of the socket close and leaves.
+
+use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan};
+use crate::report::{Failure, Reporter, send_packet};
+use crate::sys::{self, Cloned};
+use crate::{DISK_FD, LINK_SOCKET, Side, inner};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags,
+};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Connections that may wait before the guest accepts them.
+const LINK_BACKLOG: i32 = 64;
+
+/// What the launcher has so far.
+struct Launcher<'a> {
+    report: &'a Reporter,
+    dir: OwnedFd,
+    listener: Option<OwnedFd>,
+    child: Option<Child>,
+    lower: Option<OwnedFd>,
+    disk: Option<OwnedFd>,
+    root: Option<OwnedFd>,
+}
+
+/// Pid 1, seen from the host.
+struct Child {
+    pid: i32,
+    socket: OwnedFd,
+    userns: Option<OwnedFd>,
+}
+
+/// Carries out a plan. Comes back twice: in the launcher and in pid 1.
+pub(crate) fn run(plan: &Plan, report: &Reporter) -> Result<Side, Failure> {
+    let dir = open_dir(CWD, &plan.dir).map_err(|e| Failure::new("open the machine's directory", e))?;
+    let mut launcher = Launcher {
+        report,
+        dir,
+        listener: None,
+        child: None,
+        lower: None,
+        disk: None,
+        root: None,
+    };
+    for step in &plan.outer {
+        let side = launcher.step(step).map_err(|e| Failure::new(step, e))?;
+        if let Some(socket) = side {
+            let Launcher { dir, listener, .. } = launcher;
+            return inner::run(plan, report, inner::Given { socket, dir, listener });
+        }
+    }
+    Ok(Side::Done)
+}
+
+fn open_dir(at: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(at, path, flags, Mode::empty())
+}
+
+impl Launcher<'_> {
+    /// One step. The socket comes back in pid 1 only.
+    fn step(&mut self, step: &Outer) -> io::Result<Option<OwnedFd>> {
+        match step {
+            Outer::EnterCgroup { file } => enter_cgroup(file)?,
+            Outer::Listen => self.listener = Some(listen(self.dir.as_fd())?),
+            Outer::StartClocks => start_clocks()?,
+            Outer::HideMounts => hide_mounts()?,
+            Outer::Clone(namespaces) => return self.clone_child(*namespaces),
+            Outer::MapIds(map) => self.map_ids(map)?,
+            Outer::TakeLower { root } => self.lower = Some(self.take(CWD, root)?),
+            Outer::TakeDisk(disk) => self.disk = Some(self.take_disk(disk)?),
+            Outer::AttachLayers => self.attach_layers()?,
+            Outer::ActAs { id } => act_as(*id)?,
+            Outer::MakeRoot { allow_setuid } => self.root = Some(self.make_root(*allow_setuid)?),
+            Outer::Release => self.release()?,
+        }
+        Ok(None)
+    }
+
+    fn clone_child(&mut self, namespaces: Namespaces) -> io::Result<Option<OwnedFd>> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        match sys::clone_process(flags(namespaces))? {
+            Cloned::Child => Ok(Some(theirs)),
+            Cloned::Parent { pid, pidfd } => {
+                self.report.started(pid, pidfd.as_fd());
+                self.child = Some(Child {
+                    pid,
+                    socket: ours,
+                    userns: None,
+                });
+                Ok(None)
+            }
+        }
+    }
+
+    fn map_ids(&mut self, map: &IdMap) -> io::Result<()> {
+        let child = self.child.as_mut().ok_or_else(out_of_order)?;
+        let proc = format!("/proc/{}", child.pid);
+        match map.by {
+            Mapper::Direct => {
+                std::fs::write(format!("{proc}/uid_map"), lines(&map.uids))?;
+                std::fs::write(format!("{proc}/gid_map"), lines(&map.gids))?;
+            }
+            Mapper::Single => {
+                // An unprivileged process may map its group only after giving up setgroups.
+                std::fs::write(format!("{proc}/setgroups"), "deny")?;
+                std::fs::write(format!("{proc}/uid_map"), lines(&map.uids))?;
+                std::fs::write(format!("{proc}/gid_map"), lines(&map.gids))?;
+            }
+            Mapper::Helpers => {
+                map_with("newuidmap", child.pid, &map.uids)?;
+                map_with("newgidmap", child.pid, &map.gids)?;
+            }
+        }
+        let userns = rustix::fs::open(
+            format!("{proc}/ns/user"),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        child.userns = Some(userns);
+        Ok(())
+    }
+
+    /// A detached copy of the mount at `path`, with the machine's ids.
+    fn take(&self, at: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = rustix::mount::open_tree(at, path, flags)?;
+        sys::mount_setattr(tree.as_fd(), 0, Some(self.userns()?))?;
+        Ok(tree)
+    }
+
+    fn take_disk(&self, disk: &Disk) -> io::Result<OwnedFd> {
+        match disk {
+            Disk::Directory(path) => self.take(&self.dir, path),
+            Disk::Mounted => {
+                let mount = sys::inherited(DISK_FD);
+                sys::mount_setattr(mount.as_fd(), 0, Some(self.userns()?))?;
+                Ok(mount)
+            }
+        }
+    }
+
+    fn userns(&self) -> io::Result<BorrowedFd<'_>> {
+        let child = self.child.as_ref().ok_or_else(out_of_order)?;
+        child
+            .userns
+            .as_ref()
+            .map(AsFd::as_fd)
+            .ok_or_else(out_of_order)
+    }
+
+    /// Puts the detached layers where overlayfs of older kernels accepts them.
+    /// The mount points are covered in the launcher's private view only.
+    fn attach_layers(&mut self) -> io::Result<()> {
+        for (layer, name) in [(&self.lower, "lower"), (&self.disk, "layers")] {
+            let layer = layer.as_ref().ok_or_else(out_of_order)?;
+            match rustix::fs::mkdirat(&self.dir, name, Mode::RWXU) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            rustix::mount::move_mount(layer, "", &self.dir, name, flags)?;
+        }
+        Ok(())
+    }
+
+    /// The root file system as a detached mount.
+    fn make_root(&self, allow_setuid: bool) -> io::Result<OwnedFd> {
+        let lower = self.lower.as_ref().ok_or_else(out_of_order)?;
+        let disk = self.disk.as_ref().ok_or_else(out_of_order)?;
+        let layers = Layers {
+            lower: lower.as_fd(),
+            upper: open_dir(disk, Path::new("upper"))?,
+            work: open_dir(disk, Path::new("work"))?,
+        };
+        overlay(&layers, allow_setuid, Xattrs::Trusted)
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        let child = self.child.as_ref().ok_or_else(out_of_order)?;
+        send_packet(child.socket.as_fd(), b"go", self.root.as_ref().map(AsFd::as_fd))
+    }
+}
+
+/// The layers of a root.
+pub(crate) struct Layers<'a> {
+    pub(crate) lower: BorrowedFd<'a>,
+    pub(crate) upper: OwnedFd,
+    pub(crate) work: OwnedFd,
+}
+
+/// Which extended attributes overlayfs keeps its notes in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Xattrs {
+    /// `trusted.*`, out of reach of the machine; needs the host's root.
+    Trusted,
+    /// `user.*`, for overlays made inside a user namespace.
+    User,
+}
+
+/// Makes an overlay of the layers, as a detached mount.
+pub(crate) fn overlay(layers: &Layers<'_>, allow_setuid: bool, xattrs: Xattrs) -> io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(&fs, "source", "motu")?;
+    // By descriptor: values are limited to 255 bytes, and paths are not.
+    rustix::mount::fsconfig_set_string(&fs, "lowerdir", sys::fd_path(layers.lower))?;
+    rustix::mount::fsconfig_set_string(&fs, "upperdir", sys::fd_path(&layers.upper))?;
+    rustix::mount::fsconfig_set_string(&fs, "workdir", sys::fd_path(&layers.work))?;
+    if xattrs == Xattrs::User {
+        rustix::mount::fsconfig_set_flag(&fs, "userxattr")?;
+    }
+    rustix::mount::fsconfig_create(&fs)?;
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
+    if !allow_setuid {
+        attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID;
+    }
+    Ok(rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+fn flags(namespaces: Namespaces) -> i32 {
+    match namespaces {
+        Namespaces::User => libc::CLONE_NEWUSER,
+        Namespaces::Machine => {
+            libc::CLONE_NEWUSER
+                | libc::CLONE_NEWNS
+                | libc::CLONE_NEWPID
+                | libc::CLONE_NEWNET
+                | libc::CLONE_NEWIPC
+                | libc::CLONE_NEWUTS
+                | libc::CLONE_NEWCGROUP
+        }
+    }
+}
+
+/// A plan whose steps are in the wrong order.
+fn out_of_order() -> io::Error {
+    io::Error::from_raw_os_error(libc::EPROTO)
+}
+
+/// Moves this process. "0" means the writer; with v1's `tasks` the kernel then
+/// moves one thread and skips the lock over all of the host's forks and exits,
+/// which costs a grace period of several milliseconds.
+fn enter_cgroup(file: &Path) -> io::Result<()> {
+    std::fs::write(file, "0")
+}
+
+/// Binds through the directory's descriptor: a socket address holds 107 bytes only.
+fn listen(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let address = SocketAddrUnix::new(format!("{}/{LINK_SOCKET}", sys::fd_path(dir)))?;
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+    let bound = rustix::net::bind(&socket, &address);
+    rustix::process::umask(mask);
+    bound?;
+    rustix::net::listen(&socket, LINK_BACKLOG)?;
+    Ok(socket)
+}
+
+/// The next process this one starts sees clocks that begin now.
+fn start_clocks() -> io::Result<()> {
+    use rustix::time::{ClockId, clock_gettime};
+    sys::unshare(libc::CLONE_NEWTIME)?;
+    let mut offsets = String::new();
+    for (name, clock) in [
+        ("monotonic", ClockId::Monotonic),
+        ("boottime", ClockId::Boottime),
+    ] {
+        offsets.push_str(&format!("{name} -{} 0\n", clock_gettime(clock).tv_sec));
+    }
+    std::fs::write("/proc/self/timens_offsets", offsets)
+}
+
+fn hide_mounts() -> io::Result<()> {
+    sys::unshare(libc::CLONE_NEWNS)?;
+    let propagation = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change("/", propagation)?)
+}
+
+/// Overlayfs does its own work (whiteouts, the work directory) as whoever made
+/// it, and on mapped layers the host's uid 0 has no place. So it is made by the
+/// machine's root, who for this one purpose keeps the launcher's capabilities.
+fn act_as(id: u32) -> io::Result<()> {
+    let uid = rustix::process::Uid::from_raw(id);
+    let gid = rustix::process::Gid::from_raw(id);
+    sys::keep_capabilities_over_setuid()?;
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    Ok(rustix::thread::set_thread_res_uid(uid, uid, uid)?)
+}
+
+/// A map as the kernel reads it.
+fn lines(ranges: &[IdRange]) -> String {
+    ranges
+        .iter()
+        .map(|r| format!("{} {} {}\n", r.inside, r.outside, r.count))
+        .collect()
+}
+
+fn map_with(program: &str, pid: i32, ranges: &[IdRange]) -> io::Result<()> {
+    let mut command = std::process::Command::new(program);
+    command.arg(pid.to_string());
+    for range in ranges {
+        command.args([range.inside, range.outside, range.count].map(|n| n.to_string()));
+    }
+    let output = command.output()?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_written_one_range_per_line() {
+        let ranges = [(0, 1000, 1), (1, 100_000, 65_535)].map(|(inside, outside, count)| IdRange {
+            inside,
+            outside,
+            count,
+        });
+        assert_eq!(lines(&ranges), "0 1000 1\n1 100000 65535\n");
+    }
+}

@@ -1,0 +1,336 @@
+//! What a plan is made of.
+//!
+//! A plan is two lists: what the launcher does on the host, and what the
+//! machine's first process does inside. `Display` prints each step as one line
+//! for people. Nothing here touches the system.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// Everything the launcher needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The machine's own directory on the host.
+    pub dir: PathBuf,
+    pub outer: Vec<Outer>,
+    pub inner: Vec<Inner>,
+    pub restrict: RestrictSpec,
+}
+
+/// How the guest must restrict the commands it starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestrictSpec {
+    /// Bit mask of the capabilities a command may ever have.
+    pub keep_caps: u64,
+    pub no_new_privs: bool,
+    /// Landlock rules on top, where the kernel has them.
+    pub landlock: bool,
+    /// Soft and hard limit of open files.
+    pub nofile: Option<(u64, u64)>,
+}
+
+/// What the guest is given when the machine is ready for it.
+#[derive(Debug)]
+pub struct GuestStart {
+    /// The listening socket of the link.
+    pub listener: OwnedFd,
+    pub restrict: RestrictSpec,
+}
+
+/// A run of ids: `count` ids from `inside` are the host's from `outside`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange {
+    pub inside: u32,
+    pub outside: u32,
+    pub count: u32,
+}
+
+/// Who writes the maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mapper {
+    /// The launcher itself, privileged.
+    Direct,
+    /// `newuidmap` and `newgidmap`, which know `/etc/subuid` and `/etc/subgid`.
+    Helpers,
+    /// The launcher itself, for its own id alone; groups can then not be changed inside.
+    Single,
+}
+
+/// The ids of a machine and the host's ids behind them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdMap {
+    pub uids: Vec<IdRange>,
+    pub gids: Vec<IdRange>,
+    pub by: Mapper,
+}
+
+/// Where the machine's writes go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Disk {
+    /// A mounted disk handed over by the daemon.
+    Mounted,
+    /// A directory below the machine's own.
+    Directory(PathBuf),
+}
+
+/// Which namespaces the first process gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Namespaces {
+    /// All that a machine has.
+    Machine,
+    /// Only a user namespace: to act on files with a machine's ids.
+    User,
+}
+
+/// A step on the host, before and beside the machine's first process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outer {
+    EnterCgroup {
+        file: PathBuf,
+    },
+    Listen,
+    /// Monotonic and boot clocks start at zero inside.
+    StartClocks,
+    /// Kernels before 6.15 want overlay layers attached somewhere; this makes a place nobody else sees.
+    HideMounts,
+    Clone(Namespaces),
+    MapIds(IdMap),
+    TakeLower {
+        root: PathBuf,
+    },
+    TakeDisk(Disk),
+    AttachLayers,
+    ActAs {
+        id: u32,
+    },
+    MakeRoot {
+        allow_setuid: bool,
+    },
+    Release,
+}
+
+/// A step inside the machine, in its first process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Inner {
+    BecomeRoot {
+        groups: bool,
+    },
+    PrivateMounts,
+    /// An ordinary user's overlay is made inside, by the user namespace's own root.
+    MakeRoot {
+        lower: PathBuf,
+        disk: PathBuf,
+        allow_setuid: bool,
+    },
+    EnterRoot,
+    MountProc,
+    MountSys,
+    MountDev {
+        size_mib: u32,
+        tty_group: Option<u32>,
+    },
+    Mask {
+        path: String,
+    },
+    ReadOnly {
+        path: String,
+    },
+    LeaveHost,
+    Hostname {
+        name: String,
+    },
+    Loopback,
+    Keyring,
+    NoCoreDumps,
+    /// Bit mask of what pid 1 keeps.
+    Capabilities {
+        keep: u64,
+    },
+    /// Removes what is in the machine's directory, by the ids that own it.
+    RemoveContents,
+    /// BPF programs, in the order of their installation.
+    Seccomp {
+        filters: Vec<Vec<u8>>,
+    },
+}
+
+impl fmt::Display for IdMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, ranges) in [("uid", &self.uids), ("gid", &self.gids)] {
+            for range in ranges {
+                let IdRange {
+                    inside,
+                    outside,
+                    count,
+                } = range;
+                let last = inside + (count - 1);
+                write!(f, " {name} {inside}-{last} as {outside}+")?;
+            }
+        }
+        match self.by {
+            Mapper::Direct => Ok(()),
+            Mapper::Helpers => f.write_str(" with newuidmap and newgidmap"),
+            Mapper::Single => f.write_str(" (one id only)"),
+        }
+    }
+}
+
+impl fmt::Display for Outer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outer::EnterCgroup { file } => write!(f, "enter cgroup {}", file.display()),
+            Outer::Listen => f.write_str("listen on link.sock"),
+            Outer::StartClocks => f.write_str("start the clocks at zero"),
+            Outer::HideMounts => f.write_str("take a private view of the mounts"),
+            Outer::Clone(Namespaces::User) => f.write_str("start a process in a new user namespace"),
+            Outer::Clone(Namespaces::Machine) => f.write_str(
+                "start pid 1 in new user, mount, pid, network, ipc, uts and cgroup namespaces",
+            ),
+            Outer::MapIds(map) => write!(f, "map ids:{map}"),
+            Outer::TakeLower { root } => write!(
+                f,
+                "take {} as the lower layer, with mapped ids",
+                root.display()
+            ),
+            Outer::TakeDisk(Disk::Mounted) => {
+                f.write_str("take the mounted disk as the upper layer, with mapped ids")
+            }
+            Outer::TakeDisk(Disk::Directory(dir)) => write!(
+                f,
+                "take directory {} as the upper layer, with mapped ids",
+                dir.display()
+            ),
+            Outer::AttachLayers => f.write_str("attach the layers in the private view"),
+            Outer::ActAs { id } => write!(f, "act as the machine's root, uid {id}"),
+            Outer::MakeRoot { allow_setuid } => {
+                write!(f, "make the root overlay{}", setuid(*allow_setuid))
+            }
+            Outer::Release => f.write_str("hand the root to pid 1 and leave"),
+        }
+    }
+}
+
+impl fmt::Display for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Inner::BecomeRoot { groups: true } => f.write_str("become uid 0 with no other group"),
+            Inner::BecomeRoot { groups: false } => f.write_str("become uid 0"),
+            Inner::PrivateMounts => f.write_str("make every mount private"),
+            Inner::MakeRoot {
+                lower,
+                disk,
+                allow_setuid,
+            } => write!(
+                f,
+                "make the root overlay of {} and {}{}",
+                lower.display(),
+                disk.display(),
+                setuid(*allow_setuid)
+            ),
+            Inner::EnterRoot => f.write_str("pivot into the root"),
+            Inner::MountProc => f.write_str("mount /proc"),
+            Inner::MountSys => f.write_str("mount /sys read-only"),
+            Inner::MountDev { size_mib, .. } => {
+                write!(f, "mount /dev with the harmless devices ({size_mib} MiB)")
+            }
+            Inner::Mask { path } => write!(f, "mask {path}"),
+            Inner::ReadOnly { path } => write!(f, "make {path} read-only"),
+            Inner::LeaveHost => f.write_str("unmount the host's root"),
+            Inner::Hostname { name } => write!(f, "set the hostname to {name}"),
+            Inner::Loopback => f.write_str("bring up the loopback interface"),
+            Inner::Keyring => f.write_str("join an empty session keyring"),
+            Inner::NoCoreDumps => f.write_str("turn core dumps off"),
+            Inner::Capabilities { keep } => write!(f, "keep capabilities {keep:#x} in pid 1"),
+            Inner::RemoveContents => f.write_str("remove what is in the machine's directory"),
+            Inner::Seccomp { filters } => {
+                write!(f, "install {} system call filters", filters.len())
+            }
+        }
+    }
+}
+
+fn setuid(allowed: bool) -> &'static str {
+    if allowed {
+        " (setuid programs work)"
+    } else {
+        " (no setuid)"
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.outer {
+            writeln!(f, "host  {step}")?;
+        }
+        for step in &self.inner {
+            writeln!(f, "pid 1 {step}")?;
+        }
+        let RestrictSpec {
+            keep_caps,
+            no_new_privs,
+            landlock,
+            nofile,
+        } = self.restrict;
+        write!(f, "guest restrict commands: capabilities {keep_caps:#x}")?;
+        if no_new_privs {
+            f.write_str(", no new privileges")?;
+        }
+        if landlock {
+            f.write_str(", landlock")?;
+        }
+        if let Some((soft, _)) = nofile {
+            write!(f, ", {soft} open files")?;
+        }
+        writeln!(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_survives_the_wire() {
+        let plan = Plan {
+            dir: "/m".into(),
+            outer: vec![
+                Outer::Listen,
+                Outer::MapIds(IdMap {
+                    uids: vec![IdRange {
+                        inside: 0,
+                        outside: 7,
+                        count: 2,
+                    }],
+                    gids: Vec::new(),
+                    by: Mapper::Direct,
+                }),
+            ],
+            inner: vec![Inner::Seccomp {
+                filters: vec![vec![1, 2, 3]],
+            }],
+            restrict: RestrictSpec::default(),
+        };
+        let bytes = postcard::to_allocvec(&plan).unwrap();
+        assert_eq!(postcard::from_bytes::<Plan>(&bytes).unwrap(), plan);
+    }
+
+    #[test]
+    fn a_map_reads_as_one_line() {
+        let range = IdRange {
+            inside: 0,
+            outside: 1000,
+            count: 1,
+        };
+        let map = IdMap {
+            uids: vec![range],
+            gids: vec![range],
+            by: Mapper::Single,
+        };
+        assert_eq!(
+            Outer::MapIds(map).to_string(),
+            "map ids: uid 0-0 as 1000+ gid 0-0 as 1000+ (one id only)"
+        );
+    }
+}

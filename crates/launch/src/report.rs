@@ -1,0 +1,170 @@
+//! What the launcher tells the daemon: one packet per message.
+//!
+//! The sender never waits for an answer and ignores a daemon that has gone: a
+//! machine does not depend on being watched.
+
+use crate::sys;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The longest message.
+const PACKET: usize = 4096;
+
+/// A step that failed, and the kernel's reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("could not {step}: {}", io::Error::from_raw_os_error(*errno))]
+pub struct Failure {
+    pub step: String,
+    pub errno: i32,
+}
+
+impl Failure {
+    pub fn new(step: impl ToString, error: impl Into<io::Error>) -> Failure {
+        Failure {
+            step: step.to_string(),
+            errno: error.into().raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}
+
+/// One message to the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// Pid 1 exists; its pidfd comes along.
+    Started { pid: i32 },
+    /// Pid 1 is about to serve the link.
+    Ready,
+    Failed(Failure),
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    socket: OwnedFd,
+}
+
+impl Reporter {
+    pub(crate) fn new(socket: OwnedFd) -> Reporter {
+        Reporter { socket }
+    }
+
+    pub(crate) fn started(&self, pid: i32, pidfd: BorrowedFd<'_>) {
+        self.send(&Report::Started { pid }, Some(pidfd));
+    }
+
+    pub(crate) fn ready(&self) {
+        self.send(&Report::Ready, None);
+    }
+
+    pub(crate) fn failed(&self, failure: &Failure) {
+        self.send(&Report::Failed(failure.clone()), None);
+    }
+
+    fn send(&self, report: &Report, fd: Option<BorrowedFd<'_>>) {
+        if let Ok(bytes) = postcard::to_allocvec(report) {
+            // A daemon that is gone finds the machine again by its own record.
+            let _ = send_packet(self.socket.as_fd(), &bytes, fd);
+        }
+    }
+}
+
+/// The receiving side: the next message, or `None` when every sender is gone.
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Report, Option<OwnedFd>)>> {
+    let mut buffer = [0u8; PACKET];
+    let (length, fd) = receive_packet(socket, &mut buffer)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let report = postcard::from_bytes(&buffer[..length])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+    Ok(Some((report, fd)))
+}
+
+/// Sends one packet, with a descriptor if there is one.
+pub(crate) fn send_packet(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    sys::again(|| {
+        rustix::net::sendmsg(
+            socket,
+            &[IoSlice::new(bytes)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )
+    })?;
+    Ok(())
+}
+
+/// Receives one packet and at most one descriptor.
+pub(crate) fn receive_packet(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = sys::again(|| {
+        rustix::net::recvmsg(
+            socket,
+            &mut [IoSliceMut::new(buffer)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    })?;
+    let fd = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((received.bytes, fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn messages_arrive_whole_and_with_their_descriptor() {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let reporter = Reporter::new(theirs);
+        reporter.started(42, ours.as_fd());
+        reporter.failed(&Failure {
+            step: "mount /proc".into(),
+            errno: libc::EPERM,
+        });
+        drop(reporter);
+
+        let (report, fd) = receive(ours.as_fd()).unwrap().unwrap();
+        assert_eq!(report, Report::Started { pid: 42 });
+        assert!(fd.is_some());
+        let (report, fd) = receive(ours.as_fd()).unwrap().unwrap();
+        let Report::Failed(failure) = report else {
+            panic!("{report:?}");
+        };
+        assert!(fd.is_none());
+        assert_eq!(
+            failure.to_string(),
+            "could not mount /proc: Operation not permitted (os error 1)"
+        );
+        assert!(receive(ours.as_fd()).unwrap().is_none());
+    }
+}
