@@ -1,0 +1,322 @@
+//! From a request to a checked specification.
+//!
+//! Everything a caller sends is validated here, once, before anything is
+//! written or made.
+
+use crate::choose::{Demand, Runtimes};
+use crate::home::Home;
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use motu_core::config::Config;
+use motu_core::exec::{ExecMode, ExecRequest};
+use motu_core::limits::{self, Limit};
+use motu_core::runtime::{Ask, MachineLimits};
+use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId};
+use motu_environments::{EnvironmentError, Environments};
+use motu_link::message as link;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A sandbox that may be made.
+#[derive(Debug)]
+pub struct Admitted {
+    pub runtime: Arc<dyn Runtime>,
+    pub sandbox: Sandbox,
+    pub root: PathBuf,
+    pub wants_sudo: bool,
+    pub limits: MachineLimits,
+    pub env: BTreeMap<String, String>,
+}
+
+/// What admission looks at.
+#[derive(Debug)]
+pub struct Gate<'a> {
+    pub home: &'a Home,
+    pub config: &'a Config,
+    pub runtimes: &'a Runtimes,
+    pub environments: &'a Environments,
+}
+
+impl Gate<'_> {
+    /// Checks a request against limits, policy and what is installed.
+    pub async fn admit(&self, request: CreateSandbox) -> Result<Admitted> {
+        if request.network {
+            return Err(Error::unsupported("outgoing network is not available yet")
+                .hint("leave --network out: sandboxes have a loopback device only, until the egress gateway exists"));
+        }
+        let limits = self.limits(&request)?;
+        let ttl_seconds = self.number(
+            limits::TTL_SECONDS,
+            request.ttl_seconds,
+            self.config.defaults.ttl_seconds,
+        )?;
+        let idle_seconds = self.number(
+            limits::IDLE_SECONDS,
+            request.idle_seconds,
+            self.config.defaults.idle_seconds,
+        )?;
+        check_env(&request.env)?;
+        let runtime = self
+            .runtimes
+            .choose(Demand {
+                runtime: request.runtime.as_deref().unwrap_or(&self.config.runtime),
+                floor: self
+                    .config
+                    .min_isolation
+                    .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
+                allow_host_compat: request.allow_host_compat,
+            })
+            .await?;
+        self.check_disk()?;
+        let root = self.root(&runtime, &request.environment).await?;
+        let mut env = root.env;
+        env.extend(request.env);
+        let now = Timestamp::now();
+        let sandbox = Sandbox {
+            sandbox_id: request.sandbox_id.unwrap_or_else(SandboxId::generate),
+            state: State::Creating,
+            reason: None,
+            environment: request.environment,
+            digest: root.digest,
+            runtime: runtime.name().to_string(),
+            isolation: runtime.isolation(),
+            network: "off".to_string(),
+            vcpu_count: limits.vcpu_count.value,
+            mem_mib: limits.mem_mib.value,
+            limits: Vec::new(),
+            user: request.user.unwrap_or(root.user),
+            workdir: request.workdir.unwrap_or(root.workdir),
+            created_at: now,
+            last_active_at: now,
+            expires_at: now + SignedDuration::from_secs(ttl_seconds as i64),
+            ttl_seconds,
+            idle_seconds,
+        };
+        check_workdir(&sandbox.workdir)?;
+        Ok(Admitted {
+            runtime,
+            sandbox,
+            root: root.path,
+            wants_sudo: root.wants_sudo,
+            limits,
+            env,
+        })
+    }
+
+    fn number(&self, limit: Limit, asked: Option<u64>, configured: u64) -> Result<u64> {
+        limit.resolve(Some(asked.unwrap_or(configured)))
+    }
+
+    fn limits(&self, request: &CreateSandbox) -> Result<MachineLimits> {
+        let ask = |limit: Limit, asked: Option<u64>, configured: u64| -> Result<Ask> {
+            Ok(Ask {
+                value: self.number(limit, asked, configured)?,
+                explicit: asked.is_some(),
+            })
+        };
+        let defaults = &self.config.defaults;
+        Ok(MachineLimits {
+            vcpu_count: ask(limits::VCPU_COUNT, request.vcpu_count, defaults.vcpu_count)?,
+            mem_mib: ask(limits::MEM_MIB, request.mem_mib, defaults.mem_mib)?,
+            disk_mib: ask(limits::DISK_MIB, request.disk_mib, defaults.disk_mib)?,
+            pids_max: ask(limits::PIDS_MAX, request.pids_max, defaults.pids_max)?,
+            nofile: ask(limits::NOFILE, request.nofile, defaults.nofile)?,
+        })
+    }
+
+    fn check_disk(&self) -> Result<()> {
+        let needed = self.config.min_free_disk_mib * 1024 * 1024;
+        let free = self.home.free_bytes()?;
+        if free >= needed {
+            return Ok(());
+        }
+        Err(Error::limit(format!(
+            "only {} MiB are free under {}; min_free_disk_mib is {}",
+            free / 1024 / 1024,
+            self.home.path().display(),
+            self.config.min_free_disk_mib
+        ))
+        .hint("free some space, for example with `motu env prune`, or lower min_free_disk_mib in config.toml"))
+    }
+
+    async fn root(&self, runtime: &Arc<dyn Runtime>, name: &str) -> Result<Root> {
+        if name.is_empty() {
+            return Err(
+                Error::invalid("no environment is named").hint("`motu env list` shows them")
+            );
+        }
+        if !runtime.capabilities().uses_environment {
+            return Ok(Root::none());
+        }
+        let found = self
+            .environments
+            .resolve(name)
+            .await
+            .map_err(environment_error)?;
+        Ok(Root {
+            digest: found.digest,
+            path: found.root,
+            user: found.default_user,
+            workdir: found.default_workdir,
+            wants_sudo: found.wants_sudo,
+            env: found.env.into_iter().collect(),
+        })
+    }
+}
+
+/// What a sandbox takes from its environment.
+struct Root {
+    digest: String,
+    path: PathBuf,
+    user: String,
+    workdir: String,
+    wants_sudo: bool,
+    env: BTreeMap<String, String>,
+}
+
+impl Root {
+    /// For runtimes that start from nothing of ours.
+    fn none() -> Root {
+        Root {
+            digest: String::new(),
+            path: PathBuf::new(),
+            user: String::new(),
+            workdir: "/".to_string(),
+            wants_sudo: false,
+            env: BTreeMap::new(),
+        }
+    }
+}
+
+/// An environment's error at the border.
+pub fn environment_error(error: EnvironmentError) -> Error {
+    use EnvironmentError as From;
+    let kind = match &error {
+        From::InvalidName { .. } => ErrorKind::Invalid,
+        From::Unknown { .. } | From::NotInstalled { .. } => ErrorKind::NotFound,
+        From::ToolMissing { .. } | From::NoIdMap { .. } | From::BuildFailed { .. } => {
+            ErrorKind::Unavailable
+        }
+        From::TimedOut { .. } => ErrorKind::Timeout,
+        From::Cancelled { .. } | From::InUse { .. } => ErrorKind::Conflict,
+        From::NoSpace { .. } | From::TooLarge { .. } => ErrorKind::Limit,
+        From::Refused { .. } => ErrorKind::Denied,
+        _ => ErrorKind::Internal,
+    };
+    let details = match &error {
+        From::NotInstalled { name } => {
+            serde_json::json!({ "environment": name, "installed": false })
+        }
+        From::Unknown { name, suggestions } => {
+            serde_json::json!({ "environment": name, "suggestions": suggestions })
+        }
+        From::BuildFailed { tail_of_log, .. } => serde_json::json!({ "log": tail_of_log }),
+        _ => serde_json::Value::Null,
+    };
+    let hint = error.hint();
+    Error {
+        hint,
+        ..Error::new(kind, error.to_string()).details(details)
+    }
+}
+
+fn check_env(env: &BTreeMap<String, String>) -> Result<()> {
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(Error::invalid(format!(
+                "{:?} is not an environment variable",
+                name.chars().take(60).collect::<String>()
+            ))
+            .hint("names have no '=' and neither part has a NUL byte"));
+        }
+    }
+    Ok(())
+}
+
+fn check_workdir(workdir: &str) -> Result<()> {
+    motu_core::files::GuestPath::new(Bytes::copy_from_slice(workdir.as_bytes()))
+        .map(drop)
+        .map_err(|error| Error {
+            message: format!("workdir: {}", error.message),
+            ..error
+        })
+}
+
+/// How a command is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// The caller waits; the command ends with the call.
+    Foreground,
+    /// The command is on its own.
+    Background,
+}
+
+/// Checks a command and turns it into what the guest understands.
+pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<link::Start> {
+    if request.command.is_empty() || request.command[0].is_empty() {
+        return Err(Error::invalid("no command is given").hint("put it after `--`"));
+    }
+    check_env(&request.env)?;
+    let argv_bytes: usize = request.command.iter().map(|word| word.len() + 1).sum();
+    let env_bytes: usize = request.env.iter().map(|(k, v)| k.len() + v.len() + 2).sum();
+    let size = (argv_bytes + env_bytes) as u64;
+    if size > limits::ARGV_BYTES.max {
+        return Err(Error::limit(format!(
+            "command and environment are {size} bytes; argv_bytes is {}",
+            limits::ARGV_BYTES.max
+        ))
+        .hint("write large data to a file in the sandbox and pass its path"));
+    }
+    if request.command.iter().any(|word| word.contains('\0')) {
+        return Err(Error::invalid("the command contains a NUL byte"));
+    }
+    if let Some(workdir) = &request.workdir {
+        check_workdir(workdir)?;
+    }
+    if let Some(tag) = &request.tag
+        && !matches!(
+            motu_core::exec::Selector::parse(tag)?,
+            motu_core::exec::Selector::Tag(_)
+        )
+    {
+        return Err(Error::invalid("a tag cannot be all digits").hint("digits alone select by pid"));
+    }
+    let ring = limits::OUTPUT_RING_BYTES.resolve(request.output_ring_bytes)?;
+    Ok(link::Start {
+        argv: request.command.into_iter().map(Bytes::from).collect(),
+        shell: request.mode == ExecMode::Shell,
+        cwd: request.workdir.map(Bytes::from).unwrap_or_default(),
+        env: request.env.into_iter().collect(),
+        user: request.user.unwrap_or_default(),
+        pty: request.tty.map(|size| link::PtySize {
+            cols: size.cols.into(),
+            rows: size.rows.into(),
+        }),
+        stdin: request.stdin,
+        tag: request.tag.unwrap_or_default(),
+        timeout_ms: timeout_ms(config, request.timeout_seconds, request.no_timeout, follow)?,
+        ring_bytes: ring as u32,
+        follow: follow == Follow::Foreground,
+        lossless: follow == Follow::Foreground,
+        kill_on_reset: follow == Follow::Foreground,
+        clear_env: false,
+        forget: follow == Follow::Foreground,
+    })
+}
+
+fn timeout_ms(config: &Config, asked: Option<u64>, none: bool, follow: Follow) -> Result<u64> {
+    if none && asked.is_some() {
+        return Err(Error::invalid(
+            "both no_timeout and timeout_seconds are set",
+        ));
+    }
+    // A background process runs until it ends, unless the caller says otherwise.
+    if none || (follow == Follow::Background && asked.is_none()) {
+        return Ok(0);
+    }
+    let seconds =
+        limits::TIMEOUT_SECONDS.resolve(Some(asked.unwrap_or(config.defaults.timeout_seconds)))?;
+    Ok(seconds * 1000)
+}

@@ -1,0 +1,111 @@
+//! Coming back: after a crash of the daemon, an upgrade, a reboot of the host.
+//!
+//! Rows say what was acknowledged, directories say what may exist. A row whose
+//! machine lives is adopted as it is; a row whose machine is gone has failed,
+//! with a reason; what was half made or half destroyed is finished off; a
+//! directory without a row was never acknowledged and goes away.
+
+use crate::driver::{Driver, Keep, remove_dir};
+use crate::engine::Engine;
+use crate::store::SandboxRow;
+use motu_core::sandbox::State;
+use motu_core::{Result, Runtime, SandboxId};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl Engine {
+    pub(crate) async fn adopt(&self) -> Result<()> {
+        let rows = self.shared.store.all().await?;
+        let known: HashSet<SandboxId> = rows
+            .iter()
+            .filter(|row| row.sandbox.state != State::Destroyed)
+            .map(|row| row.sandbox.sandbox_id.clone())
+            .collect();
+        for row in rows {
+            let Some(runtime) = self.runtimes.named(&row.sandbox.runtime).cloned() else {
+                tracing::warn!(id = %row.sandbox.sandbox_id, runtime = row.sandbox.runtime, "its runtime is not in this build");
+                continue;
+            };
+            match row.sandbox.state {
+                State::Destroyed => {}
+                State::Creating => self.undo_create(runtime, row).await?,
+                State::Destroying => self.finish_destroy(runtime, row).await?,
+                State::Running | State::Paused | State::Failed => {
+                    self.take_over(runtime, row).await?
+                }
+            }
+        }
+        for runtime in self.runtimes.all() {
+            self.sweep_strays(runtime, &known).await;
+        }
+        Ok(())
+    }
+
+    /// The create was never answered: nobody knows of it.
+    async fn undo_create(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
+        let id = &row.sandbox.sandbox_id;
+        self.remove_machine(&runtime, id).await;
+        self.shared.store.delete(id).await
+    }
+
+    async fn finish_destroy(&self, runtime: Arc<dyn Runtime>, mut row: SandboxRow) -> Result<()> {
+        if let Some(machine) = &row.machine
+            && let Err(error) = runtime.destroy(machine).await
+        {
+            tracing::warn!(id = %row.sandbox.sandbox_id, %error, "cannot finish a destroy");
+        }
+        self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
+        row.sandbox.state = State::Destroyed;
+        self.shared.store.update(&row).await
+    }
+
+    async fn take_over(&self, runtime: Arc<dyn Runtime>, mut row: SandboxRow) -> Result<()> {
+        let alive = match &row.machine {
+            Some(machine) => runtime.alive(machine).await,
+            None => false,
+        };
+        if !alive && row.sandbox.state != State::Failed {
+            row.sandbox.state = State::Failed;
+            row.sandbox.reason = Some(
+                "its machine was gone when the daemon came back (was the host restarted?)"
+                    .to_string(),
+            );
+            self.shared.store.update(&row).await?;
+            if let Some(machine) = &row.machine
+                && let Err(error) = runtime.destroy(machine).await
+            {
+                tracing::warn!(id = %row.sandbox.sandbox_id, %error, "something of a lost machine is left");
+            }
+            self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
+        }
+        let id = row.sandbox.sandbox_id.clone();
+        let (driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
+        // What is alive is alive, whatever the limit says now.
+        self.table.enter(&id, handle, usize::MAX)?;
+        tokio::spawn(driver.adopt());
+        Ok(())
+    }
+
+    /// Directories of machines that no row knows.
+    async fn sweep_strays(&self, runtime: &Arc<dyn Runtime>, known: &HashSet<SandboxId>) {
+        let Ok(entries) = std::fs::read_dir(self.shared.home.machines(runtime.name())) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            match name.to_str().map(SandboxId::parse) {
+                Some(Ok(id)) if !known.contains(&id) => self.remove_machine(runtime, &id).await,
+                Some(Ok(_)) => {}
+                _ => tracing::warn!(?name, "an unknown entry among the machines was left alone"),
+            }
+        }
+    }
+
+    async fn remove_machine(&self, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
+        let dir = self.shared.home.machine(runtime.name(), id);
+        let swept = runtime.sweep(id, &dir).await;
+        if let Err(error) = swept.and_then(|()| remove_dir(&dir)) {
+            tracing::warn!(%id, %error, "cannot clean up after a machine");
+        }
+    }
+}

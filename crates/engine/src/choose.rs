@@ -1,0 +1,161 @@
+//! Which runtime makes a machine.
+//!
+//! `auto` takes the strongest that works here. A weaker isolation than was
+//! asked for is never chosen, and the host itself only when a call allows it.
+
+use motu_core::report::RuntimeReport;
+use motu_core::{Error, ErrorKind, Isolation, Result, Runtime};
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// Runtimes that only tests may use; never chosen, only named.
+const TEST_ONLY: &[&str] = &["fake"];
+
+/// The runtimes of this host, strongest first, and what is known of them.
+#[derive(Debug)]
+pub struct Runtimes {
+    list: Vec<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    runtime: Arc<dyn Runtime>,
+    report: OnceCell<RuntimeReport>,
+}
+
+/// What a call demands.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand<'a> {
+    /// A runtime's name, or `auto`.
+    pub runtime: &'a str,
+    pub floor: Isolation,
+    pub allow_host_compat: bool,
+}
+
+impl Runtimes {
+    pub fn new(mut runtimes: Vec<Arc<dyn Runtime>>) -> Runtimes {
+        runtimes.sort_by_key(|runtime| std::cmp::Reverse(runtime.isolation()));
+        Runtimes {
+            list: runtimes
+                .into_iter()
+                .map(|runtime| Known {
+                    runtime,
+                    report: OnceCell::new(),
+                })
+                .collect(),
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Runtime>> {
+        self.list.iter().map(|known| &known.runtime)
+    }
+
+    pub fn named(&self, name: &str) -> Option<&Arc<dyn Runtime>> {
+        self.all().find(|runtime| runtime.name() == name)
+    }
+
+    /// What is known of each runtime, looked at now.
+    pub async fn reports(&self) -> Vec<RuntimeReport> {
+        let mut reports = Vec::new();
+        for known in &self.list {
+            if !TEST_ONLY.contains(&known.runtime.name()) {
+                reports.push(known.runtime.report().await);
+            }
+        }
+        reports
+    }
+
+    /// The runtime for a demand, or why there is none.
+    pub async fn choose(&self, demand: Demand<'_>) -> Result<Arc<dyn Runtime>> {
+        if demand.runtime == "auto" {
+            self.strongest(demand).await
+        } else {
+            self.by_name(demand).await
+        }
+    }
+
+    async fn by_name(&self, demand: Demand<'_>) -> Result<Arc<dyn Runtime>> {
+        let Some(known) = self
+            .list
+            .iter()
+            .find(|known| known.runtime.name() == demand.runtime)
+        else {
+            let names: Vec<_> = self.all().map(|runtime| runtime.name()).collect();
+            return Err(
+                Error::invalid(format!("there is no runtime {:?}", demand.runtime))
+                    .hint(format!("one of: auto, {}", names.join(", "))),
+            );
+        };
+        let isolation = known.runtime.isolation();
+        if isolation < demand.floor {
+            return Err(too_weak(known.runtime.name(), isolation, demand.floor));
+        }
+        let tests_only = TEST_ONLY.contains(&known.runtime.name());
+        if isolation == Isolation::None && !demand.allow_host_compat && !tests_only {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!("the {} runtime isolates nothing", known.runtime.name()),
+            )
+            .hint("pass --allow-host-compat to run on the host all the same"));
+        }
+        let report = known.report().await;
+        if report.works {
+            Ok(known.runtime.clone())
+        } else {
+            Err(unavailable(
+                &format!("the {} runtime does not work here", report.name),
+                [report],
+            ))
+        }
+    }
+
+    async fn strongest(&self, demand: Demand<'_>) -> Result<Arc<dyn Runtime>> {
+        let mut tried = Vec::new();
+        for known in &self.list {
+            let runtime = &known.runtime;
+            let host = runtime.isolation() == Isolation::None;
+            if TEST_ONLY.contains(&runtime.name())
+                || runtime.isolation() < demand.floor
+                || (host && !demand.allow_host_compat)
+            {
+                continue;
+            }
+            let report = known.report().await;
+            if report.works {
+                return Ok(runtime.clone());
+            }
+            tried.push(report);
+        }
+        let what = match demand.floor {
+            Isolation::None => "no runtime works on this host".to_string(),
+            floor => format!("no runtime here gives {floor} isolation"),
+        };
+        Err(unavailable(&what, tried))
+    }
+}
+
+impl Known {
+    async fn report(&self) -> &RuntimeReport {
+        self.report.get_or_init(|| self.runtime.report()).await
+    }
+}
+
+fn too_weak(name: &str, isolation: Isolation, floor: Isolation) -> Error {
+    Error::new(
+        ErrorKind::Denied,
+        format!("the {name} runtime gives {isolation} isolation; at least {floor} is demanded"),
+    )
+    .hint("choose another --runtime, or lower --isolation (or min_isolation in config.toml)")
+}
+
+fn unavailable<'a>(what: &str, tried: impl IntoIterator<Item = &'a RuntimeReport>) -> Error {
+    let reasons: Vec<String> = tried
+        .into_iter()
+        .map(|report| format!("{}: {}", report.name, report.detail))
+        .collect();
+    let message = match reasons.is_empty() {
+        true => what.to_string(),
+        false => format!("{what} ({})", reasons.join("; ")),
+    };
+    Error::unavailable(message).hint("`motu doctor` says what is missing and how to get it")
+}

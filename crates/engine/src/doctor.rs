@@ -1,0 +1,193 @@
+//! Telling the truth about this host.
+
+use crate::engine::Engine;
+use crate::store::STORE_VERSION;
+use motu_core::report::{Check, Doctor, Health};
+use motu_core::sandbox::CreateSandbox;
+use motu_core::{Isolation, Result};
+
+/// Open files the daemon needs for the default number of sandboxes, with room to spare.
+const WANTED_FILES: u64 = 4096;
+
+impl Engine {
+    pub(crate) async fn examine(&self, deep: bool) -> Result<Doctor> {
+        let mut runtimes = self.runtimes.reports().await;
+        if deep {
+            for report in &mut runtimes {
+                if report.works && report.isolation != Isolation::None {
+                    let check = self.try_out(&report.name).await;
+                    if check.health == Health::Failed {
+                        report.works = false;
+                        report.detail = check.detail.clone();
+                    }
+                    report.checks.push(check);
+                }
+            }
+        }
+        let auto = runtimes
+            .iter()
+            .find(|report| report.works && report.isolation != Isolation::None)
+            .map(|report| report.name.clone());
+        let host = self.host_checks();
+        Ok(Doctor {
+            healthy: auto.is_some() && host.iter().all(|check| check.health != Health::Failed),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            link_version: motu_link::LINK_VERSION,
+            store_version: STORE_VERSION,
+            home: self.shared.home.path().display().to_string(),
+            privilege: match rustix::process::geteuid().is_root() {
+                true => "root".to_string(),
+                false => "user".to_string(),
+            },
+            auto,
+            runtimes,
+            host,
+        })
+    }
+
+    /// Boots a machine, talks to it, and throws it away.
+    async fn try_out(&self, runtime: &str) -> Check {
+        let name = "boot".to_string();
+        let Some(environment) = self.any_environment().await else {
+            return Check {
+                name,
+                health: Health::Degraded,
+                detail: "not tried: no environment is installed".to_string(),
+                fix: Some("motu env pull busybox".to_string()),
+            };
+        };
+        let begun = std::time::Instant::now();
+        let request = CreateSandbox {
+            environment,
+            runtime: Some(runtime.to_string()),
+            ..CreateSandbox::default()
+        };
+        let tried = async {
+            let (_, handle) = self.make(request, crate::driver::Keep::Transient).await?;
+            let answered = match handle.guest() {
+                Ok(guest) => guest.ping().await,
+                Err(error) => Err(error),
+            };
+            handle.destroy().await?;
+            answered
+        };
+        match tried.await {
+            Ok(pong) => Check {
+                name,
+                health: Health::Ok,
+                detail: format!(
+                    "a machine was made, answered (guest {}) and was destroyed in {} ms",
+                    pong.guest_version,
+                    begun.elapsed().as_millis()
+                ),
+                fix: None,
+            },
+            Err(error) => Check {
+                name,
+                health: Health::Failed,
+                detail: error.message,
+                fix: error.hint,
+            },
+        }
+    }
+
+    async fn any_environment(&self) -> Option<String> {
+        let list = self.environments.list().await.ok()?;
+        list.into_iter()
+            .find(|found| found.installed)
+            .map(|found| found.name)
+    }
+
+    fn host_checks(&self) -> Vec<Check> {
+        vec![
+            self.disk_check(),
+            files_check(),
+            memory_check(),
+            kernel_check(),
+        ]
+    }
+
+    fn disk_check(&self) -> Check {
+        let name = "disk".to_string();
+        match self.shared.home.free_bytes() {
+            Ok(free) => {
+                let (free, needed) = (free / 1024 / 1024, self.config.min_free_disk_mib);
+                Check {
+                    name,
+                    health: if free >= needed {
+                        Health::Ok
+                    } else {
+                        Health::Failed
+                    },
+                    detail: format!(
+                        "{free} MiB free under the state directory (min_free_disk_mib {needed})"
+                    ),
+                    fix: (free < needed).then(|| "motu env prune".to_string()),
+                }
+            }
+            Err(error) => Check {
+                name,
+                health: Health::Failed,
+                detail: error.message,
+                fix: error.hint,
+            },
+        }
+    }
+}
+
+fn files_check() -> Check {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let soft = limit.current.unwrap_or(u64::MAX);
+    Check {
+        name: "open files".to_string(),
+        health: if soft >= WANTED_FILES {
+            Health::Ok
+        } else {
+            Health::Degraded
+        },
+        detail: format!("the daemon may open {soft} files; each sandbox needs about 3"),
+        fix: (soft < WANTED_FILES).then(|| format!("ulimit -n {WANTED_FILES}")),
+    }
+}
+
+fn memory_check() -> Check {
+    let available = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("MemAvailable:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
+    match available {
+        Some(kib) => Check {
+            name: "memory".to_string(),
+            health: if kib >= 256 * 1024 {
+                Health::Ok
+            } else {
+                Health::Degraded
+            },
+            detail: format!("{} MiB available", kib / 1024),
+            fix: None,
+        },
+        None => Check {
+            name: "memory".to_string(),
+            health: Health::Degraded,
+            detail: "unknown: /proc/meminfo cannot be read".to_string(),
+            fix: None,
+        },
+    }
+}
+
+fn kernel_check() -> Check {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    Check {
+        name: "kernel".to_string(),
+        health: Health::Ok,
+        detail: format!("Linux {release}"),
+        fix: None,
+    }
+}

@@ -1,0 +1,184 @@
+//! The engine: the table of live sandboxes and how they come into it.
+
+use crate::admission::{Admitted, Gate};
+use crate::choose::Runtimes;
+use crate::driver::{Driver, Handle, Keep, Shared};
+use crate::home::Home;
+use crate::store::{SandboxRow, Store};
+use motu_core::config::Config;
+use motu_core::report::ProgressEvent;
+use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::{Error, Result, Runtime, SandboxId};
+use motu_environments::Environments;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::{RwLock, oneshot};
+
+/// What an engine is made of.
+#[derive(Debug)]
+pub struct Setup {
+    pub home: Home,
+    pub runtimes: Vec<Arc<dyn Runtime>>,
+    pub environments: Environments,
+}
+
+/// The live sandboxes, by id.
+#[derive(Debug, Default)]
+pub struct Table {
+    live: Mutex<HashMap<SandboxId, Arc<Handle>>>,
+}
+
+impl Table {
+    fn live(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Handle>>> {
+        self.live
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Enters a sandbox, unless its name is taken or the table is full.
+    pub(crate) fn enter(&self, id: &SandboxId, handle: Arc<Handle>, max: usize) -> Result<()> {
+        let mut live = self.live();
+        if live.contains_key(id) {
+            return Err(Error::conflict(format!("sandbox {id} exists already"))
+                .hint("choose another sandbox_id, or leave it out"));
+        }
+        if live.len() >= max {
+            return Err(
+                Error::limit(format!("{max} sandboxes are alive; that is max_sandboxes")).hint(
+                    "destroy some (`motu ps`, `motu rm`), or raise max_sandboxes in config.toml",
+                ),
+            );
+        }
+        live.insert(id.clone(), handle);
+        Ok(())
+    }
+
+    /// Takes a sandbox out, if that name still means this one.
+    pub(crate) fn remove(&self, id: &SandboxId, handle: &Arc<Handle>) {
+        let mut live = self.live();
+        if live.get(id).is_some_and(|found| Arc::ptr_eq(found, handle)) {
+            live.remove(id);
+        }
+    }
+
+    pub(crate) fn get(&self, id: &SandboxId) -> Option<Arc<Handle>> {
+        self.live().get(id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
+        self.live().values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live().len()
+    }
+}
+
+/// The one implementation of the service.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) config: Config,
+    pub(crate) runtimes: Runtimes,
+    pub(crate) environments: Environments,
+    /// Held for reading while a sandbox takes an environment, for writing while environments are removed.
+    pub(crate) environments_in_use: RwLock<()>,
+}
+
+impl Engine {
+    /// Opens a state directory: reads the store, adopts what runs, cleans up what a crash left.
+    pub async fn open(setup: Setup) -> Result<Arc<Engine>> {
+        let config = setup.home.config()?;
+        let store = Store::open(&setup.home.database())?;
+        let table = Arc::new(Table::default());
+        let engine = Arc::new(Engine {
+            shared: Arc::new(Shared {
+                home: setup.home,
+                store,
+                table: Arc::downgrade(&table),
+            }),
+            table,
+            config,
+            runtimes: Runtimes::new(setup.runtimes),
+            environments: setup.environments,
+            environments_in_use: RwLock::new(()),
+        });
+        engine.adopt().await?;
+        Ok(engine)
+    }
+
+    /// How many sandboxes are alive.
+    pub fn live(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn gate(&self) -> Gate<'_> {
+        Gate {
+            home: &self.shared.home,
+            config: &self.config,
+            runtimes: &self.runtimes,
+            environments: &self.environments,
+        }
+    }
+
+    /// Makes a sandbox and returns its handle once its guest answers.
+    pub(crate) async fn make(
+        &self,
+        request: CreateSandbox,
+        keep: Keep,
+    ) -> Result<(Sandbox, Arc<Handle>)> {
+        let _environments_stay = self.environments_in_use.read().await;
+        let admitted = self.gate().admit(request).await?;
+        self.start(admitted, keep).await
+    }
+
+    async fn start(&self, admitted: Admitted, keep: Keep) -> Result<(Sandbox, Arc<Handle>)> {
+        let row = SandboxRow {
+            sandbox: admitted.sandbox.clone(),
+            machine: None,
+        };
+        let id = row.sandbox.sandbox_id.clone();
+        let (driver, handle) =
+            Driver::new(self.shared.clone(), admitted.runtime.clone(), keep, row);
+        self.table
+            .enter(&id, handle.clone(), self.config.max_sandboxes as usize)?;
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(driver.create(admitted, answer));
+        let sandbox = answered
+            .await
+            .map_err(|_| Error::internal("the sandbox's driver stopped"))??;
+        Ok((sandbox, handle))
+    }
+
+    /// The live sandbox of that name, or why there is none.
+    pub(crate) async fn handle(&self, id: &SandboxId) -> Result<Arc<Handle>> {
+        if let Some(handle) = self.table.get(id) {
+            return Ok(handle);
+        }
+        match self.shared.store.get(id).await? {
+            Some(row) => Err(crate::driver::refused(
+                &row.sandbox,
+                crate::lifecycle::Refusal::Destroyed,
+            )),
+            None => {
+                Err(Error::not_found(format!("there is no sandbox {id}"))
+                    .hint("`motu ps` lists them"))
+            }
+        }
+    }
+}
+
+/// A step of an environment's pull, in the service's words.
+pub(crate) fn progress_event(event: motu_environments::ProgressEvent) -> ProgressEvent {
+    ProgressEvent {
+        stage: event.stage,
+        message: event.message,
+        done: event.done,
+        total: event.total,
+    }
+}

@@ -1,0 +1,292 @@
+//! Commands of a machine.
+
+use super::{Guest, broken, decode_note, failure, next_note, outcome, unexpected};
+use bytes::Bytes;
+use futures_util::stream::{StreamExt, unfold};
+use motu_core::exec::{
+    AttachFrom, Channel, ExecEvent, ExecInput, ExecSession, Exited, Gap, Process, Selector, Started,
+};
+use motu_core::{Error, Result};
+use motu_link::frame::{CHANNEL_ERR, CHANNEL_IN, CHANNEL_OUT};
+use motu_link::message as link;
+use motu_link::message::{Control, Do, Failure, Outcome, Said, Verb};
+use motu_link::{Event, LinkError, Receiver, Sender, Stream};
+use prost::Message;
+use std::collections::VecDeque;
+use tokio::sync::mpsc;
+
+/// Inputs a caller may have waiting; standard input itself is held back by the link's credit.
+const INPUT_QUEUE: usize = 8;
+
+impl Guest {
+    /// Starts a command and follows it.
+    pub async fn start(&self, start: link::Start) -> Result<ExecSession> {
+        let stream = self.open(Verb::Start(start)).await?;
+        Ok(session(stream))
+    }
+
+    /// Starts a command that runs on by itself.
+    pub async fn start_background(&self, start: link::Start) -> Result<Started> {
+        let mut stream = self.open(Verb::Start(start)).await?;
+        let started = match next_note(&mut stream).await? {
+            Said::Started(started) => started_event(started),
+            _ => return Err(unexpected()),
+        };
+        super::finish(&mut stream).await?;
+        Ok(started)
+    }
+
+    /// Follows a command that was started before.
+    pub async fn attach(&self, process: Selector, from: AttachFrom) -> Result<ExecSession> {
+        let (out_from, err_from) = match from {
+            AttachFrom::Offsets { stdout, stderr } => (stdout, stderr),
+            _ => (0, 0),
+        };
+        let mut stream = self
+            .open(Verb::Attach(link::Attach {
+                process: Some(selector(process)),
+                out_from,
+                err_from,
+                from_oldest: from == AttachFrom::Oldest,
+                from_newest: from == AttachFrom::Newest,
+                lossless: true,
+                kill_on_reset: false,
+                forget: false,
+            }))
+            .await?;
+        // An unknown process is an answer, not a torn stream.
+        let first = next_note(&mut stream).await?;
+        let mut session = session(stream);
+        let started = match first {
+            Said::Started(started) => ExecEvent::Started(started_event(started)),
+            _ => return Err(unexpected()),
+        };
+        session.events = futures_util::stream::once(async move { Ok(started) })
+            .chain(session.events)
+            .boxed();
+        Ok(session)
+    }
+
+    pub async fn processes(&self) -> Result<Vec<Process>> {
+        match self
+            .ask(Verb::ListProcesses(link::ListProcesses {}))
+            .await?
+        {
+            Said::Processes(found) => Ok(found.processes.into_iter().map(process).collect()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub async fn signal(&self, process: Selector, signal: i32, tree: bool) -> Result<()> {
+        self.tell(Verb::Signal(link::Signal {
+            process: Some(selector(process)),
+            signal,
+            tree,
+        }))
+        .await
+    }
+}
+
+fn selector(selector: Selector) -> link::Selector {
+    match selector {
+        Selector::Pid(pid) => link::Selector {
+            pid,
+            tag: String::new(),
+        },
+        Selector::Tag(tag) => link::Selector { pid: 0, tag },
+    }
+}
+
+/// Turns a stream into a session: events come straight off the link, so the
+/// caller's pace is the command's pace.
+fn session(stream: Stream) -> ExecSession {
+    let Stream { tx, rx } = stream;
+    let (input, inputs) = mpsc::channel(INPUT_QUEUE);
+    tokio::spawn(send_inputs(tx.clone(), inputs));
+    let follow = Follow {
+        rx,
+        tx,
+        ready: VecDeque::new(),
+        over: false,
+    };
+    let events = unfold(follow, |mut follow| async move {
+        let event = follow.next().await?;
+        Some((event, follow))
+    });
+    ExecSession {
+        events: events.boxed(),
+        input,
+    }
+}
+
+struct Follow {
+    rx: Receiver,
+    tx: Sender,
+    ready: VecDeque<ExecEvent>,
+    over: bool,
+}
+
+impl Drop for Follow {
+    /// Says at once that nobody listens any more, even while an input still waits for room.
+    fn drop(&mut self) {
+        if !self.over {
+            self.tx.reset();
+        }
+    }
+}
+
+impl Follow {
+    async fn next(&mut self) -> Option<Result<ExecEvent>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            if self.over {
+                return None;
+            }
+            match self.rx.recv().await {
+                Ok(Event::Data { channel, bytes }) => match channel {
+                    CHANNEL_OUT => return Some(Ok(ExecEvent::Stdout(bytes))),
+                    CHANNEL_ERR => return Some(Ok(ExecEvent::Stderr(bytes))),
+                    _ => {}
+                },
+                Ok(Event::Message(note)) => match decode_note(&note).and_then(event) {
+                    Ok(Some(event)) => return Some(Ok(event)),
+                    Ok(None) => {}
+                    Err(error) => return self.fail(error),
+                },
+                Ok(Event::End(last)) => {
+                    self.over = true;
+                    if let Err(error) = self.ended(&last) {
+                        return self.fail(error);
+                    }
+                }
+                Ok(Event::Reset) => return self.fail(broken(LinkError::Reset)),
+                Ok(Event::Eof) => {}
+                Err(error) => return self.fail(broken(error)),
+            }
+        }
+    }
+
+    fn fail(&mut self, error: Error) -> Option<Result<ExecEvent>> {
+        self.over = true;
+        Some(Err(error))
+    }
+
+    /// A program that cannot be started is a result, as it is in any shell: 127, or 126 if it is there.
+    fn ended(&mut self, last: &Bytes) -> Result<()> {
+        let Ok(found) = Outcome::decode(&last[..]) else {
+            return outcome(last);
+        };
+        if found.kind != Failure::CannotRun as i32 {
+            return failure(&found);
+        }
+        let message: String = found.message.chars().take(500).collect();
+        let text = Bytes::from(format!("motu: {message}\n"));
+        let missing = found.errno == rustix::io::Errno::NOENT.raw_os_error();
+        self.ready.push_back(ExecEvent::Stderr(text.clone()));
+        self.ready.push_back(ExecEvent::Exited(Exited {
+            exit_code: if missing { 127 } else { 126 },
+            stderr_bytes: text.len() as u64,
+            ..Exited::default()
+        }));
+        Ok(())
+    }
+}
+
+fn event(said: Said) -> Result<Option<ExecEvent>> {
+    Ok(match said {
+        Said::Started(started) => Some(ExecEvent::Started(started_event(started))),
+        Said::Gap(gap) => Some(ExecEvent::Gap(Gap {
+            channel: if gap.channel == u32::from(CHANNEL_ERR) {
+                Channel::Stderr
+            } else {
+                Channel::Stdout
+            },
+            from: gap.from,
+            to: gap.to,
+        })),
+        Said::Exited(exited) => Some(ExecEvent::Exited(exited_event(exited))),
+        _ => None,
+    })
+}
+
+fn started_event(started: link::Started) -> Started {
+    Started {
+        pid: started.pid,
+        tag: started.tag,
+        stdout_from: started.out_from,
+        stderr_from: started.err_from,
+    }
+}
+
+fn exited_event(exited: link::Exited) -> Exited {
+    let usage = exited.usage.unwrap_or_default();
+    Exited {
+        exit_code: exited.code,
+        signal: (exited.signal != 0).then_some(exited.signal),
+        timed_out: exited.timed_out,
+        out_of_memory: exited.out_of_memory,
+        duration_ms: exited.duration_ms,
+        stdout_bytes: exited.out_total,
+        stderr_bytes: exited.err_total,
+        user_cpu_us: usage.user_us,
+        system_cpu_us: usage.system_us,
+        max_rss_bytes: usage.max_rss_bytes,
+    }
+}
+
+fn process(found: link::Process) -> Process {
+    let lossy = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    Process {
+        pid: found.pid,
+        tag: found.tag,
+        command: found.argv.iter().map(lossy).collect(),
+        tty: found.pty,
+        user: found.user,
+        workdir: lossy(&found.cwd),
+        started_unix_ms: found.started_unix_ms,
+        alive: found.alive,
+        stdout_bytes: found.out_total,
+        stderr_bytes: found.err_total,
+        exited: found.exited.map(exited_event),
+    }
+}
+
+/// Passes a caller's inputs on until it stops sending or the stream ends.
+async fn send_inputs(tx: Sender, mut inputs: mpsc::Receiver<ExecInput>) {
+    while let Some(input) = inputs.recv().await {
+        let sent = match input {
+            ExecInput::Stdin(bytes) => tx.data(CHANNEL_IN, bytes).await,
+            ExecInput::CloseStdin => tx.eof().await,
+            ExecInput::Resize(size) => {
+                control(
+                    &tx,
+                    Do::Resize(link::PtySize {
+                        cols: size.cols.into(),
+                        rows: size.rows.into(),
+                    }),
+                )
+                .await
+            }
+            ExecInput::Signal(signal) => {
+                control(
+                    &tx,
+                    Do::Signal(link::SignalNumber {
+                        signal,
+                        tree: false,
+                    }),
+                )
+                .await
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+async fn control(tx: &Sender, what: Do) -> std::result::Result<(), LinkError> {
+    tx.message(Bytes::from(Control::from(what).encode_to_vec()))
+        .await
+}

@@ -1,0 +1,332 @@
+//! Files of a machine.
+
+use super::system::{expect_entry, send_all};
+use super::{Guest, broken, finish, next_note, outcome, unexpected};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt, unfold};
+use motu_core::files::{
+    ByteStream, ChangeKind, FileChange, FileEntry, FileHash, FilePage, FileType, GuestPath,
+    ListOptions, ReadRange, TreeWritten, WriteOptions,
+};
+use motu_core::{Error, Result, limits};
+use motu_link::message as link;
+use motu_link::message::{Said, Verb};
+use motu_link::{Event, LinkError, Stream};
+
+impl Guest {
+    pub async fn stat(&self, path: &GuestPath, follow: bool) -> Result<FileEntry> {
+        let path = path.as_bytes().clone();
+        let said = self.ask(Verb::Stat(link::Stat { path, follow })).await?;
+        expect_entry(said).map(entry)
+    }
+
+    pub async fn list(&self, path: &GuestPath, options: ListOptions) -> Result<FilePage> {
+        let limit = limits::LIST_ENTRIES.resolve(options.limit)?;
+        let said = self
+            .ask(Verb::List(link::List {
+                path: path.as_bytes().clone(),
+                depth: options.depth.unwrap_or(1),
+                after: options.after.unwrap_or_default(),
+                limit: limit as u32,
+            }))
+            .await?;
+        page(said)
+    }
+
+    pub async fn glob(&self, pattern: &GuestPath, limit: Option<u64>) -> Result<FilePage> {
+        let limit = limits::LIST_ENTRIES.resolve(limit)? as u32;
+        let pattern = pattern.as_bytes().clone();
+        page(self.ask(Verb::Glob(link::Glob { pattern, limit })).await?)
+    }
+
+    pub async fn read(
+        &self,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<(FileEntry, ByteStream)> {
+        // A length of nothing is a question about the file, and 0 means "to the end" to the guest.
+        if range.length == Some(0) {
+            return Ok((
+                self.stat(path, true).await?,
+                futures_util::stream::empty().boxed(),
+            ));
+        }
+        let mut stream = self
+            .open(Verb::Read(link::Read {
+                path: path.as_bytes().clone(),
+                offset: range.offset,
+                length: range.length.unwrap_or(0),
+            }))
+            .await?;
+        let file = expect_entry(next_note(&mut stream).await?).map(entry)?;
+        Ok((file, data(stream)))
+    }
+
+    pub async fn write(
+        &self,
+        path: &GuestPath,
+        options: WriteOptions,
+        content: ByteStream,
+    ) -> Result<FileEntry> {
+        let mut stream = self
+            .open(Verb::Write(link::Write {
+                path: path.as_bytes().clone(),
+                mode: options.mode.unwrap_or(0),
+                parents: !options.no_parents,
+                user: options.user.unwrap_or_default(),
+                append: options.append,
+                create_new: options.create_new,
+                sync: false,
+            }))
+            .await?;
+        // An error of the caller's stream drops ours: the guest throws its staged file away.
+        send_all(&mut stream, content).await?;
+        let file = expect_entry(next_note(&mut stream).await?).map(entry)?;
+        finish(&mut stream).await?;
+        Ok(file)
+    }
+
+    pub async fn mkdir(&self, path: &GuestPath, mode: Option<u32>) -> Result<FileEntry> {
+        let said = self
+            .ask(Verb::Mkdir(link::Mkdir {
+                path: path.as_bytes().clone(),
+                parents: true,
+                mode: mode.unwrap_or(0),
+                user: String::new(),
+            }))
+            .await?;
+        expect_entry(said).map(entry)
+    }
+
+    pub async fn remove(&self, path: &GuestPath, recursive: bool) -> Result<()> {
+        let path = path.as_bytes().clone();
+        self.tell(Verb::Remove(link::Remove { path, recursive }))
+            .await
+    }
+
+    pub async fn rename(
+        &self,
+        from: &GuestPath,
+        to: &GuestPath,
+        overwrite: bool,
+    ) -> Result<FileEntry> {
+        let said = self
+            .ask(Verb::Move(link::Move {
+                from: from.as_bytes().clone(),
+                to: to.as_bytes().clone(),
+                overwrite,
+            }))
+            .await?;
+        expect_entry(said).map(entry)
+    }
+
+    pub async fn chmod(&self, path: &GuestPath, mode: u32) -> Result<FileEntry> {
+        let path = path.as_bytes().clone();
+        let said = self.ask(Verb::Chmod(link::Chmod { path, mode })).await?;
+        expect_entry(said).map(entry)
+    }
+
+    pub async fn hash(&self, path: &GuestPath) -> Result<FileHash> {
+        let path = path.as_bytes().clone();
+        match self.ask(Verb::Hash(link::Hash { path })).await? {
+            Said::Digest(found) => Ok(FileHash {
+                sha256: found
+                    .sha256
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect(),
+                size: found.size,
+            }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub async fn watch(
+        &self,
+        path: &GuestPath,
+        recursive: bool,
+    ) -> Result<BoxStream<'static, Result<FileChange>>> {
+        let path = path.as_bytes().clone();
+        let mut stream = self
+            .open(Verb::Watch(link::Watch { path, recursive }))
+            .await?;
+        match next_note(&mut stream).await? {
+            Said::Watching(_) => {}
+            _ => return Err(unexpected()),
+        }
+        Ok(unfold(Some(stream), |stream| async move {
+            let mut stream = stream?;
+            match next_note(&mut stream).await {
+                Ok(Said::Change(found)) => Some((Ok(change(found)), Some(stream))),
+                Ok(_) => Some((Err(unexpected()), None)),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed())
+    }
+
+    pub async fn read_tree(&self, path: &GuestPath) -> Result<ByteStream> {
+        let path = path.as_bytes().clone();
+        let stream = self.open(Verb::TreeOut(link::TreeOut { path })).await?;
+        first_data(data(stream)).await
+    }
+
+    pub async fn write_tree(&self, path: &GuestPath, archive: ByteStream) -> Result<TreeWritten> {
+        let mut stream = self
+            .open(Verb::TreeIn(link::TreeIn {
+                path: path.as_bytes().clone(),
+                user: String::new(),
+                max_bytes: 0,
+                max_entries: 0,
+            }))
+            .await?;
+        send_all(&mut stream, archive).await?;
+        let done = match next_note(&mut stream).await? {
+            Said::TreeDone(done) => done,
+            _ => return Err(unexpected()),
+        };
+        finish(&mut stream).await?;
+        Ok(TreeWritten {
+            entries: done.entries,
+            bytes: done.bytes,
+        })
+    }
+}
+
+/// The data of a stream up to its end; a failure at the end is the last item.
+fn data(stream: Stream) -> ByteStream {
+    unfold(Some(stream), |stream| async move {
+        let mut stream = stream?;
+        loop {
+            match stream.rx.recv().await {
+                Ok(Event::Data { bytes, .. }) => return Some((Ok(bytes), Some(stream))),
+                Ok(Event::End(last)) => {
+                    return outcome(&last).err().map(|error| (Err(error), None));
+                }
+                Ok(Event::Reset) => return Some((Err(broken(LinkError::Reset)), None)),
+                Ok(Event::Message(_) | Event::Eof) => {}
+                Err(error) => return Some((Err(broken(error)), None)),
+            }
+        }
+    })
+    .boxed()
+}
+
+/// Waits for the first item, so that a failure is an answer and not a torn body.
+async fn first_data(mut stream: ByteStream) -> Result<ByteStream> {
+    match stream.next().await {
+        None => Ok(futures_util::stream::empty().boxed()),
+        Some(first) => {
+            let first: Bytes = first?;
+            Ok(futures_util::stream::once(async move { Ok(first) })
+                .chain(stream)
+                .boxed())
+        }
+    }
+}
+
+fn page(said: Said) -> Result<FilePage> {
+    match said {
+        Said::Entries(found) => Ok(FilePage {
+            entries: found.entries.into_iter().map(entry).collect(),
+            next: (!found.next.is_empty()).then(|| BASE64.encode(&found.next)),
+        }),
+        _ => Err(unexpected()),
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn entry(found: link::Entry) -> FileEntry {
+    let kind = match link::FileType::try_from(found.kind) {
+        Ok(link::FileType::File) => FileType::File,
+        Ok(link::FileType::Directory) => FileType::Directory,
+        Ok(link::FileType::Symlink) => FileType::Symlink,
+        _ => FileType::Other,
+    };
+    let name = found
+        .path
+        .rsplit(|&byte| byte == b'/')
+        .next()
+        .unwrap_or_default();
+    FileEntry {
+        name: lossy(name),
+        path: lossy(&found.path),
+        path_base64: std::str::from_utf8(&found.path)
+            .is_err()
+            .then(|| BASE64.encode(&found.path)),
+        kind,
+        size: found.size,
+        mode: found.mode & 0o7777,
+        permissions: permissions(kind, found.mode),
+        owner: found.owner,
+        group: found.group,
+        uid: found.uid,
+        gid: found.gid,
+        modified_unix_ms: found.modified_unix_ms,
+        symlink_target: (kind == FileType::Symlink).then(|| lossy(&found.symlink_target)),
+    }
+}
+
+/// Mode bits the way `ls` shows them.
+fn permissions(kind: FileType, mode: u32) -> String {
+    let mut text = String::with_capacity(10);
+    text.push(match kind {
+        FileType::File => '-',
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::Other => '?',
+    });
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+        });
+    }
+    text
+}
+
+fn change(found: link::Change) -> FileChange {
+    FileChange {
+        kind: match link::ChangeKind::try_from(found.kind) {
+            Ok(link::ChangeKind::Created) => ChangeKind::Created,
+            Ok(link::ChangeKind::Modified) => ChangeKind::Modified,
+            Ok(link::ChangeKind::Removed) => ChangeKind::Removed,
+            Ok(link::ChangeKind::Renamed) => ChangeKind::Renamed,
+            Ok(link::ChangeKind::Attributes) => ChangeKind::Attributes,
+            _ => ChangeKind::Lost,
+        },
+        path: lossy(&found.path),
+        from: (!found.from.is_empty()).then(|| lossy(&found.from)),
+    }
+}
+
+/// A glob pattern is a path with wildcards; it is bounded like one.
+pub fn parse_pattern(pattern: &str) -> Result<GuestPath> {
+    GuestPath::new(Bytes::copy_from_slice(pattern.as_bytes())).map_err(|error| Error {
+        message: format!("the pattern: {}", error.message),
+        ..error
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_read_like_ls() {
+        assert_eq!(permissions(FileType::File, 0o644), "-rw-r--r--");
+        assert_eq!(permissions(FileType::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(permissions(FileType::File, 0o4755), "-rwsr-xr-x");
+        assert_eq!(permissions(FileType::File, 0o2640), "-rw-r-S---");
+    }
+}

@@ -1,0 +1,174 @@
+//! The host's side of a machine's guest.
+//!
+//! Keeps one link, opened when first needed and again when it broke while the
+//! machine lives on. Everything a guest says is foreign: it is decoded here,
+//! bounded by the link, and never trusted further.
+
+pub mod exec;
+pub mod files;
+mod system;
+
+use bytes::Bytes;
+use motu_core::runtime::Machine;
+use motu_core::{Error, ErrorKind, Result, Runtime};
+use motu_link::message::{Failure, Note, Outcome, Request, Said, Verb};
+use motu_link::{Event, Link, LinkError, Stream};
+use prost::Message;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// How long a guest may take to answer a handshake.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One machine's guest.
+#[derive(Debug)]
+pub struct Guest {
+    runtime: Arc<dyn Runtime>,
+    machine: Machine,
+    link: Mutex<Option<Link>>,
+}
+
+impl Guest {
+    pub fn new(runtime: Arc<dyn Runtime>, machine: Machine) -> Guest {
+        Guest {
+            runtime,
+            machine,
+            link: Mutex::new(None),
+        }
+    }
+
+    /// The link, opened if there is none that works.
+    pub async fn link(&self) -> Result<Link> {
+        let mut slot = self.link.lock().await;
+        if let Some(link) = slot.as_ref().filter(|link| !link.is_closed()) {
+            return Ok(link.clone());
+        }
+        let link = tokio::time::timeout(HELLO_TIMEOUT, self.connect())
+            .await
+            .map_err(|_| Error::transport("the guest did not answer the handshake in 10 s"))??;
+        *slot = Some(link.clone());
+        Ok(link)
+    }
+
+    /// Ends the link, and with it every call in progress.
+    pub async fn close(&self) {
+        if let Some(link) = self.link.lock().await.take() {
+            link.close();
+        }
+    }
+
+    async fn connect(&self) -> Result<Link> {
+        let connection = self.runtime.connect(&self.machine).await?;
+        let mut nonce = [0u8; 16];
+        getrandom::fill(&mut nonce)
+            .map_err(|error| Error::internal(format!("no random numbers: {error}")))?;
+        let mut io = tokio::io::join(connection.read, connection.write);
+        motu_link::hello::host(&mut io, nonce)
+            .await
+            .map_err(|error| Error::transport(error.to_string()))?;
+        let (read, write) = io.into_inner();
+        Ok(Link::start(read, write, false).0)
+    }
+
+    /// Opens a stream with a request.
+    async fn open(&self, verb: Verb) -> Result<Stream> {
+        let request = Bytes::from(Request::from(verb).encode_to_vec());
+        let link = self.link().await?;
+        match link.open(request.clone()).await {
+            // The link broke between two calls and nothing was sent: once more on a fresh one.
+            Err(_) if link.is_closed() => {
+                let link = self.link().await?;
+                link.open(request).await.map_err(broken)
+            }
+            other => other.map_err(broken),
+        }
+    }
+
+    /// A request that is answered by one note.
+    async fn ask(&self, verb: Verb) -> Result<Said> {
+        let mut stream = self.open(verb).await?;
+        let note = next_note(&mut stream).await?;
+        finish(&mut stream).await?;
+        Ok(note)
+    }
+
+    /// A request that is answered by success or failure alone.
+    async fn tell(&self, verb: Verb) -> Result<()> {
+        let mut stream = self.open(verb).await?;
+        finish(&mut stream).await
+    }
+}
+
+/// Waits for a note; an end before it is an error.
+async fn next_note(stream: &mut Stream) -> Result<Said> {
+    loop {
+        match stream.rx.recv().await.map_err(broken)? {
+            Event::Message(bytes) => return decode_note(&bytes),
+            Event::End(bytes) => {
+                outcome(&bytes)?;
+                return Err(unexpected());
+            }
+            Event::Reset => return Err(broken(LinkError::Reset)),
+            Event::Data { .. } | Event::Eof => {}
+        }
+    }
+}
+
+/// Waits for the end of a stream, ignoring what comes before.
+async fn finish(stream: &mut Stream) -> Result<()> {
+    loop {
+        match stream.rx.recv().await.map_err(broken)? {
+            Event::End(bytes) => return outcome(&bytes),
+            Event::Reset => return Err(broken(LinkError::Reset)),
+            _ => {}
+        }
+    }
+}
+
+fn decode_note(bytes: &[u8]) -> Result<Said> {
+    Note::decode(bytes)
+        .ok()
+        .and_then(|note| note.said)
+        .ok_or_else(|| Error::transport("the guest sent a note that cannot be read"))
+}
+
+/// A stream that ended the wrong way round.
+fn unexpected() -> Error {
+    Error::transport("the guest gave an answer to another question")
+}
+
+fn broken(error: LinkError) -> Error {
+    match error {
+        LinkError::TooManyStreams => Error::limit(error.to_string()),
+        LinkError::Protocol(_) => Error::transport(format!("{error}; the connection was dropped")),
+        _ => Error::transport(format!("the connection to the guest broke: {error}")),
+    }
+}
+
+/// Reads a guest's last word.
+fn outcome(bytes: &[u8]) -> Result<()> {
+    let outcome = Outcome::decode(bytes)
+        .map_err(|_| Error::transport("the guest sent an outcome that cannot be read"))?;
+    failure(&outcome)
+}
+
+fn failure(outcome: &Outcome) -> Result<()> {
+    let message: String = outcome.message.chars().take(500).collect();
+    let kind = match Failure::try_from(outcome.kind) {
+        Ok(Failure::None) => return Ok(()),
+        Ok(Failure::Invalid | Failure::CannotRun) => ErrorKind::Invalid,
+        Ok(Failure::NotFound) => ErrorKind::NotFound,
+        Ok(Failure::Exists | Failure::Cancelled) => ErrorKind::Conflict,
+        Ok(Failure::Denied) => ErrorKind::Denied,
+        Ok(Failure::Limit) => ErrorKind::Limit,
+        Ok(Failure::Unsupported) => ErrorKind::Unsupported,
+        Ok(Failure::NoSpace) => {
+            return Err(Error::limit(message).hint(
+                "the sandbox's disk is full; remove files in it or create it with a larger disk_mib",
+            ));
+        }
+        Ok(Failure::Io) | Err(_) => ErrorKind::Internal,
+    };
+    Err(Error::new(kind, message))
+}

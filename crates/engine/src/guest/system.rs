@@ -1,0 +1,149 @@
+//! Identity, measurements and ports of a machine.
+
+use super::{Guest, broken, next_note, unexpected};
+use bytes::Bytes;
+use motu_core::report::{Metrics, Port};
+use motu_core::runtime::Connection;
+use motu_core::{Error, Result};
+use motu_link::frame::CHANNEL_IN;
+use motu_link::message as link;
+use motu_link::message::{Said, Verb};
+use motu_link::{Event, Stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Bytes read from a dialling caller at a time.
+const DIAL_CHUNK: usize = 64 * 1024;
+
+impl Guest {
+    pub async fn init(&self, init: link::Init) -> Result<()> {
+        self.tell(Verb::Init(init)).await
+    }
+
+    pub async fn ping(&self) -> Result<link::Pong> {
+        match self.ask(Verb::Ping(link::Ping {})).await? {
+            Said::Pong(pong) => Ok(pong),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub async fn metrics(&self) -> Result<Metrics> {
+        match self.ask(Verb::Metrics(link::MetricsRequest {})).await? {
+            Said::Metrics(found) => Ok(Metrics {
+                cpu_us: found.cpu_us,
+                cpus: found.cpus,
+                memory_used_bytes: found.memory_used_bytes,
+                memory_total_bytes: found.memory_total_bytes,
+                disk_used_bytes: found.disk_used_bytes,
+                disk_total_bytes: found.disk_total_bytes,
+                processes: found.processes,
+                uptime_ms: found.uptime_ms,
+                guest_rss_bytes: found.guest_rss_bytes,
+            }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub async fn ports(&self) -> Result<Vec<Port>> {
+        match self.ask(Verb::ListPorts(link::ListPorts {})).await? {
+            Said::Ports(found) => Ok(found
+                .ports
+                .into_iter()
+                .map(|port| Port {
+                    port: port.port,
+                    address: port.address,
+                    pid: (port.pid != 0).then_some(port.pid),
+                    process: (!port.process.is_empty()).then_some(port.process),
+                })
+                .collect()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Connects to a port or socket inside the machine.
+    pub async fn dial(&self, dial: link::Dial) -> Result<Connection> {
+        let mut stream = self.open(Verb::Dial(dial)).await?;
+        match next_note(&mut stream).await? {
+            Said::Connected(_) => {}
+            _ => return Err(unexpected()),
+        }
+        let (ours, theirs) = tokio::io::duplex(DIAL_CHUNK * 4);
+        tokio::spawn(carry(stream, theirs));
+        let (read, write) = tokio::io::split(ours);
+        Ok(Connection {
+            read: Box::new(read),
+            write: Box::new(write),
+        })
+    }
+}
+
+/// Carries bytes both ways until both sides have finished.
+async fn carry(stream: Stream, io: tokio::io::DuplexStream) {
+    let (mut read, mut write) = tokio::io::split(io);
+    let Stream { tx, mut rx } = stream;
+    let upward = async {
+        let mut buffer = vec![0; DIAL_CHUNK];
+        loop {
+            match read.read(&mut buffer).await {
+                Ok(0) | Err(_) => break tx.eof().await,
+                Ok(count) => {
+                    tx.data(CHANNEL_IN, Bytes::copy_from_slice(&buffer[..count]))
+                        .await?;
+                }
+            }
+        }
+    };
+    let downward = async {
+        loop {
+            match rx.recv().await? {
+                Event::Data { bytes, .. } => {
+                    if write.write_all(&bytes).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Event::Eof => {
+                    let _ = write.shutdown().await;
+                }
+                Event::End(_) | Event::Reset => return Ok::<(), motu_link::LinkError>(()),
+                Event::Message(_) => {}
+            }
+        }
+    };
+    // The guest's end is the end; the caller's end only half-closes.
+    tokio::pin!(downward);
+    tokio::select! {
+        _ = &mut downward => {}
+        ended = upward => {
+            if ended.is_ok() {
+                let _ = downward.await;
+            }
+        }
+    }
+}
+
+/// Sends a stream of bytes as data, then EOF.
+pub(super) async fn send_all(
+    stream: &mut Stream,
+    mut content: motu_core::files::ByteStream,
+) -> Result<()> {
+    use futures_util::StreamExt;
+    while let Some(piece) = content.next().await {
+        if stream.tx.data(CHANNEL_IN, piece?).await.is_err() {
+            // The guest has answered early: its outcome says why.
+            return Ok(());
+        }
+    }
+    match stream.tx.eof().await {
+        Ok(()) => Ok(()),
+        Err(motu_link::LinkError::Reset) => Ok(()),
+        Err(error) => Err(broken(error)),
+    }
+}
+
+/// A note that must say one thing.
+pub(super) fn expect_entry(said: Said) -> Result<link::Entry> {
+    match said {
+        Said::Entries(mut page) if page.entries.len() == 1 => Ok(page.entries.remove(0)),
+        Said::Entries(_) => Err(Error::transport("the guest described no file")),
+        _ => Err(unexpected()),
+    }
+}

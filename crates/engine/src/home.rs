@@ -1,0 +1,104 @@
+//! The state directory: where everything the daemon keeps is.
+//!
+//! ```text
+//!   MOTU_HOME/
+//!     config.toml      the operator's settings (optional)
+//!     motu.db          the store
+//!     daemon.sock      the API, 0600
+//!     environments/    immutable roots, by digest
+//!     machines/RUNTIME/ID/   one directory per machine
+//! ```
+
+use motu_core::config::Config;
+use motu_core::{Error, Result, SandboxId};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// An opened state directory.
+#[derive(Clone, Debug)]
+pub struct Home {
+    path: PathBuf,
+}
+
+impl Home {
+    /// Creates the directory (0700) if needed and checks that it is ours.
+    pub fn open(path: &Path) -> Result<Home> {
+        let context = |what: &str| format!("{what} {}", path.display());
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| Error::io(context("cannot create"), &error))?;
+        let path = path
+            .canonicalize()
+            .map_err(|error| Error::io(context("cannot open"), &error))?;
+        let found = path
+            .metadata()
+            .map_err(|error| Error::io(context("cannot look at"), &error))?;
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(Error::new(
+                motu_core::ErrorKind::Denied,
+                format!("{} belongs to another user", path.display()),
+            )
+            .hint("set MOTU_HOME to a directory of your own"));
+        }
+        if found.permissions().mode() & 0o077 != 0 {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))
+                .map_err(|error| Error::io(context("cannot make private"), &error))?;
+        }
+        Ok(Home { path })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.path.join("motu.db")
+    }
+
+    /// Directory of all machines of one runtime.
+    pub fn machines(&self, runtime: &str) -> PathBuf {
+        self.path.join("machines").join(runtime)
+    }
+
+    /// Directory of one machine.
+    pub fn machine(&self, runtime: &str, id: &SandboxId) -> PathBuf {
+        self.machines(runtime).join(id.as_str())
+    }
+
+    /// Makes the empty, private directory of a new machine.
+    pub fn make_machine(&self, runtime: &str, id: &SandboxId) -> Result<PathBuf> {
+        let dir = self.machine(runtime, id);
+        let make = |recursive: bool, dir: &Path| {
+            std::fs::DirBuilder::new()
+                .recursive(recursive)
+                .mode(0o700)
+                .create(dir)
+        };
+        match make(false, &dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                make(true, &self.machines(runtime)).and_then(|()| make(false, &dir))
+            }
+            other => other,
+        }
+        .map_err(|error| Error::io("cannot make the machine's directory", &error))?;
+        Ok(dir)
+    }
+
+    /// Reads `config.toml`, or the defaults when there is none.
+    pub fn config(&self) -> Result<Config> {
+        match std::fs::read_to_string(self.path.join("config.toml")) {
+            Ok(text) => Config::parse(&text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
+            Err(error) => Err(Error::io("cannot read config.toml", &error)),
+        }
+    }
+
+    /// Bytes an unprivileged writer could still write here.
+    pub fn free_bytes(&self) -> Result<u64> {
+        let stat = rustix::fs::statvfs(&self.path)
+            .map_err(|error| Error::io("cannot look at the disk", &error.into()))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}

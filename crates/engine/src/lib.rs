@@ -1,0 +1,36 @@
+//! The engine: the one implementation of [`motu_core::Service`].
+//!
+//! ```text
+//!   Service verbs
+//!        │
+//!   ┌────▼─────┐   handle    ┌────────────────────────┐
+//!   │ Engine   ├────────────►│ driver: one task owns  │──► Runtime (make, pause, destroy)
+//!   │ (table)  │◄────────────┤ one sandbox            │
+//!   └────┬─────┘   watch     └───────────┬────────────┘
+//!        │                               │ state changes, written before they are acted on
+//!        │ commands, files, ports     ┌──▼───┐
+//!        └──────► guest (over link)   │ store│
+//!                                     └──────┘
+//! ```
+//!
+//! - [`lifecycle`] is pure: may this happen now, has it happened already, or
+//!   why not.
+//! - `driver` is the only place that changes a sandbox's state.
+//! - `guest` speaks to the program inside the machine; it never touches state.
+//! - [`store`] remembers sandboxes across restarts.
+
+mod admission;
+mod adopt;
+mod choose;
+mod doctor;
+mod driver;
+mod engine;
+mod guest;
+mod home;
+pub mod lifecycle;
+mod one_shot;
+mod service;
+pub mod store;
+
+pub use engine::{Engine, Setup};
+pub use home::Home;

@@ -1,0 +1,105 @@
+//! One-shots: make a sandbox, run one command, throw the sandbox away.
+//!
+//! The sandbox ends with the command, with the caller's interest, or with its
+//! time to live, whichever is first.
+
+use crate::admission::{Follow, command};
+use crate::driver::{Handle, Keep};
+use crate::engine::Engine;
+use futures_util::stream::{BoxStream, StreamExt, unfold};
+use motu_core::exec::{ExecEvent, ExecSession, RunRequest};
+use motu_core::sandbox::Sandbox;
+use motu_core::{Error, Result};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+impl Engine {
+    pub(crate) async fn one_shot(&self, request: RunRequest) -> Result<ExecSession> {
+        // The command is checked before anything is made for it.
+        let start = command(&self.config, request.exec, Follow::Foreground)?;
+        let (sandbox, handle) = self.make(request.sandbox, Keep::Transient).await?;
+        let life = Life::new(handle.clone());
+        let session = handle.guest()?.start(start).await?;
+        let run = Run {
+            first: Some(sandbox),
+            events: session.events,
+            life,
+        };
+        Ok(ExecSession {
+            events: unfold(run, |mut run| async move {
+                let event = run.next().await?;
+                Some((event, run))
+            })
+            .boxed(),
+            input: session.input,
+        })
+    }
+}
+
+/// Ends the sandbox when it goes.
+struct Life {
+    handle: Arc<Handle>,
+    ending: Option<oneshot::Receiver<Result<Sandbox>>>,
+    asked: bool,
+}
+
+impl Life {
+    fn new(handle: Arc<Handle>) -> Life {
+        Life {
+            handle,
+            ending: None,
+            asked: false,
+        }
+    }
+
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.asked, true) {
+            self.ending = Some(self.handle.destroy_soon());
+        }
+    }
+
+    async fn ended(&mut self) {
+        self.end();
+        if let Some(ending) = self.ending.take() {
+            let _ = ending.await;
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Run {
+    first: Option<Sandbox>,
+    events: BoxStream<'static, Result<ExecEvent>>,
+    life: Life,
+}
+
+impl Run {
+    async fn next(&mut self) -> Option<Result<ExecEvent>> {
+        if let Some(sandbox) = self.first.take() {
+            return Some(Ok(ExecEvent::Sandbox(Box::new(sandbox))));
+        }
+        match self.events.next().await {
+            Some(Ok(event)) => {
+                // The end of the sandbox begins while the caller reads how the command ended.
+                if matches!(event, ExecEvent::Exited(_)) {
+                    self.life.end();
+                }
+                Some(Ok(event))
+            }
+            Some(Err(error)) => {
+                let error: Error = self.life.handle.explain_soon(error).await;
+                self.life.ended().await;
+                Some(Err(error))
+            }
+            None => {
+                self.life.ended().await;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! The verbs, each a few lines over the engine's parts.
+
+use crate::admission::{Follow, command, environment_error};
+use crate::driver::Keep;
+use crate::engine::{Engine, progress_event};
+use crate::guest::files::parse_pattern;
+use async_trait::async_trait;
+use base64::Engine as _;
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{BoxStream, StreamExt};
+use motu_core::exec::*;
+use motu_core::files::*;
+use motu_core::report::{Doctor, Environment, Metrics, Port, Pruned, Version};
+use motu_core::runtime::Connection;
+use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::service::ProgressSink;
+use motu_core::{Error, Result, SandboxId, Service, limits};
+use motu_link::message as link;
+use std::collections::HashSet;
+
+/// Calls a guest and puts a broken connection in terms of the sandbox.
+macro_rules! guest {
+    ($engine:expr, $id:expr, $guest:ident => $call:expr) => {{
+        let handle = $engine.handle($id).await?;
+        let $guest = handle.guest()?;
+        match $call.await {
+            Ok(value) => Ok(value),
+            Err(error) => Err(handle.explain_soon(error).await),
+        }
+    }};
+}
+
+#[async_trait]
+impl Service for Engine {
+    async fn version(&self) -> Result<Version> {
+        Ok(Version {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            api_version: "1".to_string(),
+            pid: std::process::id(),
+            home: self.shared.home.path().display().to_string(),
+        })
+    }
+
+    async fn doctor(&self, deep: bool) -> Result<Doctor> {
+        self.examine(deep).await
+    }
+
+    async fn list_environments(&self) -> Result<Vec<Environment>> {
+        let found = self.environments.list().await.map_err(environment_error)?;
+        Ok(found.into_iter().map(environment).collect())
+    }
+
+    async fn inspect_environment(&self, name: &str) -> Result<Environment> {
+        let found = self.environments.inspect(name).await;
+        found.map(environment).map_err(environment_error)
+    }
+
+    async fn pull_environment(&self, name: &str, progress: ProgressSink) -> Result<Environment> {
+        let report = motu_environments::Progress::new(move |event| {
+            let _ = progress.try_send(progress_event(event));
+        });
+        let pulled = self.environments.pull(name, report).await;
+        pulled.map(environment).map_err(environment_error)
+    }
+
+    async fn prune_environments(&self, all: bool) -> Result<Pruned> {
+        let _nobody_takes_one = self.environments_in_use.write().await;
+        let in_use: HashSet<String> = self
+            .table
+            .all()
+            .iter()
+            .map(|handle| handle.sandbox().digest)
+            .collect();
+        let pruned = self
+            .environments
+            .prune(&in_use, all)
+            .await
+            .map_err(environment_error)?;
+        Ok(Pruned {
+            removed: pruned.names.into_iter().chain(pruned.digests).collect(),
+            freed_bytes: pruned.bytes,
+            in_use: in_use
+                .into_iter()
+                .filter(|digest| !digest.is_empty())
+                .collect(),
+        })
+    }
+
+    async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox> {
+        Ok(self.make(request, Keep::Stored).await?.0)
+    }
+
+    async fn list_sandboxes(&self) -> Result<Vec<Sandbox>> {
+        let mut list: Vec<_> = self
+            .table
+            .all()
+            .iter()
+            .map(|handle| handle.sandbox())
+            .collect();
+        list.sort_by(|a, b| (a.created_at, &a.sandbox_id).cmp(&(b.created_at, &b.sandbox_id)));
+        Ok(list)
+    }
+
+    async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        if let Some(handle) = self.table.get(id) {
+            return Ok(handle.sandbox());
+        }
+        match self.shared.store.get(id).await? {
+            Some(row) => Ok(row.sandbox),
+            None => {
+                Err(Error::not_found(format!("there is no sandbox {id}"))
+                    .hint("`motu ps` lists them"))
+            }
+        }
+    }
+
+    async fn destroy_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        match self.table.get(id) {
+            // Lost a race with another destroy: the tombstone says how it went.
+            Some(handle) => match handle.destroy().await {
+                Ok(sandbox) => Ok(sandbox),
+                Err(_) => self.get_sandbox(id).await,
+            },
+            None => self.get_sandbox(id).await,
+        }
+    }
+
+    async fn pause_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.handle(id).await?.pause().await
+    }
+
+    async fn resume_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.handle(id).await?.resume().await
+    }
+
+    async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox> {
+        self.handle(id).await?.keepalive(ttl_seconds).await
+    }
+
+    async fn reap_expired(&self) -> Result<Vec<SandboxId>> {
+        let now = jiff::Timestamp::now();
+        let mut reaped = Vec::new();
+        for handle in self.table.all() {
+            let sandbox = handle.sandbox();
+            if sandbox.expires_at <= now && handle.destroy().await.is_ok() {
+                reaped.push(sandbox.sandbox_id);
+            }
+        }
+        Ok(reaped)
+    }
+
+    async fn plan(&self, request: CreateSandbox) -> Result<String> {
+        let admitted = self.gate().admit(request).await?;
+        let id = admitted.sandbox.sandbox_id;
+        admitted.runtime.plan(&motu_core::runtime::MachineSpec {
+            dir: self.shared.home.machine(admitted.runtime.name(), &id),
+            hostname: id.to_string(),
+            id,
+            root: admitted.root,
+            wants_sudo: admitted.wants_sudo,
+            limits: admitted.limits,
+        })
+    }
+
+    async fn run(&self, request: RunRequest) -> Result<ExecSession> {
+        self.one_shot(request).await
+    }
+
+    async fn exec(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecResult> {
+        let budget = limits::MAX_OUTPUT_BYTES.resolve(request.max_output_bytes)? as usize;
+        let handle = self.handle(id).await?;
+        let session = self.exec_stream(id, request).await?;
+        collect(session, budget, handle.sandbox()).await
+    }
+
+    async fn exec_stream(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecSession> {
+        let start = command(&self.config, request, Follow::Foreground)?;
+        let handle = self.handle(id).await?;
+        let session = guest!(self, id, guest => guest.start(start))?;
+        Ok(explained(session, handle))
+    }
+
+    async fn exec_background(
+        &self,
+        id: &SandboxId,
+        mut request: ExecRequest,
+    ) -> Result<Background> {
+        let tag = request
+            .tag
+            .get_or_insert_with(|| format!("proc-{}", motu_core::id::random_name(8)))
+            .clone();
+        let start = command(&self.config, request, Follow::Background)?;
+        let started = guest!(self, id, guest => guest.start_background(start))?;
+        Ok(Background {
+            pid: started.pid,
+            tag,
+        })
+    }
+
+    async fn attach(
+        &self,
+        id: &SandboxId,
+        process: Selector,
+        from: AttachFrom,
+    ) -> Result<ExecSession> {
+        let handle = self.handle(id).await?;
+        let session = guest!(self, id, guest => guest.attach(process, from))?;
+        Ok(explained(session, handle))
+    }
+
+    async fn list_processes(&self, id: &SandboxId) -> Result<Vec<Process>> {
+        guest!(self, id, guest => guest.processes())
+    }
+
+    async fn signal_process(
+        &self,
+        id: &SandboxId,
+        process: Selector,
+        signal: i32,
+        tree: bool,
+    ) -> Result<()> {
+        if !(1..=64).contains(&signal) {
+            return Err(Error::invalid(format!("there is no signal {signal}")));
+        }
+        guest!(self, id, guest => guest.signal(process, signal, tree))
+    }
+
+    async fn stat(&self, id: &SandboxId, path: GuestPath, follow: bool) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.stat(&path, follow))
+    }
+
+    async fn list(
+        &self,
+        id: &SandboxId,
+        path: GuestPath,
+        options: ListOptions,
+    ) -> Result<FilePage> {
+        guest!(self, id, guest => guest.list(&path, options))
+    }
+
+    async fn read(
+        &self,
+        id: &SandboxId,
+        path: GuestPath,
+        range: ReadRange,
+    ) -> Result<(FileEntry, ByteStream)> {
+        guest!(self, id, guest => guest.read(&path, range))
+    }
+
+    async fn write(
+        &self,
+        id: &SandboxId,
+        path: GuestPath,
+        options: WriteOptions,
+        content: ByteStream,
+    ) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.write(&path, options, content))
+    }
+
+    async fn mkdir(&self, id: &SandboxId, path: GuestPath, mode: Option<u32>) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.mkdir(&path, mode))
+    }
+
+    async fn remove(&self, id: &SandboxId, path: GuestPath, recursive: bool) -> Result<()> {
+        guest!(self, id, guest => guest.remove(&path, recursive))
+    }
+
+    async fn rename(
+        &self,
+        id: &SandboxId,
+        from: GuestPath,
+        to: GuestPath,
+        overwrite: bool,
+    ) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.rename(&from, &to, overwrite))
+    }
+
+    async fn chmod(&self, id: &SandboxId, path: GuestPath, mode: u32) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.chmod(&path, mode))
+    }
+
+    async fn glob(&self, id: &SandboxId, pattern: &str, limit: Option<u64>) -> Result<FilePage> {
+        let pattern = parse_pattern(pattern)?;
+        guest!(self, id, guest => guest.glob(&pattern, limit))
+    }
+
+    async fn hash(&self, id: &SandboxId, path: GuestPath) -> Result<FileHash> {
+        guest!(self, id, guest => guest.hash(&path))
+    }
+
+    async fn watch(
+        &self,
+        id: &SandboxId,
+        path: GuestPath,
+        recursive: bool,
+    ) -> Result<BoxStream<'static, Result<FileChange>>> {
+        guest!(self, id, guest => guest.watch(&path, recursive))
+    }
+
+    async fn read_tree(&self, id: &SandboxId, path: GuestPath) -> Result<ByteStream> {
+        guest!(self, id, guest => guest.read_tree(&path))
+    }
+
+    async fn write_tree(
+        &self,
+        id: &SandboxId,
+        path: GuestPath,
+        archive: ByteStream,
+    ) -> Result<TreeWritten> {
+        guest!(self, id, guest => guest.write_tree(&path, archive))
+    }
+
+    async fn list_ports(&self, id: &SandboxId) -> Result<Vec<Port>> {
+        guest!(self, id, guest => guest.ports())
+    }
+
+    async fn dial(&self, id: &SandboxId, port: u16) -> Result<Connection> {
+        let dial = link::Dial {
+            port: port.into(),
+            unix: Bytes::new(),
+        };
+        guest!(self, id, guest => guest.dial(dial))
+    }
+
+    async fn dial_unix(&self, id: &SandboxId, path: GuestPath) -> Result<Connection> {
+        let dial = link::Dial {
+            port: 0,
+            unix: path.as_bytes().clone(),
+        };
+        guest!(self, id, guest => guest.dial(dial))
+    }
+
+    async fn metrics(&self, id: &SandboxId) -> Result<Metrics> {
+        guest!(self, id, guest => guest.metrics())
+    }
+}
+
+/// A session whose broken connection is put in terms of the sandbox.
+fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>) -> ExecSession {
+    let events = session.events.then(move |event| {
+        let handle = handle.clone();
+        async move {
+            match event {
+                Ok(event) => Ok(event),
+                Err(error) => Err(handle.explain_soon(error).await),
+            }
+        }
+    });
+    ExecSession {
+        events: events.boxed(),
+        input: session.input,
+    }
+}
+
+/// Runs a session to its end, keeping output up to a budget per channel.
+pub(crate) async fn collect(
+    mut session: ExecSession,
+    budget: usize,
+    sandbox: Sandbox,
+) -> Result<ExecResult> {
+    let (mut out, mut err) = (BytesMut::new(), BytesMut::new());
+    let mut cut = false;
+    let mut keep = |kept: &mut BytesMut, bytes: Bytes| {
+        let room = budget.saturating_sub(kept.len()).min(bytes.len());
+        cut |= room < bytes.len();
+        kept.extend_from_slice(&bytes[..room]);
+    };
+    let mut ended = None;
+    while let Some(event) = session.events.next().await {
+        match event? {
+            ExecEvent::Stdout(bytes) => keep(&mut out, bytes),
+            ExecEvent::Stderr(bytes) => keep(&mut err, bytes),
+            ExecEvent::Exited(exited) => ended = Some(exited),
+            ExecEvent::Sandbox(_) | ExecEvent::Started(_) | ExecEvent::Gap(_) => {}
+        }
+    }
+    let exited = ended.ok_or_else(|| Error::transport("the command's end was not reported"))?;
+    let (stdout, stdout_base64) = text(&out);
+    let (stderr, stderr_base64) = text(&err);
+    Ok(ExecResult {
+        sandbox_id: sandbox.sandbox_id,
+        environment: sandbox.environment,
+        exit_code: exited.exit_code,
+        signal: exited.signal,
+        stdout,
+        stderr,
+        stdout_base64,
+        stderr_base64,
+        truncated: cut,
+        stdout_bytes: exited.stdout_bytes,
+        stderr_bytes: exited.stderr_bytes,
+        timed_out: exited.timed_out,
+        out_of_memory: exited.out_of_memory,
+        duration_ms: exited.duration_ms,
+        runtime: sandbox.runtime,
+        isolation: sandbox.isolation,
+        network: sandbox.network,
+    })
+}
+
+/// Text as it is, anything else approximated with the exact bytes beside it.
+/// A cut in the middle of a character is not "anything else".
+fn text(bytes: &[u8]) -> (String, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (text.to_string(), None),
+        Err(error) if error.error_len().is_none() && bytes.len() - error.valid_up_to() < 4 => {
+            let valid = &bytes[..error.valid_up_to()];
+            (String::from_utf8_lossy(valid).into_owned(), None)
+        }
+        Err(_) => (
+            String::from_utf8_lossy(bytes).into_owned(),
+            Some(base64::engine::general_purpose::STANDARD.encode(bytes)),
+        ),
+    }
+}
+
+fn environment(found: motu_environments::EnvironmentInfo) -> Environment {
+    Environment {
+        name: found.name,
+        description: found.description,
+        installed: found.installed,
+        digest: found.digest,
+        size_bytes: Some(found.size_bytes),
+        created_at: found.created_at,
+        architecture: found.architecture,
+        default_user: found.default_user,
+        default_workdir: found.default_workdir,
+        source: found.source,
+        packages: found
+            .packages
+            .into_iter()
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect(),
+    }
+}

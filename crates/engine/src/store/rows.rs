@@ -1,0 +1,122 @@
+//! Rows of the store.
+
+use super::Store;
+use motu_core::runtime::Machine;
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Error, Result, SandboxId};
+use rusqlite::params;
+
+/// Destroyed sandboxes that are still remembered by name.
+const TOMBSTONES: u32 = 1000;
+
+/// One remembered sandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxRow {
+    pub sandbox: Sandbox,
+    pub machine: Option<Machine>,
+}
+
+fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::internal(format!("store: {error}")))
+}
+
+impl Store {
+    /// Remembers a sandbox before anything is made for it; an id in use is a conflict.
+    pub async fn insert(&self, row: &SandboxRow) -> Result<()> {
+        let sandbox = to_json(&row.sandbox)?;
+        let machine = row.machine.as_ref().map(to_json).transpose()?;
+        let key = row.sandbox.sandbox_id.to_string();
+        let (state, runtime) = (row.sandbox.state.as_str(), row.sandbox.runtime.clone());
+        self.with("insert", move |transaction| {
+            // A tombstone does not keep its name.
+            transaction.execute(
+                "DELETE FROM sandboxes WHERE sandbox_id = ?1 AND state = 'destroyed'",
+                params![key],
+            )?;
+            transaction.execute(
+                "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch())",
+                params![key, state, runtime, sandbox, machine],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes a sandbox's new state.
+    pub async fn update(&self, row: &SandboxRow) -> Result<()> {
+        let sandbox = to_json(&row.sandbox)?;
+        let machine = row.machine.as_ref().map(to_json).transpose()?;
+        let key = row.sandbox.sandbox_id.to_string();
+        let state = row.sandbox.state;
+        self.with("update", move |transaction| {
+            transaction.execute(
+                "UPDATE sandboxes SET state = ?2, sandbox = ?3, machine = ?4, updated_unix = unixepoch() WHERE sandbox_id = ?1",
+                params![key, state.as_str(), sandbox, machine],
+            )?;
+            if state == State::Destroyed {
+                transaction.execute(
+                    "DELETE FROM sandboxes WHERE state = 'destroyed' AND sandbox_id NOT IN
+                     (SELECT sandbox_id FROM sandboxes WHERE state = 'destroyed' ORDER BY updated_unix DESC LIMIT ?1)",
+                    params![TOMBSTONES],
+                )?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Forgets a sandbox that never came to be.
+    pub async fn delete(&self, id: &SandboxId) -> Result<()> {
+        let key = id.to_string();
+        self.with("delete", move |transaction| {
+            transaction.execute("DELETE FROM sandboxes WHERE sandbox_id = ?1", params![key])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// The remembered sandbox of that name.
+    pub async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRow>> {
+        let key = id.to_string();
+        let found = self
+            .with("get", move |transaction| {
+                let mut query = transaction.prepare_cached(
+                    "SELECT sandbox, machine FROM sandboxes WHERE sandbox_id = ?1",
+                )?;
+                let mut rows = query.query(params![key])?;
+                rows.next()?
+                    .map(|row| Ok((row.get(0)?, row.get(1)?)))
+                    .transpose()
+            })
+            .await?;
+        found
+            .map(|(sandbox, machine)| decode(sandbox, machine))
+            .transpose()
+    }
+
+    /// Every remembered sandbox, tombstones included.
+    pub async fn all(&self) -> Result<Vec<SandboxRow>> {
+        let rows: Vec<(String, Option<String>)> = self
+            .with("list", |transaction| {
+                let mut query = transaction.prepare("SELECT sandbox, machine FROM sandboxes")?;
+                let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                rows.collect()
+            })
+            .await?;
+        rows.into_iter()
+            .map(|(sandbox, machine)| decode(sandbox, machine))
+            .collect()
+    }
+}
+
+fn decode(sandbox: String, machine: Option<String>) -> Result<SandboxRow> {
+    let bad =
+        |error: serde_json::Error| Error::internal(format!("store: a row is damaged: {error}"));
+    Ok(SandboxRow {
+        sandbox: serde_json::from_str(&sandbox).map_err(bad)?,
+        machine: machine
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(bad)?,
+    })
+}
