@@ -1,0 +1,36 @@
+# Two commands matter: `make demo` and `make test`. The rest is for daily work.
+
+.PHONY: help demo test quick check build bench fuzz setup clean-home
+
+help:
+	@echo "make demo    install what the machine lacks, build, and show motu at work"
+	@echo "make test    the same, then every check and every test"
+	@echo "make quick   build and unit tests only (daily work)"
+	@echo "make bench   the figures of SPECIFICATION.md, beside their rivals"
+	@echo "make check   format, lints, licences"
+	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
+
+setup:
+	@tools/setup
+
+build: setup
+	cargo build --release -p motu
+
+demo: build
+	target/release/motu demo
+
+test: setup
+	tools/suite
+
+quick:
+	cargo nextest run --workspace --lib --bins
+
+check:
+	tools/checks
+
+bench: build
+	tools/setup bench
+	cargo run --release -p motu-benches
+
+fuzz: setup
+	tools/fuzz $(or $(SECONDS),60)
