@@ -1,0 +1,44 @@
+//! What the guest and the daemon weigh.
+
+use crate::{Bench, ENVIRONMENT, Outcome};
+use std::path::Path;
+
+pub fn measure(bench: &mut Bench) -> Outcome {
+    bench.report.group("sizes");
+    let guest = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../target/guest")
+        .join(format!(
+            "{}-unknown-linux-gnu/guest/motu-guest",
+            std::env::consts::ARCH
+        ));
+    let size = std::fs::metadata(&guest)?.len() as f64 / 1e6;
+    bench.report.at_most("guest binary", size, 3.0, "MB");
+    let mut api = bench.motu.api()?;
+    let id = api.create(ENVIRONMENT)?;
+    api.exec(&id, &["true"])?;
+    let metrics = api.call("GET", &format!("/v1/sandboxes/{id}/metrics"), None)?;
+    let rss = metrics["guest_rss_bytes"]
+        .as_f64()
+        .ok_or("no guest_rss_bytes")?;
+    bench
+        .report
+        .at_most("guest resident when idle", rss / 1e6, 3.0, "MB");
+    api.destroy(&id)?;
+    bench.report.at_most(
+        "daemon resident, no sandbox",
+        resident_kib(bench.motu.pid())? / 1e3 * 1.024,
+        25.0,
+        "MB",
+    );
+    Ok(())
+}
+
+/// Resident memory of a process, in KiB.
+pub fn resident_kib(pid: u32) -> Result<f64, Box<dyn std::error::Error>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .ok_or("no VmRSS")?;
+    Ok(line.split_whitespace().nth(1).ok_or("no number")?.parse()?)
+}

@@ -1,0 +1,104 @@
+//! The motu under measurement: a release build with a state directory of its own.
+
+use crate::ENVIRONMENT;
+use crate::api::Api;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A daemon that ends with this value.
+#[derive(Debug)]
+pub struct Motu {
+    pub binary: PathBuf,
+    pub home: PathBuf,
+    daemon: Child,
+}
+
+impl Motu {
+    pub fn start() -> Fallible<Motu> {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../target")
+            .canonicalize()?;
+        let binary = target.join("release/motu");
+        if !binary.exists() {
+            return Err("target/release/motu is missing: cargo build --release -p motu".into());
+        }
+        let home = target.join("bench-home");
+        let quiet = |args: &[&str]| -> Fallible<()> {
+            let status = Command::new(&binary)
+                .args(args)
+                .env("MOTU_HOME", &home)
+                .status()?;
+            if status.success() {
+                Ok(())
+            } else {
+                Err(format!("motu {args:?} failed").into())
+            }
+        };
+        quiet(&["env", "pull", ENVIRONMENT])?;
+        // The pull started a daemon on demand; ours must be the one that is measured.
+        quiet(&["serve", "--stop"])?;
+        let daemon = Command::new(&binary)
+            .arg("serve")
+            .env("MOTU_HOME", &home)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let motu = Motu {
+            binary,
+            home,
+            daemon,
+        };
+        for _ in 0..200 {
+            if motu.api().is_ok() {
+                return Ok(motu);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Err("the daemon did not come up".into())
+    }
+
+    pub fn api(&self) -> Fallible<Api> {
+        Api::connect(&self.home.join("daemon.sock"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// A `motu` command against this daemon.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(args)
+            .env("MOTU_HOME", &self.home)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The unpacked root of the environment, for rivals to start from.
+    pub fn environment_root(&self) -> Fallible<PathBuf> {
+        let found = self
+            .command(&["env", "inspect", ENVIRONMENT, "--json"])
+            .output()?;
+        let found: serde_json::Value = serde_json::from_slice(&found.stdout)?;
+        let digest = found["digest"]
+            .as_str()
+            .ok_or("the environment has no digest")?;
+        let root = self
+            .home
+            .join("environments/blobs")
+            .join(digest.replace(':', "-"))
+            .join("root");
+        Ok(root)
+    }
+}
+
+impl Drop for Motu {
+    fn drop(&mut self) {
+        let _ = self.command(&["serve", "--stop"]).output();
+        let _ = self.daemon.wait();
+    }
+}
