@@ -45,7 +45,17 @@ struct Target {
     uri: String,
     release: String,
     signed_by: Option<String>,
-    list: PathBuf,
+    listed: bool,
+}
+
+/// What the host knows about sources beyond their addresses.
+trait HostFiles {
+    /// The keys that an entry, named `file:number` by apt, asks for.
+    fn signed_by(&self, entry: &str) -> Option<String>;
+    /// The signed description of a release, by its name in the lists.
+    fn release_file(&self, name: &str) -> Option<String>;
+    /// Whether a package list was downloaded, compressed or not.
+    fn has_list(&self, name: &str) -> bool;
 }
 
 /// Asks apt which of its sources serve `suite`. `None` when it has none.
@@ -54,21 +64,65 @@ pub(crate) fn host_sources(
     cancel: &Cancel,
     scratch: &Path,
 ) -> io::Result<Option<Sources>> {
+    // With the real lists apt would parse all packages first: half a second.
     let mut command = Command::new("apt-get");
-    command.args(["indextargets", "Created-By: Packages"]);
+    command
+        .args(["--no-release-info", "-o"])
+        .arg(format!(
+            "Dir::State::lists={}",
+            scratch.join("no-lists").display()
+        ))
+        .args(["indextargets", "Created-By: Packages"]);
     let (exit, out) = process::output(command, cancel, scratch, MAX_ANSWER_BYTES)?;
     if !exit.status.success() {
         tracing::debug!(tail = exit.tail, "apt could not list its sources");
         return Ok(None);
     }
-    let targets = targets(&String::from_utf8_lossy(&out), suite, signed_by_of_entry);
+    let host = Lists {
+        directory: lists_directory(cancel, scratch)?,
+    };
+    let targets = targets(&String::from_utf8_lossy(&out), suite, &host);
     if !targets.iter().any(|target| target.release == suite) {
         return Ok(None);
     }
     Ok(Some(Sources {
         text: render(&targets),
-        listed: targets.iter().all(|target| target.list.exists()),
+        listed: targets.iter().all(|target| target.listed),
     }))
+}
+
+/// Where the host keeps downloaded package lists.
+fn lists_directory(cancel: &Cancel, scratch: &Path) -> io::Result<PathBuf> {
+    let mut command = Command::new("apt-config");
+    command.args(["shell", "LISTS", "Dir::State::lists/d"]);
+    let (_, out) = process::output(command, cancel, scratch, MAX_ANSWER_BYTES)?;
+    let text = String::from_utf8_lossy(&out);
+    let path = text.trim().trim_start_matches("LISTS=").trim_matches('\'');
+    Ok(PathBuf::from(path))
+}
+
+struct Lists {
+    directory: PathBuf,
+}
+
+impl HostFiles for Lists {
+    fn signed_by(&self, entry: &str) -> Option<String> {
+        let (file, number) = entry.rsplit_once(':')?;
+        let text = fs::read_to_string(file).ok()?;
+        signed_by(&text, number.parse().ok()?, file.ends_with(".sources"))
+    }
+
+    fn release_file(&self, name: &str) -> Option<String> {
+        let read = |kind| fs::read_to_string(self.directory.join(format!("{name}_{kind}"))).ok();
+        read("InRelease").or_else(|| read("Release"))
+    }
+
+    fn has_list(&self, name: &str) -> bool {
+        let endings = ["", ".lz4", ".zst", ".xz", ".gz", ".bz2", ".lzma"];
+        endings
+            .iter()
+            .any(|ending| self.directory.join(format!("{name}{ending}")).exists())
+    }
 }
 
 /// The host's settings for reaching mirrors, as lines of an `apt.conf`.
@@ -114,39 +168,49 @@ fn carried(dump: &str) -> Vec<String> {
 }
 
 /// One mirror for the suite, one for its updates, one for its security fixes.
-fn targets(answer: &str, suite: &str, signed_by: impl Fn(&str) -> Option<String>) -> Vec<Target> {
-    let wanted = [
-        suite.to_owned(),
-        format!("{suite}-updates"),
-        format!("{suite}-security"),
-    ];
+fn targets(answer: &str, suite: &str, host: &impl HostFiles) -> Vec<Target> {
     let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
-    for stanza in answer.split("\n\n") {
-        let fields: BTreeMap<&str, &str> = stanza
-            .lines()
-            .filter_map(|line| line.split_once(": "))
-            .collect();
-        let field = |key| fields.get(key).copied().unwrap_or_default();
-        // Before the first update apt does not know origin or codename yet.
-        let from_debian = matches!(field("Origin"), "" | "Debian");
-        let release = [field("Release"), field("Codename")]
-            .into_iter()
-            .find(|name| wanted.iter().any(|known| known == name));
-        let Some(release) = release else { continue };
-        if !from_debian || field("Component") != "main" || field("Repo-URI").is_empty() {
-            continue;
-        }
-        if seen.insert(release.to_owned()) {
-            found.push(Target {
-                uri: field("Repo-URI").to_owned(),
-                release: release.to_owned(),
-                signed_by: signed_by(field("Sourcesentry")),
-                list: PathBuf::from(field("Filename")),
-            });
-        }
+    answer
+        .split("\n\n")
+        .filter_map(|stanza| target(stanza, suite, host))
+        .filter(|target| seen.insert(target.release.clone()))
+        .collect()
+}
+
+fn target(stanza: &str, suite: &str, host: &impl HostFiles) -> Option<Target> {
+    let fields = fields(stanza);
+    let field = |key| fields.get(key).copied().unwrap_or_default();
+    if field("Component") != "main" || field("Repo-URI").is_empty() {
+        return None;
     }
-    found
+    let list = Path::new(field("Filename")).file_name()?.to_str()?;
+    let suffix = format!("_{}", field("MetaKey").replace('/', "_"));
+    let release_name = list.strip_suffix(suffix.as_str())?;
+    // Before the first update apt does not know origin or codename yet.
+    let description = host.release_file(release_name).unwrap_or_default();
+    let known = self::fields(&description);
+    if *known.get("Origin").unwrap_or(&"Debian") != "Debian" {
+        return None;
+    }
+    let wanted = |name: &&str| {
+        let rest = name.strip_prefix(suite);
+        matches!(rest, Some("" | "-updates" | "-security"))
+    };
+    let release = [Some(field("Release")), known.get("Codename").copied()]
+        .into_iter()
+        .flatten()
+        .find(wanted)?;
+    Some(Target {
+        uri: field("Repo-URI").to_owned(),
+        release: release.to_owned(),
+        signed_by: host.signed_by(field("Sourcesentry")),
+        listed: host.has_list(list),
+    })
+}
+
+fn fields(stanza: &str) -> BTreeMap<&str, &str> {
+    let pairs = stanza.lines().filter_map(|line| line.split_once(": "));
+    pairs.collect()
 }
 
 fn render(targets: &[Target]) -> String {
@@ -166,14 +230,6 @@ fn render(targets: &[Target]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Reads which keys an entry, named `file:number` by apt, asks for.
-fn signed_by_of_entry(entry: &str) -> Option<String> {
-    let (file, number) = entry.rsplit_once(':')?;
-    let number: usize = number.parse().ok()?;
-    let text = fs::read_to_string(file).ok()?;
-    signed_by(&text, number, file.ends_with(".sources"))
 }
 
 /// In `.sources` files the number counts stanzas, in `.list` files lines.
@@ -215,20 +271,43 @@ mod tests {
     use super::*;
 
     const ANSWER: &str = "\
-Filename: /lists/base\nCodename: bookworm\nOrigin: Debian\nComponent: main\nRelease: bookworm\n\
-Repo-URI: http://mirror.test/debian/\nSourcesentry: /x.sources:1\n\n\
-Filename: /lists/third\nOrigin: Vendor\nComponent: main\nRelease: bookworm\n\
-Repo-URI: http://vendor.test/\nSourcesentry: /y.list:1\n\n\
-Filename: /lists/other\nComponent: contrib\nRelease: bookworm\nRepo-URI: http://mirror.test/debian/\n\n\
-Filename: /lists/sec\nCodename: bookworm-security\nComponent: main\nRelease: stable-security\n\
-Repo-URI: http://mirror.test/security/\nSourcesentry: /x.sources:2\n";
+MetaKey: main/binary-amd64/Packages\nFilename: /l/base_main_binary-amd64_Packages\n\
+Component: main\nRelease: bookworm\nRepo-URI: http://mirror.test/debian/\nSourcesentry: /x:1\n\n\
+MetaKey: main/binary-amd64/Packages\nFilename: /l/vendor_main_binary-amd64_Packages\n\
+Component: main\nRelease: bookworm-updates\nRepo-URI: http://vendor.test/\nSourcesentry: /y:1\n\n\
+MetaKey: contrib/binary-amd64/Packages\nFilename: /l/base_contrib_binary-amd64_Packages\n\
+Component: contrib\nRelease: bookworm\nRepo-URI: http://mirror.test/debian/\n\n\
+MetaKey: main/binary-amd64/Packages\nFilename: /l/sec_main_binary-amd64_Packages\n\
+Component: main\nRelease: oldstable-security\nRepo-URI: http://mirror.test/security/\n\n\
+MetaKey: main/binary-all/Packages\nFilename: /l/base_main_binary-all_Packages\n\
+Component: main\nRelease: bookworm\nRepo-URI: http://mirror.test/debian/\nSourcesentry: /x:1\n";
+
+    struct Fixture;
+
+    impl HostFiles for Fixture {
+        fn signed_by(&self, entry: &str) -> Option<String> {
+            (entry == "/x:1").then(|| " /keys.gpg".to_owned())
+        }
+
+        fn release_file(&self, name: &str) -> Option<String> {
+            let text = match name {
+                "vendor" => "Origin: Vendor\nCodename: bookworm-updates\n",
+                "sec" => "-----BEGIN\nHash: x\n\nOrigin: Debian\nCodename: bookworm-security\n",
+                _ => return None,
+            };
+            Some(text.to_owned())
+        }
+
+        fn has_list(&self, name: &str) -> bool {
+            name == "base_main_binary-amd64_Packages"
+        }
+    }
 
     #[test]
     fn only_debian_sources_of_the_suite_are_taken() {
-        let keys = |entry: &str| (entry == "/x.sources:1").then(|| " /keys.gpg".to_owned());
-        let targets = targets(ANSWER, "bookworm", keys);
-        let lists: Vec<_> = targets.iter().map(|t| t.list.to_str().unwrap()).collect();
-        assert_eq!(lists, ["/lists/base", "/lists/sec"]);
+        let targets = targets(ANSWER, "bookworm", &Fixture);
+        let listed: Vec<bool> = targets.iter().map(|target| target.listed).collect();
+        assert_eq!(listed, [true, false]);
         assert_eq!(
             render(&targets),
             "Types: deb\nURIs: http://mirror.test/debian/\nSuites: bookworm\nComponents: main\n\

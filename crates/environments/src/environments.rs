@@ -24,6 +24,7 @@ use crate::{
     process::Cancel,
     progress::{Progress, ProgressEvent},
     store::{BlobRecord, NameRecord, Store},
+    verify,
 };
 
 /// Longest time one build may take.
@@ -135,12 +136,23 @@ impl Environments {
                 .iter()
                 .map(|entry| entry.name.clone())
                 .collect();
-            for record in this.inner.store.names()? {
-                if !known.contains(&record.name) {
-                    known.push(record.name);
+            for name in this.inner.store.names()? {
+                if !known.contains(&name) {
+                    known.push(name);
                 }
             }
-            known.iter().map(|name| this.describe(name)).collect()
+            let mut list = Vec::new();
+            for name in known {
+                match this.describe(&name) {
+                    Ok(info) => list.push(info),
+                    // One broken record must not hide the others.
+                    Err(EnvironmentError::Corrupt { reason, .. }) => {
+                        tracing::warn!(name, reason, "an environment cannot be listed");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(list)
         })
         .await
     }
@@ -217,6 +229,17 @@ impl Environments {
             })
         })
         .await
+    }
+
+    /// Reads an installed environment back and compares it with its digest:
+    /// seconds, not milliseconds.
+    pub async fn verify(&self, name: &str) -> Result<(), EnvironmentError> {
+        let digest = self.resolve(name).await?.digest;
+        let store = self.inner.store.clone();
+        let cancel = Cancel::default();
+        let _ends_the_reader = cancel.on_drop();
+        let watched = cancel.clone();
+        blocking(move || verify::verify(&store, &digest, &watched)).await
     }
 
     /// Removes one installed environment, unless its digest is in use.
@@ -370,9 +393,13 @@ fn sweep(
     let staging = store.stage()?;
     let mut pruned = Pruned::default();
     let _guard = store.lock()?;
-    let mut chosen = store.names()?;
+    let mut all = Vec::new();
+    for name in store.names()? {
+        // A record that cannot be read stops here: its blob is not ours to remove.
+        all.extend(store.name(&name)?);
+    }
     let mut needed: HashSet<String> = in_use.clone();
-    let all = chosen.clone();
+    let mut chosen = all.clone();
     choose(&mut chosen);
     for record in all {
         if chosen.contains(&record) {
@@ -450,3 +477,7 @@ async fn blocking<T: Send + 'static>(
         )),
     }
 }
+
+#[cfg(test)]
+#[path = "environments_tests.rs"]
+mod tests;

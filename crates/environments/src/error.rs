@@ -76,7 +76,7 @@ impl EnvironmentError {
             )),
             Self::NoSpace { .. } => Some("motu env prune".to_owned()),
             Self::InUse { .. } => Some("destroy the sandboxes that use it first".to_owned()),
-            Self::Corrupt { .. } => Some("motu env prune, then pull it again".to_owned()),
+            Self::Corrupt { .. } => Some("pull it again to rebuild it".to_owned()),
             Self::BuildFailed { .. }
             | Self::TimedOut { .. }
             | Self::Cancelled { .. }

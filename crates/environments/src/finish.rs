@@ -48,7 +48,8 @@ const LEFT_OUT: [&str; 14] = [
     SOURCES,
 ];
 
-const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+const HOSTS: &str =
+    "127.0.0.1 localhost\n127.0.1.1 sandbox\n::1 localhost ip6-localhost ip6-loopback\n";
 const HOSTNAME: &str = "sandbox\n";
 
 /// Decides about one path of a built system.

@@ -1,7 +1,6 @@
 //! Environments: named, immutable root filesystems that sandboxes start from.
 //!
-//! Open [`environments.rs`](environments) first: [`Environments`] is the whole
-//! interface. A name from the catalog is pulled once, built from Debian packages
+//! Open `environments.rs` first: [`Environments`] is the whole interface. A name from the catalog is pulled once, built from Debian packages
 //! whose signatures are verified, stored by the digest of its contents, and
 //! resolved to a directory that runtimes use as a read-only lower layer.
 //!
@@ -21,6 +20,7 @@ mod process;
 mod progress;
 mod store;
 mod tree;
+mod verify;
 
 pub use catalog::{CatalogEntry, Variant};
 pub use environments::{BUILD_TIMEOUT, Environment, EnvironmentInfo, Environments, Pruned};

@@ -125,19 +125,13 @@ impl Store {
         self.root.join("names").join(file)
     }
 
-    /// Every name that means something, sorted.
-    pub fn names(&self) -> Result<Vec<NameRecord>, EnvironmentError> {
-        let mut records = Vec::new();
-        for file in children(&self.root.join("names"))? {
-            let stem = file.strip_suffix(".json").and_then(name::decode);
-            if let Some(name) = stem
-                && let Some(record) = self.name(&name)?
-            {
-                records.push(record);
-            }
-        }
-        records.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(records)
+    /// Every name that has a record, readable or not, sorted.
+    pub fn names(&self) -> Result<Vec<String>, EnvironmentError> {
+        let files = children(&self.root.join("names"))?;
+        let stems = files.iter().filter_map(|file| file.strip_suffix(".json"));
+        let mut names: Vec<String> = stems.filter_map(name::decode).collect();
+        names.sort();
+        Ok(names)
     }
 
     pub fn name(&self, name: &str) -> Result<Option<NameRecord>, EnvironmentError> {

@@ -188,8 +188,9 @@ impl Log {
 
     fn event(&mut self, line: &str) -> Option<ProgressEvent> {
         if let Some(message) = line.strip_prefix("I: ") {
-            self.stage = stage_of(message).unwrap_or(self.stage);
-            return Some(self.say(message));
+            // Other messages are about directories of the host.
+            self.stage = stage_of(message)?;
+            return Some(self.say(message.trim_end_matches('.')));
         }
         // "3 upgraded, 65 newly installed, ..."
         if let Some((before, _)) = line.split_once(" newly installed") {
@@ -204,8 +205,11 @@ impl Log {
             return Some(self.say(&format!("setting up {name}")));
         }
         // "Get:12 http://mirror suite/main amd64 git amd64 1:2.39 [7254 kB]"
-        if line.starts_with("Get:") {
-            let name = line.split(' ').nth(4)?;
+        let words: Vec<&str> = line.split(' ').collect();
+        if let [get, _, _, _, name, _, _, size, ..] = words.as_slice()
+            && get.starts_with("Get:")
+            && size.starts_with('[')
+        {
             self.stage = "download";
             return Some(self.say(&format!("downloading {name}")));
         }
@@ -248,6 +252,9 @@ mod tests {
         let mut log = Log::new(Reporter::new(Progress::none()));
         let lines = [
             "I: running apt-get update...",
+            "Get:1 http://m bookworm InRelease [151 kB]",
+            "Get:2 http://m bookworm/main amd64 Packages [8,793 kB]",
+            "I: using /home/someone/tmp as tempdir",
             "I: downloading packages with apt...",
             "0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded.",
             "Get:1 http://m bookworm/main amd64 dash amd64 0.5 [97 kB]",
@@ -265,13 +272,13 @@ mod tests {
         assert_eq!(
             events,
             [
-                "resolve running apt-get update... None",
-                "download downloading packages with apt... None",
+                "resolve running apt-get update None",
+                "download downloading packages with apt None",
                 "download downloading dash None",
-                "unpack extracting archives... None",
-                "configure installing essential packages... Some((0, 2))",
+                "unpack extracting archives None",
+                "configure installing essential packages Some((0, 2))",
                 "configure setting up dash Some((1, 2))",
-                "seal cleaning package lists and apt cache... None",
+                "seal cleaning package lists and apt cache None",
             ]
         );
     }

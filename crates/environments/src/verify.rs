@@ -1,0 +1,52 @@
+//! Checking a stored environment against its digest.
+//!
+//! Owns reading a root filesystem back, with the ids it has inside, and hashing
+//! it by the same rules that applied when it was built. It never repairs.
+
+use std::io::{self, BufReader};
+
+use crate::{
+    error::{EnvironmentError, IoContext as _},
+    process::{self, Cancel},
+    store::Store,
+    tree::{TreeWriter, Verdict, copy_tar},
+};
+
+/// Fails with `Corrupt` when the tree is no longer what was stored.
+pub(crate) fn verify(store: &Store, digest: &str, cancel: &Cancel) -> Result<(), EnvironmentError> {
+    store.blob_record(digest)?;
+    let root = store.root_of(digest);
+    let staging = store.stage()?;
+    let mut command = store.privilege().mapped("tar");
+    command
+        .args([
+            "--create",
+            "--file=-",
+            "--format=pax",
+            "--numeric-owner",
+            "--xattrs",
+        ])
+        .args(["--xattrs-include=security.capability", "--directory"])
+        .arg(&root)
+        .arg(".");
+    let mut reader =
+        process::start(command, cancel, &staging.scratch(), |_| {}).at("reading", &root)?;
+    drop(reader.take_stdin());
+    let mut tree = TreeWriter::new(io::sink())?;
+    let stdout = BufReader::new(reader.take_stdout());
+    let copied = copy_tar(stdout, &mut tree, |_, _| Verdict::Keep);
+    let exit = reader.finish().at("reading", &root)?;
+    let corrupt = |reason: String| EnvironmentError::Corrupt {
+        digest: digest.to_owned(),
+        reason,
+    };
+    copied.map_err(|error| corrupt(error.to_string()))?;
+    if !exit.status.success() {
+        return Err(corrupt(exit.tail));
+    }
+    let found = tree.finish()?.0.digest;
+    if found != digest {
+        return Err(corrupt(format!("its contents have digest {found}")));
+    }
+    Ok(())
+}
