@@ -27,7 +27,7 @@ pub const ENVIRONMENT: &str = "debian:12";
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let groups: [(&str, fn(&mut Bench) -> Outcome); 5] = [
+    let groups: [Group<'_>; 5] = [
         ("start", start::measure),
         ("exec", exec::measure),
         ("bytes", bytes::measure),
