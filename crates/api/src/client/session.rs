@@ -1,0 +1,141 @@
+//! Live streams, seen from the client.
+
+use super::{Answer, Body, Call, Client, Connection};
+use crate::event::{decode_event, encode_input, json};
+use crate::frame::{Decoder, Frame, Headers, Kind, MAX_PAYLOAD};
+use crate::wire::STREAM_TYPE;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use http::header;
+use http_body::Frame as BodyFrame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use motu_core::exec::{ExecEvent, ExecSession};
+use motu_core::{Error, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+/// Inputs waiting to be sent; enough to keep the socket busy.
+const INPUT_QUEUE: usize = 8;
+
+impl Client {
+    /// Opens a stream whose first frame is the request.
+    pub(super) async fn open(
+        &self,
+        target: String,
+        request: &impl Serialize,
+    ) -> Result<ExecSession> {
+        self.duplex(target, Some(json(request))).await
+    }
+
+    /// Opens a stream to something that runs already.
+    pub(super) async fn open_attached(&self, call: Call) -> Result<ExecSession> {
+        self.duplex(call.target, None).await
+    }
+
+    async fn duplex(&self, target: String, first: Option<Bytes>) -> Result<ExecSession> {
+        let (input, inputs) = mpsc::channel(INPUT_QUEUE);
+        let first = first.map(|payload| Frame::new(Kind::Json, payload));
+        let frames = stream::iter(first).chain(stream::unfold(inputs, async |mut inputs| {
+            inputs.recv().await.map(|item| (encode_input(item), inputs))
+        }));
+        let call = Call::post(target)
+            .header(header::ACCEPT, STREAM_TYPE)
+            .header(header::CONTENT_TYPE, STREAM_TYPE)
+            .body(frame_body(frames.boxed()));
+        let answer = self.send(call).await?;
+        Ok(ExecSession {
+            events: events(answer),
+            input,
+        })
+    }
+}
+
+/// A request body of frames: header and payload apart, nothing copied.
+fn frame_body(frames: BoxStream<'static, Frame>) -> Body {
+    let mut headers = Headers::default();
+    let chunks = frames.flat_map(move |Frame { kind, mut payload }| {
+        let mut parts = Vec::with_capacity(2);
+        loop {
+            let part = payload.split_to(payload.len().min(MAX_PAYLOAD));
+            parts.push(Ok(BodyFrame::data(headers.next(kind, part.len()))));
+            parts.push(Ok(BodyFrame::data(part)));
+            if payload.is_empty() {
+                return stream::iter(parts);
+            }
+        }
+    });
+    BodyExt::boxed_unsync(StreamBody::new(chunks))
+}
+
+/// The answer's body, being decoded.
+struct Reading {
+    body: Incoming,
+    decoder: Decoder,
+    _connection: Connection,
+}
+
+/// The events of an answer. A stream that stops in the middle ends in an error.
+fn events(answer: Answer) -> BoxStream<'static, Result<ExecEvent>> {
+    let reading = Reading {
+        body: answer.response.into_body(),
+        decoder: Decoder::default(),
+        _connection: answer.connection,
+    };
+    stream::unfold(Some(reading), async |reading| {
+        let mut reading = reading?;
+        match reading.next().await {
+            Some(Ok(event)) => Some((Ok(event), Some(reading))),
+            Some(Err(error)) => Some((Err(error), None)),
+            None => None,
+        }
+    })
+    .boxed()
+}
+
+impl Reading {
+    async fn next(&mut self) -> Option<Result<ExecEvent>> {
+        loop {
+            match self.decoder.next_frame() {
+                Ok(Some(frame)) => return Some(decode_event(frame)),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.decoder.push(data);
+                    }
+                }
+                Some(Err(error)) => return Some(Err(super::broken(&error))),
+                None if self.decoder.is_at_boundary() => return None,
+                None => return Some(Err(Error::transport("the stream ends inside a frame"))),
+            }
+        }
+    }
+}
+
+/// A body of one JSON value per line, as values.
+pub(super) fn lines<T: DeserializeOwned + Send + 'static>(
+    answer: Answer,
+) -> BoxStream<'static, Result<T>> {
+    let state = (answer.into_stream(), Vec::new());
+    stream::unfold(state, async |(mut chunks, mut buffer)| {
+        loop {
+            if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                let value = serde_json::from_slice(&line).map_err(|error| {
+                    Error::transport(format!("a line of the answer cannot be read: {error}"))
+                });
+                return Some((value, (chunks, buffer)));
+            }
+            match chunks.next().await? {
+                Ok(chunk) => buffer.extend_from_slice(&chunk),
+                Err(error) => return Some((Err(error), (chunks, buffer))),
+            }
+        }
+    })
+    .boxed()
+}

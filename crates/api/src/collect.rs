@@ -1,0 +1,143 @@
+//! A live session folded into one answer.
+//!
+//! Used where a caller wants the result of a one-shot as a single value. Output
+//! beyond the budget is counted and marked, never kept.
+
+use crate::wire::encode_base64;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use motu_core::exec::{ExecEvent, ExecResult, ExecSession, Exited};
+use motu_core::sandbox::Sandbox;
+use motu_core::{Error, Result, limits};
+
+/// One channel, cut to its budget.
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    cut: bool,
+}
+
+impl Kept {
+    fn add(&mut self, more: &Bytes, budget: usize) {
+        let room = budget - self.bytes.len();
+        self.bytes.extend_from_slice(&more[..more.len().min(room)]);
+        self.cut |= more.len() > room;
+    }
+
+    /// Text, or a readable approximation and the exact bytes as base64.
+    fn text(self) -> (String, Option<String>) {
+        match String::from_utf8(self.bytes) {
+            Ok(text) => (text, None),
+            Err(error) => {
+                let exact = encode_base64(error.as_bytes());
+                let approximation = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                (approximation, Some(exact))
+            }
+        }
+    }
+}
+
+/// Everything seen of one session.
+#[derive(Debug)]
+pub struct Collector {
+    budget: usize,
+    sandbox: Option<Box<Sandbox>>,
+    stdout: Kept,
+    stderr: Kept,
+    gaps: bool,
+    exited: Option<Exited>,
+}
+
+impl Collector {
+    /// Keeps up to `max_output_bytes` per channel.
+    pub fn new(max_output_bytes: Option<u64>) -> Result<Collector> {
+        let budget = limits::MAX_OUTPUT_BYTES.resolve(max_output_bytes)?;
+        Ok(Collector {
+            budget: budget as usize,
+            sandbox: None,
+            stdout: Kept::default(),
+            stderr: Kept::default(),
+            gaps: false,
+            exited: None,
+        })
+    }
+
+    pub fn add(&mut self, event: ExecEvent) {
+        match event {
+            ExecEvent::Sandbox(sandbox) => self.sandbox = Some(sandbox),
+            ExecEvent::Started(_) => {}
+            ExecEvent::Stdout(bytes) => self.stdout.add(&bytes, self.budget),
+            ExecEvent::Stderr(bytes) => self.stderr.add(&bytes, self.budget),
+            ExecEvent::Gap(_) => self.gaps = true,
+            ExecEvent::Exited(exited) => self.exited = Some(exited),
+        }
+    }
+
+    /// Reads a session to its end. Nothing is ever typed into it.
+    pub async fn add_all(&mut self, mut session: ExecSession) -> Result<()> {
+        while let Some(event) = session.events.next().await {
+            self.add(event?);
+        }
+        Ok(())
+    }
+
+    /// The answer, once the session has ended.
+    pub fn finish(self) -> Result<ExecResult> {
+        let (Some(sandbox), Some(exited)) = (self.sandbox, self.exited) else {
+            return Err(Error::transport("the session ended before its command did"));
+        };
+        let truncated = self.stdout.cut || self.stderr.cut || self.gaps;
+        let (stdout, stdout_base64) = self.stdout.text();
+        let (stderr, stderr_base64) = self.stderr.text();
+        Ok(ExecResult {
+            sandbox_id: sandbox.sandbox_id,
+            environment: sandbox.environment,
+            exit_code: exited.exit_code,
+            signal: exited.signal,
+            stdout,
+            stderr,
+            stdout_base64,
+            stderr_base64,
+            truncated,
+            stdout_bytes: exited.stdout_bytes,
+            stderr_bytes: exited.stderr_bytes,
+            timed_out: exited.timed_out,
+            out_of_memory: exited.out_of_memory,
+            duration_ms: exited.duration_ms,
+            runtime: sandbox.runtime,
+            isolation: sandbox.isolation,
+            network: sandbox.network,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_cut_at_the_budget_exactly() {
+        let mut kept = Kept::default();
+        kept.add(&Bytes::from_static(b"abc"), 4);
+        assert!(!kept.cut);
+        kept.add(&Bytes::from_static(b"d"), 4);
+        assert!(!kept.cut);
+        kept.add(&Bytes::from_static(b"e"), 4);
+        assert!(kept.cut);
+        assert_eq!(kept.bytes, b"abcd");
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_kept_exactly() {
+        let mut kept = Kept::default();
+        kept.add(&Bytes::from_static(b"a\xff"), 4);
+        let (text, exact) = kept.text();
+        assert_eq!(text, "a\u{fffd}");
+        assert_eq!(exact.as_deref(), Some("Yf8="));
+    }
+
+    #[test]
+    fn an_unfinished_session_is_an_error() {
+        assert!(Collector::new(None).unwrap().finish().is_err());
+    }
+}

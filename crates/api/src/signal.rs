@@ -1,0 +1,52 @@
+//! Signals by name or number.
+
+use motu_core::Error;
+
+const NAMES: [(&str, i32); 14] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ABRT", 6),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("WINCH", 28),
+];
+
+/// Reads `TERM`, `SIGTERM`, `term` or `15`.
+pub fn parse(text: &str) -> Result<i32, Error> {
+    let upper = text.to_ascii_uppercase();
+    let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let named = NAMES.iter().find(|(name, _)| *name == bare);
+    named
+        .map(|(_, number)| *number)
+        .or_else(|| bare.parse().ok().filter(|number| (1..=64).contains(number)))
+        .ok_or_else(|| {
+            let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+            Error::invalid("unknown signal").hint(format!(
+                "a number from 1 to 64, or one of {}",
+                names.join(", ")
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers() {
+        for text in ["TERM", "SIGTERM", "term", "15"] {
+            assert_eq!(parse(text), Ok(15));
+        }
+        for text in ["", "0", "65", "-1", "NOPE", "SIG"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

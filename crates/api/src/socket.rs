@@ -1,0 +1,89 @@
+//! Unix sockets whose path may be longer than the kernel's 108 bytes.
+//!
+//! The directory is opened first and the socket is named through it
+//! (`/proc/self/fd/N/name`), which is always short.
+
+use motu_core::Error;
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// The longest path that fits into a socket address, with its final zero.
+const SUN_PATH_BYTES: usize = 108;
+
+/// A path to the same file, short enough for a socket address while this lives.
+#[derive(Debug)]
+pub struct ShortPath {
+    path: PathBuf,
+    _directory: Option<OwnedFd>,
+}
+
+impl ShortPath {
+    pub fn new(path: &Path) -> io::Result<ShortPath> {
+        if path.as_os_str().len() < SUN_PATH_BYTES {
+            return Ok(ShortPath {
+                path: path.to_path_buf(),
+                _directory: None,
+            });
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(parent, flags, Mode::empty())?;
+        let path = Path::new("/proc/self/fd")
+            .join(directory.as_raw_fd().to_string())
+            .join(name);
+        Ok(ShortPath {
+            path,
+            _directory: Some(directory),
+        })
+    }
+
+    pub fn as_path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Connects to the socket at `path`.
+pub async fn connect(path: &Path) -> io::Result<tokio::net::UnixStream> {
+    let short = ShortPath::new(path)?;
+    tokio::net::UnixStream::connect(short.as_path()).await
+}
+
+/// Listens at `path`, readable by its owner only. The caller has made sure nobody else does.
+pub fn listen(path: &Path) -> Result<tokio::net::UnixListener, Error> {
+    let attempt = || {
+        let short = ShortPath::new(path)?;
+        match std::fs::remove_file(short.as_path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = std::os::unix::net::UnixListener::bind(short.as_path())?;
+        rustix::fs::chmod(short.as_path(), Mode::RUSR | Mode::WUSR)?;
+        listener.set_nonblocking(true)?;
+        tokio::net::UnixListener::from_std(listener)
+    };
+    attempt().map_err(|error| Error::io(format_args!("listen on {}", path.display()), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn long_paths_work_at_both_ends() {
+        let base = std::env::temp_dir().join(format!("motu-socket-{}", std::process::id()));
+        let deep = base.join("a".repeat(120)).join("b".repeat(120));
+        std::fs::create_dir_all(&deep).unwrap();
+        let path = deep.join("daemon.sock");
+        let listener = listen(&path).unwrap();
+        let (connected, accepted) = tokio::join!(connect(&path), listener.accept());
+        connected.unwrap();
+        accepted.unwrap();
+        // A second listener replaces the first one's file.
+        listen(&path).unwrap();
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -1,0 +1,184 @@
+//! Connections: taking them in, knowing whether any are open, letting them go.
+//!
+//! ```text
+//!  accept_until ──stop──► refuse new ones ──► take in those already queued
+//!       ▲                                             │
+//!       └────────── listen again (idle only) ◄────────┤ some were late
+//!                                                     ▼ none
+//!                                                  finish
+//! ```
+//!
+//! The listener is shut down before its queue is emptied, so a client is either
+//! served or refused at connect; it never talks to a daemon that is gone.
+
+use crate::app::{App, router};
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use motu_core::Service;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+/// How long a client may take to send the head of a request, or stay silent between two.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long open calls may go on after the server was told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Who is being served right now.
+#[derive(Clone, Debug)]
+pub struct Activity(Arc<watch::Sender<usize>>);
+
+impl Default for Activity {
+    fn default() -> Activity {
+        Activity(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Activity {
+    /// Counts as somebody until the guard is dropped.
+    pub fn enter(&self) -> Guard {
+        self.0.send_modify(|open| *open += 1);
+        Guard(self.clone())
+    }
+
+    /// Open connections.
+    pub fn open(&self) -> usize {
+        *self.0.borrow()
+    }
+
+    /// Waits until nobody has been there for this long, without a break.
+    pub async fn idle_for(&self, length: Duration) {
+        let mut open = self.0.subscribe();
+        loop {
+            // The sender lives in `self`, so waiting cannot fail.
+            let _ = open.wait_for(|open| *open == 0).await;
+            open.mark_unchanged();
+            tokio::select! {
+                () = tokio::time::sleep(length) => return,
+                _ = open.changed() => {}
+            }
+        }
+    }
+}
+
+/// Somebody is being served while this lives.
+#[derive(Debug)]
+pub struct Guard(Activity);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|open| *open -= 1);
+    }
+}
+
+/// Serves a service on any number of listeners, one after another.
+#[derive(Debug)]
+pub struct Server {
+    router: Router,
+    activity: Activity,
+    stopping: watch::Sender<bool>,
+}
+
+impl Server {
+    pub fn new(service: Arc<dyn Service>, activity: Activity) -> Server {
+        Server {
+            router: router(App {
+                service,
+                activity: activity.clone(),
+            }),
+            activity,
+            stopping: watch::Sender::new(false),
+        }
+    }
+
+    /// Takes in connections until `stop`. Returns how many came after it; they are being served.
+    pub async fn accept_until(
+        &self,
+        listener: UnixListener,
+        stop: impl Future<Output = ()>,
+    ) -> usize {
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.spawn(stream),
+                    // Out of descriptors: those that are open must go first.
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+                () = &mut stop => break,
+            }
+        }
+        self.drain(&listener)
+    }
+
+    fn drain(&self, listener: &UnixListener) -> usize {
+        // From here on `connect` is refused; what is queued can still be accepted.
+        if let Err(error) = rustix::net::shutdown(listener, rustix::net::Shutdown::Read) {
+            tracing::warn!(%error, "cannot shut the listener down");
+        }
+        let mut late = 0;
+        while let Ok(socket) = rustix::net::accept_with(
+            listener,
+            rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK,
+        ) {
+            if let Ok(stream) = UnixStream::from_std(socket.into()) {
+                self.spawn(stream);
+                late += 1;
+            }
+        }
+        late
+    }
+
+    fn spawn(&self, stream: UnixStream) {
+        let guard = self.activity.enter();
+        let router = self.router.clone();
+        let mut stopping = self.stopping.subscribe();
+        tokio::spawn(async move {
+            let _guard = guard;
+            let service = TowerToHyperService::new(router);
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
+            let mut connection = pin!(connection);
+            let told = async { stopping.wait_for(|stopping| *stopping).await.map(drop) };
+            let result = tokio::select! {
+                result = connection.as_mut() => result,
+                _ = told => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = result {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+
+    /// Ends idle connections at once and waits a while for busy ones.
+    pub async fn finish(&self) {
+        self.stopping.send_replace(true);
+        let _ = tokio::time::timeout(GRACE, self.activity.idle_for(Duration::ZERO)).await;
+    }
+}
+
+/// Serves on one listener until `shutdown`, then lets open calls end.
+pub async fn serve(
+    service: Arc<dyn Service>,
+    listener: UnixListener,
+    activity: Activity,
+    shutdown: impl Future<Output = ()>,
+) {
+    let server = Server::new(service, activity);
+    server.accept_until(listener, shutdown).await;
+    server.finish().await;
+}

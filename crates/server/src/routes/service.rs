@@ -1,0 +1,44 @@
+//! The daemon itself.
+
+use super::Answer;
+use crate::app::{App, openapi as document};
+use crate::extract::Params;
+use crate::fault::Failure;
+use axum::Json;
+use axum::extract::State;
+use motu_api::wire::DoctorQuery;
+use motu_core::report::{Doctor, Version};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(version))
+        .routes(routes!(doctor))
+        .routes(routes!(openapi))
+}
+
+/// What this daemon is
+#[utoipa::path(get, path = "/v1/version", tag = "service",
+    responses((status = 200, body = Version), Failure))]
+async fn version(State(app): State<App>) -> Answer<Json<Version>> {
+    Ok(Json(app.service.version().await?))
+}
+
+/// What works on this host, and what would help
+#[utoipa::path(get, path = "/v1/doctor", tag = "service", params(DoctorQuery),
+    responses((status = 200, body = Doctor), Failure))]
+async fn doctor(
+    State(app): State<App>,
+    Params(query): Params<DoctorQuery>,
+) -> Answer<Json<Doctor>> {
+    let deep = query.deep.unwrap_or_default();
+    Ok(Json(app.service.doctor(deep).await?))
+}
+
+/// This document
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "service",
+    responses((status = 200, body = serde_json::Value), Failure))]
+async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(document())
+}

@@ -1,0 +1,685 @@
+//! The server and the client, over a real socket.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod stub;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt, stream};
+use motu_api::Client;
+use motu_api::client::SocketAt;
+use motu_api::collect::Collector;
+use motu_core::exec::*;
+use motu_core::files::*;
+use motu_core::{Error, ErrorKind, SandboxId, Service};
+use motu_server::{Activity, serve};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use stub::Stub;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+struct World {
+    stub: Arc<Stub>,
+    client: Client,
+    activity: Activity,
+    socket: PathBuf,
+    _home: tempfile::TempDir,
+}
+
+fn world() -> World {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("daemon.sock");
+    let listener = motu_api::socket::listen(&socket).unwrap();
+    let stub = Arc::new(Stub::default());
+    let activity = Activity::default();
+    tokio::spawn(serve(
+        stub.clone(),
+        listener,
+        activity.clone(),
+        std::future::pending(),
+    ));
+    World {
+        stub,
+        client: Client::new(SocketAt(socket.clone())),
+        activity,
+        socket,
+        _home: home,
+    }
+}
+
+impl World {
+    /// Sends raw HTTP and reads the answer to its end.
+    async fn raw(&self, head: &str, body: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).await.unwrap();
+        let request = format!(
+            "{head}\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
+
+fn id() -> SandboxId {
+    SandboxId::parse("sb-a").unwrap()
+}
+
+fn path(text: &str) -> GuestPath {
+    GuestPath::new(text.as_bytes().to_vec()).unwrap()
+}
+
+fn exec(words: &[&str]) -> ExecRequest {
+    ExecRequest {
+        command: words.iter().map(|word| word.to_string()).collect(),
+        ..ExecRequest::default()
+    }
+}
+
+fn content(text: &'static str) -> ByteStream {
+    stream::iter([Ok(Bytes::from_static(text.as_bytes()))]).boxed()
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), what)
+        .await
+        .expect("took too long")
+}
+
+#[tokio::test]
+async fn a_one_shot_streams_and_ends() {
+    let world = world();
+    let request = RunRequest {
+        exec: exec(&["both"]),
+        ..RunRequest::default()
+    };
+    let mut collector = Collector::new(None).unwrap();
+    let session = world.client.run(request).await.unwrap();
+    collector.add_all(session).await.unwrap();
+    let result = collector.finish().unwrap();
+    assert_eq!((result.exit_code, result.stdout.as_str()), (3, "out"));
+    assert_eq!(result.stderr_base64.as_deref(), Some("ZXJy/w=="));
+}
+
+#[tokio::test]
+async fn a_one_shot_without_a_stream_is_one_json_value() {
+    let world = world();
+    let body = r#"{"sandbox":{"environment":"debian:12"},"exec":{"command":["both"],"max_output_bytes":2}}"#;
+    let answer = world.raw("POST /v1/run HTTP/1.1", body).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("motu-api: 1\r\n"), "{answer}");
+    assert!(answer.contains(r#""stdout":"ou""#), "{answer}");
+    assert!(answer.contains(r#""truncated":true"#), "{answer}");
+}
+
+#[tokio::test]
+async fn input_resizes_and_signals_reach_the_command() {
+    let world = world();
+    let mut session = world
+        .client
+        .exec_stream(&id(), exec(&["cat"]))
+        .await
+        .unwrap();
+    assert!(matches!(
+        session.events.next().await,
+        Some(Ok(ExecEvent::Started(_)))
+    ));
+    // Longer than one frame, so that it is cut and put together again.
+    let long = Bytes::from(vec![7u8; 3 << 20]);
+    session
+        .input
+        .send(ExecInput::Stdin(long.clone()))
+        .await
+        .unwrap();
+    let mut echoed = Vec::new();
+    while echoed.len() < long.len() {
+        match session.events.next().await.unwrap().unwrap() {
+            ExecEvent::Stdout(bytes) => echoed.extend_from_slice(&bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(echoed == long);
+    let size = TtySize { cols: 80, rows: 24 };
+    session.input.send(ExecInput::Resize(size)).await.unwrap();
+    let event = session.events.next().await.unwrap().unwrap();
+    assert_eq!(event, ExecEvent::Stdout("80x24\n".into()));
+    session.input.send(ExecInput::Signal(15)).await.unwrap();
+    match session.events.next().await.unwrap().unwrap() {
+        ExecEvent::Exited(exited) => assert_eq!(exited.exit_code, 143),
+        other => panic!("{other:?}"),
+    }
+    assert!(session.events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn the_end_of_the_request_closes_standard_input() {
+    let world = world();
+    let ExecSession { mut events, input } = world
+        .client
+        .exec_stream(&id(), exec(&["cat"]))
+        .await
+        .unwrap();
+    drop(input);
+    let last = within(async {
+        while let Some(Ok(event)) = events.next().await {
+            if let ExecEvent::Exited(exited) = event {
+                return Some(exited);
+            }
+        }
+        None
+    })
+    .await;
+    assert_eq!(last.unwrap().exit_code, 0);
+}
+
+#[tokio::test]
+async fn a_session_that_breaks_says_why() {
+    let world = world();
+    let mut session = world
+        .client
+        .exec_stream(&id(), exec(&["fail"]))
+        .await
+        .unwrap();
+    session.events.next().await.unwrap().unwrap();
+    let error = session.events.next().await.unwrap().unwrap_err();
+    assert_eq!(error, Error::transport("the guest is gone"));
+    assert!(session.events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_the_work() {
+    let world = world();
+    let mut session = world
+        .client
+        .exec_stream(&id(), exec(&["sleep"]))
+        .await
+        .unwrap();
+    session.events.next().await.unwrap().unwrap();
+    drop(session);
+    within(world.stub.killed.notified()).await;
+    within(world.activity.idle_for(Duration::ZERO)).await;
+
+    // The same for a call that is still waiting for its one answer.
+    let id = id();
+    let call = world.client.exec(&id, exec(&["sleep"]));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(100), call)
+            .await
+            .is_err()
+    );
+    within(world.stub.killed.notified()).await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_slows_the_command() {
+    let world = world();
+    let chunks = 4096;
+    let flood = exec(&["flood", &chunks.to_string()]);
+    let mut session = world.client.exec_stream(&id(), flood).await.unwrap();
+    session.events.next().await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let ahead = world.stub.produced.load(Ordering::Relaxed);
+    assert!(
+        ahead < 200,
+        "{ahead} of {chunks} chunks were produced for nobody"
+    );
+    let mut bytes = 0;
+    while let Some(event) = within(session.events.next()).await {
+        if let ExecEvent::Stdout(piece) = event.unwrap() {
+            bytes += piece.len();
+        }
+    }
+    assert_eq!(bytes, chunks * 64 * 1024);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn output_is_fast() {
+    let world = world();
+    let chunks = 16 * 1024;
+    let begin = Instant::now();
+    let flood = exec(&["flood", &chunks.to_string()]);
+    let mut session = world.client.exec_stream(&id(), flood).await.unwrap();
+    let mut bytes = 0;
+    while let Some(event) = session.events.next().await {
+        if let ExecEvent::Stdout(piece) = event.unwrap() {
+            bytes += piece.len();
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("output: {:.0} MB/s", bytes as f64 / 1e6 / seconds);
+    assert_eq!(bytes, chunks * 64 * 1024);
+}
+
+#[tokio::test]
+async fn every_failure_has_the_same_shape() {
+    let world = world();
+    let missing = SandboxId::parse("missing").unwrap();
+    let error = world.client.get_sandbox(&missing).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    assert_eq!(error.hint.as_deref(), Some("`motu ps` lists them"));
+
+    let cases = [
+        ("GET /v1/nowhere HTTP/1.1", "", "404", "not_found"),
+        ("PATCH /v1/version HTTP/1.1", "", "405", "invalid"),
+        ("POST /v1/sandboxes HTTP/1.1", "{", "400", "invalid"),
+        (
+            "POST /v1/sandboxes HTTP/1.1",
+            r#"{"colour":1}"#,
+            "400",
+            "invalid",
+        ),
+        ("GET /v1/sandboxes/UPPER HTTP/1.1", "", "400", "invalid"),
+        (
+            "GET /v1/sandboxes/sb-a/files HTTP/1.1",
+            "",
+            "400",
+            "invalid",
+        ),
+        (
+            "GET /v1/sandboxes/sb-a/files?colour=1 HTTP/1.1",
+            "",
+            "400",
+            "invalid",
+        ),
+        (
+            "GET /v1/sandboxes/sb-a/ports/99999/dial HTTP/1.1",
+            "",
+            "400",
+            "invalid",
+        ),
+        (
+            "GET /v1/sandboxes/sb-a/ports/80/dial HTTP/1.1",
+            "",
+            "400",
+            "invalid",
+        ),
+        ("GET /v1/run/ws HTTP/1.1", "", "400", "invalid"),
+        (
+            "POST /v1/sandboxes/sb-a/resume HTTP/1.1",
+            "",
+            "409",
+            "conflict",
+        ),
+        ("GET /v1/doctor HTTP/1.1", "", "500", "internal"),
+        (
+            "POST /v1/sandboxes/sb-a/exec HTTP/1.1",
+            r#"{"command":["x"],"colour":1}"#,
+            "400",
+            "invalid",
+        ),
+    ];
+    for (head, body, status, kind) in cases {
+        let answer = world.raw(head, body).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{head}: {answer}"
+        );
+        assert!(
+            answer.contains(&format!(r#"{{"error":{{"kind":"{kind}""#)),
+            "{head}: {answer}"
+        );
+        assert!(answer.contains("motu-api: 1\r\n"), "{head}: {answer}");
+    }
+    // The daemon lives on after a handler panicked.
+    world.client.version().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_a_limit() {
+    let world = world();
+    let request = motu_core::sandbox::CreateSandbox {
+        environment: "x".repeat(3 << 20),
+        ..Default::default()
+    };
+    let error = world.client.create_sandbox(request).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Limit, "{error:?}");
+}
+
+#[tokio::test]
+async fn broken_frames_end_the_session_with_an_error() {
+    let world = world();
+    for (body, message) in [
+        (
+            "\x00\x00\x00\x00\x02{}\x09\x00\x00\x00\x00",
+            "unknown kind 9",
+        ),
+        ("\x01\x00\x00\x00\x02{}", "does not begin with a request"),
+    ] {
+        let body = body
+            .replace("\x02{}", "\x14{\"command\":[\"sleep\"]}")
+            .replace("\x14", "\x15");
+        let head = "POST /v1/sandboxes/sb-a/exec HTTP/1.1\r\nAccept: application/vnd.motu.stream";
+        let answer = within(world.raw(head, &body)).await;
+        assert!(answer.contains(message), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn environments_are_named_exactly() {
+    let world = world();
+    for name in ["debian:12", "docker.io/library/alpine:3.20", "a b%2Fc"] {
+        assert_eq!(
+            world.client.inspect_environment(name).await.unwrap().name,
+            name
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_pull_reports_its_steps_and_its_end() {
+    let world = world();
+    let (sink, mut steps) = tokio::sync::mpsc::channel(8);
+    world
+        .client
+        .pull_environment("debian:12", sink)
+        .await
+        .unwrap();
+    let mut seen = 0;
+    while steps.recv().await.is_some() {
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+    let (sink, _steps) = tokio::sync::mpsc::channel(8);
+    let error = world
+        .client
+        .pull_environment("broken", sink)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error,
+        Error::unavailable("no mirror answers").hint("try later")
+    );
+}
+
+#[tokio::test]
+async fn verbs_on_sandboxes() {
+    let world = world();
+    let client = &world.client;
+    assert_eq!(client.list_sandboxes().await.unwrap().len(), 1);
+    assert_eq!(
+        client.keepalive(&id(), Some(9)).await.unwrap().ttl_seconds,
+        9
+    );
+    assert_eq!(client.reap_expired().await.unwrap()[0].as_str(), "sb-old");
+    assert!(client.prune_environments(true).await.unwrap().freed_bytes == 1);
+    let request = motu_core::sandbox::CreateSandbox {
+        environment: "debian:12".to_string(),
+        ..Default::default()
+    };
+    assert_eq!(client.plan(request).await.unwrap(), "1. start debian:12\n");
+    client.destroy_sandbox(&id()).await.unwrap();
+}
+
+#[tokio::test]
+async fn processes_are_found_by_pid_and_tag() {
+    let world = world();
+    let client = &world.client;
+    let mut request = exec(&["server"]);
+    request.tag = Some("web".to_string());
+    let started = client.exec_background(&id(), request).await.unwrap();
+    assert_eq!((started.pid, started.tag.as_str()), (7, "web"));
+
+    let tag = Selector::parse("web").unwrap();
+    client
+        .signal_process(&id(), tag.clone(), 10, true)
+        .await
+        .unwrap();
+    world
+        .raw("DELETE /v1/sandboxes/sb-a/processes/7 HTTP/1.1", "")
+        .await;
+    let signals = world.stub.signals.lock().unwrap().clone();
+    assert_eq!(
+        signals,
+        [(tag.clone(), 10, true), (Selector::Pid(7), 9, false)]
+    );
+
+    let from = AttachFrom::Offsets {
+        stdout: 5,
+        stderr: 6,
+    };
+    let mut session = client.attach(&id(), tag, from).await.unwrap();
+    match session.events.next().await.unwrap().unwrap() {
+        ExecEvent::Stdout(text) => {
+            assert_eq!(text, "Tag(\"web\") Offsets { stdout: 5, stderr: 6 }\n");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn files_travel_both_ways() {
+    let world = world();
+    let client = &world.client;
+    let options = WriteOptions {
+        mode: Some(0o600),
+        ..WriteOptions::default()
+    };
+    let odd = GuestPath::new(&b"/a b&c\xff"[..]).unwrap();
+    let written = client
+        .write(&id(), odd.clone(), options, content("0123456789"))
+        .await
+        .unwrap();
+    assert_eq!((written.mode, written.size), (0o600, 10));
+    assert_eq!(
+        client.stat(&id(), odd.clone(), true).await.unwrap().size,
+        10
+    );
+
+    for (offset, length, expected) in [
+        (0, None, "0123456789"),
+        (3, None, "3456789"),
+        (3, Some(2), "34"),
+        (3, Some(0), ""),
+        (8, Some(50), "89"),
+    ] {
+        let range = ReadRange { offset, length };
+        let (entry, stream) = client.read(&id(), odd.clone(), range).await.unwrap();
+        assert_eq!(entry.size, 10);
+        let bytes: Vec<Bytes> = stream.map(Result::unwrap).collect().await;
+        assert_eq!(bytes.concat(), expected.as_bytes());
+    }
+    client.hash(&id(), odd.clone()).await.unwrap();
+    client.remove(&id(), odd.clone(), false).await.unwrap();
+    let error = client.stat(&id(), odd, true).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+
+    assert_eq!(
+        client
+            .mkdir(&id(), path("/d"), Some(0o700))
+            .await
+            .unwrap()
+            .mode,
+        0o700
+    );
+    assert_eq!(
+        client.chmod(&id(), path("/d"), 0o1777).await.unwrap().mode,
+        0o1777
+    );
+    let moved = client
+        .rename(&id(), path("/d"), path("/e"), true)
+        .await
+        .unwrap();
+    assert_eq!(moved.path, "/e");
+    assert_eq!(
+        client.glob(&id(), "/**/*", None).await.unwrap().entries[0].path,
+        "/**/*"
+    );
+    let options = ListOptions {
+        after: Some(Bytes::from_static(b"x y")),
+        ..ListOptions::default()
+    };
+    let page = client.list(&id(), path("/"), options).await.unwrap();
+    assert_eq!(page.next.as_deref(), Some("x y"));
+}
+
+#[tokio::test]
+async fn ranges_are_answered_as_http_says() {
+    let world = world();
+    let file = path("/f");
+    world
+        .client
+        .write(&id(), file, WriteOptions::default(), content("0123456789"))
+        .await
+        .unwrap();
+    let get = |range: &str| {
+        format!("GET /v1/sandboxes/sb-a/files/content?path=/f HTTP/1.1\r\nRange: {range}")
+    };
+    let answer = world.raw(&get("bytes=2-4"), "").await;
+    assert!(answer.starts_with("HTTP/1.1 206"), "{answer}");
+    assert!(
+        answer.contains("content-range: bytes 2-4/10\r\n"),
+        "{answer}"
+    );
+    let answer = world.raw(&get("bytes=-3"), "").await;
+    assert!(
+        answer.contains("content-range: bytes 7-9/10\r\n"),
+        "{answer}"
+    );
+    let answer = world.raw(&get("bytes=10-"), "").await;
+    assert!(answer.starts_with("HTTP/1.1 416"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_is_not_a_file() {
+    let world = world();
+    let broken = stream::iter([
+        Ok(Bytes::from_static(b"half")),
+        Err(Error::internal("the disk went away")),
+    ]);
+    let id = id();
+    let write = world
+        .client
+        .write(&id, path("/f"), WriteOptions::default(), broken.boxed());
+    assert!(within(write).await.is_err());
+    assert!(world.stub.files.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_download_that_breaks_off_is_an_error() {
+    let world = world();
+    let mut archive = world.client.read_tree(&id(), path("/")).await.unwrap();
+    assert_eq!(archive.next().await.unwrap().unwrap(), "tar");
+    assert!(archive.next().await.unwrap().is_err());
+    let error = world
+        .client
+        .read_tree(&id(), path("/gone"))
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(error, Error::not_found("no such tree"));
+    let archive = content("archive");
+    let written = world
+        .client
+        .write_tree(&id(), path("/"), archive)
+        .await
+        .unwrap();
+    assert_eq!(written.bytes, 7);
+}
+
+#[tokio::test]
+async fn a_watch_reports_changes_and_its_end() {
+    let world = world();
+    let mut changes = world.client.watch(&id(), path("/w"), true).await.unwrap();
+    assert_eq!(changes.next().await.unwrap().unwrap().path, "/w");
+    assert!(changes.next().await.unwrap().is_err());
+    assert!(changes.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_port_becomes_plain_bytes() {
+    let world = world();
+    let mut connection = world.client.dial(&id(), 80).await.unwrap();
+    // More than any buffer on the way, so both directions must flow at once.
+    let sent = vec![5u8; 1 << 20];
+    let expected = sent.clone();
+    let writer = tokio::spawn(async move {
+        connection.write.write_all(&sent).await.unwrap();
+        connection.write.shutdown().await.unwrap();
+        connection.write
+    });
+    let mut received = Vec::new();
+    within(connection.read.read_to_end(&mut received))
+        .await
+        .unwrap();
+    assert!(received == expected);
+    drop(writer.await.unwrap());
+    within(world.activity.idle_for(Duration::ZERO)).await;
+    let error = world.client.dial(&id(), 1).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn websockets_carry_the_same_frames() {
+    use tokio_tungstenite::tungstenite::Message;
+    let world = world();
+    let stream = UnixStream::connect(&world.socket).await.unwrap();
+    let (mut socket, _) =
+        tokio_tungstenite::client_async("ws://motu/v1/sandboxes/sb-a/exec/ws", stream)
+            .await
+            .unwrap();
+    socket
+        .send(Message::text(r#"{"command":["cat"]}"#))
+        .await
+        .unwrap();
+    let started = socket.next().await.unwrap().unwrap().into_data();
+    assert!(started.starts_with(b"\x00"), "{started:?}");
+    socket
+        .send(Message::binary(&b"\x01\x00\x00\x00\x02hi"[..]))
+        .await
+        .unwrap();
+    let echoed = socket.next().await.unwrap().unwrap().into_data();
+    assert_eq!(echoed, &b"\x01\x00\x00\x00\x02hi"[..]);
+    socket
+        .send(Message::text(r#"{"type":"close_stdin"}"#))
+        .await
+        .unwrap();
+    let exited = socket.next().await.unwrap().unwrap().into_data();
+    assert!(
+        exited.windows(8).any(|window| window == b"\"exited\""),
+        "{exited:?}"
+    );
+    assert!(matches!(
+        within(socket.next()).await,
+        Some(Ok(Message::Close(_))) | None
+    ));
+
+    // One that goes away ends its command.
+    let stream = UnixStream::connect(&world.socket).await.unwrap();
+    let (mut socket, _) = tokio_tungstenite::client_async("ws://motu/v1/run/ws", stream)
+        .await
+        .unwrap();
+    socket
+        .send(Message::text(r#"{"exec":{"command":["sleep"]}}"#))
+        .await
+        .unwrap();
+    socket.next().await.unwrap().unwrap();
+    drop(socket);
+    within(world.stub.killed.notified()).await;
+    within(world.activity.idle_for(Duration::ZERO)).await;
+}
+
+#[tokio::test]
+async fn a_stop_serves_who_is_there_and_refuses_who_comes() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("daemon.sock");
+    let listener = motu_api::socket::listen(&socket).unwrap();
+    // Queued before anybody accepts.
+    let early = UnixStream::connect(&socket).await.unwrap();
+    let server = motu_server::Server::new(Arc::new(Stub::default()), Activity::default());
+    let late = server.accept_until(listener, std::future::ready(())).await;
+    assert!(late <= 1);
+    assert!(UnixStream::connect(&socket).await.is_err());
+    let (mut read, mut write) = early.into_split();
+    write
+        .write_all(b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    read.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    within(server.finish()).await;
+}

@@ -1,0 +1,455 @@
+//! A service in memory: enough behaviour to see every translation.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use motu_core::exec::*;
+use motu_core::files::*;
+use motu_core::report::*;
+use motu_core::runtime::Connection;
+use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::service::ProgressSink;
+use motu_core::{Error, Isolation, Result, SandboxId, Service};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::{Notify, mpsc};
+
+#[derive(Default)]
+pub struct Stub {
+    pub files: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Sessions that were dropped before their command ended.
+    pub killed: Arc<Notify>,
+    /// Chunks a flood has produced.
+    pub produced: Arc<AtomicUsize>,
+    pub signals: Mutex<Vec<(Selector, i32, bool)>>,
+}
+
+pub fn sandbox(id: &SandboxId) -> Sandbox {
+    let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
+    Sandbox {
+        sandbox_id: id.clone(),
+        state: State::Running,
+        reason: None,
+        environment: "debian:12".to_string(),
+        digest: "sha256:00".to_string(),
+        runtime: "stub".to_string(),
+        isolation: Isolation::None,
+        network: "off".to_string(),
+        vcpu_count: 1,
+        mem_mib: 1024,
+        limits: Vec::new(),
+        user: "root".to_string(),
+        workdir: "/".to_string(),
+        created_at: now,
+        last_active_at: now,
+        expires_at: now,
+        ttl_seconds: 600,
+        idle_seconds: 0,
+    }
+}
+
+fn entry(path: &GuestPath, size: u64) -> FileEntry {
+    let text = String::from_utf8_lossy(path.as_bytes()).into_owned();
+    FileEntry {
+        name: text.rsplit('/').next().unwrap_or_default().to_string(),
+        path: text,
+        path_base64: None,
+        kind: FileType::File,
+        size,
+        mode: 0o644,
+        permissions: "-rw-r--r--".to_string(),
+        owner: "root".to_string(),
+        group: "root".to_string(),
+        uid: 0,
+        gid: 0,
+        modified_unix_ms: 0,
+        symlink_target: None,
+    }
+}
+
+/// Tells when a session goes away before its command has ended.
+struct OnDrop(Arc<Notify>, bool);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.notify_one();
+        }
+    }
+}
+
+impl Stub {
+    /// The commands: `echo WORDS`, `cat`, `flood CHUNKS`, `sleep`, `both`, `fail`.
+    fn start(&self, request: &ExecRequest, head: Vec<ExecEvent>) -> Result<ExecSession> {
+        let (input, inputs) = mpsc::channel(2);
+        let words: Vec<&str> = request.command.iter().map(String::as_str).collect();
+        let head = stream::iter(head.into_iter().map(Ok));
+        let body: BoxStream<'static, Result<ExecEvent>> = match words[..] {
+            ["echo", ref rest @ ..] => {
+                let line = format!("{}\n", rest.join(" "));
+                stream::iter([Ok(ExecEvent::Stdout(line.into())), Ok(exited(0))]).boxed()
+            }
+            ["both"] => stream::iter([
+                Ok(ExecEvent::Stdout("out".into())),
+                Ok(ExecEvent::Stderr(Bytes::from_static(b"err\xff"))),
+                Ok(exited(3)),
+            ])
+            .boxed(),
+            ["fail"] => stream::iter([Err(Error::transport("the guest is gone"))]).boxed(),
+            ["cat"] => cat(inputs),
+            ["flood", chunks] => self.flood(chunks.parse().unwrap()),
+            ["sleep"] => self.sleep(),
+            ["panic"] => panic!("as asked"),
+            _ => return Err(Error::invalid("no such command")),
+        };
+        Ok(ExecSession {
+            events: head.chain(body).boxed(),
+            input,
+        })
+    }
+
+    fn flood(&self, chunks: usize) -> BoxStream<'static, Result<ExecEvent>> {
+        let produced = self.produced.clone();
+        let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
+        stream::iter(0..chunks)
+            .map(move |_| {
+                produced.fetch_add(1, Ordering::Relaxed);
+                Ok(ExecEvent::Stdout(chunk.clone()))
+            })
+            .chain(stream::iter([Ok(exited(0))]))
+            .boxed()
+    }
+
+    fn sleep(&self) -> BoxStream<'static, Result<ExecEvent>> {
+        let guard = OnDrop(self.killed.clone(), false);
+        stream::pending()
+            .map(move |event| {
+                let _alive = &guard;
+                event
+            })
+            .boxed()
+    }
+
+    fn content(&self, path: &GuestPath) -> Result<Vec<u8>> {
+        let files = self.files.lock().unwrap();
+        let found = files.get(path.as_bytes().as_ref()).cloned();
+        found.ok_or_else(|| Error::not_found("no such file"))
+    }
+}
+
+fn exited(exit_code: i32) -> ExecEvent {
+    ExecEvent::Exited(Exited {
+        exit_code,
+        ..Exited::default()
+    })
+}
+
+fn started() -> ExecEvent {
+    ExecEvent::Started(Started {
+        pid: 42,
+        tag: String::new(),
+        stdout_from: 0,
+        stderr_from: 0,
+    })
+}
+
+/// Input comes back as output; a signal or the end of input ends it.
+fn cat(inputs: mpsc::Receiver<ExecInput>) -> BoxStream<'static, Result<ExecEvent>> {
+    stream::unfold(Some(inputs), async |inputs| {
+        let mut inputs = inputs?;
+        let event = match inputs.recv().await {
+            Some(ExecInput::Stdin(bytes)) => {
+                return Some((Ok(ExecEvent::Stdout(bytes)), Some(inputs)));
+            }
+            Some(ExecInput::Resize(size)) => {
+                let text = format!("{}x{}\n", size.cols, size.rows);
+                return Some((Ok(ExecEvent::Stdout(text.into())), Some(inputs)));
+            }
+            Some(ExecInput::Signal(signal)) => exited(128 + signal),
+            Some(ExecInput::CloseStdin) | None => exited(0),
+        };
+        Some((Ok(event), None))
+    })
+    .boxed()
+}
+
+#[async_trait]
+impl Service for Stub {
+    async fn version(&self) -> Result<Version> {
+        Ok(Version {
+            version: "0".to_string(),
+            api_version: "1".to_string(),
+            pid: 1,
+            home: "/".to_string(),
+        })
+    }
+    async fn doctor(&self, _: bool) -> Result<Doctor> {
+        panic!("as asked")
+    }
+    async fn list_environments(&self) -> Result<Vec<Environment>> {
+        Ok(Vec::new())
+    }
+    async fn inspect_environment(&self, name: &str) -> Result<Environment> {
+        Ok(Environment {
+            name: name.to_string(),
+            description: String::new(),
+            installed: true,
+            digest: None,
+            size_bytes: None,
+            created_at: None,
+            architecture: "amd64".to_string(),
+            default_user: "root".to_string(),
+            default_workdir: "/".to_string(),
+            source: "stub".to_string(),
+            packages: Vec::new(),
+        })
+    }
+    async fn pull_environment(&self, name: &str, progress: ProgressSink) -> Result<Environment> {
+        for done in 0..3 {
+            let step = ProgressEvent {
+                stage: "fetch".to_string(),
+                message: "fetching".to_string(),
+                done: Some(done),
+                total: Some(3),
+            };
+            let _ = progress.try_send(step);
+            tokio::task::yield_now().await;
+        }
+        match name {
+            "broken" => Err(Error::unavailable("no mirror answers").hint("try later")),
+            name => self.inspect_environment(name).await,
+        }
+    }
+    async fn prune_environments(&self, all: bool) -> Result<Pruned> {
+        Ok(Pruned {
+            freed_bytes: u64::from(all),
+            ..Pruned::default()
+        })
+    }
+    async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox> {
+        Ok(sandbox(
+            &request.sandbox_id.unwrap_or_else(SandboxId::generate),
+        ))
+    }
+    async fn list_sandboxes(&self) -> Result<Vec<Sandbox>> {
+        Ok(vec![sandbox(&SandboxId::parse("sb-a")?)])
+    }
+    async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        if id.as_str() == "missing" {
+            return Err(Error::not_found("no sandbox missing").hint("`motu ps` lists them"));
+        }
+        Ok(sandbox(id))
+    }
+    async fn destroy_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.get_sandbox(id).await
+    }
+    async fn pause_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.get_sandbox(id).await
+    }
+    async fn resume_sandbox(&self, _: &SandboxId) -> Result<Sandbox> {
+        Err(Error::conflict("it is not paused"))
+    }
+    async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox> {
+        let mut sandbox = sandbox(id);
+        sandbox.ttl_seconds = ttl_seconds.unwrap_or(600);
+        Ok(sandbox)
+    }
+    async fn reap_expired(&self) -> Result<Vec<SandboxId>> {
+        Ok(vec![SandboxId::parse("sb-old")?])
+    }
+    async fn plan(&self, request: CreateSandbox) -> Result<String> {
+        Ok(format!("1. start {}\n", request.environment))
+    }
+    async fn run(&self, request: RunRequest) -> Result<ExecSession> {
+        let made = self.create_sandbox(request.sandbox).await?;
+        self.start(
+            &request.exec,
+            vec![ExecEvent::Sandbox(Box::new(made)), started()],
+        )
+    }
+    async fn exec(&self, _: &SandboxId, request: ExecRequest) -> Result<ExecResult> {
+        if request.command == ["sleep"] {
+            let _guard = OnDrop(self.killed.clone(), false);
+            futures_util::future::pending::<()>().await;
+        }
+        Err(Error::unsupported("collecting is not stubbed"))
+    }
+    async fn exec_stream(&self, _: &SandboxId, request: ExecRequest) -> Result<ExecSession> {
+        self.start(&request, vec![started()])
+    }
+    async fn exec_background(&self, _: &SandboxId, request: ExecRequest) -> Result<Background> {
+        Ok(Background {
+            pid: 7,
+            tag: request.tag.unwrap_or_default(),
+        })
+    }
+    async fn attach(
+        &self,
+        _: &SandboxId,
+        process: Selector,
+        from: AttachFrom,
+    ) -> Result<ExecSession> {
+        let text = format!("{process:?} {from:?}");
+        let request = ExecRequest {
+            command: vec!["echo".to_string(), text],
+            ..ExecRequest::default()
+        };
+        self.start(&request, Vec::new())
+    }
+    async fn list_processes(&self, _: &SandboxId) -> Result<Vec<Process>> {
+        Ok(Vec::new())
+    }
+    async fn signal_process(
+        &self,
+        _: &SandboxId,
+        process: Selector,
+        signal: i32,
+        tree: bool,
+    ) -> Result<()> {
+        self.signals.lock().unwrap().push((process, signal, tree));
+        Ok(())
+    }
+    async fn stat(&self, _: &SandboxId, path: GuestPath, _: bool) -> Result<FileEntry> {
+        Ok(entry(&path, self.content(&path)?.len() as u64))
+    }
+    async fn list(&self, _: &SandboxId, path: GuestPath, options: ListOptions) -> Result<FilePage> {
+        Ok(FilePage {
+            entries: vec![entry(&path, options.limit.unwrap_or(0))],
+            next: options
+                .after
+                .map(|after| String::from_utf8_lossy(&after).into_owned()),
+        })
+    }
+    async fn read(
+        &self,
+        _: &SandboxId,
+        path: GuestPath,
+        range: ReadRange,
+    ) -> Result<(FileEntry, ByteStream)> {
+        let content = self.content(&path)?;
+        let size = content.len();
+        let first = (range.offset as usize).min(size);
+        let end = range
+            .length
+            .map_or(size, |length| (first + length as usize).min(size));
+        let part = Bytes::from(content[first..end].to_vec());
+        Ok((entry(&path, size as u64), stream::iter([Ok(part)]).boxed()))
+    }
+    async fn write(
+        &self,
+        _: &SandboxId,
+        path: GuestPath,
+        options: WriteOptions,
+        mut content: ByteStream,
+    ) -> Result<FileEntry> {
+        let mut whole = Vec::new();
+        while let Some(chunk) = content.next().await {
+            whole.extend_from_slice(&chunk?);
+        }
+        let mut entry = entry(&path, whole.len() as u64);
+        entry.mode = options.mode.unwrap_or(0o644);
+        self.files
+            .lock()
+            .unwrap()
+            .insert(path.as_bytes().to_vec(), whole);
+        Ok(entry)
+    }
+    async fn mkdir(&self, _: &SandboxId, path: GuestPath, mode: Option<u32>) -> Result<FileEntry> {
+        let mut entry = entry(&path, 0);
+        entry.mode = mode.unwrap_or(0o755);
+        Ok(entry)
+    }
+    async fn remove(&self, _: &SandboxId, path: GuestPath, _: bool) -> Result<()> {
+        let removed = self.files.lock().unwrap().remove(path.as_bytes().as_ref());
+        removed
+            .map(drop)
+            .ok_or_else(|| Error::not_found("no such file"))
+    }
+    async fn rename(
+        &self,
+        _: &SandboxId,
+        _: GuestPath,
+        to: GuestPath,
+        _: bool,
+    ) -> Result<FileEntry> {
+        Ok(entry(&to, 0))
+    }
+    async fn chmod(&self, _: &SandboxId, path: GuestPath, mode: u32) -> Result<FileEntry> {
+        let mut entry = entry(&path, 0);
+        entry.mode = mode;
+        Ok(entry)
+    }
+    async fn glob(&self, _: &SandboxId, pattern: &str, _: Option<u64>) -> Result<FilePage> {
+        let path = GuestPath::new(pattern.as_bytes().to_vec())?;
+        Ok(FilePage {
+            entries: vec![entry(&path, 0)],
+            next: None,
+        })
+    }
+    async fn hash(&self, _: &SandboxId, path: GuestPath) -> Result<FileHash> {
+        let size = self.content(&path)?.len() as u64;
+        Ok(FileHash {
+            sha256: "00".to_string(),
+            size,
+        })
+    }
+    async fn watch(
+        &self,
+        _: &SandboxId,
+        path: GuestPath,
+        _: bool,
+    ) -> Result<BoxStream<'static, Result<FileChange>>> {
+        let path = String::from_utf8_lossy(path.as_bytes()).into_owned();
+        let change = FileChange {
+            kind: ChangeKind::Created,
+            path,
+            from: None,
+        };
+        Ok(stream::iter([Ok(change), Err(Error::not_found("the directory is gone"))]).boxed())
+    }
+    async fn read_tree(&self, _: &SandboxId, path: GuestPath) -> Result<ByteStream> {
+        if path.as_bytes() == "/gone" {
+            return Ok(stream::iter([Err(Error::not_found("no such tree"))]).boxed());
+        }
+        let later = async {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            Err(Error::transport("broke"))
+        };
+        let first = stream::iter([Ok(Bytes::from_static(b"tar"))]);
+        Ok(first.chain(stream::once(later)).boxed())
+    }
+    async fn write_tree(
+        &self,
+        _: &SandboxId,
+        _: GuestPath,
+        archive: ByteStream,
+    ) -> Result<TreeWritten> {
+        let sizes = archive.map(|chunk| chunk.map_or(0, |chunk| chunk.len() as u64));
+        let bytes = sizes.fold(0, |sum, size| async move { sum + size }).await;
+        Ok(TreeWritten { entries: 1, bytes })
+    }
+    async fn list_ports(&self, _: &SandboxId) -> Result<Vec<Port>> {
+        Ok(Vec::new())
+    }
+    async fn dial(&self, _: &SandboxId, port: u16) -> Result<Connection> {
+        if port == 1 {
+            return Err(Error::unavailable("nothing listens on port 1"));
+        }
+        let (ours, theirs) = tokio::io::duplex(64);
+        let (mut read, mut write) = tokio::io::split(theirs);
+        tokio::spawn(async move { tokio::io::copy(&mut read, &mut write).await }.map(drop));
+        let (read, write) = tokio::io::split(ours);
+        Ok(Connection {
+            read: Box::new(read),
+            write: Box::new(write),
+        })
+    }
+    async fn dial_unix(&self, id: &SandboxId, _: GuestPath) -> Result<Connection> {
+        self.dial(id, 2).await
+    }
+    async fn metrics(&self, _: &SandboxId) -> Result<Metrics> {
+        Err(Error::unsupported("not stubbed"))
+    }
+}
