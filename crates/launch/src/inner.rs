@@ -141,10 +141,21 @@ impl Machine {
     fn mount_dev(&self, size_mib: u32, tty_group: Option<u32>) -> io::Result<()> {
         let host = self.host.as_ref().ok_or(Errno::PROTO)?;
         let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
-        mount_at("tmpfs", "/dev", quiet, &format!("mode=0755,size={size_mib}m"))?;
+        mount_at(
+            "tmpfs",
+            "/dev",
+            quiet,
+            &format!("mode=0755,size={size_mib}m"),
+        )?;
         rustix::process::chdir("/dev")?;
         for name in DEVICES {
-            rustix::fs::mknodat(CWD, name, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)?;
+            rustix::fs::mknodat(
+                CWD,
+                name,
+                FileType::RegularFile,
+                Mode::from_raw_mode(0o666),
+                0,
+            )?;
             mount_bind(format!("{}/dev/{name}", sys::fd_path(host)), name)?;
         }
         for (name, target) in LINKS {
@@ -220,7 +231,13 @@ fn mask(path: &str) -> io::Result<()> {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(Errno::NOTDIR) => {
             let flags = QUIET | MountFlags::RDONLY;
-            Ok(mount("tmpfs", path, "tmpfs", flags, c"size=4k,nr_inodes=2,mode=0555")?)
+            Ok(mount(
+                "tmpfs",
+                path,
+                "tmpfs",
+                flags,
+                c"size=4k,nr_inodes=2,mode=0555",
+            )?)
         }
         Err(error) => Err(error.into()),
     }

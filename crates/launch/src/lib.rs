@@ -23,7 +23,9 @@ mod inner;
 mod outer;
 mod sys;
 
-pub use plan::{Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec};
+pub use plan::{
+    Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec,
+};
 pub use report::{Failure, Report};
 
 use std::ffi::OsString;

@@ -11,8 +11,7 @@ use crate::sys::{self, Cloned};
 use crate::{DISK_FD, LINK_SOCKET, Side, inner};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -42,7 +41,8 @@ struct Child {
 
 /// Carries out a plan. Comes back twice: in the launcher and in pid 1.
 pub(crate) fn run(plan: &Plan, report: &Reporter) -> Result<Side, Failure> {
-    let dir = open_dir(CWD, &plan.dir).map_err(|e| Failure::new("open the machine's directory", e))?;
+    let dir =
+        open_dir(CWD, &plan.dir).map_err(|e| Failure::new("open the machine's directory", e))?;
     let mut launcher = Launcher {
         report,
         dir,
@@ -56,7 +56,15 @@ pub(crate) fn run(plan: &Plan, report: &Reporter) -> Result<Side, Failure> {
         let side = launcher.step(step).map_err(|e| Failure::new(step, e))?;
         if let Some(socket) = side {
             let Launcher { dir, listener, .. } = launcher;
-            return inner::run(plan, report, inner::Given { socket, dir, listener });
+            return inner::run(
+                plan,
+                report,
+                inner::Given {
+                    socket,
+                    dir,
+                    listener,
+                },
+            );
         }
     }
     Ok(Side::Done)
@@ -193,7 +201,11 @@ impl Launcher<'_> {
 
     fn release(&mut self) -> io::Result<()> {
         let child = self.child.as_ref().ok_or_else(out_of_order)?;
-        send_packet(child.socket.as_fd(), b"go", self.root.as_ref().map(AsFd::as_fd))
+        send_packet(
+            child.socket.as_fd(),
+            b"go",
+            self.root.as_ref().map(AsFd::as_fd),
+        )
     }
 }
 
@@ -214,7 +226,11 @@ pub(crate) enum Xattrs {
 }
 
 /// Makes an overlay of the layers, as a detached mount.
-pub(crate) fn overlay(layers: &Layers<'_>, allow_setuid: bool, xattrs: Xattrs) -> io::Result<OwnedFd> {
+pub(crate) fn overlay(
+    layers: &Layers<'_>,
+    allow_setuid: bool,
+    xattrs: Xattrs,
+) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "source", "motu")?;
     // By descriptor: values are limited to 255 bytes, and paths are not.
@@ -229,7 +245,11 @@ pub(crate) fn overlay(layers: &Layers<'_>, allow_setuid: bool, xattrs: Xattrs) -
     if !allow_setuid {
         attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID;
     }
-    Ok(rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+    Ok(rustix::mount::fsmount(
+        &fs,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
 }
 
 fn flags(namespaces: Namespaces) -> i32 {

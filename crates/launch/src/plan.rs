@@ -184,7 +184,9 @@ impl fmt::Display for Outer {
             Outer::Listen => f.write_str("listen on link.sock"),
             Outer::StartClocks => f.write_str("start the clocks at zero"),
             Outer::HideMounts => f.write_str("take a private view of the mounts"),
-            Outer::Clone(Namespaces::User) => f.write_str("start a process in a new user namespace"),
+            Outer::Clone(Namespaces::User) => {
+                f.write_str("start a process in a new user namespace")
+            }
             Outer::Clone(Namespaces::Machine) => f.write_str(
                 "start pid 1 in new user, mount, pid, network, ipc, uts and cgroup namespaces",
             ),

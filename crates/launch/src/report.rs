@@ -37,7 +37,9 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// Pid 1 exists; its pidfd comes along.
-    Started { pid: i32 },
+    Started {
+        pid: i32,
+    },
     /// Pid 1 is about to serve the link.
     Ready,
     Failed(Failure),

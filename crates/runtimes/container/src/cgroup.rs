@@ -1,0 +1,370 @@
+//! Control groups: the walls around memory, processes and CPU time.
+//!
+//! Version 1, version 2 and both at once ("hybrid") are plain directories, so
+//! this module is plain file work below a root that tests replace. It only ever
+//! writes below `motu-<home>/<id>` of a hierarchy, plus, on version 2, the
+//! parents' list of enabled controllers.
+//!
+//! ```text
+//!   v1  <mount>/<own cgroup>/motu-1a2b3c4d/sb-…   one directory per controller
+//!   v2  <mount>/<base>/motu-1a2b3c4d/sb-…         one directory for all
+//! ```
+
+mod detect;
+
+pub(crate) use detect::Hierarchies;
+
+use motu_core::runtime::MachineLimits;
+use motu_core::sandbox::AppliedLimit;
+use motu_core::{Error, ErrorKind};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The length of a CPU accounting period.
+const CPU_PERIOD_US: u64 = 100_000;
+/// How often removing a cgroup is tried: the last process takes a moment to leave it.
+const REMOVE_TRIES: u32 = 200;
+
+/// What a controller limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Memory,
+    Pids,
+    Cpu,
+    Freezer,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 4] = [Kind::Memory, Kind::Pids, Kind::Cpu, Kind::Freezer];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Memory => "memory",
+            Kind::Pids => "pids",
+            Kind::Cpu => "cpu",
+            Kind::Freezer => "freezer",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    V1,
+    V2,
+}
+
+/// A controller we can use, and the directory below which our cgroups go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Controller {
+    pub(crate) kind: Kind,
+    pub(crate) version: Version,
+    pub(crate) base: PathBuf,
+}
+
+/// The cgroups of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// The directories, to be removed at the end.
+    pub(crate) dirs: Vec<PathBuf>,
+    /// The files a process writes itself into.
+    pub(crate) entries: Vec<PathBuf>,
+    pub(crate) limits: Vec<AppliedLimit>,
+}
+
+impl Hierarchies {
+    /// The directories a machine has or would have.
+    pub(crate) fn dirs(&self, id: &str) -> Vec<PathBuf> {
+        let mut dirs: Vec<PathBuf> = Vec::new();
+        for controller in &self.controllers {
+            let dir = controller.base.join(&self.group).join(id);
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        dirs
+    }
+
+    /// Where a process enters each of them.
+    pub(crate) fn entries(&self, id: &str) -> Vec<PathBuf> {
+        let mut entries: Vec<PathBuf> = Vec::new();
+        for controller in &self.controllers {
+            let dir = controller.base.join(&self.group).join(id);
+            let entry = dir.join(match controller.version {
+                Version::V1 => "tasks",
+                Version::V2 => "cgroup.procs",
+            });
+            if !entries.contains(&entry) {
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+
+    /// Says what would happen to each limit, and refuses what was insisted on and cannot be.
+    pub(crate) fn judge(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
+        let asks = [
+            (Kind::Memory, "mem_mib", limits.mem_mib),
+            (Kind::Pids, "pids_max", limits.pids_max),
+            (Kind::Cpu, "vcpu_count", limits.vcpu_count),
+        ];
+        let mut applied = Vec::new();
+        for (kind, name, ask) in asks {
+            let found = self.controller(kind);
+            if found.is_none() && ask.explicit {
+                return Err(Error::unsupported(format!(
+                    "{name} cannot be enforced: {}",
+                    self.missing(kind)
+                ))
+                .hint("leave the limit out, or run the daemon where it may use this controller"));
+            }
+            applied.push(AppliedLimit {
+                name: name.to_string(),
+                value: ask.value,
+                enforced: found.is_some(),
+                by: found.map_or_else(|| self.missing(kind), |c| c.label()),
+            });
+        }
+        Ok(applied)
+    }
+
+    pub(crate) fn controller(&self, kind: Kind) -> Option<&Controller> {
+        self.controllers.iter().find(|c| c.kind == kind)
+    }
+
+    fn missing(&self, kind: Kind) -> String {
+        format!("no usable cgroup controller for {}", kind.name())
+    }
+
+    /// Makes and limits the cgroups of one machine.
+    pub(crate) fn make(&self, id: &str, limits: &MachineLimits) -> Result<Made, Error> {
+        let made = Made {
+            limits: self.judge(limits)?,
+            dirs: self.dirs(id),
+            entries: self.entries(id),
+        };
+        for dir in &made.dirs {
+            if let Err(error) = self.make_dir(dir) {
+                remove_now(&made.dirs);
+                return Err(Error::io(format_args!("cgroup {}", dir.display()), &error));
+            }
+        }
+        for controller in &self.controllers {
+            let dir = controller.base.join(&self.group).join(id);
+            if let Err((file, error)) = controller.apply(&dir, limits) {
+                remove_now(&made.dirs);
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("cgroup file {}: {error}", file.display()),
+                ));
+            }
+        }
+        Ok(made)
+    }
+
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        match std::fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let group = dir.parent().unwrap_or(dir);
+                self.make_group(group)?;
+                std::fs::create_dir(dir)
+            }
+            // Left by a machine of the same id whose sweep is over: empty, or removal would have failed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The group of this state directory, with the controllers its machines need.
+    fn make_group(&self, group: &Path) -> io::Result<()> {
+        match std::fs::create_dir(group) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let base = group.parent().unwrap_or(group);
+        let wanted = self
+            .controllers
+            .iter()
+            .filter(|c| c.version == Version::V2 && c.base == base && c.kind != Kind::Freezer);
+        let words: Vec<String> = wanted.map(|c| format!("+{}", c.kind.name())).collect();
+        if words.is_empty() {
+            return Ok(());
+        }
+        for dir in [base, group] {
+            let file = dir.join("cgroup.subtree_control");
+            let enabled = std::fs::read_to_string(&file).unwrap_or_default();
+            let enabled: Vec<&str> = enabled.split_whitespace().collect();
+            for word in &words {
+                if !enabled.contains(&&word[1..]) {
+                    std::fs::write(&file, word)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops or continues every process of a machine.
+    pub(crate) async fn freeze(&self, id: &str, frozen: bool) -> Result<(), Error> {
+        let controller = self.controller(Kind::Freezer).ok_or_else(|| {
+            Error::unsupported("pausing needs a cgroup freezer, and there is none to use")
+        })?;
+        let dir = controller.base.join(&self.group).join(id);
+        let context = |error: io::Error| Error::io("freezer", &error);
+        match controller.version {
+            Version::V2 => {
+                let word = if frozen { "1" } else { "0" };
+                std::fs::write(dir.join("cgroup.freeze"), word).map_err(context)?;
+                let expected = format!("frozen {word}");
+                wait_for(|| file_has_line(&dir.join("cgroup.events"), &expected)).await
+            }
+            Version::V1 => {
+                let word = if frozen { "FROZEN" } else { "THAWED" };
+                std::fs::write(dir.join("freezer.state"), word).map_err(context)?;
+                wait_for(|| file_has_line(&dir.join("freezer.state"), word)).await
+            }
+        }
+    }
+
+    /// Thaws without waiting: a frozen process of version 1 does not even die.
+    pub(crate) fn thaw(&self, id: &str) {
+        if let Some(controller) = self.controller(Kind::Freezer) {
+            let dir = controller.base.join(&self.group).join(id);
+            let (file, word) = match controller.version {
+                Version::V1 => ("freezer.state", "THAWED"),
+                Version::V2 => ("cgroup.freeze", "0"),
+            };
+            // Nothing to thaw if the directory is gone.
+            let _ = std::fs::write(dir.join(file), word);
+        }
+    }
+
+    /// The processes in a machine's cgroups, by host pid.
+    pub(crate) fn processes(&self, id: &str) -> Vec<i32> {
+        let mut pids: Vec<i32> = self
+            .dirs(id)
+            .iter()
+            .filter_map(|dir| std::fs::read_to_string(dir.join("cgroup.procs")).ok())
+            .flat_map(|text| {
+                text.lines()
+                    .filter_map(|l| l.parse().ok())
+                    .collect::<Vec<_>>()
+            })
+            .filter(|pid| *pid > 0)
+            .collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Removes a machine's cgroups once the last process has left them. Version 1
+    /// has no event for that, so it is tried again, at growing distances.
+    pub(crate) async fn remove(&self, id: &str) -> Result<(), Error> {
+        for dir in self.dirs(id) {
+            let mut pause = Duration::from_micros(200);
+            let mut tries = 0;
+            loop {
+                match std::fs::remove_dir(&dir) {
+                    Ok(()) => break,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    Err(_) if tries < REMOVE_TRIES => {
+                        tries += 1;
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(Duration::from_millis(50));
+                    }
+                    Err(error) => {
+                        return Err(Error::new(
+                            ErrorKind::Cleanup,
+                            format!("cgroup {} is left: {error}", dir.display()),
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Controller {
+    fn label(&self) -> String {
+        let version = match self.version {
+            Version::V1 => "v1",
+            Version::V2 => "v2",
+        };
+        format!("cgroup {version} {}", self.kind.name())
+    }
+
+    fn apply(&self, dir: &Path, limits: &MachineLimits) -> Result<(), (PathBuf, io::Error)> {
+        let bytes = limits.mem_mib.value * 1024 * 1024;
+        let quota = limits.vcpu_count.value * CPU_PERIOD_US;
+        let pids = limits.pids_max.value;
+        let files: Vec<(&str, String, Presence)> = match (self.version, self.kind) {
+            (Version::V1, Kind::Memory) => vec![
+                ("memory.limit_in_bytes", bytes.to_string(), Presence::Needed),
+                // Memory and swap together; only where swap is accounted.
+                (
+                    "memory.memsw.limit_in_bytes",
+                    bytes.to_string(),
+                    Presence::Optional,
+                ),
+            ],
+            (Version::V1, Kind::Cpu) => vec![
+                (
+                    "cpu.cfs_period_us",
+                    CPU_PERIOD_US.to_string(),
+                    Presence::Needed,
+                ),
+                ("cpu.cfs_quota_us", quota.to_string(), Presence::Needed),
+            ],
+            (Version::V2, Kind::Memory) => vec![
+                ("memory.max", bytes.to_string(), Presence::Needed),
+                ("memory.swap.max", "0".into(), Presence::Optional),
+                // One hog among the machine's processes is killed, not the guest with it.
+                ("memory.oom.group", "0".into(), Presence::Optional),
+            ],
+            (Version::V2, Kind::Cpu) => vec![(
+                "cpu.max",
+                format!("{quota} {CPU_PERIOD_US}"),
+                Presence::Needed,
+            )],
+            (_, Kind::Pids) => vec![("pids.max", pids.to_string(), Presence::Needed)],
+            (_, Kind::Freezer) => Vec::new(),
+        };
+        for (name, value, presence) in files {
+            let file = dir.join(name);
+            match std::fs::write(&file, value) {
+                Err(error) if presence == Presence::Needed => return Err((file, error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Needed,
+    Optional,
+}
+
+/// After a failed creation nothing is inside yet, so one try is enough.
+fn remove_now(dirs: &[PathBuf]) {
+    for dir in dirs {
+        let _ = std::fs::remove_dir(dir);
+    }
+}
+
+fn file_has_line(file: &Path, line: &str) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|text| text.lines().any(|l| l == line))
+}
+
+async fn wait_for(mut reached: impl FnMut() -> bool) -> Result<(), Error> {
+    let mut pause = Duration::from_micros(200);
+    for _ in 0..REMOVE_TRIES {
+        if reached() {
+            return Ok(());
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    Err(Error::new(ErrorKind::Timeout, "the freezer did not settle"))
+}

@@ -1,0 +1,256 @@
+//! Finds out which controllers this process may use, and where.
+//!
+//! Reads `/proc/self/mountinfo` and `/proc/self/cgroup`; writes nothing.
+
+use super::{Controller, Kind, Version};
+use std::path::{Path, PathBuf};
+
+/// The controllers we can use, and the name of our group in each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hierarchies {
+    pub(crate) controllers: Vec<Controller>,
+    pub(crate) group: String,
+}
+
+/// One mounted hierarchy: where, which part of it, with what options.
+#[derive(Debug)]
+struct Mounted {
+    point: PathBuf,
+    root: String,
+    version: Version,
+    options: Vec<String>,
+}
+
+/// One hierarchy this process is in.
+#[derive(Debug)]
+struct Own {
+    controllers: Vec<String>,
+    path: String,
+}
+
+impl Hierarchies {
+    /// Looks at the running system.
+    pub(crate) fn detect(group: &str) -> Hierarchies {
+        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Hierarchies {
+            controllers: find(&mountinfo, &own, Path::new("/")),
+            group: group.to_string(),
+        }
+    }
+}
+
+/// Finds the controllers; `root` is put before every mount point.
+fn find(mountinfo: &str, own: &str, root: &Path) -> Vec<Controller> {
+    let mounts: Vec<Mounted> = mountinfo
+        .lines()
+        .filter_map(|l| parse_mount(l, root))
+        .collect();
+    let own: Vec<Own> = own.lines().filter_map(parse_own).collect();
+    Kind::ALL
+        .into_iter()
+        .filter_map(|kind| v1(kind, &mounts, &own).or_else(|| v2(kind, &mounts, &own)))
+        .collect()
+}
+
+fn parse_mount(line: &str, root: &Path) -> Option<Mounted> {
+    let (before, after) = line.split_once(" - ")?;
+    let fields: Vec<&str> = before.split(' ').collect();
+    let mut after = after.split(' ');
+    let version = match after.next()? {
+        "cgroup" => Version::V1,
+        "cgroup2" => Version::V2,
+        _ => return None,
+    };
+    let options = after.nth(1).unwrap_or_default();
+    Some(Mounted {
+        root: fields.get(3)?.to_string(),
+        point: root.join(fields.get(4)?.trim_start_matches('/')),
+        version,
+        options: options.split(',').map(str::to_string).collect(),
+    })
+}
+
+fn parse_own(line: &str) -> Option<Own> {
+    let mut fields = line.splitn(3, ':');
+    let _ = fields.next()?;
+    Some(Own {
+        controllers: fields.next()?.split(',').map(str::to_string).collect(),
+        path: fields.next()?.to_string(),
+    })
+}
+
+/// The directory of a cgroup below a mount that shows only `mount.root` of the hierarchy.
+fn place(mount: &Mounted, path: &str) -> PathBuf {
+    let below = path
+        .strip_prefix(mount.root.trim_end_matches('/'))
+        .unwrap_or("");
+    mount.point.join(below.trim_start_matches('/'))
+}
+
+fn v1(kind: Kind, mounts: &[Mounted], own: &[Own]) -> Option<Controller> {
+    let name = kind.name();
+    let mount = mounts
+        .iter()
+        .find(|m| m.version == Version::V1 && m.options.iter().any(|o| o == name))?;
+    let own = own
+        .iter()
+        .find(|o| o.controllers.iter().any(|c| c == name))?;
+    let base = place(mount, &own.path);
+    writable(&base.join("tasks")).then_some(Controller {
+        kind,
+        version: Version::V1,
+        base,
+    })
+}
+
+fn v2(kind: Kind, mounts: &[Mounted], own: &[Own]) -> Option<Controller> {
+    let mount = mounts.iter().find(|m| m.version == Version::V2)?;
+    let own = own.iter().find(|o| o.controllers == [""])?;
+    let base = v2_base(mount, &place(mount, &own.path))?;
+    let has = match kind {
+        // Freezing is part of version 2 itself, in every cgroup but the root.
+        Kind::Freezer => true,
+        _ => std::fs::read_to_string(base.join("cgroup.controllers"))
+            .is_ok_and(|list| list.split_whitespace().any(|name| name == kind.name())),
+    };
+    has.then_some(Controller {
+        kind,
+        version: Version::V2,
+        base,
+    })
+}
+
+/// The nearest cgroup above this process that is ours to divide. A cgroup with
+/// processes of its own cannot have controlled children, except the root.
+fn v2_base(mount: &Mounted, own: &Path) -> Option<PathBuf> {
+    if mount.root == "/" && writable(&mount.point.join("cgroup.subtree_control")) {
+        return Some(mount.point.clone());
+    }
+    own.ancestors()
+        .take_while(|dir| dir.starts_with(&mount.point))
+        .find(|dir| {
+            writable(&dir.join("cgroup.procs"))
+                && writable(&dir.join("cgroup.subtree_control"))
+                && std::fs::read_to_string(dir.join("cgroup.procs"))
+                    .is_ok_and(|procs| procs.trim().is_empty())
+        })
+        .map(Path::to_path_buf)
+}
+
+fn writable(file: &Path) -> bool {
+    rustix::fs::access(file, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::runtime::{Ask, MachineLimits};
+    use std::fs;
+
+    fn ask(value: u64) -> Ask {
+        Ask {
+            value,
+            explicit: true,
+        }
+    }
+
+    fn limits() -> MachineLimits {
+        MachineLimits {
+            vcpu_count: ask(2),
+            mem_mib: ask(64),
+            disk_mib: ask(100),
+            pids_max: ask(50),
+            nofile: ask(100),
+        }
+    }
+
+    const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
+
+    fn cgroup(dir: &Path, controllers: &str, procs: &str) {
+        fs::create_dir_all(dir).unwrap();
+        fs::write(dir.join("cgroup.controllers"), controllers).unwrap();
+        fs::write(dir.join("cgroup.subtree_control"), "").unwrap();
+        fs::write(dir.join("cgroup.procs"), procs).unwrap();
+    }
+
+    #[test]
+    fn version_2_limits_are_written_below_our_own_group() {
+        let root = tempfile::tempdir().unwrap();
+        let top = root.path().join("sys/fs/cgroup");
+        cgroup(&top, "cpu memory pids", "1\n");
+        let hierarchies = Hierarchies {
+            controllers: find(V2_MOUNT, "0::/user.slice\n", root.path()),
+            group: "motu-00000000".into(),
+        };
+        assert_eq!(hierarchies.controllers.len(), 4);
+
+        let made = hierarchies.make("sb-1", &limits()).unwrap();
+        let dir = top.join("motu-00000000/sb-1");
+        assert_eq!(made.dirs, [dir.clone()]);
+        assert_eq!(made.entries, [dir.join("cgroup.procs")]);
+        let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+        assert_eq!(read("memory.max"), (64 << 20).to_string());
+        assert_eq!(read("memory.swap.max"), "0");
+        assert_eq!(read("pids.max"), "50");
+        assert_eq!(read("cpu.max"), "200000 100000");
+        assert!(made.limits.iter().all(|l| l.enforced), "{:?}", made.limits);
+    }
+
+    #[test]
+    fn a_user_gets_the_nearest_delegated_cgroup_without_processes() {
+        let root = tempfile::tempdir().unwrap();
+        let top = root
+            .path()
+            .join("sys/fs/cgroup/user.slice/user@1000.service");
+        cgroup(&top, "memory pids", "");
+        cgroup(&top.join("app.slice"), "memory pids", "");
+        cgroup(&top.join("app.slice/motu.service"), "", "77\n");
+        let own = "0::/user.slice/user@1000.service/app.slice/motu.service\n";
+        let found = find(V2_MOUNT, own, root.path());
+        let kinds: Vec<Kind> = found.iter().map(|c| c.kind).collect();
+        assert_eq!(kinds, [Kind::Memory, Kind::Pids, Kind::Freezer]);
+        assert_eq!(found[0].base, top.join("app.slice"));
+
+        let hierarchies = Hierarchies {
+            controllers: found,
+            group: "motu-1".into(),
+        };
+        let error = hierarchies.judge(&limits()).unwrap_err();
+        assert!(
+            error.message.contains("vcpu_count cannot be enforced"),
+            "{error}"
+        );
+        let mut limits = limits();
+        limits.vcpu_count.explicit = false;
+        let applied = hierarchies.judge(&limits).unwrap();
+        assert!(
+            applied
+                .iter()
+                .any(|l| l.name == "vcpu_count" && !l.enforced)
+        );
+    }
+
+    #[test]
+    fn version_1_goes_below_the_own_cgroup_of_each_controller() {
+        let root = tempfile::tempdir().unwrap();
+        let mounts = "\
+            31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+            32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+        for dir in ["memory/a/b", "cpu,cpuacct"] {
+            let dir = root.path().join("sys/fs/cgroup").join(dir);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("tasks"), "").unwrap();
+        }
+        let found = find(mounts, "4:memory:/a/b\n3:cpu,cpuacct:/\n", root.path());
+        let bases: Vec<_> = found.iter().map(|c| (c.kind, c.base.clone())).collect();
+        let top = root.path().join("sys/fs/cgroup");
+        assert_eq!(
+            bases,
+            [
+                (Kind::Memory, top.join("memory/a/b")),
+                (Kind::Cpu, top.join("cpu,cpuacct/")),
+            ]
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! Disks: a file system of bounded size for everything a machine writes.
+//!
+//! A disk is a sparse ext4 image behind a loop device. Making one costs about
+//! ten milliseconds, so a few are kept ready: mounted, but attached nowhere.
+//! Such a mount lives exactly as long as somebody holds its descriptor; if the
+//! daemon dies, the kernel unmounts it and frees the loop device by itself.
+//!
+//! ```text
+//!   template-10240.img ──sparse copy──► ready-… ──loop, mount──► pool ──rename──► <machine>/disk.img
+//! ```
+
+use crate::sys;
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Disks of the usual size that wait for a machine.
+const POOL: usize = 4;
+/// How often a loop device that somebody else took first is tried again.
+const LOOP_TRIES: u32 = 64;
+const IMAGE: &str = "disk.img";
+
+/// Makes disks, or says why it cannot.
+#[derive(Debug)]
+pub(crate) struct Disks {
+    dir: PathBuf,
+    usual_mib: u64,
+    mke2fs: Option<PathBuf>,
+    ready: Mutex<VecDeque<Ready>>,
+    serial: AtomicU64,
+}
+
+/// A mounted disk that belongs to nobody yet.
+#[derive(Debug)]
+struct Ready {
+    image: PathBuf,
+    mount: OwnedFd,
+}
+
+impl Disks {
+    /// `dir` is ours alone; what an earlier daemon left ready there is removed.
+    pub(crate) fn new(dir: PathBuf, usual_mib: u64) -> Disks {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if !name.to_string_lossy().starts_with("template-") {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        Disks {
+            dir,
+            usual_mib,
+            mke2fs: find_mke2fs(),
+            ready: Mutex::new(VecDeque::new()),
+            serial: AtomicU64::new(0),
+        }
+    }
+
+    /// Why disks of bounded size cannot be made here, if so.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        if self.mke2fs.is_none() {
+            return Some("mke2fs is not installed");
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            return Some("there are no loop devices");
+        }
+        None
+    }
+
+    /// A disk for the machine in `machine`: the image moves there, the mount comes back.
+    pub(crate) fn take(&self, mib: u64, machine: &Path) -> io::Result<OwnedFd> {
+        let pooled = if mib == self.usual_mib {
+            self.pool().pop_front()
+        } else {
+            None
+        };
+        let disk = match pooled {
+            Some(disk) => disk,
+            None => self.make(mib)?,
+        };
+        std::fs::rename(&disk.image, machine.join(IMAGE))?;
+        Ok(disk.mount)
+    }
+
+    /// Makes disks until the pool is full. Slow; run it beside everything else.
+    pub(crate) fn refill(&self) -> io::Result<()> {
+        while self.pool().len() < POOL {
+            let disk = self.make(self.usual_mib)?;
+            self.pool().push_back(disk);
+        }
+        Ok(())
+    }
+
+    fn pool(&self) -> MutexGuard<'_, VecDeque<Ready>> {
+        // A queue is whole between any two statements, whoever panicked.
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self, mib: u64) -> io::Result<Ready> {
+        let template = self.template(mib)?;
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        let image = self
+            .dir
+            .join(format!("ready-{}-{serial}.img", std::process::id()));
+        let made = copy_sparse(&template, &image)
+            .and_then(|file| mount_image(&file))
+            .and_then(|mount| layers(&mount).map(|()| mount));
+        match made {
+            Ok(mount) => Ok(Ready { image, mount }),
+            Err(error) => {
+                let _ = std::fs::remove_file(&image);
+                Err(error)
+            }
+        }
+    }
+
+    /// An empty file system of this size, made once.
+    fn template(&self, mib: u64) -> io::Result<PathBuf> {
+        let template = self.dir.join(format!("template-{mib}.img"));
+        if template.exists() {
+            return Ok(template);
+        }
+        std::fs::create_dir_all(&self.dir)?;
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        let staged = self
+            .dir
+            .join(format!("staged-{}-{serial}", std::process::id()));
+        let mke2fs = self.mke2fs.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let output = std::process::Command::new(mke2fs)
+            .args(["-q", "-F", "-t", "ext4", "-m", "0"])
+            .args(["-O", "^has_journal,^resize_inode"])
+            .args(["-E", "lazy_itable_init=1,nodiscard"])
+            .arg(&staged)
+            .arg(format!("{mib}M"))
+            .output()?;
+        if !output.status.success() {
+            let _ = std::fs::remove_file(&staged);
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(io::Error::other(format!("mke2fs: {}", said.trim())));
+        }
+        std::fs::rename(&staged, &template)?;
+        Ok(template)
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        for disk in self.pool().drain(..) {
+            let _ = std::fs::remove_file(&disk.image);
+        }
+    }
+}
+
+/// `mke2fs` is often outside an ordinary user's path.
+fn find_mke2fs() -> Option<PathBuf> {
+    ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"]
+        .iter()
+        .map(|dir| Path::new(dir).join("mke2fs"))
+        .find(|path| path.exists())
+}
+
+/// Copies the written parts only: an empty disk of 10 GiB is 230 KB.
+fn copy_sparse(from: &Path, to: &Path) -> io::Result<File> {
+    let source = File::open(from)?;
+    let size = source.metadata()?.len();
+    let target = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(to)?;
+    target.set_len(size)?;
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(&source, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(&source, SeekFrom::Hole(start))?;
+        let (mut read_at, mut write_at) = (start, start);
+        while read_at < end {
+            let left = usize::try_from(end - read_at).unwrap_or(usize::MAX);
+            let copied = rustix::fs::copy_file_range(
+                &source,
+                Some(&mut read_at),
+                &target,
+                Some(&mut write_at),
+                left,
+            )?;
+            if copied == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        at = end;
+    }
+    Ok(target)
+}
+
+/// Mounts an image, attached nowhere.
+fn mount_image(image: &File) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
+    for _ in 0..LOOP_TRIES {
+        let number = sys::free_loop(control.as_fd())?;
+        let path = format!("/dev/loop{number}");
+        let device = rustix::fs::open(&path, flags, Mode::empty())?;
+        match sys::configure_loop(device.as_fd(), image.as_fd()) {
+            Ok(()) => return mount_ext4(&path),
+            // Another process was faster; ask for the next free one.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
+}
+
+fn mount_ext4(device: &str) -> io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(&fs, "source", device)?;
+    // Otherwise a kernel thread fills the sparse image with zeroes.
+    rustix::mount::fsconfig_set_flag(&fs, "noinit_itable")?;
+    rustix::mount::fsconfig_create(&fs)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NOATIME;
+    Ok(rustix::mount::fsmount(
+        &fs,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
+}
+
+/// Makes the overlay's two directories below a disk or directory.
+fn layers(at: impl AsFd) -> io::Result<()> {
+    let at = at.as_fd();
+    rustix::fs::mkdirat(at, "upper", Mode::from_raw_mode(0o755))?;
+    rustix::fs::chmodat(
+        at,
+        "upper",
+        Mode::from_raw_mode(0o755),
+        rustix::fs::AtFlags::empty(),
+    )?;
+    Ok(rustix::fs::mkdirat(at, "work", Mode::from_raw_mode(0o700))?)
+}
+
+/// A plain directory in place of a disk, for hosts that cannot bound one.
+pub(crate) fn plain_directory(dir: &Path) -> io::Result<()> {
+    std::fs::create_dir(dir)?;
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    layers(rustix::fs::openat(CWD, dir, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn copies_stay_sparse() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        let file = File::create(&from).unwrap();
+        file.set_len(64 << 20).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"in the middle", 32 << 20).unwrap();
+        copy_sparse(&from, &to).unwrap();
+        assert_eq!(std::fs::read(&from).unwrap(), std::fs::read(&to).unwrap());
+        assert!(to.metadata().unwrap().blocks() < 1000);
+    }
+}

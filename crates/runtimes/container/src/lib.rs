@@ -1,0 +1,139 @@
+//! The built-in container runtime.
+//!
+//! It needs no other program: a plan is built ([`prepare`]), the launcher
+//! carries it out ([`launch`]), and the machine is from then on a process tree
+//! of its own that the daemon watches through a pidfd.
+//!
+//! ```text
+//!   lib        the Runtime contract
+//!   machine    one machine: make, find, end
+//!   prepare    the plan, as data
+//!   launch     runs a plan with the launcher
+//!   cgroup     limits of memory, processes and CPU; freezing
+//!   disk       disks of bounded size, some of them ready beforehand
+//!   slots      ranges of host ids
+//!   seccomp    system call filters, from seccomp.json
+//!   record     what is remembered of a machine
+//!   check      what works on this host
+//!   sys        the only module with `unsafe`
+//! ```
+//!
+//! It never mounts anything in the host's mount namespace and never touches a
+//! process or cgroup that is not a machine's.
+
+mod cgroup;
+mod check;
+mod disk;
+mod host;
+mod launch;
+mod machine;
+mod prepare;
+mod record;
+mod seccomp;
+mod slots;
+mod sys;
+
+use async_trait::async_trait;
+use motu_core::report::Check;
+use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
+use motu_core::{Error, Isolation, Runtime, SandboxId};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the runtime is made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The static guest program.
+    pub guest: Arc<[u8]>,
+    /// The state directory.
+    pub home: PathBuf,
+    /// The size of disk most sandboxes ask for; a few of it are kept ready.
+    pub usual_disk_mib: u64,
+}
+
+/// The `container` runtime.
+#[derive(Clone, Debug)]
+pub struct Container {
+    inner: Arc<machine::Maker>,
+}
+
+impl Container {
+    /// Sets the runtime up. Cheap; disks are made ready by the first `create`
+    /// or by [`Container::warm`].
+    pub fn new(settings: Settings) -> Result<Container, Error> {
+        Ok(Container {
+            inner: Arc::new(machine::Maker::new(settings)?),
+        })
+    }
+
+    /// Makes ready what the first machines would otherwise wait for.
+    pub async fn warm(&self) {
+        let maker = self.inner.clone();
+        let _ = tokio::task::spawn_blocking(move || maker.refill()).await;
+    }
+}
+
+#[async_trait]
+impl Runtime for Container {
+    fn name(&self) -> &'static str {
+        "container"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::Container
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: self.inner.can_pause(),
+            memory_snapshot: false,
+            fork: false,
+            uses_environment: true,
+        }
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let maker = self.inner.clone();
+        tokio::task::spawn_blocking(move || check::all(&maker))
+            .await
+            .unwrap_or_default()
+    }
+
+    fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
+        self.inner.plan_text(spec)
+    }
+
+    async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+        machine::create(&self.inner, spec).await
+    }
+
+    async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
+        machine::connect(&machine.dir).await
+    }
+
+    async fn ended(&self, machine: &Machine) -> Ended {
+        machine::ended(machine).await
+    }
+
+    async fn alive(&self, machine: &Machine) -> bool {
+        machine::find(machine).is_some()
+    }
+
+    async fn pause(&self, machine: &Machine) -> Result<(), Error> {
+        self.inner.freeze(machine, true).await
+    }
+
+    async fn resume(&self, machine: &Machine) -> Result<(), Error> {
+        self.inner.freeze(machine, false).await
+    }
+
+    async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
+        let record = machine::record_of(machine);
+        machine::remove(&self.inner, &machine.id, &machine.dir, record).await
+    }
+
+    async fn sweep(&self, id: &SandboxId, dir: &Path) -> Result<(), Error> {
+        let record = record::Record::load(dir);
+        machine::remove(&self.inner, id, dir, record).await
+    }
+}

@@ -1,0 +1,414 @@
+//! One machine: made, found, ended.
+//!
+//! Order of making, each undone by [`remove`] from what the one before wrote:
+//! id range, record, cgroups, disk, launcher, process. The record is on disk
+//! before there is a process, so a crash at any point leaves enough to sweep.
+
+use crate::cgroup::{Hierarchies, Kind};
+use crate::disk::{self, Disks};
+use crate::host::Host;
+use crate::launch::{LaunchError, Launcher, Started};
+use crate::prepare::{self, Decided};
+use crate::record::{Process, Record, start_time};
+use crate::slots::Slots;
+use crate::{Settings, seccomp, sys};
+use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
+use motu_core::sandbox::AppliedLimit;
+use motu_core::{Error, ErrorKind, SandboxId};
+use motu_launch::{Disk, LINK_SOCKET, Plan};
+use rustix::process::{Signal, pidfd_send_signal};
+use sha2::{Digest, Sha256};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// How long a killed machine may take to be gone.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Everything that machines of one state directory share.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    pub(crate) host: Host,
+    pub(crate) cgroups: Hierarchies,
+    pub(crate) disks: Disks,
+    pub(crate) home: PathBuf,
+    launcher: Launcher,
+    filters: Vec<Vec<u8>>,
+    slots: Slots,
+    refilling: AtomicBool,
+}
+
+impl Maker {
+    pub(crate) fn new(settings: Settings) -> Result<Maker, Error> {
+        let hash = Sha256::digest(settings.home.as_os_str().as_encoded_bytes());
+        let seed = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+        let host = Host::detect();
+        let slots = Slots::new(settings.home.join("run/uids"), seed);
+        slots.sweep();
+        Ok(Maker {
+            cgroups: Hierarchies::detect(&format!("motu-{seed:08x}")),
+            disks: Disks::new(settings.home.join("cache/disks"), settings.usual_disk_mib),
+            launcher: Launcher::new(&settings.guest)
+                .map_err(|error| Error::io("the guest program", &error))?,
+            filters: seccomp::filters().map_err(|e| Error::internal(e.to_string()))?,
+            home: settings.home,
+            refilling: AtomicBool::new(false),
+            host,
+            slots,
+        })
+    }
+
+    pub(crate) fn can_pause(&self) -> bool {
+        self.cgroups.controller(Kind::Freezer).is_some()
+    }
+
+    pub(crate) fn plan_text(&self, spec: &MachineSpec) -> Result<String, Error> {
+        let (disk, _) = self.judge_disk(spec.limits.disk_mib)?;
+        self.cgroups.judge(&spec.limits)?;
+        let nofile = self.judge_nofile(spec.limits.nofile)?;
+        let decided = Decided {
+            first_id: self
+                .host
+                .privileged
+                .then(|| Slots::first_id(self.slots.example())),
+            cgroup_entries: self.cgroups.entries(spec.id.as_str()),
+            disk,
+            nofile: nofile.value,
+            filters: self.filters.clone(),
+        };
+        Ok(prepare::plan(&self.host, spec, decided).to_string())
+    }
+
+    /// Runs a plan that makes no machine.
+    pub(crate) fn run(&self, plan: &Plan) -> Result<(), LaunchError> {
+        self.launcher.run(plan, None, |_| {})
+    }
+
+    pub(crate) fn probe(&self) -> Result<(), LaunchError> {
+        self.run(&prepare::probe(&self.host, &self.home))
+    }
+
+    /// Fills the pool of disks, unless that is going on already.
+    pub(crate) fn refill(&self) {
+        if !self.host.privileged || self.disks.missing().is_some() {
+            return;
+        }
+        if !self.refilling.swap(true, Ordering::AcqRel) {
+            if let Err(error) = self.disks.refill() {
+                tracing::warn!(%error, "could not make disks ready");
+            }
+            self.refilling.store(false, Ordering::Release);
+        }
+    }
+
+    /// How the disk will be bounded, or that it will not be.
+    fn judge_disk(&self, ask: Ask) -> Result<(Disk, AppliedLimit), Error> {
+        let reason = if self.host.privileged {
+            self.disks.missing()
+        } else {
+            Some("an ordinary user cannot mount a disk of bounded size")
+        };
+        let limit = |enforced, by: &str| AppliedLimit {
+            name: "disk_mib".into(),
+            value: ask.value,
+            enforced,
+            by: by.into(),
+        };
+        match reason {
+            None => Ok((Disk::Mounted, limit(true, "ext4 image"))),
+            Some(reason) if ask.explicit => Err(Error::unsupported(format!(
+                "disk_mib cannot be enforced: {reason}"
+            ))
+            .hint("leave the limit out, or run the daemon as root with e2fsprogs installed")),
+            Some(reason) => Ok((
+                Disk::Directory(prepare::DIRECTORY.into()),
+                limit(false, reason),
+            )),
+        }
+    }
+
+    /// Open files can be limited always, but not above the daemon's own limit.
+    fn judge_nofile(&self, ask: Ask) -> Result<AppliedLimit, Error> {
+        let max = self.host.nofile_max;
+        if ask.value > max && ask.explicit {
+            return Err(Error::unsupported(format!(
+                "nofile cannot be {}: the daemon's own limit is {max}",
+                ask.value
+            ))
+            .hint(format!(
+                "ask for at most {max}, or raise the daemon's limit"
+            )));
+        }
+        let by = if ask.value > max {
+            "rlimit, lowered to the daemon's own limit"
+        } else {
+            "rlimit"
+        };
+        Ok(AppliedLimit {
+            name: "nofile".into(),
+            value: ask.value.min(max),
+            enforced: true,
+            by: by.into(),
+        })
+    }
+
+    /// Makes a machine. What a failure leaves, `remove` takes away.
+    fn make(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+        let (disk, disk_limit) = self.judge_disk(spec.limits.disk_mib)?;
+        let nofile = self.judge_nofile(spec.limits.nofile)?;
+        let slot = match self.host.privileged {
+            true => Some(self.slots.take(&spec.dir)?),
+            false => None,
+        };
+        let mut record = Record::new(slot);
+        record.store(&spec.dir)?;
+        let cgroups = self.cgroups.make(spec.id.as_str(), &spec.limits)?;
+        let mount = self.make_disk(&disk, spec)?;
+        let decided = Decided {
+            first_id: slot.map(Slots::first_id),
+            cgroup_entries: cgroups.entries,
+            disk,
+            nofile: nofile.value,
+            filters: self.filters.clone(),
+        };
+        let plan = prepare::plan(&self.host, spec, decided);
+        let mut first = None;
+        let result = self
+            .launcher
+            .run(&plan, mount.as_ref().map(AsFd::as_fd), |started| {
+                first = Some(self.note(&mut record, &spec.dir, started));
+            });
+        result.map_err(|error| explain(&error))?;
+        first.ok_or_else(|| Error::internal("the machine started without a process"))??;
+
+        let mut limits = cgroups.limits;
+        limits.extend([disk_limit, nofile]);
+        Ok(Machine {
+            id: spec.id.clone(),
+            dir: spec.dir.clone(),
+            limits,
+            record: serde_json::to_value(&record).map_err(|e| Error::internal(e.to_string()))?,
+        })
+    }
+
+    fn make_disk(&self, disk: &Disk, spec: &MachineSpec) -> Result<Option<OwnedFd>, Error> {
+        let made = match disk {
+            Disk::Mounted => self
+                .disks
+                .take(spec.limits.disk_mib.value, &spec.dir)
+                .map(Some),
+            Disk::Directory(name) => disk::plain_directory(&spec.dir.join(name)).map(|()| None),
+        };
+        made.map_err(|error| Error::io("the machine's disk", &error))
+    }
+
+    /// Writes down the first process while it still waits for its root.
+    fn note(&self, record: &mut Record, dir: &Path, started: Started) -> Result<(), Error> {
+        let Started { pid, pidfd } = started;
+        let start_time = start_time(pid)
+            .ok_or_else(|| Error::internal("the machine's first process is gone already"))?;
+        drop(pidfd);
+        record.process = Some(Process { pid, start_time });
+        record.store(dir)
+    }
+
+    pub(crate) async fn freeze(&self, machine: &Machine, frozen: bool) -> Result<(), Error> {
+        if find(machine).is_none() {
+            return Err(Error::not_found("the machine is gone"));
+        }
+        self.cgroups.freeze(machine.id.as_str(), frozen).await
+    }
+
+    /// Removes what is in a machine's directory, but not the directory.
+    fn empty(&self, dir: &Path) -> Result<(), Error> {
+        match remove_contents(dir) {
+            Err(error)
+                if error.kind() == io::ErrorKind::PermissionDenied && !self.host.privileged =>
+            {
+                // Files of the machine's other ids: only a process with these ids may remove them.
+                self.run(&prepare::removal(&self.host, dir))
+                    .map_err(|error| Error::new(ErrorKind::Cleanup, error.to_string()))
+            }
+            Err(error) => Err(Error::new(
+                ErrorKind::Cleanup,
+                format!("{} could not be emptied: {error}", dir.display()),
+            )),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+fn remove_contents(dir: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a machine, or cleans up and says why not.
+pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
+    let (worker, order) = (maker.clone(), spec.clone());
+    let made = tokio::task::spawn_blocking(move || worker.make(&order))
+        .await
+        .unwrap_or_else(|_| Err(Error::internal("making a machine panicked")));
+    let refiller = maker.clone();
+    tokio::task::spawn_blocking(move || refiller.refill());
+    match made {
+        Ok(machine) => Ok(machine),
+        Err(error) => {
+            let record = Record::load(&spec.dir);
+            if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
+                tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What a failed launch means to people.
+fn explain(error: &LaunchError) -> Error {
+    let LaunchError::Step(failure) = error else {
+        return Error::internal(error.to_string());
+    };
+    let message = failure.to_string();
+    match failure.errno {
+        libc::EPERM | libc::EACCES => {
+            Error::unavailable(message).hint("`motu doctor` says what this host does not allow")
+        }
+        libc::ENOSPC if failure.step.starts_with("start pid 1") => {
+            Error::limit(message).hint("raise the limits in /proc/sys/user/max_*_namespaces")
+        }
+        libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE => Error::limit(message),
+        libc::ENOSYS | libc::ENODEV => Error::unsupported(message),
+        _ => Error::internal(message),
+    }
+}
+
+/// The record of a machine.
+pub(crate) fn record_of(machine: &Machine) -> Option<Record> {
+    serde_json::from_value(machine.record.clone())
+        .ok()
+        .or_else(|| Record::load(&machine.dir))
+}
+
+/// A handle on the machine's first process, if it is there.
+pub(crate) fn find(machine: &Machine) -> Option<OwnedFd> {
+    record_of(machine)?.open()
+}
+
+/// Connects to the guest, through the directory's descriptor: a socket address
+/// holds 107 bytes, and a state directory may be deeper.
+pub(crate) async fn connect(dir: &Path) -> Result<Connection, Error> {
+    use rustix::fs::{Mode, OFlags};
+    let failed = |error: io::Error| Error::transport(format!("the guest's link: {error}"));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
+    let path = format!("/proc/self/fd/{}/{LINK_SOCKET}", dir.as_raw_fd());
+    let stream = tokio::net::UnixStream::connect(path)
+        .await
+        .map_err(failed)?;
+    let (read, write) = stream.into_split();
+    Ok(Connection {
+        read: Box::new(read),
+        write: Box::new(write),
+    })
+}
+
+/// Waits for the end of a machine.
+pub(crate) async fn ended(machine: &Machine) -> Ended {
+    let reason = match find(machine) {
+        None => "the machine is not there".to_string(),
+        Some(pidfd) => match wait(pidfd).await {
+            Ok(pidfd) => describe(sys::exit_status(pidfd.as_fd())),
+            Err(error) => format!("the machine could not be watched: {error}"),
+        },
+    };
+    Ended { reason }
+}
+
+async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
+    let watched = AsyncFd::register_with_interest(pidfd, Interest::READABLE)?;
+    // The guard is a borrow of what is given back below.
+    drop(watched.readable().await?);
+    Ok(watched.into_inner())
+}
+
+/// A wait status in words.
+fn describe(status: Option<i32>) -> String {
+    match status {
+        None => "the guest ended".to_string(),
+        Some(status) if libc::WIFSIGNALED(status) => {
+            format!("the guest was killed by signal {}", libc::WTERMSIG(status))
+        }
+        Some(status) => format!("the guest exited with code {}", libc::WEXITSTATUS(status)),
+    }
+}
+
+/// Ends a machine and removes all it had. Everything here may be done twice.
+pub(crate) async fn remove(
+    maker: &Arc<Maker>,
+    id: &SandboxId,
+    dir: &Path,
+    record: Option<Record>,
+) -> Result<(), Error> {
+    maker.cgroups.thaw(id.as_str());
+    // The end of pid 1 is the end of every process in its namespace, and the kernel waits for them.
+    if let Some(pidfd) = record.as_ref().and_then(Record::open) {
+        end(pidfd).await?;
+    }
+    // A launcher or first process nobody has written down is still in the machine's own cgroup.
+    for pid in maker.cgroups.processes(id.as_str()) {
+        if let Some(pidfd) = member(maker, id, pid) {
+            end(pidfd).await?;
+        }
+    }
+    maker.cgroups.remove(id.as_str()).await?;
+    let (worker, place) = (maker.clone(), dir.to_path_buf());
+    tokio::task::spawn_blocking(move || worker.empty(&place))
+        .await
+        .map_err(|_| Error::internal("emptying a directory panicked"))??;
+    if let Some(slot) = record.and_then(|record| record.slot) {
+        maker.slots.free(slot, dir);
+    }
+    Ok(())
+}
+
+/// A handle on a process that is in the machine's cgroup after the handle was made.
+fn member(maker: &Maker, id: &SandboxId, pid: i32) -> Option<OwnedFd> {
+    let number = rustix::process::Pid::from_raw(pid)?;
+    let pidfd = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).ok()?;
+    maker
+        .cgroups
+        .processes(id.as_str())
+        .contains(&pid)
+        .then_some(pidfd)
+}
+
+async fn end(pidfd: OwnedFd) -> Result<(), Error> {
+    match pidfd_send_signal(&pidfd, Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => return Err(Error::io("killing the machine", &error.into())),
+    }
+    match tokio::time::timeout(END_PATIENCE, wait(pidfd)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Error::io("watching the machine end", &error)),
+        Err(_) => Err(Error::new(
+            ErrorKind::Cleanup,
+            "the machine's first process does not end",
+        )),
+    }
+}
