@@ -1,0 +1,69 @@
+//! Work that may block, away from the one thread that serves everybody.
+
+use crate::answer::Failed;
+use motu_link::message::Failure;
+use motu_link::{Event, Receiver};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs one bounded piece of blocking work.
+pub async fn run<T, F>(work: F) -> Result<T, Failed>
+where
+    F: FnOnce() -> Result<T, Failed> + Send + 'static,
+    T: Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(_) => Err(Failed::new(
+            Failure::Cancelled,
+            "the guest is shutting down",
+        )),
+    }
+}
+
+/// Tells running work that nobody waits for it any more.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets the flag when dropped.
+    pub fn on_drop(&self) -> CancelOnDrop {
+        CancelOnDrop(self.clone())
+    }
+}
+
+/// See [`Cancel::on_drop`].
+#[derive(Debug)]
+pub struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the host abandons a stream, ignoring whatever else it sends.
+pub async fn gone(rx: &mut Receiver) {
+    loop {
+        match rx.recv().await {
+            Ok(Event::Reset | Event::End(_)) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Runs work until it is done or the host abandons the stream.
+pub async fn unless_gone<T>(
+    rx: &mut Receiver,
+    work: impl Future<Output = Result<T, Failed>>,
+) -> Result<T, Failed> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = gone(rx) => Err(Failed::cancelled()),
+    }
+}

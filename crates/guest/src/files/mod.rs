@@ -1,0 +1,233 @@
+//! Every file operation, below one root. This file answers the verbs; the parts
+//! do the work. Nothing here runs on the thread that serves streams for longer
+//! than a moment.
+
+mod change;
+mod entry;
+mod glob;
+mod list;
+mod pack;
+mod place;
+mod read;
+mod tar;
+mod unpack;
+mod watch;
+mod write;
+
+pub use place::{Place, Root};
+pub use read::{hash, read};
+pub use watch::watch;
+pub use write::write;
+
+use crate::answer::{Failed, note};
+use crate::blocking::{self, Cancel};
+use crate::state::Guest;
+use bytes::Bytes;
+use entry::Owner;
+use motu_link::Event;
+use motu_link::frame::CHANNEL_IN;
+use motu_link::message::{Entries, Entry, Failure, List, Said, TreeIn, TreeOut, Verb};
+use motu_link::mux::{Receiver, Sender};
+use pack::Packer;
+use prost::Message as _;
+use rustix::fs::{Mode, OFlags};
+use std::sync::Arc;
+use unpack::{Limits, Ownership, Unpacker};
+
+/// The owner of a received tree that means the archive's own numbers.
+const ARCHIVE_OWNERS: &str = "archive";
+
+/// Operations that are one piece of blocking work.
+pub async fn simple(
+    guest: &Arc<Guest>,
+    verb: Verb,
+    cancel: Cancel,
+    tx: &Sender,
+) -> Result<(), Failed> {
+    let shared = guest.clone();
+    let work = move || run_simple(&shared, verb, cancel);
+    for entries in blocking::run(work).await? {
+        note(tx, Said::Entries(entries)).await?;
+    }
+    Ok(())
+}
+
+fn run_simple(guest: &Guest, verb: Verb, cancel: Cancel) -> Result<Vec<Entries>, Failed> {
+    let root = guest.settings().root.clone();
+    let names = guest.users.names();
+    let one = |entry| Ok(vec![entry::one(entry)]);
+    match verb {
+        Verb::Stat(request) => one(entry::stat(
+            &names,
+            &root,
+            &Place::parse(&request.path)?,
+            request.follow,
+        )?),
+        Verb::List(request) => Ok(vec![list_page(guest, &root, request, cancel)?]),
+        Verb::Mkdir(request) => {
+            let owner = Owner::find(guest, &request.user)?;
+            one(change::mkdir(&root, &names, &request, owner)?)
+        }
+        Verb::Remove(request) => {
+            change::remove(
+                &root,
+                &Place::parse(&request.path)?,
+                request.recursive,
+                &cancel,
+            )?;
+            Ok(Vec::new())
+        }
+        Verb::Move(request) => {
+            let (from, to) = (Place::parse(&request.from)?, Place::parse(&request.to)?);
+            one(change::move_to(
+                &root,
+                &names,
+                &from,
+                &to,
+                request.overwrite,
+                &cancel,
+            )?)
+        }
+        Verb::Chmod(request) => one(change::chmod(&root, &names, &request)?),
+        Verb::Symlink(request) => {
+            let owner = Owner::find(guest, &request.user)?;
+            one(change::symlink(&root, &names, &request, owner)?)
+        }
+        Verb::Glob(request) => {
+            let limit = list::page_size(request.limit);
+            let glob = glob::Glob {
+                root: &root,
+                names: &names,
+                limit,
+                cancel,
+            };
+            let (found, more) = glob.run(&request.pattern)?;
+            Ok(notes(found, more))
+        }
+        _ => Err(Failed::new(
+            Failure::Unsupported,
+            "this guest does not know the request",
+        )),
+    }
+}
+
+fn list_page(guest: &Guest, root: &Root, request: List, cancel: Cancel) -> Result<Entries, Failed> {
+    let names = guest.users.names();
+    let listing = list::Listing {
+        root,
+        names: &names,
+        place: Place::parse(&request.path)?,
+        depth: request.depth,
+        after: request.after.to_vec(),
+        limit: list::page_size(request.limit),
+        cancel,
+    };
+    listing.run()
+}
+
+/// Splits matches into notes that fit frames. Every note but the last says that more follow.
+fn notes(found: Vec<Entry>, more: bool) -> Vec<Entries> {
+    let mut all = vec![Entries::default()];
+    let mut size = 0;
+    for entry in found {
+        size += entry.encoded_len() + 8;
+        if size > list::PAGE_BYTES {
+            size = entry.encoded_len() + 8;
+            all.push(Entries::default());
+        }
+        if let Some(last) = all.last_mut() {
+            last.entries.push(entry);
+        }
+    }
+    let count = all.len();
+    for (index, note) in all.iter_mut().enumerate() {
+        if more || index + 1 < count {
+            note.next = note
+                .entries
+                .last()
+                .map_or_else(Bytes::new, |entry| entry.path.clone());
+        }
+    }
+    all
+}
+
+pub async fn tree_out(
+    guest: &Arc<Guest>,
+    request: TreeOut,
+    tx: &Sender,
+    mut rx: Receiver,
+) -> Result<(), Failed> {
+    let place = Place::parse(&request.path)?;
+    let root = guest.settings().root.clone();
+    let mut packer = blocking::run(move || Packer::tree(&root, &place)).await?;
+    let work = async {
+        loop {
+            let (back, piece) = blocking::run(move || {
+                let piece = packer.next_piece()?;
+                Ok((packer, piece))
+            })
+            .await?;
+            packer = back;
+            match piece {
+                Some(piece) => tx.data(CHANNEL_IN, Bytes::from(piece)).await?,
+                None => return Ok(()),
+            }
+        }
+    };
+    blocking::unless_gone(&mut rx, work).await
+}
+
+pub async fn tree_in(
+    guest: &Arc<Guest>,
+    request: TreeIn,
+    tx: &Sender,
+    mut rx: Receiver,
+) -> Result<(), Failed> {
+    let place = Place::parse(&request.path)?;
+    let ownership = match request.user.as_str() {
+        ARCHIVE_OWNERS => Ownership::Archive,
+        user => Ownership::One(Owner::find(guest, user)?),
+    };
+    let limits = Limits::new(request.max_bytes, request.max_entries);
+    let shared = guest.clone();
+    let mut unpacker =
+        blocking::run(move || open_unpacker(&shared, &place, ownership, limits)).await?;
+    loop {
+        match rx.recv().await? {
+            Event::Data { bytes, .. } => {
+                unpacker = blocking::run(move || {
+                    unpacker.feed(&bytes)?;
+                    Ok(unpacker)
+                })
+                .await?;
+            }
+            Event::Eof => break,
+            Event::Message(_) => {}
+            Event::End(_) | Event::Reset => return Err(Failed::cancelled()),
+        }
+    }
+    let done = blocking::run(move || unpacker.finish()).await?;
+    Ok(note(tx, Said::TreeDone(done)).await?)
+}
+
+fn open_unpacker(
+    guest: &Guest,
+    place: &Place,
+    ownership: Ownership,
+    limits: Limits,
+) -> Result<Unpacker, Failed> {
+    let root = guest.settings().root.clone();
+    if root.directory(place).is_err() {
+        let owner = match ownership {
+            Ownership::One(owner) => owner,
+            Ownership::Archive => Owner::find(guest, "")?,
+        };
+        // Making something below the place makes the place itself.
+        change::make_parents(&root, &place.join(b"x"), owner)?;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let dest = root
+        .open_at(place, flags, Mode::empty())
+        .map_err(|errno| place.failed(errno))?;
+    Ok(Unpacker::new(dest, ownership, limits))
+}

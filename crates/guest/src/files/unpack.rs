@@ -1,0 +1,530 @@
+//! Unpacking a tar stream below one directory, from pieces of any size.
+//!
+//! The archive is hostile: a name may not be absolute or contain `..`; no parent
+//! of an entry may be a symlink, whoever made it; links go only to files that are
+//! below the directory already; devices, pipes and sparse files are refused. Set-
+//! user-id bits are not kept.
+
+use super::entry::Owner;
+use super::tar::{BLOCK, Header, Type, padding};
+use crate::answer::{Failed, Quoted};
+use motu_link::message::{Failure, TreeDone};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// Bytes unpacked when the host does not say.
+const DEFAULT_MAX_BYTES: u64 = 16 << 30;
+/// Entries unpacked when the host does not say.
+const DEFAULT_MAX_ENTRIES: u64 = 2_000_000;
+/// The largest extended header or long name.
+const MAX_META: u64 = 64 * 1024;
+/// The deepest entry.
+const MAX_DEPTH: usize = 256;
+/// Directories whose final mode has to wait because it would lock us out.
+const MAX_LATE_MODES: usize = 10_000;
+
+/// Who gets the entries.
+#[derive(Clone, Copy, Debug)]
+pub enum Ownership {
+    One(Owner),
+    /// The archive's own numbers.
+    Archive,
+}
+
+/// How much may be unpacked.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    bytes: u64,
+    entries: u64,
+}
+
+impl Limits {
+    /// The host's limits; zero is the default.
+    pub fn new(bytes: u64, entries: u64) -> Limits {
+        Limits {
+            bytes: if bytes == 0 { DEFAULT_MAX_BYTES } else { bytes },
+            entries: if entries == 0 {
+                DEFAULT_MAX_ENTRIES
+            } else {
+                entries
+            },
+        }
+    }
+
+    /// For archives of our own making.
+    pub fn none() -> Limits {
+        Limits {
+            bytes: u64::MAX,
+            entries: u64::MAX,
+        }
+    }
+}
+
+/// An archive being unpacked.
+#[derive(Debug)]
+pub struct Unpacker {
+    dest: OwnedFd,
+    ownership: Ownership,
+    limits: Limits,
+    special_bits: bool,
+    state: State,
+    block: Vec<u8>,
+    pax: Option<Vec<u8>>,
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
+    /// The directory of the last entry: most entries share it with the one before.
+    parent: Option<(Vec<u8>, OwnedFd)>,
+    late_modes: Vec<(Vec<u8>, u32)>,
+    done: TreeDone,
+}
+
+#[derive(Debug)]
+enum State {
+    Header,
+    Body { sink: Sink, left: u64, pad: usize },
+    Pad(usize),
+    Over,
+}
+
+#[derive(Debug)]
+enum Sink {
+    File { fd: OwnedFd, header: Header },
+    Meta { kind: Type, bytes: Vec<u8> },
+    Nothing,
+}
+
+impl Unpacker {
+    pub fn new(dest: OwnedFd, ownership: Ownership, limits: Limits) -> Unpacker {
+        Unpacker {
+            dest,
+            ownership,
+            limits,
+            special_bits: false,
+            state: State::Header,
+            block: Vec::with_capacity(BLOCK),
+            pax: None,
+            long_name: None,
+            long_link: None,
+            parent: None,
+            late_modes: Vec::new(),
+            done: TreeDone::default(),
+        }
+    }
+
+    /// Keeps set-user-id and set-group-id bits: only for trees that are moved, not received.
+    pub fn keep_special_bits(&mut self) {
+        self.special_bits = true;
+    }
+
+    /// Takes the next piece of the archive.
+    pub fn feed(&mut self, mut piece: &[u8]) -> Result<(), Failed> {
+        while !piece.is_empty() {
+            match &mut self.state {
+                State::Over => return Ok(()),
+                State::Header => {
+                    let (now, rest) = piece.split_at(piece.len().min(BLOCK - self.block.len()));
+                    self.block.extend_from_slice(now);
+                    piece = rest;
+                    if let Ok(block) = <[u8; BLOCK]>::try_from(&self.block[..]) {
+                        self.block.clear();
+                        self.header(&block)?;
+                    }
+                }
+                State::Body { sink, left, .. } => {
+                    let most = usize::try_from(*left).unwrap_or(usize::MAX);
+                    let (now, rest) = piece.split_at(piece.len().min(most));
+                    sink.take(now)?;
+                    *left -= now.len() as u64;
+                    piece = rest;
+                    if *left == 0 {
+                        self.end_body()?;
+                    }
+                }
+                State::Pad(left) => {
+                    let skipped = piece.len().min(*left);
+                    piece = piece.get(skipped..).unwrap_or_default();
+                    *left -= skipped;
+                    if *left == 0 {
+                        self.state = State::Header;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The archive has ended.
+    pub fn finish(mut self) -> Result<TreeDone, Failed> {
+        match self.state {
+            State::Over => {}
+            // Some writers leave the final blocks out.
+            State::Header if self.block.is_empty() => {}
+            _ => {
+                return Err(Failed::invalid(
+                    "the archive ends in the middle of an entry",
+                ));
+            }
+        }
+        // Deepest first, so that a locked directory does not hide the ones in it.
+        while let Some((path, mode)) = self.late_modes.pop() {
+            let (parent, name) = self.locate(&path)?;
+            set_mode(&parent, &name, mode).map_err(|errno| failed(&path, errno))?;
+        }
+        Ok(self.done)
+    }
+
+    fn header(&mut self, block: &[u8; BLOCK]) -> Result<(), Failed> {
+        let header = Header::parse(block)
+            .map_err(|error| Failed::invalid(format!("not a tar archive: {error}")))?;
+        let Some(mut header) = header else {
+            self.state = State::Over;
+            return Ok(());
+        };
+        let sink = match header.kind {
+            Type::Pax | Type::LongName | Type::LongLink => {
+                if header.size > MAX_META {
+                    return Err(Failed::new(
+                        Failure::Limit,
+                        "an extended header is larger than 64 KiB",
+                    ));
+                }
+                Sink::Meta {
+                    kind: header.kind,
+                    bytes: Vec::new(),
+                }
+            }
+            Type::PaxGlobal => Sink::Nothing,
+            _ => {
+                self.complete(&mut header)?;
+                self.create(header.clone())?
+            }
+        };
+        let size = header.size;
+        self.state = State::Body {
+            sink,
+            left: size,
+            pad: padding(size),
+        };
+        if size == 0 {
+            self.end_body()?;
+        }
+        Ok(())
+    }
+
+    /// Applies what came before the entry.
+    fn complete(&mut self, header: &mut Header) -> Result<(), Failed> {
+        if let Some(name) = self.long_name.take() {
+            header.path = name;
+        }
+        if let Some(link) = self.long_link.take() {
+            header.link = link;
+        }
+        if let Some(records) = self.pax.take() {
+            header
+                .extend(&records)
+                .map_err(|error| Failed::invalid(error.to_string()))?;
+        }
+        // Only files have bodies, whatever the header says.
+        if header.kind != Type::File {
+            header.size = 0;
+        }
+        self.done.entries += 1;
+        self.done.bytes = self.done.bytes.saturating_add(header.size);
+        if self.done.entries > self.limits.entries {
+            return Err(Failed::new(
+                Failure::Limit,
+                format!("more than {} entries", self.limits.entries),
+            ));
+        }
+        if self.done.bytes > self.limits.bytes {
+            return Err(Failed::new(
+                Failure::Limit,
+                format!("more than {} bytes", self.limits.bytes),
+            ));
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, header: Header) -> Result<Sink, Failed> {
+        let path = clean(&header.path)?;
+        if path.is_empty() {
+            // The directory itself, which exists.
+            return match header.kind {
+                Type::Directory => Ok(Sink::Nothing),
+                _ => Err(refused(&header.path, "has no name")),
+            };
+        }
+        let (parent, name) = self.locate(&path)?;
+        let result = match header.kind {
+            Type::File => make_file(&parent, &name).map(|fd| Sink::File {
+                fd,
+                header: Header {
+                    path: path.clone(),
+                    ..header
+                },
+            }),
+            Type::Directory => self
+                .make_directory(&parent, &name, &path, &header)
+                .map(|()| Sink::Nothing),
+            Type::Symlink => self
+                .make_symlink(&parent, &name, &header)
+                .map(|()| Sink::Nothing),
+            Type::HardLink => {
+                return self
+                    .make_link(&parent, &name, &header)
+                    .map(|()| Sink::Nothing);
+            }
+            Type::Sparse => return Err(refused(&header.path, "is sparse, which is not supported")),
+            _ => {
+                return Err(refused(
+                    &header.path,
+                    "is a device, a pipe or of an unknown type",
+                ));
+            }
+        };
+        let sink = result.map_err(|errno| failed(&path, errno))?;
+        self.parent = path
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map(|at| (path.get(..at).unwrap_or_default().to_vec(), parent));
+        Ok(sink)
+    }
+
+    fn owner(&self, header: &Header) -> Owner {
+        match self.ownership {
+            Ownership::One(owner) => owner,
+            Ownership::Archive => Owner {
+                uid: header.uid,
+                gid: header.gid,
+            },
+        }
+    }
+
+    fn mode(&self, header: &Header, kept: u32) -> u32 {
+        header.mode & if self.special_bits { 0o7777 } else { kept }
+    }
+
+    /// Opens the directory of a clean path, making what is missing, following nothing.
+    fn locate(&mut self, path: &[u8]) -> Result<(OwnedFd, Vec<u8>), Failed> {
+        let (directories, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (
+                path.get(..at).unwrap_or_default(),
+                path.get(at + 1..).unwrap_or_default(),
+            ),
+            None => (&b""[..], path),
+        };
+        if let Some((known, fd)) = self.parent.take()
+            && known == directories
+        {
+            return Ok((fd, name.to_vec()));
+        }
+        let mut at = self
+            .dest
+            .try_clone()
+            .map_err(|_| failed(path, Errno::MFILE))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for part in directories
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty())
+        {
+            let opened = match rustix::fs::openat(&at, part, flags, Mode::empty()) {
+                Err(Errno::NOENT) => {
+                    rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755))
+                        .map_err(|errno| failed(path, errno))?;
+                    if let Ownership::One(owner) = self.ownership {
+                        owner
+                            .give_at(&at, part)
+                            .map_err(|errno| failed(path, errno))?;
+                    }
+                    rustix::fs::openat(&at, part, flags, Mode::empty())
+                }
+                other => other,
+            };
+            at = opened.map_err(|errno| match errno {
+                Errno::NOTDIR | Errno::LOOP => {
+                    refused(path, "leads through something that is not a directory")
+                }
+                errno => failed(path, errno),
+            })?;
+        }
+        Ok((at, name.to_vec()))
+    }
+
+    fn make_directory(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        header: &Header,
+    ) -> Result<(), Errno> {
+        let mode = self.mode(header, 0o1777);
+        match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+            Err(Errno::EXIST) => {
+                let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                    return Err(Errno::EXIST);
+                }
+            }
+            other => other?,
+        }
+        self.owner(header).give_at(parent, name)?;
+        if mode & 0o700 != 0o700 && self.late_modes.len() < MAX_LATE_MODES {
+            self.late_modes.push((path.to_vec(), mode));
+        }
+        set_mode(parent, name, mode | 0o700)
+    }
+
+    fn make_symlink(&self, parent: &OwnedFd, name: &[u8], header: &Header) -> Result<(), Errno> {
+        if header.link.is_empty() || header.link.contains(&0) {
+            return Err(Errno::INVAL);
+        }
+        make_way(parent, name)?;
+        rustix::fs::symlinkat(&header.link[..], parent, name)?;
+        self.owner(header).give_at(parent, name)
+    }
+
+    fn make_link(&mut self, parent: &OwnedFd, name: &[u8], header: &Header) -> Result<(), Failed> {
+        let target = clean(&header.link)?;
+        if target.is_empty() {
+            return Err(refused(&header.path, "links to nothing"));
+        }
+        let (directory, target_name) = self.locate(&target)?;
+        let oops = |errno| failed(&header.path, errno);
+        let stat = rustix::fs::statat(&directory, &target_name[..], AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(oops)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(refused(
+                &header.path,
+                "links to something that is not a file",
+            ));
+        }
+        make_way(parent, name).map_err(oops)?;
+        rustix::fs::linkat(&directory, &target_name[..], parent, name, AtFlags::empty())
+            .map_err(oops)
+    }
+
+    fn end_body(&mut self) -> Result<(), Failed> {
+        let State::Body { sink, pad, .. } = std::mem::replace(&mut self.state, State::Header)
+        else {
+            return Ok(());
+        };
+        if pad > 0 {
+            self.state = State::Pad(pad);
+        }
+        match sink {
+            Sink::Nothing => {}
+            Sink::File { fd, header } => {
+                let finish = || {
+                    self.owner(&header).give(&fd)?;
+                    rustix::fs::fchmod(&fd, Mode::from_raw_mode(self.mode(&header, 0o777)))?;
+                    let time = Timespec {
+                        tv_sec: header.mtime,
+                        tv_nsec: 0,
+                    };
+                    rustix::fs::futimens(
+                        &fd,
+                        &Timestamps {
+                            last_access: time,
+                            last_modification: time,
+                        },
+                    )
+                };
+                finish().map_err(|errno| failed(&header.path, errno))?;
+            }
+            Sink::Meta { kind, mut bytes } => {
+                if kind != Type::Pax {
+                    while bytes.last() == Some(&0) {
+                        bytes.pop();
+                    }
+                }
+                match kind {
+                    Type::LongName => self.long_name = Some(bytes),
+                    Type::LongLink => self.long_link = Some(bytes),
+                    _ => self.pax = Some(bytes),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink {
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Failed> {
+        match self {
+            Sink::Nothing => Ok(()),
+            Sink::Meta { bytes: known, .. } => {
+                known.extend_from_slice(bytes);
+                Ok(())
+            }
+            Sink::File { fd, header } => {
+                while !bytes.is_empty() {
+                    match rustix::io::write(&*fd, bytes) {
+                        Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                        Err(Errno::INTR) => {}
+                        Err(errno) => return Err(failed(&header.path, errno)),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn failed(path: &[u8], errno: Errno) -> Failed {
+    Failed::errno(format!("entry {}", Quoted(path)), errno)
+}
+
+fn refused(path: &[u8], why: &str) -> Failed {
+    Failed::invalid(format!("entry {} {why}", Quoted(path)))
+}
+
+/// A path of an archive without empty and `.` parts; refused when it could lead outside.
+fn clean(path: &[u8]) -> Result<Vec<u8>, Failed> {
+    if path.first() == Some(&b'/') {
+        return Err(refused(path, "has an absolute name"));
+    }
+    if path.contains(&0) || path.len() > 4096 {
+        return Err(refused(path, "has an impossible name"));
+    }
+    let mut parts = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err(refused(path, "has a name with \"..\"")),
+            part => parts.push(part),
+        }
+    }
+    if parts.len() > MAX_DEPTH {
+        return Err(refused(path, "is too deep"));
+    }
+    Ok(parts.join(&b'/'))
+}
+
+/// Removes what an entry replaces. A directory is never replaced by something else.
+fn make_way(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::PERM | Errno::ISDIR) => Err(Errno::ISDIR),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn make_file(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600));
+    match open() {
+        Err(Errno::EXIST) => {
+            make_way(parent, name)?;
+            open()
+        }
+        other => other,
+    }
+}
+
+/// Sets a directory's mode by name, never through a symlink.
+fn set_mode(parent: &OwnedFd, name: &[u8], mode: u32) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))
+}

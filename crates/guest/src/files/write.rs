@@ -1,0 +1,262 @@
+//! Writing files: atomically through a temporary file beside the target, or by
+//! appending. A write that does not finish leaves nothing behind.
+
+use super::change::make_parents;
+use super::entry::{self, Owner};
+use super::place::{Place, Root};
+use crate::answer::{Failed, Quoted, note};
+use crate::blocking;
+use crate::state::Guest;
+use bytes::Bytes;
+use motu_link::Event;
+use motu_link::message::{Entry, Said, Write};
+use motu_link::mux::{Receiver, Sender};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Permission bits of a new file when the host does not say.
+const DEFAULT_MODE: u32 = 0o644;
+
+pub async fn write(
+    guest: &Arc<Guest>,
+    request: Write,
+    tx: &Sender,
+    mut rx: Receiver,
+) -> Result<(), Failed> {
+    let place = Place::parse(&request.path)?;
+    let root = guest.settings().root.clone();
+    let owner = Owner::find(guest, &request.user)?;
+    let mut sink = blocking::run(move || Sink::open(&root, place, request, owner)).await?;
+    loop {
+        match rx.recv().await? {
+            Event::Data { bytes, .. } => {
+                sink = blocking::run(move || sink.write(&bytes)).await?;
+            }
+            Event::Eof => break,
+            Event::Message(_) => {}
+            Event::End(_) | Event::Reset => return Err(Failed::cancelled()),
+        }
+    }
+    let guest = guest.clone();
+    let entry = blocking::run(move || sink.finish(&guest)).await?;
+    Ok(note(tx, Said::Entries(entry::one(entry))).await?)
+}
+
+/// A file being written.
+struct Sink {
+    place: Place,
+    fd: OwnedFd,
+    sync: bool,
+    /// `None` when appending.
+    temporary: Option<Temporary>,
+    create_new: bool,
+}
+
+impl Sink {
+    fn open(root: &Root, place: Place, request: Write, owner: Owner) -> Result<Sink, Failed> {
+        if request.parents {
+            make_parents(root, &place, owner)?;
+        }
+        let failed = |errno| place.failed(errno);
+        let mode = if request.mode == 0 {
+            DEFAULT_MODE
+        } else {
+            request.mode & 0o7777
+        };
+        if request.append {
+            let fd = open_for_append(root, &place, &request, mode, owner)?;
+            return Ok(Sink {
+                place,
+                fd,
+                sync: request.sync,
+                temporary: None,
+                create_new: false,
+            });
+        }
+        let (directory, target) = root.final_entry(&place)?;
+        let (_, name) = target.split()?;
+        let existing = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) if request.create_new => return Err(failed(Errno::EXIST)),
+            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => Some(stat),
+                FileType::Directory => return Err(failed(Errno::ISDIR)),
+                _ => return Err(not_regular(&place)),
+            },
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(failed(errno)),
+        };
+        // A replaced file keeps its owner and bits: only its contents change.
+        let (owner, mode) = match existing {
+            Some(stat) => (
+                Owner {
+                    uid: stat.st_uid,
+                    gid: stat.st_gid,
+                },
+                stat.st_mode & 0o7777,
+            ),
+            None => (owner, mode),
+        };
+        let (temporary, fd) = Temporary::create(directory, name).map_err(failed)?;
+        owner.give(&fd).map_err(failed)?;
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).map_err(failed)?;
+        Ok(Sink {
+            place,
+            fd,
+            sync: request.sync,
+            temporary: Some(temporary),
+            create_new: request.create_new,
+        })
+    }
+
+    fn write(self, bytes: &Bytes) -> Result<Sink, Failed> {
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match rustix::io::write(&self.fd, rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.place.failed(errno)),
+            }
+        }
+        Ok(self)
+    }
+
+    fn finish(mut self, guest: &Guest) -> Result<Entry, Failed> {
+        let failed = |errno| self.place.failed(errno);
+        if self.sync {
+            rustix::fs::fsync(&self.fd).map_err(failed)?;
+        }
+        if let Some(temporary) = self.temporary.take() {
+            temporary
+                .commit(self.create_new, self.sync)
+                .map_err(failed)?;
+        }
+        entry::describe_fd(&guest.users.names(), &self.fd, &self.place)
+    }
+}
+
+fn not_regular(place: &Place) -> Failed {
+    Failed::invalid(format!(
+        "{} is not a regular file",
+        Quoted(place.as_bytes())
+    ))
+}
+
+fn open_for_append(
+    root: &Root,
+    place: &Place,
+    request: &Write,
+    mode: u32,
+    owner: Owner,
+) -> Result<OwnedFd, Failed> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK;
+    let fresh = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let failed = |errno| place.failed(errno);
+    let (directory, target) = root.final_entry(place)?;
+    let (_, name) = target.split()?;
+    match rustix::fs::openat(
+        &directory,
+        name,
+        fresh | OFlags::CLOEXEC,
+        Mode::from_raw_mode(0o600),
+    ) {
+        Ok(fd) => {
+            owner.give(&fd).map_err(failed)?;
+            rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).map_err(failed)?;
+            return Ok(fd);
+        }
+        Err(Errno::EXIST) if !request.create_new => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let again = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(&directory, name, again, Mode::empty()).map_err(failed)?;
+    let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(fd),
+        _ => Err(not_regular(place)),
+    }
+}
+
+/// A temporary file or directory beside its target; removed unless committed.
+#[derive(Debug)]
+pub struct Temporary {
+    directory: OwnedFd,
+    name: Vec<u8>,
+    target: Vec<u8>,
+    committed: bool,
+}
+
+impl Temporary {
+    fn create(directory: OwnedFd, target: &[u8]) -> Result<(Temporary, OwnedFd), Errno> {
+        let name = fresh_name()?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&directory, &name[..], flags, Mode::from_raw_mode(0o600))?;
+        let temporary = Temporary {
+            directory,
+            name,
+            target: target.to_vec(),
+            committed: false,
+        };
+        Ok((temporary, fd))
+    }
+
+    fn commit(mut self, create_new: bool, sync: bool) -> Result<(), Errno> {
+        rename(
+            &self.directory,
+            &self.name,
+            &self.directory,
+            &self.target,
+            !create_new,
+        )?;
+        self.committed = true;
+        if sync {
+            // The handle is only for naming; a directory is flushed through a real one.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = rustix::fs::openat(&self.directory, c".", flags, Mode::empty())?;
+            rustix::fs::fsync(directory)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Already gone is as good.
+            let _ = rustix::fs::unlinkat(&self.directory, &self.name[..], AtFlags::empty());
+        }
+    }
+}
+
+/// A name nobody else uses.
+pub fn fresh_name() -> Result<Vec<u8>, Errno> {
+    let mut random = [0u8; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    Ok(format!(".motu-{:016x}.tmp", u64::from_ne_bytes(random)).into_bytes())
+}
+
+/// Renames; without `replace` an existing target is an error.
+pub fn rename(
+    from: &OwnedFd,
+    name: &[u8],
+    to: &OwnedFd,
+    target: &[u8],
+    replace: bool,
+) -> Result<(), Errno> {
+    if replace {
+        return rustix::fs::renameat(from, name, to, target);
+    }
+    match rustix::fs::renameat_with(from, name, to, target, RenameFlags::NOREPLACE) {
+        // A filesystem that does not know the flag: look first.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match rustix::fs::statat(to, target, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => rustix::fs::renameat(from, name, to, target),
+                Err(errno) => Err(errno),
+            }
+        }
+        other => other,
+    }
+}

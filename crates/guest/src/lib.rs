@@ -1,0 +1,165 @@
+//! The guest: our program inside every sandbox, pid 1 where it can be.
+//!
+//! ```text
+//!   transport   accepts connections, one link each
+//!   dispatch    one task per stream: request in, outcome out
+//!   process/    starts, follows, signals and ends processes
+//!   files/      every file operation, below one root
+//!   ports/      dials and lists ports of this machine
+//!   system/     identity, clock, metrics, the end of the machine
+//!   sys/        the only module with `unsafe`
+//! ```
+//!
+//! It carries no policy: what a sandbox may do is decided and enforced outside.
+//! It runs on one thread; work that may block goes to a few short-lived ones.
+
+mod answer;
+mod blocking;
+mod dispatch;
+mod files;
+mod ports;
+mod process;
+mod state;
+mod sys;
+mod system;
+mod transport;
+mod users;
+
+pub use sys::Restrict;
+
+use state::Guest;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Threads for blocking file work.
+const BLOCKING_THREADS: usize = 16;
+/// Stack of such a thread; none of our file work recurses.
+const BLOCKING_STACK: usize = 256 * 1024;
+/// How long an unused one stays.
+const BLOCKING_KEEP: Duration = Duration::from_secs(2);
+/// How long processes have to end when the guest itself is told to by a signal.
+const SIGNAL_GRACE: Duration = Duration::from_secs(2);
+
+/// What a guest needs to begin.
+#[derive(Debug)]
+pub struct Serve {
+    /// A listening Unix stream socket.
+    pub listener: OwnedFd,
+    /// Whether this process is the init of its pid namespace.
+    pub pid1: bool,
+    /// What is taken away from everything it runs; `None` leaves children as they are.
+    pub restrict: Option<Restrict>,
+}
+
+/// What the launcher of the container runtime leaves to its pid 1.
+impl From<motu_launch::GuestStart> for Serve {
+    fn from(start: motu_launch::GuestStart) -> Serve {
+        Serve {
+            listener: start.listener,
+            pid1: true,
+            restrict: Some(Restrict {
+                drop_caps_keep: start.restrict.keep_caps,
+                no_new_privs: start.restrict.no_new_privs,
+                landlock: start.restrict.landlock,
+                nofile: start.restrict.nofile,
+            }),
+        }
+    }
+}
+
+/// Serves until the machine is shut down; returns the exit code.
+pub fn serve(serve: Serve) -> i32 {
+    sys::prepare_self(serve.pid1);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(BLOCKING_STACK)
+        .thread_keep_alive(BLOCKING_KEEP)
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return fatal("cannot start", &error),
+    };
+    let code = runtime.block_on(run(serve));
+    // A stuck disk must not keep the machine from ending.
+    runtime.shutdown_timeout(Duration::from_millis(50));
+    code
+}
+
+async fn run(serve: Serve) -> i32 {
+    let listener = match transport::listener(serve.listener) {
+        Ok(listener) => listener,
+        Err(error) => return fatal("cannot use the listening socket", &error),
+    };
+    let guest = match Guest::new(serve.pid1, serve.restrict) {
+        Ok(guest) => Arc::new(guest),
+        Err(error) => return fatal("cannot open the root directory", &error),
+    };
+    let reaper = match process::Reaper::new() {
+        Ok(reaper) => reaper,
+        Err(error) => return fatal("cannot watch for ended processes", &error),
+    };
+    let endings = system::Endings::new();
+    tokio::select! {
+        () = transport::accept(listener, guest.clone()) => 1,
+        () = reaper.run(guest.clone()) => 1,
+        () = guest.over() => 0,
+        () = endings.asked() => {
+            system::end_processes(&guest, SIGNAL_GRACE).await;
+            0
+        }
+    }
+}
+
+/// Runs `serve` with command-line arguments; returns the exit code.
+pub fn command(arguments: &[OsString]) -> i32 {
+    match parse(arguments) {
+        Ok(ready) => serve(ready),
+        Err(message) => {
+            eprintln!("motu-guest: {message}");
+            2
+        }
+    }
+}
+
+fn parse(arguments: &[OsString]) -> Result<Serve, String> {
+    let mut listener = None;
+    let mut pid1 = false;
+    let mut rest = arguments.iter();
+    while let Some(flag) = rest.next() {
+        match flag.to_str() {
+            Some("--pid1") => pid1 = true,
+            Some("--listen-fd") => {
+                let number = rest
+                    .next()
+                    .and_then(|value| value.to_str()?.parse::<i32>().ok());
+                let number = number
+                    .filter(|fd| *fd > 2)
+                    .ok_or("--listen-fd needs a descriptor above 2")?;
+                let owned = sys::adopt(number).ok_or(format!("descriptor {number} is not open"))?;
+                listener = Some(owned);
+            }
+            Some("--listen") => {
+                let path = rest.next().ok_or("--listen needs a path")?;
+                let bound = std::os::unix::net::UnixListener::bind(path).map_err(|error| {
+                    format!("cannot listen on {}: {error}", path.to_string_lossy())
+                })?;
+                listener = Some(bound.into());
+            }
+            _ => return Err(format!("unknown argument {}", flag.to_string_lossy())),
+        }
+    }
+    let listener = listener.ok_or("one of --listen-fd and --listen is needed")?;
+    Ok(Serve {
+        listener,
+        pid1,
+        restrict: None,
+    })
+}
+
+fn fatal(what: &str, error: &dyn std::fmt::Display) -> i32 {
+    eprintln!("motu-guest: {what}: {error}");
+    1
+}

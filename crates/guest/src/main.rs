@@ -1,0 +1,18 @@
+//! The guest program: dispatches its first argument and nothing else.
+
+use std::ffi::OsString;
+
+fn main() {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let code = match arguments.first().and_then(|verb| verb.to_str()) {
+        Some("serve") => motu_guest::command(&arguments[1..]),
+        Some("launch") => motu_launch::main(arguments.into_iter().skip(1), |start| {
+            motu_guest::serve(start.into())
+        }),
+        _ => {
+            eprintln!("usage: motu-guest launch | serve (--listen-fd N [--pid1] | --listen PATH)");
+            2
+        }
+    };
+    std::process::exit(code);
+}

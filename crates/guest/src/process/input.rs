@@ -1,0 +1,103 @@
+//! Standard input of a process: a pipe, a terminal or nothing.
+//!
+//! Writes wait for the process to read. What arrives after it closed its input
+//! is dropped without an error, as a shell pipeline would.
+
+use bytes::{Buf as _, Bytes};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Mutex;
+
+/// What a terminal takes for the end of input (VEOF).
+const END_OF_INPUT: &[u8] = &[4];
+
+/// Where input goes.
+#[derive(Debug)]
+enum Sink {
+    Pipe(AsyncFd<OwnedFd>),
+    Terminal(Arc<AsyncFd<OwnedFd>>),
+    Closed,
+}
+
+/// Standard input; one writer at a time, whole pieces in order.
+#[derive(Debug)]
+pub struct Stdin(Mutex<Sink>);
+
+impl Stdin {
+    pub fn pipe(fd: AsyncFd<OwnedFd>) -> Stdin {
+        Stdin(Mutex::new(Sink::Pipe(fd)))
+    }
+
+    pub fn terminal(fd: Arc<AsyncFd<OwnedFd>>) -> Stdin {
+        Stdin(Mutex::new(Sink::Terminal(fd)))
+    }
+
+    pub fn none() -> Stdin {
+        Stdin(Mutex::new(Sink::Closed))
+    }
+
+    /// Writes all of `pending`, or as much as the process wants, then ends the input if asked to.
+    /// May be dropped at any await: what was written has left `pending`.
+    pub async fn feed(&self, pending: &mut VecDeque<Bytes>, end: bool) {
+        let mut sink = self.0.lock().await;
+        while let Some(piece) = pending.front_mut() {
+            if piece.is_empty() || !sink.write_some(piece).await {
+                pending.pop_front();
+            }
+        }
+        if end {
+            sink.end().await;
+        }
+    }
+
+    /// Closes unless a writer is busy; that one will notice by itself.
+    pub fn close_now(&self) {
+        if let Ok(mut sink) = self.0.try_lock() {
+            *sink = Sink::Closed;
+        }
+    }
+}
+
+impl Sink {
+    /// Writes a part of the piece; false when nobody takes input any more.
+    async fn write_some(&mut self, piece: &mut Bytes) -> bool {
+        let written = match self {
+            Sink::Pipe(fd) => write(fd, piece).await,
+            Sink::Terminal(fd) => write(fd, piece).await,
+            Sink::Closed => return false,
+        };
+        match written {
+            Ok(written) => piece.advance(written.min(piece.len())),
+            Err(_) => *self = Sink::Closed,
+        }
+        true
+    }
+
+    /// Closes a pipe; types the end-of-file character on a terminal.
+    async fn end(&mut self) {
+        match self {
+            Sink::Terminal(fd) => {
+                // A terminal whose other side is gone has no input to end.
+                let _ = write(fd, END_OF_INPUT).await;
+            }
+            _ => *self = Sink::Closed,
+        }
+    }
+}
+
+/// Writes once, when there is room; nothing is awaited after the write.
+async fn write(fd: &AsyncFd<OwnedFd>, bytes: &[u8]) -> Result<usize, Errno> {
+    loop {
+        let mut ready = fd.writable().await.map_err(|_| Errno::IO)?;
+        match ready.try_io(|fd| Ok(rustix::io::write(fd, bytes)?)) {
+            Ok(Ok(written)) if written > 0 => return Ok(written),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Ok(_) => return Err(Errno::PIPE),
+            // Not ready after all.
+            Err(_) => {}
+        }
+    }
+}

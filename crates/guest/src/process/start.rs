@@ -1,0 +1,346 @@
+//! Starting a process: descriptors, shim, record, pumps and supervisor.
+
+use super::input::Stdin;
+use super::output::{self, Which};
+use super::plan::{self, Prepared};
+use super::record::{Exit, Facts, Process};
+use super::{ring, tree};
+use crate::answer::{Failed, Quoted};
+use crate::state::Guest;
+use crate::sys;
+use crate::sys::spawn::{self, Plan, Report, Spawned, Step};
+use crate::system::memory_kills;
+use bytes::Bytes;
+use motu_link::message::{Failure, PtySize, Start, Usage};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Asked for each output pipe, so that one read brings much; the kernel may give less.
+const PIPE_SIZE: usize = 1024 * 1024;
+/// How often a program whose shim was killed is looked for.
+const LOST_SHIM_PAUSE: Duration = Duration::from_millis(100);
+
+/// Our ends of a child's descriptors.
+struct Ours {
+    stdin: Stdin,
+    out: Arc<AsyncFd<OwnedFd>>,
+    err: Option<Arc<AsyncFd<OwnedFd>>>,
+    terminal: Option<Arc<AsyncFd<OwnedFd>>>,
+}
+
+/// The child's ends; closed here as soon as it has them.
+struct Theirs([OwnedFd; 3]);
+
+/// Starts a process and puts it into the table. `ready` sees the record before any output is read.
+pub async fn start(
+    guest: &Arc<Guest>,
+    request: Start,
+    ready: impl FnOnce(&Arc<Process>),
+) -> Result<Arc<Process>, Failed> {
+    let reservation = guest.processes.reserve(&request.tag)?;
+    let prepared = plan::prepare(guest, &request)?;
+    let (ours, theirs) = match &request.pty {
+        Some(size) => terminal(size, prepared.user.uid),
+        None => pipes(request.stdin),
+    }?;
+    let kills = memory_kills();
+    let Theirs([input, output, errors]) = &theirs;
+    let user_name = prepared.user_name.clone();
+    let cwd = Bytes::copy_from_slice(&prepared.cwd);
+    let plan = into_plan(
+        prepared,
+        [input, output, errors],
+        request.pty.is_some(),
+        guest,
+    )?;
+    let spawned = spawn::spawn(&plan).map_err(|errno| cannot_run(&plan, errno))?;
+    drop(theirs);
+    let shim = spawned.shim;
+    let (pid, reports) = await_exec(&plan, spawned).await?;
+    let facts = Facts {
+        pid: pid as u32,
+        shim,
+        tag: request.tag,
+        argv: request.argv,
+        user: user_name,
+        cwd,
+        pty: request.pty.is_some(),
+        started_unix_ms: unix_ms(),
+        ring_bytes: if request.ring_bytes == 0 {
+            ring::DEFAULT_BYTES
+        } else {
+            request.ring_bytes as usize
+        },
+        memory_kills: kills,
+    };
+    let process = Arc::new(Process::new(facts, ours.stdin, ours.terminal));
+    ready(&process);
+    guest.processes.insert(reservation, process.clone());
+    tokio::spawn(output::pump(process.clone(), Which::Out, ours.out));
+    if let Some(err) = ours.err {
+        tokio::spawn(output::pump(process.clone(), Which::Err, err));
+    }
+    let timeout = (request.timeout_ms > 0).then(|| Duration::from_millis(request.timeout_ms));
+    tokio::spawn(supervise(guest.clone(), process.clone(), reports, timeout));
+    Ok(process)
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_millis() as u64)
+}
+
+fn into_plan(
+    prepared: Prepared,
+    stdio: [&OwnedFd; 3],
+    terminal: bool,
+    guest: &Guest,
+) -> Result<Plan, Failed> {
+    let cwd = CString::new(prepared.cwd)
+        .map_err(|_| Failed::invalid("the working directory contains a NUL byte"))?;
+    // An ordinary user's guest cannot switch and has nothing to switch to.
+    let root = rustix::process::geteuid().is_root();
+    Ok(Plan {
+        program: prepared.program,
+        argv: prepared.argv,
+        env: prepared.env,
+        cwd,
+        user: root.then_some(prepared.user),
+        stdio: stdio.map(|fd| fd.as_raw_fd()),
+        terminal,
+        restrict: guest.restrict,
+    })
+}
+
+fn io_failed(errno: Errno) -> Failed {
+    Failed::errno("cannot make the process's descriptors", errno)
+}
+
+fn watched(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, Failed> {
+    rustix::io::ioctl_fionbio(&fd, true).map_err(io_failed)?;
+    sys::watched(fd, interest).map_err(|_| io_failed(Errno::MFILE))
+}
+
+fn pipes(stdin: bool) -> Result<(Ours, Theirs), Failed> {
+    let (out, out_to) = output_pipe()?;
+    let (err, err_to) = output_pipe()?;
+    let (stdin, input) = if stdin {
+        let (input, input_to) = pipe_with(PipeFlags::CLOEXEC).map_err(io_failed)?;
+        (Stdin::pipe(watched(input_to, Interest::WRITABLE)?), input)
+    } else {
+        (Stdin::none(), empty_input().map_err(io_failed)?)
+    };
+    Ok((
+        Ours {
+            stdin,
+            out,
+            err: Some(err),
+            terminal: None,
+        },
+        Theirs([input, out_to, err_to]),
+    ))
+}
+
+/// An input at its end: the null device, or a pipe nobody writes to where there is none.
+fn empty_input() -> Result<OwnedFd, Errno> {
+    match rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(null) => Ok(null),
+        Err(_) => Ok(pipe_with(PipeFlags::CLOEXEC)?.0),
+    }
+}
+
+fn output_pipe() -> Result<(Arc<AsyncFd<OwnedFd>>, OwnedFd), Failed> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(io_failed)?;
+    // Best effort: an ordinary user may be over the pipe quota.
+    let _ = rustix::pipe::fcntl_setpipe_size(&ours, PIPE_SIZE);
+    Ok((Arc::new(watched(ours, Interest::READABLE)?), theirs))
+}
+
+fn terminal(size: &PtySize, owner: u32) -> Result<(Ours, Theirs), Failed> {
+    let failed = |errno| Failed::errno_as(Failure::CannotRun, "cannot open a terminal", errno);
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags).map_err(failed)?;
+    rustix::pty::unlockpt(&master).map_err(failed)?;
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).map_err(failed)?;
+    resize(&slave, size).map_err(failed)?;
+    if rustix::process::geteuid().is_root() {
+        // So that a program may reopen its own terminal; harmless where it is not allowed.
+        let _ = rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(owner)), None);
+    }
+    let copy = || slave.try_clone().map_err(|_| failed(Errno::MFILE));
+    let theirs = Theirs([
+        copy()?,
+        copy()?,
+        slave.try_clone().map_err(|_| failed(Errno::MFILE))?,
+    ]);
+    let master = Arc::new(watched(master, Interest::READABLE | Interest::WRITABLE)?);
+    let ours = Ours {
+        stdin: Stdin::terminal(master.clone()),
+        out: master.clone(),
+        err: None,
+        terminal: Some(master),
+    };
+    Ok((ours, theirs))
+}
+
+/// Sets a terminal's size; zeroes mean the traditional 80 by 24.
+pub fn resize(terminal: &OwnedFd, size: &PtySize) -> Result<(), Errno> {
+    let or = |value: u32, default: u16| match u16::try_from(value) {
+        Ok(0) => default,
+        Ok(value) => value,
+        Err(_) => u16::MAX,
+    };
+    let size = Winsize {
+        ws_row: or(size.rows, 24),
+        ws_col: or(size.cols, 80),
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(terminal, size)
+}
+
+/// Waits until the program runs, or says why it does not.
+async fn await_exec(plan: &Plan, spawned: Spawned) -> Result<(i32, AsyncFd<OwnedFd>), Failed> {
+    let mut reports = watched(spawned.reports, Interest::READABLE)?;
+    let exec = watched(spawned.exec, Interest::READABLE)?;
+    let pid = match next_report(&mut reports).await {
+        Some(Report::Started { pid }) => pid,
+        Some(Report::Failed { errno }) => {
+            return Err(cannot_run(plan, Errno::from_raw_os_error(errno)));
+        }
+        _ => {
+            return Err(Failed::new(
+                Failure::CannotRun,
+                "the process was killed before it started",
+            ));
+        }
+    };
+    let mut failure = [0; spawn::EXEC_FAILURE_LEN];
+    match read_exact(&exec, &mut failure).await {
+        true => Err(exec_failed(plan, spawn::parse_exec_failure(&failure))),
+        false => Ok((pid, reports)),
+    }
+}
+
+fn cannot_run(plan: &Plan, errno: Errno) -> Failed {
+    let kind = if errno == Errno::AGAIN || errno == Errno::NOMEM {
+        Failure::Limit
+    } else {
+        Failure::CannotRun
+    };
+    Failed::errno_as(
+        kind,
+        format!("cannot run {}", Quoted(plan.program.as_bytes())),
+        errno,
+    )
+}
+
+fn exec_failed(plan: &Plan, (step, errno): (Step, Errno)) -> Failed {
+    let who = plan.user.as_ref().map_or(0, |user| user.uid);
+    let what = match step {
+        Step::Exec => return cannot_run(plan, errno),
+        Step::Directory => format!("working directory {}", Quoted(plan.cwd.as_bytes())),
+        Step::Stdio => "cannot set up standard streams".to_string(),
+        Step::Terminal => "cannot take the terminal".to_string(),
+        Step::Restrict => "cannot drop privileges".to_string(),
+        Step::Groups | Step::Group | Step::User => format!("cannot become user {who}"),
+    };
+    Failed::errno_as(Failure::CannotRun, what, errno)
+}
+
+async fn next_report(reports: &mut AsyncFd<OwnedFd>) -> Option<Report> {
+    let mut bytes = [0; spawn::REPORT_LEN];
+    match read_exact(reports, &mut bytes).await {
+        true => Report::parse(&bytes),
+        false => None,
+    }
+}
+
+/// Reads a whole record from a pipe; false at its end. Records are written in one piece.
+async fn read_exact(fd: &AsyncFd<OwnedFd>, bytes: &mut [u8]) -> bool {
+    loop {
+        let Ok(mut ready) = fd.readable().await else {
+            return false;
+        };
+        match ready.try_io(|fd| Ok(rustix::io::read(fd, &mut *bytes)?)) {
+            Ok(Ok(got)) => return got == bytes.len(),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Ok(Err(_)) => return false,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Watches one process to its end and enforces its timeout.
+async fn supervise(
+    guest: Arc<Guest>,
+    process: Arc<Process>,
+    mut reports: AsyncFd<OwnedFd>,
+    timeout: Option<Duration>,
+) {
+    let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
+    let report = match deadline {
+        None => next_report(&mut reports).await,
+        Some(deadline) => {
+            match tokio::time::timeout_at(deadline, next_report(&mut reports)).await {
+                Ok(report) => report,
+                Err(_) => {
+                    process.set_timed_out();
+                    tree::kill(&process).await;
+                    next_report(&mut reports).await
+                }
+            }
+        }
+    };
+    match report {
+        Some(Report::Exited {
+            status,
+            user_us,
+            system_us,
+            max_rss_bytes,
+        }) => {
+            let usage = Some(Usage {
+                user_us,
+                system_us,
+                max_rss_bytes,
+            });
+            process.set_exit(exit(&process, status, usage));
+        }
+        _ => await_without_shim(&process).await,
+    }
+    guest.processes.prune();
+}
+
+/// How a process ended, as far as a wait status tells.
+pub fn exit(process: &Process, status: i32, usage: Option<Usage>) -> Exit {
+    Exit {
+        status,
+        usage,
+        after: process.started.elapsed(),
+        out_of_memory: memory_kills() > process.facts.memory_kills,
+    }
+}
+
+/// The shim died first. The program is our own child now, so the reaper will report its end,
+/// unless the shim took it away already.
+async fn await_without_shim(process: &Process) {
+    let proc = format!("/proc/{}", process.facts.pid);
+    loop {
+        tokio::select! {
+            () = process.exit() => return,
+            () = tokio::time::sleep(LOST_SHIM_PAUSE) => {}
+        }
+        if !std::path::Path::new(&proc).exists() {
+            return process.set_exit(exit(process, libc::SIGKILL, None));
+        }
+    }
+}

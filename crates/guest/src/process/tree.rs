@@ -1,0 +1,219 @@
+//! The processes below a shim, as `/proc` shows them, and how to end them all.
+//!
+//! A tree may fork while it is being killed, so it is stopped first, looked at
+//! again until no new member appears, and only then killed. A member is hit
+//! through a pidfd whose start time was checked: a reused pid never is.
+
+use super::record::Process;
+use crate::sys;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// Processes looked at in one scan.
+const MAX_SCANNED: usize = 100_000;
+/// Passes that stop a tree before it is killed whatever it still does.
+const STOP_PASSES: usize = 16;
+/// Passes that kill; the waits between them grow to [`MAX_PAUSE`], some ten seconds in all.
+const KILL_PASSES: usize = 120;
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+
+/// One living process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub pid: i32,
+    parent: i32,
+    session: i32,
+    start_time: u64,
+    zombie: bool,
+}
+
+/// Every process of the machine at one moment.
+#[derive(Debug)]
+pub struct Scan {
+    members: Vec<Member>,
+    children: HashMap<i32, Vec<usize>>,
+}
+
+impl Scan {
+    pub fn now() -> Scan {
+        let mut members = Vec::new();
+        for entry in std::fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .take(MAX_SCANNED)
+        {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            members.extend(pid.and_then(member));
+        }
+        let mut children: HashMap<i32, Vec<usize>> = HashMap::new();
+        for (index, member) in members.iter().enumerate() {
+            children.entry(member.parent).or_default().push(index);
+        }
+        Scan { members, children }
+    }
+
+    /// How many processes there are.
+    pub fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Living members of a started process's tree, the shim not included.
+    pub fn tree(&self, process: &Process) -> Vec<Member> {
+        if !process.may_live() && !process.lost_its_shim() {
+            return Vec::new();
+        }
+        let mut todo = Vec::new();
+        if process.lost_its_shim() {
+            // Its children are ours now: what is left is known by its session only.
+            let session = process.facts.pid as i32;
+            todo.extend((0..self.members.len()).filter(|index| {
+                self.members
+                    .get(*index)
+                    .is_some_and(|member| member.session == session)
+            }));
+        } else {
+            todo.extend(
+                self.children
+                    .get(&process.facts.shim)
+                    .into_iter()
+                    .flatten()
+                    .copied(),
+            );
+        }
+        let mut seen: HashSet<usize> = todo.iter().copied().collect();
+        let mut found = Vec::new();
+        while let Some(member) = todo.pop().and_then(|index| self.members.get(index)) {
+            if !member.zombie {
+                found.push(*member);
+            }
+            let below = self
+                .children
+                .get(&member.pid)
+                .into_iter()
+                .flatten()
+                .copied();
+            todo.extend(below.filter(|index| seen.insert(*index)));
+        }
+        found
+    }
+}
+
+/// Reads one `/proc/PID/stat`.
+fn member(pid: i32) -> Option<Member> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(pid, &stat)
+}
+
+fn parse_stat(pid: i32, stat: &[u8]) -> Option<Member> {
+    // The name may contain anything, parentheses included; the last one ends it.
+    let after = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(after + 2..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    let start_time = fields.nth(15)?.parse().ok()?;
+    Some(Member {
+        pid,
+        parent,
+        session,
+        start_time,
+        zombie: matches!(state, "Z" | "X"),
+    })
+}
+
+/// Signals one member, unless its pid has become another process.
+pub fn signal_member(target: &Member, signal: i32) -> Result<(), Errno> {
+    let pid = Pid::from_raw(target.pid).ok_or(Errno::SRCH)?;
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => match member(target.pid) {
+            Some(now) if now.start_time == target.start_time => sys::pidfd_kill(&pidfd, signal),
+            _ => Err(Errno::SRCH),
+        },
+        // No pidfds in this kernel.
+        Err(Errno::NOSYS | Errno::INVAL) => sys::kill(target.pid, signal),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Sends a signal to every living member; returns how many there were.
+pub fn signal(process: &Process, signal: i32) -> usize {
+    let tree = Scan::now().tree(process);
+    tree.iter()
+        .filter(|member| signal_member(member, signal).is_ok())
+        .count()
+}
+
+/// Kills a whole tree and waits until it is gone. True when it is.
+pub async fn kill(process: &Process) -> bool {
+    stop_all(process);
+    let mut pause = Duration::from_millis(1);
+    for _ in 0..KILL_PASSES {
+        let tree = Scan::now().tree(process);
+        if tree.is_empty() {
+            // Without a readable /proc the process group is all we can reach.
+            if process.has_exited()
+                || sys::kill(-(process.facts.pid as i32), libc::SIGKILL).is_err()
+            {
+                return true;
+            }
+        }
+        for member in &tree {
+            // A member that is gone already is what we want.
+            let _ = signal_member(member, libc::SIGKILL);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_PAUSE);
+    }
+    Scan::now().tree(process).is_empty()
+}
+
+/// Stops everything, again and again until nothing new appears, so that nobody forks away.
+fn stop_all(process: &Process) {
+    let mut stopped = HashSet::new();
+    for _ in 0..STOP_PASSES {
+        let before = stopped.len();
+        for member in Scan::now().tree(process) {
+            if stopped.insert((member.pid, member.start_time)) {
+                // A member that is gone already needs no stopping.
+                let _ = signal_member(&member, libc::SIGSTOP);
+            }
+        }
+        if stopped.len() == before {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_does_not_hide_the_parent() {
+        let stat = b"42 (a) S 1 2) (\n) Z 7 8 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123456 0 0";
+        let found = parse_stat(42, stat).unwrap();
+        assert_eq!(
+            (found.parent, found.session, found.start_time, found.zombie),
+            (7, 9, 123456, true)
+        );
+        assert!(parse_stat(1, b"").is_none());
+        assert!(parse_stat(1, b"1 (x)").is_none());
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let scan = Scan::now();
+        assert!(
+            scan.members
+                .iter()
+                .any(|member| member.pid == std::process::id() as i32)
+        );
+    }
+}

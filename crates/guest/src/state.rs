@@ -1,0 +1,78 @@
+//! What outlives a connection: settings, the process table, the users' cache.
+
+use crate::files::Root;
+use crate::process::Table;
+use crate::sys::Restrict;
+use crate::users::Users;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+use tokio::sync::watch;
+
+/// What `Init` may change; replaced as a whole, so a request sees one version of it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub default_user: String,
+    pub default_cwd: Vec<u8>,
+    pub env: BTreeMap<String, String>,
+    pub root: Arc<Root>,
+}
+
+/// The guest's whole state.
+#[derive(Debug)]
+pub struct Guest {
+    pub started: Instant,
+    pub pid1: bool,
+    pub restrict: Option<Restrict>,
+    pub processes: Table,
+    pub users: Users,
+    settings: Mutex<Arc<Settings>>,
+    over: watch::Sender<bool>,
+}
+
+impl Guest {
+    pub fn new(pid1: bool, restrict: Option<Restrict>) -> Result<Guest, Errno> {
+        let settings = Settings {
+            default_user: String::new(),
+            default_cwd: Vec::new(),
+            env: BTreeMap::new(),
+            root: Arc::new(Root::open(b"/")?),
+        };
+        Ok(Guest {
+            started: Instant::now(),
+            pid1,
+            restrict,
+            processes: Table::default(),
+            users: Users::default(),
+            settings: Mutex::new(Arc::new(settings)),
+            over: watch::Sender::new(false),
+        })
+    }
+
+    pub fn settings(&self) -> Arc<Settings> {
+        locked(&self.settings).clone()
+    }
+
+    pub fn set_settings(&self, settings: Settings) {
+        *locked(&self.settings) = Arc::new(settings);
+    }
+
+    /// Ends the serving loop.
+    pub fn finish(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Waits for [`Guest::finish`].
+    pub async fn over(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+}
+
+/// Locks; a poisoned lock cannot matter, since a panic ends the process.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}

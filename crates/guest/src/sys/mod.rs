@@ -1,0 +1,117 @@
+//! System calls that need `unsafe`. Nothing here knows about links or streams.
+//!
+//! [`spawn`] forks; [`restrict`] takes privileges away in a forked child. Both
+//! run between fork and exec, so they may only make system calls: no
+//! allocation, no locks, no environment.
+
+mod restrict;
+pub mod spawn;
+
+pub use restrict::Restrict;
+
+use rustix::io::Errno;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// What the guest gives itself when memory runs out: last but for the kernel's own.
+const OOM_SCORE: &str = "-900";
+
+/// Prepares this process for being the guest. Every step is best effort: a
+/// machine with a weaker guest is better than none.
+pub fn prepare_self(pid1: bool) {
+    limit_allocator();
+    if std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).is_ok() {
+        spawn::reset_oom_score_in_children();
+    }
+    // Orphans of a shim that was killed come back to us instead of to the host's init.
+    // SAFETY: prctl with integer arguments touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    if pid1 {
+        // What we run must not trace us or read our memory and descriptors through /proc.
+        // SAFETY: as above.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    }
+}
+
+/// Keeps the C allocator small: few arenas, and big buffers go straight back to the kernel.
+#[cfg(target_env = "gnu")]
+fn limit_allocator() {
+    // SAFETY: mallopt only sets tunables; no other thread exists yet.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn limit_allocator() {}
+
+/// Gives unused memory back to the kernel.
+pub fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Takes ownership of an inherited descriptor, if it is open.
+pub fn adopt(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: fcntl with F_SETFD touches no memory and fails cleanly on a closed descriptor.
+    let open = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
+    // SAFETY: the descriptor is open, and the caller was told its number in order to own it.
+    open.then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Registers a descriptor with the runtime, which owns it from now on.
+pub fn watched(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` always gives the same open descriptor, and the result keeps it open.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
+}
+
+/// Sends a signal; a negative pid is a process group.
+pub fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
+    // SAFETY: kill takes integers only.
+    match unsafe { libc::kill(pid, signal) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// Sends a signal through a pidfd, so that a reused pid is never hit.
+pub fn pidfd_kill(pidfd: &OwnedFd, signal: i32) -> Result<(), Errno> {
+    use std::os::fd::AsRawFd as _;
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is open, and a null siginfo is allowed.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            none,
+            0u32,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Sets the machine's clock.
+pub fn set_clock(unix_ns: i64) -> Result<(), Errno> {
+    let time = libc::timespec {
+        tv_sec: unix_ns.div_euclid(1_000_000_000),
+        tv_nsec: unix_ns.rem_euclid(1_000_000_000),
+    };
+    // SAFETY: the pointer is to a live timespec.
+    match unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &raw const time) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+fn last_error() -> Errno {
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .map_or(Errno::IO, Errno::from_raw_os_error)
+}

@@ -1,0 +1,414 @@
+//! Starting a program under a shim.
+//!
+//! ```text
+//!   guest ── fork ──► shim (subreaper) ── fork ──► child ── exec ──► program
+//!     ▲                 │  pid, then exit status        │
+//!     └── report pipe ──┘                               │
+//!     └── exec pipe ◄── errno, or closed by exec ───────┘
+//! ```
+//!
+//! The shim is a copy-on-write image of the guest that only waits: every
+//! descendant of the program, however it daemonises, stays below it, so the tree
+//! can be counted and killed. It ends when its last child has.
+//!
+//! Between fork and exec only system calls are made: everything they need is
+//! prepared in [`Plan`] before.
+
+use super::restrict::{self, Restrict, Switch, check, errno};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::{CString, c_char};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static RESET_OOM_SCORE: AtomicBool = AtomicBool::new(false);
+
+/// The size of one report on the report pipe.
+pub const REPORT_LEN: usize = 32;
+/// The size of the failure on the exec pipe.
+pub const EXEC_FAILURE_LEN: usize = 8;
+
+const REPORT_STARTED: u32 = 1;
+const REPORT_FAILED: u32 = 2;
+const REPORT_EXITED: u32 = 3;
+
+/// Makes children give up the guest's protection from the memory killer.
+pub(super) fn reset_oom_score_in_children() {
+    RESET_OOM_SCORE.store(true, Ordering::Relaxed);
+}
+
+/// The user a program runs as.
+#[derive(Debug)]
+pub struct RunAs {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    /// Whether it differs from the guest's own, so that failing to switch is an error.
+    pub differs: bool,
+}
+
+/// Everything a child needs, made before the fork.
+#[derive(Debug)]
+pub struct Plan {
+    pub program: CString,
+    pub argv: Vec<CString>,
+    pub env: Vec<CString>,
+    pub cwd: CString,
+    /// `None`: stay who we are.
+    pub user: Option<RunAs>,
+    /// Descriptors for 0, 1 and 2; each above 2.
+    pub stdio: [RawFd; 3],
+    /// Whether descriptor 0 becomes the controlling terminal.
+    pub terminal: bool,
+    pub restrict: Option<Restrict>,
+}
+
+/// A shim and the pipes it and its child report on.
+#[derive(Debug)]
+pub struct Spawned {
+    pub shim: i32,
+    pub reports: OwnedFd,
+    pub exec: OwnedFd,
+}
+
+/// What a shim says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    Started {
+        pid: i32,
+    },
+    /// The shim could not fork.
+    Failed {
+        errno: i32,
+    },
+    /// A raw wait status and what the program used.
+    Exited {
+        status: i32,
+        user_us: u64,
+        system_us: u64,
+        max_rss_bytes: u64,
+    },
+}
+
+impl Report {
+    pub fn parse(bytes: &[u8; REPORT_LEN]) -> Option<Report> {
+        let (head, numbers) = bytes.split_at_checked(8)?;
+        let kind = u32::from_ne_bytes(head.get(..4)?.try_into().ok()?);
+        let value = i32::from_ne_bytes(head.get(4..8)?.try_into().ok()?);
+        let number = |at: usize| {
+            Some(u64::from_ne_bytes(
+                numbers.get(at * 8..at * 8 + 8)?.try_into().ok()?,
+            ))
+        };
+        Some(match kind {
+            REPORT_STARTED => Report::Started { pid: value },
+            REPORT_FAILED => Report::Failed { errno: value },
+            REPORT_EXITED => Report::Exited {
+                status: value,
+                user_us: number(0)?,
+                system_us: number(1)?,
+                max_rss_bytes: number(2)?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// Which step before exec failed, as sent over the exec pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Step {
+    Stdio = 1,
+    Terminal = 2,
+    Restrict = 3,
+    Groups = 4,
+    Group = 5,
+    User = 6,
+    Directory = 7,
+    Exec = 8,
+}
+
+/// Reads what a child wrote to the exec pipe.
+pub fn parse_exec_failure(bytes: &[u8; EXEC_FAILURE_LEN]) -> (Step, Errno) {
+    let [a, b, c, d, e, f, g, h] = *bytes;
+    let step = match u32::from_ne_bytes([a, b, c, d]) {
+        1 => Step::Stdio,
+        2 => Step::Terminal,
+        3 => Step::Restrict,
+        4 => Step::Groups,
+        5 => Step::Group,
+        6 => Step::User,
+        7 => Step::Directory,
+        _ => Step::Exec,
+    };
+    (
+        step,
+        Errno::from_raw_os_error(i32::from_ne_bytes([e, f, g, h])),
+    )
+}
+
+/// Raw pointers into a [`Plan`], laid out as `execve` wants them.
+struct Vectors {
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    let mut list: Vec<*const c_char> = strings.iter().map(|string| string.as_ptr()).collect();
+    list.push(std::ptr::null());
+    list
+}
+
+/// Forks the shim. Returns as soon as it exists; what follows comes over its pipes.
+pub fn spawn(plan: &Plan) -> Result<Spawned, Errno> {
+    let (reports, report_to) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (exec, exec_to) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&reports, rustix::fs::OFlags::NONBLOCK)?;
+    rustix::fs::fcntl_setfl(&exec, rustix::fs::OFlags::NONBLOCK)?;
+    let vectors = Vectors {
+        argv: pointers(&plan.argv),
+        env: pointers(&plan.env),
+    };
+    // Blocked before the fork, so that no handler of the guest ever runs in the shim.
+    let mask = block_signals();
+    let shim = fork();
+    if shim == 0 {
+        shim_main(plan, &vectors, report_to.as_raw_fd(), exec_to.as_raw_fd());
+    }
+    let failure = errno();
+    restore_signals(&mask);
+    if shim < 0 {
+        return Err(Errno::from_raw_os_error(failure));
+    }
+    Ok(Spawned {
+        shim,
+        reports,
+        exec,
+    })
+}
+
+/// Forks without the C library's handlers, which may take locks other threads hold.
+fn fork() -> i32 {
+    // SAFETY: without CLONE_VM the child has its own memory; both sides only make system calls
+    // until exec or exit, except for the guest, which is the unchanged parent.
+    unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 }
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are plain data, written by the calls before they are read.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+fn restore_signals(mask: &libc::sigset_t) {
+    // SAFETY: the mask came from the kernel.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
+}
+
+fn shim_main(plan: &Plan, vectors: &Vectors, report: RawFd, exec: RawFd) -> ! {
+    // SAFETY: prctl with integers and a static string.
+    unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        libc::prctl(libc::PR_SET_NAME, c"motu-shim".as_ptr(), 0, 0, 0);
+        // A signal to the guest's process group is not meant for us.
+        libc::setpgid(0, 0);
+    }
+    let child = fork();
+    if child == 0 {
+        child_main(plan, vectors, exec);
+    }
+    if child < 0 {
+        send_report(report, REPORT_FAILED, errno(), [0; 3]);
+        // SAFETY: ends this process without running anything of the guest's.
+        unsafe { libc::_exit(1) };
+    }
+    // Whatever stays open here would keep other processes' pipes from ending.
+    // SAFETY: dup2 and close take integers; nothing in the shim uses the closed descriptors.
+    let report = unsafe {
+        libc::dup2(report, 0);
+        0
+    };
+    close_from(1);
+    send_report(report, REPORT_STARTED, child, [0; 3]);
+    reap(child, report)
+}
+
+/// Waits for every descendant; the first to be reported is the program itself.
+fn reap(child: i32, report: RawFd) -> ! {
+    loop {
+        let mut status = 0;
+        // SAFETY: rusage is plain data that the call fills.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live values.
+        let ended = unsafe { libc::wait4(-1, &raw mut status, libc::__WALL, &raw mut usage) };
+        if ended == child {
+            let micros =
+                |time: libc::timeval| (time.tv_sec as u64) * 1_000_000 + time.tv_usec as u64;
+            let numbers = [
+                micros(usage.ru_utime),
+                micros(usage.ru_stime),
+                (usage.ru_maxrss as u64) << 10,
+            ];
+            send_report(report, REPORT_EXITED, status, numbers);
+        }
+        if ended < 0 && errno() != libc::EINTR {
+            // SAFETY: ends this process without running anything of the guest's.
+            unsafe { libc::_exit(0) };
+        }
+    }
+}
+
+/// Writes one report; shorter than `PIPE_BUF`, so it is never cut.
+fn send_report(fd: RawFd, kind: u32, value: i32, numbers: [u64; 3]) {
+    #[repr(C)]
+    struct Wire {
+        kind: u32,
+        value: i32,
+        numbers: [u64; 3],
+    }
+    const _: () = assert!(size_of::<Wire>() == REPORT_LEN);
+    let wire = Wire {
+        kind,
+        value,
+        numbers,
+    };
+    // SAFETY: the struct has no padding and lives through the call.
+    unsafe { libc::write(fd, (&raw const wire).cast(), REPORT_LEN) };
+}
+
+fn child_main(plan: &Plan, vectors: &Vectors, exec: RawFd) -> ! {
+    let (step, code) = match prepare_child(plan, exec) {
+        Ok(exec) => {
+            // SAFETY: program and vectors are null-terminated and outlive the call.
+            unsafe {
+                libc::execve(
+                    plan.program.as_ptr(),
+                    vectors.argv.as_ptr(),
+                    vectors.env.as_ptr(),
+                );
+            }
+            let code = errno();
+            fail_child(exec, Step::Exec, code)
+        }
+        Err(failed) => failed,
+    };
+    fail_child(CHILD_EXEC_FD, step, code)
+}
+
+/// Where the exec pipe is in the child once its stdio is in place.
+const CHILD_EXEC_FD: RawFd = 3;
+
+fn fail_child(exec: RawFd, step: Step, code: i32) -> ! {
+    let mut wire = [0u8; EXEC_FAILURE_LEN];
+    let (first, second) = wire.split_at_mut(4);
+    first.copy_from_slice(&(step as u32).to_ne_bytes());
+    second.copy_from_slice(&code.to_ne_bytes());
+    // SAFETY: the buffer lives through the call; then the process ends.
+    unsafe {
+        libc::write(exec, wire.as_ptr().cast(), EXEC_FAILURE_LEN);
+        libc::_exit(127)
+    }
+}
+
+fn prepare_child(plan: &Plan, exec: RawFd) -> Result<RawFd, (Step, i32)> {
+    // The numbers 0 to 2 are never used by the guest itself, so no source is overwritten before
+    // it is copied; the exec pipe moves last because 3 may be one of the sources.
+    // SAFETY: descriptors are integers; a failure is checked.
+    unsafe {
+        libc::setsid();
+        for (number, fd) in plan.stdio.iter().enumerate() {
+            if libc::dup2(*fd, number as RawFd) < 0 {
+                let code = errno();
+                // The exec pipe is still in its old place.
+                fail_child(exec, Step::Stdio, code);
+            }
+        }
+        if exec != CHILD_EXEC_FD {
+            libc::dup3(exec, CHILD_EXEC_FD, libc::O_CLOEXEC);
+        }
+    }
+    close_from(CHILD_EXEC_FD + 1);
+    if plan.terminal {
+        // SAFETY: TIOCSCTTY takes an integer.
+        let taken = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
+        check(i64::from(taken)).map_err(|code| (Step::Terminal, code))?;
+    }
+    if RESET_OOM_SCORE.load(Ordering::Relaxed) {
+        reset_oom_score();
+    }
+    become_restricted(plan)?;
+    // SAFETY: the path is null-terminated.
+    let moved = unsafe { libc::chdir(plan.cwd.as_ptr()) };
+    check(i64::from(moved)).map_err(|code| (Step::Directory, code))?;
+    reset_signals();
+    Ok(CHILD_EXEC_FD)
+}
+
+fn become_restricted(plan: &Plan) -> Result<(), (Step, i32)> {
+    if let Some(restrict) = &plan.restrict {
+        restrict
+            .before_user()
+            .map_err(|code| (Step::Restrict, code))?;
+    }
+    if let Some(user) = &plan.user {
+        let switched = restrict::become_user(user.uid, user.gid, &user.groups, user.differs);
+        switched.map_err(|(part, code)| match part {
+            Switch::Groups => (Step::Groups, code),
+            Switch::Group => (Step::Group, code),
+            Switch::User => (Step::User, code),
+        })?;
+    }
+    if let Some(restrict) = &plan.restrict {
+        restrict
+            .after_user()
+            .map_err(|code| (Step::Restrict, code))?;
+    }
+    Ok(())
+}
+
+/// Handlers vanish with exec, but ignored signals (as the runtime ignores SIGPIPE) would stay so.
+fn reset_signals() {
+    // SAFETY: the action is plain data; changing the disposition of a reserved signal only fails.
+    unsafe {
+        let mut default: libc::sigaction = std::mem::zeroed();
+        default.sa_sigaction = libc::SIG_DFL;
+        for signal in 1..=64 {
+            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+fn reset_oom_score() {
+    // SAFETY: the path is a static string, and the descriptor is checked before use.
+    unsafe {
+        let fd = libc::open(
+            c"/proc/self/oom_score_adj".as_ptr(),
+            libc::O_WRONLY | libc::O_CLOEXEC,
+        );
+        if fd >= 0 {
+            libc::write(fd, c"0".as_ptr().cast(), 1);
+            libc::close(fd);
+        }
+    }
+}
+
+fn close_from(first: RawFd) {
+    /// Where to stop on kernels without `close_range`.
+    const LAST: RawFd = 4096;
+    // SAFETY: closing descriptors that nothing in this child uses.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) < 0 {
+            for fd in first..LAST {
+                libc::close(fd);
+            }
+        }
+    }
+}

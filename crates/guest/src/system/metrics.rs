@@ -1,0 +1,111 @@
+//! Numbers about the machine: the control group's where it can be seen, else the
+//! kernel's own.
+
+use crate::answer::Failed;
+use crate::blocking;
+use crate::process::Scan;
+use crate::state::Guest;
+use motu_link::message::Metrics;
+use std::sync::Arc;
+
+const CGROUP: &str = "/sys/fs/cgroup";
+/// The kernel's unit of CPU time in `/proc/stat`, the same on every Linux we run on.
+const TICK_US: u64 = 10_000;
+
+pub async fn metrics(guest: &Arc<Guest>) -> Result<Metrics, Failed> {
+    let guest = guest.clone();
+    blocking::run(move || Ok(gather(&guest))).await
+}
+
+fn gather(guest: &Guest) -> Metrics {
+    let (memory_used_bytes, memory_total_bytes) = memory();
+    let (disk_used_bytes, disk_total_bytes) = disk();
+    Metrics {
+        cpu_us: cgroup_value("cpu.stat", "usage_usec")
+            .or_else(cpu_of_machine)
+            .unwrap_or(0),
+        cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+        memory_used_bytes,
+        memory_total_bytes,
+        disk_used_bytes,
+        disk_total_bytes,
+        processes: Scan::now().count() as u32,
+        uptime_ms: guest.started.elapsed().as_millis() as u64,
+        guest_rss_bytes: own_memory(),
+    }
+}
+
+/// How often the memory limit has killed something; 0 where that cannot be seen.
+pub fn memory_kills() -> u64 {
+    cgroup_value("memory.events", "oom_kill").unwrap_or(0)
+}
+
+fn cgroup(file: &str) -> Option<String> {
+    std::fs::read_to_string(format!("{CGROUP}/{file}")).ok()
+}
+
+/// A line `key value` of a control group's file.
+fn cgroup_value(file: &str, key: &str) -> Option<u64> {
+    value_of(&cgroup(file)?, key)
+}
+
+fn value_of(text: &str, key: &str) -> Option<u64> {
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    lines.find_map(|mut words| (words.next()? == key).then(|| words.next()?.parse().ok())?)
+}
+
+fn cpu_of_machine() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let mut words = stat.lines().next()?.split_ascii_whitespace().skip(1);
+    let mut take = |count: usize| -> Option<u64> {
+        (0..count).try_fold(0u64, |sum, _| {
+            Some(sum.saturating_add(words.next()?.parse::<u64>().ok()?))
+        })
+    };
+    // user, nice, system; then idle and iowait, which are not use; then irq, softirq, steal.
+    let busy = take(3)?;
+    take(2)?;
+    Some((busy + take(3)?) * TICK_US)
+}
+
+fn memory() -> (u64, u64) {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = |key| value_of(&info, key).unwrap_or(0) * 1024;
+    let total = kilobytes("MemTotal:");
+    let used = total.saturating_sub(kilobytes("MemAvailable:"));
+    let number = |file| cgroup(file)?.trim().parse::<u64>().ok();
+    match number("memory.current") {
+        // The cache is not use: the kernel gives it back.
+        Some(current) => {
+            let cache = cgroup_value("memory.stat", "inactive_file").unwrap_or(0);
+            (
+                current.saturating_sub(cache),
+                number("memory.max").unwrap_or(total).min(total),
+            )
+        }
+        None => (used, total),
+    }
+}
+
+fn disk() -> (u64, u64) {
+    match rustix::fs::statvfs("/") {
+        Ok(stat) => {
+            let total = stat.f_blocks.saturating_mul(stat.f_frsize);
+            (
+                total.saturating_sub(stat.f_bfree.saturating_mul(stat.f_frsize)),
+                total,
+            )
+        }
+        Err(_) => (0, 0),
+    }
+}
+
+fn own_memory() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}

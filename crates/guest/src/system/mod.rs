@@ -1,0 +1,104 @@
+//! The machine itself: its identity, clock, randomness, numbers and end.
+
+mod ending;
+mod metrics;
+
+pub use ending::{Endings, end_processes, shutdown};
+pub use metrics::{memory_kills, metrics};
+
+use crate::answer::{Failed, Quoted};
+use crate::blocking;
+use crate::files::{Place, Root};
+use crate::state::{Guest, Settings};
+use crate::sys;
+use bytes::Bytes;
+use motu_link::message::{Failure, Init, Pong};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+pub fn pong(guest: &Guest) -> Pong {
+    Pong {
+        guest_version: env!("CARGO_PKG_VERSION").to_string(),
+        uptime_ms: guest.started.elapsed().as_millis() as u64,
+        link_version: motu_link::LINK_VERSION,
+    }
+}
+
+/// Takes on an identity; everything is checked before anything changes.
+pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
+    let root = if request.file_root.is_empty() {
+        Bytes::from_static(b"/")
+    } else {
+        request.file_root.clone()
+    };
+    let root = blocking::run(move || {
+        let place = Place::parse(&root)?;
+        Root::open(place.as_bytes()).map_err(|errno| place.failed(errno))
+    })
+    .await?;
+    if !request.default_cwd.is_empty() {
+        Place::parse(&request.default_cwd)?;
+    }
+    guest.users.find(&request.default_user)?;
+    if let Some(name) = request
+        .env
+        .keys()
+        .find(|name| name.is_empty() || name.contains(['=', '\0']))
+    {
+        return Err(Failed::invalid(format!(
+            "{} is not the name of an environment variable",
+            Quoted(name.as_bytes())
+        )));
+    }
+    if !request.hostname.is_empty() && guest.pid1 {
+        let named = rustix::system::sethostname(request.hostname.as_bytes());
+        named.map_err(|errno| {
+            Failed::errno(
+                format!(
+                    "cannot set the host name {}",
+                    Quoted(request.hostname.as_bytes())
+                ),
+                errno,
+            )
+        })?;
+    }
+    if request.clock_unix_ns != 0 {
+        set_clock(request.clock_unix_ns)?;
+    }
+    reseed(request.entropy).await?;
+    guest.set_settings(Settings {
+        default_user: request.default_user,
+        default_cwd: request.default_cwd.to_vec(),
+        env: request.env.into_iter().collect(),
+        root: Arc::new(root),
+    });
+    Ok(())
+}
+
+pub fn set_clock(unix_ns: i64) -> Result<(), Failed> {
+    match sys::set_clock(unix_ns) {
+        Ok(()) => Ok(()),
+        Err(errno @ Errno::PERM) => Err(Failed::errno_as(
+            Failure::Unsupported,
+            "this machine may not set its clock",
+            errno,
+        )),
+        Err(errno) => Err(Failed::errno("cannot set the clock", errno)),
+    }
+}
+
+/// Mixes host randomness in, as a machine that was copied must before it makes keys.
+pub async fn reseed(entropy: Bytes) -> Result<(), Failed> {
+    if entropy.is_empty() {
+        return Ok(());
+    }
+    blocking::run(move || {
+        std::fs::write("/dev/urandom", &entropy[..]).map_err(|error| {
+            Failed::errno(
+                "cannot reseed /dev/urandom",
+                Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            )
+        })
+    })
+    .await
+}

@@ -1,0 +1,62 @@
+//! Where links come from. Everything else sees only a [`Link`]; another kind of
+//! transport (one serial port, opened again after each conversation) replaces
+//! this file alone.
+
+use crate::dispatch;
+use crate::state::Guest;
+use motu_link::{Link, hello};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+/// Connections at once; an old one may linger while a new daemon connects.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a connection may take to say hello.
+const HELLO_TIME: Duration = Duration::from_secs(30);
+/// How long to wait when the kernel refuses a connection (out of descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+pub fn listener(fd: OwnedFd) -> std::io::Result<UnixListener> {
+    let listener = std::os::unix::net::UnixListener::from(fd);
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+/// Accepts connections for ever.
+pub async fn accept(listener: UnixListener, guest: Arc<Guest>) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let guest = guest.clone();
+                tokio::spawn(async move {
+                    serve_connection(stream, guest).await;
+                    drop(slot);
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn serve_connection(mut stream: UnixStream, guest: Arc<Guest>) {
+    match tokio::time::timeout(HELLO_TIME, hello::guest(&mut stream)).await {
+        Ok(Ok(_version)) => {}
+        Ok(Err(_)) | Err(_) => return,
+    }
+    let (read, write) = stream.into_split();
+    let (link, mut incoming) = Link::start(read, write, true);
+    while let Some((request, stream)) = incoming.next().await {
+        tokio::spawn(dispatch::converse(
+            guest.clone(),
+            link.clone(),
+            request,
+            stream,
+        ));
+    }
+}
