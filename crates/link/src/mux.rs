@@ -68,6 +68,7 @@ pub enum Event {
 struct Slot {
     events: mpsc::UnboundedSender<Event>,
     credit: Arc<Semaphore>,
+    over: Arc<Semaphore>,
     shared: Arc<Shared>,
 }
 
@@ -106,6 +107,7 @@ impl Inner {
         // Dropping the senders wakes every receiver; closing the semaphores wakes every sender.
         for (_, slot) in self.slots().drain() {
             slot.credit.close();
+            slot.over.close();
         }
     }
 
@@ -236,6 +238,7 @@ impl Link {
 fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
     let (events, queue) = mpsc::unbounded_channel();
     let credit = Arc::new(Semaphore::new(WINDOW as usize));
+    let over = Arc::new(Semaphore::new(0));
     let shared = Arc::new(Shared::default());
     {
         let mut slots = inner.slots();
@@ -251,6 +254,7 @@ fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
             Slot {
                 events,
                 credit: credit.clone(),
+                over: over.clone(),
                 shared: shared.clone(),
             },
         );
@@ -264,6 +268,7 @@ fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
         tx: Sender {
             guard: guard.clone(),
             credit,
+            over,
         },
         rx: Receiver {
             guard,
@@ -311,6 +316,8 @@ impl Drop for Guard {
 pub struct Sender {
     guard: Arc<Guard>,
     credit: Arc<Semaphore>,
+    /// Never has a permit; closed when the peer ends or resets the stream, or the link ends.
+    over: Arc<Semaphore>,
 }
 
 impl Sender {
@@ -359,6 +366,14 @@ impl Sender {
         .await
     }
 
+    /// Waits until the peer has left the stream or the link is gone, even while nobody reads the
+    /// events before that, and says which: `Reset`, or the link's reason.
+    pub async fn closed(&self) -> LinkError {
+        // The semaphore has no permits, so this returns only when it is closed.
+        let _ = self.over.acquire().await;
+        self.ended()
+    }
+
     /// Abandons the stream now.
     pub fn reset(&self) {
         if self.guard.finish() {
@@ -369,6 +384,7 @@ impl Sender {
                 .send(Frame::bare(self.guard.id, Kind::Reset));
         }
         self.credit.close();
+        self.over.close();
         self.guard.inner.slots().remove(&self.guard.id);
     }
 
@@ -544,6 +560,7 @@ fn deliver(
                 };
                 let _ = slot.events.send(last);
                 slot.credit.close();
+                slot.over.close();
             }
         }
         Kind::Open => {}
@@ -706,6 +723,19 @@ mod tests {
         drop(stream);
         assert_eq!(theirs.rx.recv().await.unwrap(), Event::Reset);
         assert!(theirs.tx.data(1, Bytes::from_static(b"x")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_sender_learns_of_a_reset_behind_unread_data() {
+        let (host, _, _guest, mut incoming) = pair();
+        let stream = host.open(Bytes::new()).await.unwrap();
+        let (_, theirs) = incoming.next().await.unwrap();
+        stream.tx.data(0, Bytes::from_static(b"unread")).await.unwrap();
+        drop(stream);
+        assert_eq!(theirs.tx.closed().await, LinkError::Reset);
+        let second = host.open(Bytes::new()).await.unwrap();
+        host.close();
+        assert_eq!(second.tx.closed().await, LinkError::Closed);
     }
 
     #[tokio::test]
