@@ -36,6 +36,11 @@ const PATH_RULES: [&str; 9] = [
     "path-include=/usr/share/locale/locale.alias",
 ];
 
+/// The directories of `/usr` are merged by links from the start; without this
+/// a package converts the tree afterwards and brings all of perl for it.
+const MERGED_HOOKS: &str = "/usr/share/mmdebstrap/hooks/merged-usr";
+const MERGED_PACKAGE: &str = "usr-is-merged";
+
 /// Tells the hooks where packages are kept between builds.
 const CACHE_VARIABLE: &str = "MOTU_PACKAGE_CACHE";
 const CACHE_IN: &str = r#"mkdir -p "$1/var/cache/apt/archives"; cp "$MOTU_PACKAGE_CACHE"/*.deb "$1/var/cache/apt/archives/" 2>/dev/null || true"#;
@@ -58,6 +63,12 @@ pub(super) fn fill<W: Write>(
     command.arg(format!("--setup-hook={CACHE_IN}"));
     for rule in PATH_RULES {
         command.arg(format!("--dpkgopt={rule}"));
+    }
+    // The finished tree is synced once, at the end.
+    command.arg("--dpkgopt=force-unsafe-io");
+    if Path::new(MERGED_HOOKS).is_dir() {
+        command.arg(format!("--hook-dir={MERGED_HOOKS}"));
+        command.arg(format!("--include={MERGED_PACKAGE}"));
     }
     if let Some(hook) = user_hook(entry) {
         command.arg(format!("--customize-hook={hook}"));
