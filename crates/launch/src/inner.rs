@@ -113,16 +113,15 @@ impl Machine {
         }
     }
 
-    /// Puts the root over the machine's directory and makes it `/`. The host's
+    /// Puts the root over the host's and makes it `/`. The host's
     /// root stays reachable through a descriptor until [`Inner::LeaveHost`]: a
     /// user namespace may mount `/proc` and `/sys` only while it sees the host's.
     fn enter_root(&mut self) -> io::Result<()> {
         let root = self.root.take().ok_or(Errno::PROTO)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let host = rustix::fs::open("/", flags, Mode::empty())?;
-        let both =
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        move_mount(&root, "", &self.dir, "", both)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(&root, "", CWD, "/", flags)?;
         rustix::process::fchdir(&root)?;
         rustix::process::pivot_root(".", ".")?;
         rustix::process::chdir("/")?;

@@ -24,8 +24,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// How long a killed machine may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(30);
@@ -341,7 +339,7 @@ pub(crate) async fn ended(machine: &Machine) -> Ended {
 }
 
 async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
-    let watched = AsyncFd::register_with_interest(pidfd, Interest::READABLE)?;
+    let watched = sys::watch(pidfd)?;
     // The guard is a borrow of what is given back below.
     drop(watched.readable().await?);
     Ok(watched.into_inner())

@@ -5,6 +5,8 @@
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Descriptors for a new process: ours, and the number it has over there.
 pub(crate) type Handover<'a> = [(BorrowedFd<'a>, c_int)];
@@ -218,6 +220,12 @@ pub(crate) fn exit_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
         )
     };
     (result == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
+}
+
+/// Registers a pidfd: it becomes readable when its process has ended.
+pub(crate) fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by the registration and closed after it.
+    Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
 }
 
 /// An executable file in memory that nobody can ever change.

@@ -1,0 +1,58 @@
+//! Measures the runtime on this host: `cargo run --release --example figures -- [count]`.
+//!
+//! Prints how long a machine takes from the call to an answering guest, to the
+//! end of its first command, and to its removal.
+
+#[path = "../tests/machine/support.rs"]
+#[expect(dead_code, reason = "the tests use more of it")]
+mod support;
+
+use motu_core::Runtime;
+use std::time::{Duration, Instant};
+use support::World;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let count: usize = std::env::args()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(50);
+    let world = World::new();
+    world.runtime.warm().await;
+    let [mut created, mut answered, mut ran, mut gone] = [(); 4].map(|()| Vec::new());
+    for _ in 0..count {
+        let spec = world.spec();
+        let start = Instant::now();
+        let machine = world.runtime.create(&spec).await.unwrap();
+        created.push(start.elapsed());
+        let guest = world.connect(&machine).await;
+        guest.ping().await;
+        answered.push(start.elapsed());
+        assert_eq!(guest.sh("root", "true").await.code, 0);
+        ran.push(start.elapsed());
+        let end = Instant::now();
+        world.runtime.destroy(&machine).await.unwrap();
+        gone.push(end.elapsed());
+        // Machines do not come in a closed loop; let the next disk get ready.
+        world.runtime.warm().await;
+    }
+    for (name, times) in [
+        ("create returned", &mut created),
+        ("guest answered", &mut answered),
+        ("first command ended", &mut ran),
+        ("destroyed", &mut gone),
+    ] {
+        times.sort_unstable();
+        let at = |part: usize| ms(times[(times.len() * part / 100).min(times.len() - 1)]);
+        println!(
+            "{name:20} p50 {} ms  p90 {} ms  max {} ms",
+            at(50),
+            at(90),
+            at(100)
+        );
+    }
+}
+
+fn ms(duration: Duration) -> String {
+    format!("{:.2}", duration.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,4 @@
+//! Real machines, made as root with the real guest.
+
+mod life;
+mod support;
