@@ -68,9 +68,11 @@ impl Privilege {
     }
 
     /// Like [`Self::mapped`], in namespaces of its own for mounts and processes:
-    /// when its first process ends, nothing it started or mounted is left.
+    /// when its first process ends, nothing it started or mounted is left. It
+    /// also ends when the calling thread does, as in a killed daemon.
     pub(crate) fn contained(self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("unshare");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", "unshare"]);
         if self == Self::User {
             command.args(["--map-root-user", "--map-auto"]);
         }

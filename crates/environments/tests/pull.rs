@@ -19,8 +19,9 @@ use motu_environments::{EnvironmentError, Environments, Privilege, Progress};
 
 /// A user id that no account has.
 const ORDINARY_USER: u32 = 47_114;
-/// Says to the inner test where it may work.
+/// Say to the inner tests where they may work.
 const USER_HOME: &str = "MOTU_TEST_USER_HOME";
+const KILLED_HOME: &str = "MOTU_TEST_KILLED_HOME";
 
 fn can_pull() -> bool {
     let found = |tool: &str| Path::new("/usr/bin").join(tool).exists();
@@ -64,6 +65,14 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "still not: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Whether a running program has `path` in its arguments.
+fn mentioned(path: &Path) -> bool {
+    let path = path.to_string_lossy();
+    let pids = fs::read_dir("/proc").expect("proc is mounted").flatten();
+    pids.filter_map(|pid| fs::read(pid.path().join("cmdline")).ok())
+        .any(|line| String::from_utf8_lossy(&line).contains(&*path))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,13 +214,40 @@ async fn an_interrupted_bootstrap_ends_its_programs() {
     wait_until("staging is empty", || {
         children(dir.join("staging")).is_empty()
     });
-    let ours = home.path().to_str().unwrap().to_owned();
-    let running = || {
-        let pids = fs::read_dir("/proc").unwrap().flatten();
-        pids.filter_map(|pid| fs::read(pid.path().join("cmdline")).ok())
-            .any(|line| String::from_utf8_lossy(&line).contains(&ours))
+    wait_until("no program is left", || !mentioned(home.path()));
+}
+
+#[test]
+fn a_killed_process_takes_its_programs_along() {
+    if !can_pull() || !Path::new("/usr/bin/mmdebstrap").exists() {
+        println!("SKIP: mmdebstrap is missing");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "until_killed"])
+        .env(KILLED_HOME, home.path())
+        .spawn()
+        .unwrap();
+    wait_until("the bootstrap runs", || mentioned(home.path()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("no program is left", || !mentioned(home.path()));
+    let staging = home.path().join("environments/staging");
+    assert_eq!(children(staging.clone()).len(), 1);
+    open(home.path());
+    assert!(children(staging).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "run by a_killed_process_takes_its_programs_along"]
+async fn until_killed() {
+    let Some(home) = std::env::var_os(KILLED_HOME) else {
+        println!("SKIP: run by a_killed_process_takes_its_programs_along");
+        return;
     };
-    wait_until("no program is left", || !running());
+    let pulled = open(Path::new(&home)).pull("debian:12-base", Progress::none());
+    panic!("not killed: {:?}", pulled.await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
