@@ -1,0 +1,120 @@
+//! Where a check runs: a state directory, and lives of a daemon in it.
+//!
+//! A life is an engine on threads of its own. When the threads go, everything
+//! of the engine goes with them at whatever point it was, as in a crash; only
+//! machines and files are left for the next life.
+
+use crate::life::Life;
+use crate::subject::{Skip, Subject};
+use motu_core::Service as _;
+use motu_engine::{Engine, Home, Setup};
+use std::future::Future;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long blocking work of an ended life is waited for.
+const LAST_BREATH: Duration = Duration::from_secs(5);
+
+/// A state directory with one runtime.
+#[derive(Debug)]
+pub struct Bench {
+    subject: Arc<Subject>,
+    home: TempDir,
+}
+
+impl Bench {
+    pub fn new(subject: Subject) -> Bench {
+        // Short, because a Unix socket's path holds 108 bytes.
+        let home = tempfile::Builder::new()
+            .prefix("motu-")
+            .tempdir()
+            .expect("a temporary directory");
+        Bench {
+            subject: Arc::new(subject),
+            home,
+        }
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// One life of a daemon, from its start to its sudden end.
+    pub fn life<F, Fut, T>(&self, during: F) -> T
+    where
+        F: FnOnce(Life) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let threads = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a test can start a runtime");
+        let result = threads.block_on(async {
+            let life = self.open().await;
+            during(life).await
+        });
+        threads.shutdown_timeout(LAST_BREATH);
+        result
+    }
+
+    async fn open(&self) -> Life {
+        let setup = Setup {
+            home: Home::open(self.home()).expect("the state directory opens"),
+            runtimes: vec![(self.subject.make)(self.home())],
+            environments: self.subject.environments(self.home()),
+        };
+        let engine = Engine::open(setup).await.expect("the engine opens");
+        Life::new(engine, self.subject.clone(), self.home().to_path_buf())
+    }
+}
+
+impl Drop for Bench {
+    /// Nothing of a test is left behind, not even of a failed one.
+    fn drop(&mut self) {
+        self.life(|life| async move {
+            for sandbox in life.engine.list_sandboxes().await.unwrap_or_default() {
+                let _ = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
+            }
+        });
+    }
+}
+
+/// Runs a check in one life of a daemon.
+pub fn prove<F, Fut>(subject: Result<Subject, Skip>, check: F)
+where
+    F: FnOnce(Life) -> Fut,
+    Fut: Future<Output = ()>,
+{
+    prove_across(subject, |bench| bench.life(check));
+}
+
+/// Runs a check that starts daemons itself.
+pub fn prove_across(subject: Result<Subject, Skip>, check: impl FnOnce(&Bench)) {
+    match subject {
+        Ok(subject) => check(&Bench::new(subject)),
+        Err(Skip(reason)) => skip(&reason),
+    }
+}
+
+/// Says that a test did not run, where people and programs see it.
+pub fn skip(reason: &str) {
+    println!("SKIP: {reason}");
+    let Some(log) = std::env::var_os("MOTU_SKIP_LOG") else {
+        return;
+    };
+    let written = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .and_then(|mut file| file.write_all(format!("{reason}\n").as_bytes()));
+    if let Err(error) = written {
+        panic!("cannot write {}: {error}", log.display());
+    }
+}

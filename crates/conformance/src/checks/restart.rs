@@ -1,0 +1,129 @@
+//! What a new daemon finds after an old one ended without a word.
+
+use crate::bench::Bench;
+use crate::life::{argv, hear_until, refused, shell};
+use motu_core::exec::{AttachFrom, ExecRequest, Selector};
+use motu_core::sandbox::State;
+use motu_core::{ErrorKind, Service as _};
+
+pub fn a_new_daemon_adopts_what_runs(bench: &Bench) {
+    let before = bench.life(|life| async move {
+        let sandbox = life.create().await;
+        life.write(&sandbox, "file", b"kept").await;
+        sandbox
+    });
+    bench.life(|life| async move {
+        let listed = life.engine.list_sandboxes().await.expect("a list");
+        assert_eq!(listed.len(), 1);
+        let now = &listed[0];
+        assert_eq!(now.sandbox_id, before.sandbox_id);
+        assert_eq!(now.state, State::Running);
+        assert_eq!(now.created_at, before.created_at);
+        assert_eq!(now.expires_at, before.expires_at);
+        assert_eq!(life.read(now, "file").await.expect("read"), b"kept");
+        assert_eq!(life.exec(now, argv(&["true"])).await.exit_code, 0);
+        let pwd = life.exec(now, argv(&["pwd"])).await;
+        assert_eq!(pwd.stdout, format!("{}\n", before.workdir));
+    });
+}
+
+pub fn output_of_both_lives_is_complete(bench: &Bench) {
+    let (before, pid) = bench.life(|life| async move {
+        let sandbox = life.create().await;
+        let request = ExecRequest {
+            tag: Some("job".into()),
+            stdin: true,
+            ..shell("echo one; sleep 1; echo two; sleep 1; echo three; sleep 600")
+        };
+        let id = &sandbox.sandbox_id;
+        let started = life.engine.exec_background(id, request).await;
+        let started = started.expect("started");
+        let from = AttachFrom::Oldest;
+        let session = life.engine.attach(id, Selector::Tag("job".into()), from);
+        let mut session = session.await.expect("attached");
+        hear_until(&mut session, "one\n").await;
+        (sandbox, started.pid)
+    });
+    bench.life(|life| async move {
+        let id = &before.sandbox_id;
+        let process = life.process(&before, pid).await.expect("it is listed");
+        assert_eq!(process.tag, "job");
+        assert!(process.exited.is_none(), "{process:?}");
+        let from = AttachFrom::Oldest;
+        let session = life.engine.attach(id, Selector::Pid(pid), from).await;
+        let mut session = session.expect("attached");
+        hear_until(&mut session, "one\ntwo\nthree\n").await;
+        life.engine.destroy_sandbox(id).await.expect("destroyed");
+        assert!(!life.machine_dir(id).exists());
+    });
+}
+
+pub fn a_paused_sandbox_stays_paused(bench: &Bench) {
+    let runtime = (bench.subject().make)(bench.home());
+    if !runtime.capabilities().pause {
+        return;
+    }
+    let before = bench.life(|life| async move {
+        let sandbox = life.create().await;
+        let id = &sandbox.sandbox_id;
+        life.engine.pause_sandbox(id).await.expect("paused");
+        sandbox
+    });
+    bench.life(|life| async move {
+        let id = &before.sandbox_id;
+        assert_eq!(life.get(id).await.state, State::Paused);
+        refused(
+            ErrorKind::Conflict,
+            life.engine.exec(id, argv(&["true"])).await,
+        );
+        life.engine.resume_sandbox(id).await.expect("resumed");
+        assert_eq!(life.exec(&before, argv(&["true"])).await.exit_code, 0);
+    });
+}
+
+pub fn what_was_destroyed_stays_destroyed(bench: &Bench) {
+    let before = bench.life(|life| async move {
+        let sandbox = life.create().await;
+        let id = &sandbox.sandbox_id;
+        life.engine.destroy_sandbox(id).await.expect("destroyed");
+        sandbox
+    });
+    bench.life(|life| async move {
+        let id = &before.sandbox_id;
+        assert!(
+            life.engine
+                .list_sandboxes()
+                .await
+                .expect("a list")
+                .is_empty()
+        );
+        assert_eq!(life.get(id).await.state, State::Destroyed);
+        refused(
+            ErrorKind::NotFound,
+            life.engine.exec(id, argv(&["true"])).await,
+        );
+    });
+}
+
+pub fn a_machine_that_died_meanwhile_is_failed(bench: &Bench) {
+    let before = bench.life(|life| async move { life.create().await });
+    let id = &before.sandbox_id;
+    let dir = bench
+        .home()
+        .join("machines")
+        .join(bench.subject().name)
+        .join(id.as_str());
+    (bench.subject().end_machine)(id, &dir);
+    bench.life(|life| async move {
+        let now = life.get(id).await;
+        assert_eq!(now.state, State::Failed);
+        assert!(now.reason.is_some_and(|reason| !reason.is_empty()));
+        refused(
+            ErrorKind::Unavailable,
+            life.engine.exec(id, argv(&["true"])).await,
+        );
+        let gone = life.engine.destroy_sandbox(id).await.expect("destroyed");
+        assert_eq!(gone.state, State::Destroyed);
+        assert!(!life.machine_dir(id).exists());
+    });
+}

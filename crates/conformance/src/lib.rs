@@ -1,0 +1,28 @@
+//! One suite that every runtime passes.
+//!
+//! The checks go through the engine, so what they prove is what users get: the
+//! contract in [`motu_core::runtime`] and the promises of
+//! [`motu_core::Service`] together. A runtime joins with one line:
+//!
+//! ```ignore
+//! motu_conformance::conformance!(mine, motu_conformance::subjects::mine());
+//! ```
+//!
+//! and a function that returns its [`Subject`]. Each check becomes one test
+//! named `mine::GROUP::CHECK`. A runtime that cannot work on this host is
+//! skipped, with its reason on the test's output and in the file that
+//! `MOTU_SKIP_LOG` names; it never passes silently.
+//!
+//! The checks use only commands of a fake machine (see [`motu_fake::program`])
+//! and never look at a runtime's insides.
+
+pub mod bench;
+pub mod checks;
+mod life;
+pub mod subject;
+pub mod subjects;
+mod suite;
+
+pub use bench::{Bench, prove, prove_across, skip};
+pub use life::Life;
+pub use subject::{Skip, Subject};

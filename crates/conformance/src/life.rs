@@ -1,0 +1,263 @@
+//! One life of a daemon, with the verbs in the short form that checks read well in.
+
+use crate::subject::Subject;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use motu_core::exec::{
+    ExecEvent, ExecInput, ExecMode, ExecRequest, ExecResult, ExecSession, Exited, Process, Started,
+};
+use motu_core::files::{ByteStream, FileEntry, GuestPath, ReadRange, WriteOptions};
+use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::{Error, ErrorKind, Result, SandboxId, Service as _};
+use motu_engine::Engine;
+use std::fmt::Debug;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long anything that should happen may take on a busy machine.
+pub const SOON: Duration = Duration::from_secs(20);
+/// How often a condition is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A running engine and the subject it runs.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub engine: Arc<Engine>,
+    pub subject: Arc<Subject>,
+    home: PathBuf,
+}
+
+/// Everything a session said until its end.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub started: Option<Started>,
+    pub out: Vec<u8>,
+    pub err: Vec<u8>,
+    pub exited: Option<Exited>,
+}
+
+impl Life {
+    pub(crate) fn new(engine: Arc<Engine>, subject: Arc<Subject>, home: PathBuf) -> Life {
+        Life {
+            engine,
+            subject,
+            home,
+        }
+    }
+
+    pub fn request(&self) -> CreateSandbox {
+        self.subject.request.clone()
+    }
+
+    pub async fn create(&self) -> Sandbox {
+        self.engine
+            .create_sandbox(self.request())
+            .await
+            .expect("a sandbox is created")
+    }
+
+    pub async fn get(&self, id: &SandboxId) -> Sandbox {
+        self.engine
+            .get_sandbox(id)
+            .await
+            .expect("a sandbox is found")
+    }
+
+    /// Directory of a sandbox's machine.
+    pub fn machine_dir(&self, id: &SandboxId) -> PathBuf {
+        self.home
+            .join("machines")
+            .join(self.subject.name)
+            .join(id.as_str())
+    }
+
+    /// Ends a machine behind the engine's back.
+    pub fn end_machine(&self, id: &SandboxId) {
+        (self.subject.end_machine)(id, &self.machine_dir(id));
+    }
+
+    pub async fn exec(&self, sandbox: &Sandbox, request: ExecRequest) -> ExecResult {
+        self.engine
+            .exec(&sandbox.sandbox_id, request)
+            .await
+            .expect("a command runs")
+    }
+
+    pub async fn stream(&self, sandbox: &Sandbox, request: ExecRequest) -> ExecSession {
+        self.engine
+            .exec_stream(&sandbox.sandbox_id, request)
+            .await
+            .expect("a command starts")
+    }
+
+    pub async fn process(&self, sandbox: &Sandbox, pid: u32) -> Option<Process> {
+        let list = self.engine.list_processes(&sandbox.sandbox_id).await;
+        list.expect("processes are listed")
+            .into_iter()
+            .find(|process| process.pid == pid)
+    }
+
+    pub async fn write(&self, sandbox: &Sandbox, name: &str, content: &[u8]) -> FileEntry {
+        self.write_with(sandbox, name, content, WriteOptions::default())
+            .await
+            .expect("a file is written")
+    }
+
+    pub async fn write_with(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        content: &[u8],
+        options: WriteOptions,
+    ) -> Result<FileEntry> {
+        let content = bytes(content);
+        self.engine
+            .write(&sandbox.sandbox_id, path(sandbox, name), options, content)
+            .await
+    }
+
+    pub async fn read(&self, sandbox: &Sandbox, name: &str) -> Result<Vec<u8>> {
+        self.read_range(sandbox, name, ReadRange::default()).await
+    }
+
+    pub async fn read_range(
+        &self,
+        sandbox: &Sandbox,
+        name: &str,
+        range: ReadRange,
+    ) -> Result<Vec<u8>> {
+        let path = path(sandbox, name);
+        let (_, content) = self.engine.read(&sandbox.sandbox_id, path, range).await?;
+        collect(content).await
+    }
+
+    pub async fn exists(&self, sandbox: &Sandbox, name: &str) -> bool {
+        let path = path(sandbox, name);
+        match self.engine.stat(&sandbox.sandbox_id, path, false).await {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
+                false
+            }
+        }
+    }
+}
+
+/// The whole of a stream.
+pub async fn collect(mut content: ByteStream) -> Result<Vec<u8>> {
+    let mut whole = Vec::new();
+    while let Some(piece) = content.next().await {
+        whole.extend_from_slice(&piece?);
+    }
+    Ok(whole)
+}
+
+/// Content as a stream of more than one piece.
+pub fn bytes(content: &[u8]) -> ByteStream {
+    let pieces: Vec<Result<Bytes>> = content
+        .chunks(100_000)
+        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .collect();
+    futures_util::stream::iter(pieces).boxed()
+}
+
+/// A path of the sandbox, given by its name in the working directory.
+pub fn path(sandbox: &Sandbox, name: &str) -> GuestPath {
+    GuestPath::new(place(sandbox, name)).expect("the path is absolute")
+}
+
+/// The same as text.
+pub fn place(sandbox: &Sandbox, name: &str) -> String {
+    format!("{}/{name}", sandbox.workdir.trim_end_matches('/'))
+}
+
+/// A program and its literal arguments.
+pub fn argv(words: &[&str]) -> ExecRequest {
+    ExecRequest {
+        command: words.iter().map(|word| word.to_string()).collect(),
+        ..ExecRequest::default()
+    }
+}
+
+/// A script.
+pub fn shell(script: &str) -> ExecRequest {
+    ExecRequest {
+        mode: ExecMode::Shell,
+        ..argv(&[script])
+    }
+}
+
+/// The exact bytes of a result's standard output.
+pub fn stdout(result: &ExecResult) -> Vec<u8> {
+    match &result.stdout_base64 {
+        Some(text) => BASE64.decode(text).expect("base64"),
+        None => result.stdout.clone().into_bytes(),
+    }
+}
+
+/// Everything a session says.
+pub async fn hear(mut session: ExecSession) -> Heard {
+    let mut heard = Heard::default();
+    while let Some(event) = next(&mut session).await {
+        match event {
+            ExecEvent::Started(started) => heard.started = Some(started),
+            ExecEvent::Stdout(bytes) => heard.out.extend_from_slice(&bytes),
+            ExecEvent::Stderr(bytes) => heard.err.extend_from_slice(&bytes),
+            ExecEvent::Exited(exited) => heard.exited = Some(exited),
+            ExecEvent::Gap(gap) => panic!("output was lost: {gap:?}"),
+            ExecEvent::Sandbox(_) => {}
+        }
+    }
+    heard
+}
+
+/// The next event of a session, or `None` at its end.
+pub async fn next(session: &mut ExecSession) -> Option<ExecEvent> {
+    let event = soon("the next event", session.events.next()).await;
+    event.transpose().expect("the session is not torn")
+}
+
+/// Reads standard output until it ends in `text`.
+pub async fn hear_until(session: &mut ExecSession, text: &str) {
+    let mut out = Vec::new();
+    while !out.ends_with(text.as_bytes()) {
+        match next(session).await {
+            Some(ExecEvent::Stdout(bytes)) => out.extend_from_slice(&bytes),
+            Some(ExecEvent::Started(_)) => {}
+            other => panic!("{other:?} came after {out:?}, before {text:?}"),
+        }
+    }
+}
+
+pub async fn say(session: &ExecSession, input: ExecInput) {
+    session.input.send(input).await.expect("input is taken");
+}
+
+/// The answer, if it comes soon.
+pub async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, answer)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not come within {SOON:?}"))
+}
+
+/// Looks again and again until something is so.
+pub async fn eventually<Fut: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> Fut) {
+    let looking = async {
+        while !is_so().await {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    soon(what, looking).await;
+}
+
+/// The error of a refused call, which must be of this kind.
+pub fn refused<T: Debug>(kind: ErrorKind, result: Result<T>) -> Error {
+    let error = result.expect_err("this is refused");
+    assert_eq!(error.kind, kind, "{error:?}");
+    assert!(!error.message.is_empty());
+    error
+}

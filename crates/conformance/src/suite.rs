@@ -1,0 +1,111 @@
+//! The list of checks, as tests.
+
+/// Makes one test per check for a runtime.
+#[macro_export]
+macro_rules! conformance {
+    ($runtime:ident, $subject:expr) => {
+        mod $runtime {
+            $crate::group!($subject, lifecycle: prove, [
+                create_gives_a_running_sandbox,
+                a_sandbox_says_what_it_is,
+                an_id_of_the_callers_own_is_kept,
+                destroy_leaves_nothing_and_may_be_repeated,
+                after_destroy_everything_is_not_found,
+                what_never_was_is_not_found,
+                health_is_fast_and_changes_nothing,
+                a_plan_makes_nothing,
+                a_one_shot_leaves_nothing,
+                metrics_are_measured,
+                the_time_to_live_ends_a_sandbox,
+                keepalive_postpones_the_end,
+                a_machine_that_dies_is_failed_with_a_reason,
+            ]);
+            $crate::group!($subject, exec: prove, [
+                argv_never_meets_a_shell,
+                shell_mode_quotes_its_arguments,
+                a_nonzero_exit_is_a_result,
+                a_missing_program_is_exit_127,
+                stdout_and_stderr_stay_apart,
+                variables_and_directory_are_the_callers,
+                nothing_of_the_daemon_is_inherited,
+                input_streams_and_ends,
+                without_input_there_is_none,
+                output_arrives_while_the_command_runs,
+                a_dropped_session_ends_its_command,
+                a_timeout_keeps_the_output_and_ends_the_tree,
+                binary_output_is_intact,
+                much_output_arrives_whole,
+                output_is_cut_at_its_budget,
+                many_commands_run_at_once,
+                bad_commands_are_invalid,
+            ]);
+            $crate::group!($subject, processes: prove, [
+                a_background_process_is_listed_and_ends,
+                attach_finds_by_pid_and_by_tag,
+                attach_continues_at_an_offset,
+                two_readers_see_the_same,
+                a_signal_ends_the_tree,
+                a_tag_in_use_is_a_conflict,
+                an_unknown_process_is_not_found,
+            ]);
+            $crate::group!($subject, files: prove, [
+                what_is_written_is_read,
+                parents_are_made_unless_told_not_to,
+                commands_and_files_see_the_same_tree,
+                stat_tells_kind_size_and_mode,
+                a_missing_file_is_not_found,
+                a_relative_path_is_invalid,
+                ranges_are_exact,
+                append_and_create_new,
+                an_overwrite_is_all_or_nothing,
+                an_abandoned_write_changes_nothing,
+                lists_come_in_pages,
+                move_keeps_content_and_respects_the_target,
+                chmod_changes_the_mode,
+                remove_takes_directories_only_when_told,
+                glob_finds_and_stops_at_its_limit,
+                a_hash_is_of_the_content,
+                large_files_survive_the_round_trip,
+                trees_survive_the_round_trip,
+            ]);
+            $crate::group!($subject, refusals: prove, [
+                an_unknown_runtime_is_invalid,
+                too_weak_isolation_is_denied,
+                network_is_unsupported,
+                limits_out_of_range_are_invalid,
+                an_id_in_use_is_a_conflict,
+                a_missing_environment_is_told,
+                bad_variables_are_invalid,
+                every_limit_is_reported,
+            ]);
+            $crate::group!($subject, pause: prove, [
+                a_paused_sandbox_refuses_and_continues,
+                a_paused_process_stands_still,
+                a_paused_sandbox_can_be_destroyed,
+            ]);
+            $crate::group!($subject, restart: prove_across, [
+                a_new_daemon_adopts_what_runs,
+                output_of_both_lives_is_complete,
+                a_paused_sandbox_stays_paused,
+                what_was_destroyed_stays_destroyed,
+                a_machine_that_died_meanwhile_is_failed,
+            ]);
+        }
+    };
+}
+
+/// The tests of one group of checks.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! group {
+    ($subject:expr, $group:ident: $prove:ident, [$($check:ident),* $(,)?]) => {
+        mod $group {
+            $(
+                #[test]
+                fn $check() {
+                    $crate::$prove($subject, $crate::checks::$group::$check);
+                }
+            )*
+        }
+    };
+}
