@@ -80,9 +80,10 @@ impl Engine {
         }
         let id = row.sandbox.sandbox_id.clone();
         let (driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
+        let driving = driver.adopt();
         // What is alive is alive, whatever the limit says now.
         self.table.enter(&id, handle, usize::MAX)?;
-        tokio::spawn(driver.adopt());
+        tokio::spawn(driving);
         Ok(())
     }
 

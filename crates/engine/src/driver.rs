@@ -248,14 +248,14 @@ impl Driver {
         }
     }
 
-    /// Looks after a sandbox that was there before this daemon.
-    pub async fn adopt(mut self) {
+    /// Looks after a sandbox that was there before this daemon. It can be used before the task runs.
+    pub fn adopt(mut self) -> impl Future<Output = ()> {
         if let Some(machine) = self.row.machine.clone()
             && matches!(self.row.sandbox.state, State::Running | State::Paused)
         {
             self.connect(machine);
         }
-        self.drive().await;
+        self.drive()
     }
 
     fn connect(&mut self, machine: Machine) -> Arc<Guest> {

@@ -159,7 +159,9 @@ fn failure(outcome: &Outcome) -> Result<()> {
         Ok(Failure::None) => return Ok(()),
         Ok(Failure::Invalid | Failure::CannotRun) => ErrorKind::Invalid,
         Ok(Failure::NotFound) => ErrorKind::NotFound,
-        Ok(Failure::Exists | Failure::Cancelled) => ErrorKind::Conflict,
+        Ok(Failure::Exists) => ErrorKind::Conflict,
+        // The guest gave the call up because its machine or its link is ending.
+        Ok(Failure::Cancelled) => ErrorKind::Transport,
         Ok(Failure::Denied) => ErrorKind::Denied,
         Ok(Failure::Limit) => ErrorKind::Limit,
         Ok(Failure::Unsupported) => ErrorKind::Unsupported,

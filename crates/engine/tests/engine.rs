@@ -1,0 +1,381 @@
+//! The engine over the fake runtime: what happens when things go wrong above
+//! the machines. What a machine itself must do is in the conformance suite.
+
+use futures_util::StreamExt;
+use motu_core::exec::{AttachFrom, ExecEvent, ExecRequest, RunRequest, Selector};
+use motu_core::sandbox::{CreateSandbox, State};
+use motu_core::{Error, ErrorKind, SandboxId, Service};
+use motu_engine::{Engine, Home, Setup};
+use motu_environments::{Environments, Privilege};
+use motu_fake::Fake;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn open(home: &Path, fake: &Arc<Fake>) -> Arc<Engine> {
+    Engine::open(Setup {
+        home: Home::open(home).unwrap(),
+        runtimes: vec![fake.clone()],
+        environments: Environments::open(home, Privilege::detect()).unwrap(),
+    })
+    .await
+    .unwrap()
+}
+
+fn fake_sandbox() -> CreateSandbox {
+    CreateSandbox {
+        environment: "fake".to_string(),
+        runtime: Some("fake".to_string()),
+        ..CreateSandbox::default()
+    }
+}
+
+fn command(words: &[&str]) -> ExecRequest {
+    ExecRequest {
+        command: words.iter().map(ToString::to_string).collect(),
+        ..ExecRequest::default()
+    }
+}
+
+/// Waits for a condition that has no event of its own, within a deadline.
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !holds().await {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "never happened: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn machines(home: &Path) -> usize {
+    std::fs::read_dir(home.join("machines/fake")).map_or(0, Iterator::count)
+}
+
+#[tokio::test]
+async fn a_failed_create_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    fake.fail_next_create(Error::unavailable("the test says no"));
+    let error = engine.create_sandbox(fake_sandbox()).await.unwrap_err();
+    assert_eq!(error.message, "the test says no");
+    assert_eq!(engine.live(), 0);
+    assert_eq!(machines(home.path()), 0);
+    assert!(engine.list_sandboxes().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_during_create_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let stall = fake.stall_create();
+    let creating = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.create_sandbox(fake_sandbox()).await }
+    });
+    stall.reached().await;
+    creating.abort();
+    drop(stall);
+    eventually("the sandbox nobody knows is gone", async || {
+        engine.live() == 0 && machines(home.path()) == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_restart_adopts_what_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let id = engine
+        .create_sandbox(fake_sandbox())
+        .await
+        .unwrap()
+        .sandbox_id;
+    let background = engine
+        .exec_background(
+            &id,
+            command(&["sh", "-c", "echo before; sleep 0.2; echo after"]),
+        )
+        .await
+        .unwrap();
+    drop(engine);
+
+    let engine = open(home.path(), &fake).await;
+    assert_eq!(engine.get_sandbox(&id).await.unwrap().state, State::Running);
+    let mut session = engine
+        .attach(&id, Selector::Tag(background.tag), AttachFrom::Oldest)
+        .await
+        .unwrap();
+    let mut output = Vec::new();
+    let mut code = None;
+    while let Some(event) = session.events.next().await {
+        match event.unwrap() {
+            ExecEvent::Stdout(bytes) => output.extend_from_slice(&bytes),
+            ExecEvent::Exited(exited) => code = Some(exited.exit_code),
+            _ => {}
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&output), "before\nafter\n");
+    assert_eq!(code, Some(0));
+}
+
+#[tokio::test]
+async fn a_machine_that_is_gone_after_a_restart_has_failed() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let id = engine
+        .create_sandbox(fake_sandbox())
+        .await
+        .unwrap()
+        .sandbox_id;
+    drop(engine);
+
+    // Another fake is another boot of the host: it knows no machines.
+    let engine = open(home.path(), &Fake::new()).await;
+    let sandbox = engine.get_sandbox(&id).await.unwrap();
+    assert_eq!(sandbox.state, State::Failed);
+    assert!(sandbox.reason.unwrap().contains("gone"));
+    assert_eq!(machines(home.path()), 0);
+    let error = engine.exec(&id, command(&["true"])).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    engine.destroy_sandbox(&id).await.unwrap();
+    assert_eq!(
+        engine.get_sandbox(&id).await.unwrap().state,
+        State::Destroyed
+    );
+}
+
+#[tokio::test]
+async fn directories_nobody_knows_are_swept_at_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    let stray = home.path().join("machines/fake/sb-stray");
+    std::fs::create_dir_all(stray.join("deep/inside")).unwrap();
+    open(home.path(), &Fake::new()).await;
+    assert!(!stray.exists());
+}
+
+#[tokio::test]
+async fn a_killed_machine_is_reported_with_its_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let id = engine
+        .create_sandbox(fake_sandbox())
+        .await
+        .unwrap()
+        .sandbox_id;
+    let running = tokio::spawn({
+        let (engine, id) = (engine.clone(), id.clone());
+        async move { engine.exec(&id, command(&["sleep", "60"])).await }
+    });
+    eventually("the command runs", async || {
+        !engine.list_processes(&id).await.unwrap().is_empty()
+    })
+    .await;
+    assert!(fake.kill(&id));
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    assert!(error.message.contains("killed by the test"), "{error}");
+    assert_eq!(engine.get_sandbox(&id).await.unwrap().state, State::Failed);
+    eventually("its resources are gone", async || fake.counts().live == 0).await;
+}
+
+#[tokio::test]
+async fn destroying_during_a_command_ends_it_with_a_typed_error() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let id = engine
+        .create_sandbox(fake_sandbox())
+        .await
+        .unwrap()
+        .sandbox_id;
+    let running = tokio::spawn({
+        let (engine, id) = (engine.clone(), id.clone());
+        async move { engine.exec(&id, command(&["sleep", "60"])).await }
+    });
+    eventually("the command runs", async || {
+        !engine.list_processes(&id).await.unwrap().is_empty()
+    })
+    .await;
+    engine.destroy_sandbox(&id).await.unwrap();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(
+        matches!(error.kind, ErrorKind::NotFound | ErrorKind::Conflict),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_broken_link_is_opened_again() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let id = engine
+        .create_sandbox(fake_sandbox())
+        .await
+        .unwrap()
+        .sandbox_id;
+    for _ in 0..3 {
+        assert!(fake.cut_links(&id));
+        eventually("the next command works", async || {
+            engine.exec(&id, command(&["true"])).await.is_ok()
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn time_to_live_and_idle_time_end_sandboxes() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let mut short = fake_sandbox();
+    short.ttl_seconds = Some(1);
+    let mut idle = fake_sandbox();
+    idle.idle_seconds = Some(1);
+    let short = engine.create_sandbox(short).await.unwrap().sandbox_id;
+    let idle = engine.create_sandbox(idle).await.unwrap().sandbox_id;
+    let kept = engine
+        .create_sandbox(fake_sandbox())
+        .await
+        .unwrap()
+        .sandbox_id;
+    eventually("both are gone", async || engine.live() == 1).await;
+    for (id, why) in [(short, "time to live"), (idle, "nobody used it")] {
+        let sandbox = engine.get_sandbox(&id).await.unwrap();
+        assert_eq!(sandbox.state, State::Destroyed);
+        assert!(sandbox.reason.unwrap().contains(why));
+    }
+    assert_eq!(
+        engine.get_sandbox(&kept).await.unwrap().state,
+        State::Running
+    );
+}
+
+#[tokio::test]
+async fn keepalive_moves_the_end() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = open(home.path(), &Fake::new()).await;
+    let before = engine.create_sandbox(fake_sandbox()).await.unwrap();
+    let after = engine
+        .keepalive(&before.sandbox_id, Some(7200))
+        .await
+        .unwrap();
+    assert!(after.expires_at > before.expires_at);
+    assert_eq!(after.ttl_seconds, 7200);
+    let error = engine
+        .keepalive(&before.sandbox_id, Some(0))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn the_number_of_sandboxes_is_bounded() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("config.toml"), "max_sandboxes = 2").unwrap();
+    let engine = open(home.path(), &Fake::new()).await;
+    engine.create_sandbox(fake_sandbox()).await.unwrap();
+    engine.create_sandbox(fake_sandbox()).await.unwrap();
+    let error = engine.create_sandbox(fake_sandbox()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Limit);
+    assert!(error.message.contains("max_sandboxes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once_and_free_again_after_destroy() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = open(home.path(), &Fake::new()).await;
+    let mut named = fake_sandbox();
+    named.sandbox_id = Some(SandboxId::parse("mine").unwrap());
+    let id = engine
+        .create_sandbox(named.clone())
+        .await
+        .unwrap()
+        .sandbox_id;
+    let error = engine.create_sandbox(named.clone()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    engine.destroy_sandbox(&id).await.unwrap();
+    engine.create_sandbox(named).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_one_shot_is_gone_when_its_command_is() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let request = RunRequest {
+        sandbox: fake_sandbox(),
+        exec: command(&["sh", "-c", "echo hi; exit 3"]),
+    };
+    let session = engine.run(request).await.unwrap();
+    let events: Vec<ExecEvent> = session.events.map(Result::unwrap).collect().await;
+    assert!(matches!(events[0], ExecEvent::Sandbox(_)));
+    assert!(matches!(events.last().unwrap(), ExecEvent::Exited(exited) if exited.exit_code == 3));
+    assert_eq!(engine.live(), 0);
+    assert_eq!(fake.counts().live, 0);
+    assert_eq!(machines(home.path()), 0);
+}
+
+#[tokio::test]
+async fn a_one_shot_nobody_listens_to_is_ended() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let request = RunRequest {
+        sandbox: fake_sandbox(),
+        exec: command(&["sleep", "60"]),
+    };
+    let session = engine.run(request).await.unwrap();
+    assert_eq!(engine.live(), 1);
+    drop(session);
+    eventually("it is gone", async || {
+        engine.live() == 0 && fake.counts().live == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refusals_come_before_anything_is_made() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let with = |change: fn(&mut CreateSandbox)| {
+        let mut request = fake_sandbox();
+        change(&mut request);
+        request
+    };
+    for (request, kind) in [
+        (with(|r| r.network = true), ErrorKind::Unsupported),
+        (with(|r| r.environment.clear()), ErrorKind::Invalid),
+        (with(|r| r.mem_mib = Some(1)), ErrorKind::Invalid),
+        (
+            with(|r| r.runtime = Some("nope".into())),
+            ErrorKind::Invalid,
+        ),
+        (
+            with(|r| r.isolation = Some(motu_core::Isolation::Vm)),
+            ErrorKind::Denied,
+        ),
+        (with(|r| r.runtime = None), ErrorKind::Unavailable),
+        (
+            with(|r| r.workdir = Some("relative".into())),
+            ErrorKind::Invalid,
+        ),
+        (
+            with(|r| drop(r.env.insert("A=B".into(), String::new()))),
+            ErrorKind::Invalid,
+        ),
+    ] {
+        let shown = format!("{request:?}");
+        let error = engine.create_sandbox(request).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{shown}: {error}");
+    }
+    assert_eq!(fake.counts().creates, 0);
+}
