@@ -229,11 +229,21 @@ fn a_killed_process_takes_its_programs_along() {
         .env(KILLED_HOME, home.path())
         .spawn()
         .unwrap();
-    wait_until("the bootstrap runs", || mentioned(home.path()));
+    let staging = home.path().join("environments/staging");
+    wait_until("the bootstrap runs", || {
+        let builds = fs::read_dir(&staging).into_iter().flatten().flatten();
+        let scratches = builds.flat_map(|build| fs::read_dir(build.path().join("scratch")));
+        let mut files = scratches.flatten().flatten();
+        files.any(|file| {
+            file.file_name()
+                .to_string_lossy()
+                .starts_with("mmdebstrap.")
+        })
+    });
+    assert!(mentioned(home.path()));
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("no program is left", || !mentioned(home.path()));
-    let staging = home.path().join("environments/staging");
     assert_eq!(children(staging.clone()).len(), 1);
     open(home.path());
     assert!(children(staging).is_empty());
@@ -246,8 +256,9 @@ async fn until_killed() {
         println!("SKIP: run by a_killed_process_takes_its_programs_along");
         return;
     };
-    let pulled = open(Path::new(&home)).pull("debian:12-base", Progress::none());
-    panic!("not killed: {:?}", pulled.await);
+    let environments = open(Path::new(&home));
+    let pulled = environments.pull("debian:12-base", Progress::none()).await;
+    panic!("not killed: {pulled:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
