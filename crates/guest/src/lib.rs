@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   transport   accepts connections, one link each
+//!   serial      the same over the serial ports of a virtual machine
 //!   dispatch    one task per stream: request in, outcome out
 //!   process/    starts, follows, signals and ends processes
 //!   files/      every file operation, below one root
@@ -19,12 +20,14 @@ mod dispatch;
 mod files;
 mod ports;
 mod process;
+mod serial;
 mod state;
 mod sys;
 mod system;
 mod transport;
 mod users;
 
+pub use serial::SerialPorts;
 pub use sys::Restrict;
 
 use state::Guest;
@@ -42,11 +45,18 @@ const BLOCKING_KEEP: Duration = Duration::from_secs(2);
 /// How long processes have to end when the guest itself is told to by a signal.
 const SIGNAL_GRACE: Duration = Duration::from_secs(2);
 
+/// Where hosts come in.
+#[derive(Debug)]
+pub enum Door {
+    /// A listening Unix stream socket.
+    Socket(OwnedFd),
+    Serial(SerialPorts),
+}
+
 /// What a guest needs to begin.
 #[derive(Debug)]
 pub struct Serve {
-    /// A listening Unix stream socket.
-    pub listener: OwnedFd,
+    pub door: Door,
     /// Whether this process is the init of its pid namespace.
     pub pid1: bool,
     /// What is taken away from everything it runs; `None` leaves children as they are.
@@ -57,7 +67,7 @@ pub struct Serve {
 impl From<motu_launch::GuestStart> for Serve {
     fn from(start: motu_launch::GuestStart) -> Serve {
         Serve {
-            listener: start.listener,
+            door: Door::Socket(start.listener),
             pid1: true,
             restrict: Some(Restrict {
                 drop_caps_keep: start.restrict.keep_caps,
@@ -89,10 +99,6 @@ pub fn serve(serve: Serve) -> i32 {
 }
 
 async fn run(serve: Serve) -> i32 {
-    let listener = match transport::listener(serve.listener) {
-        Ok(listener) => listener,
-        Err(error) => return fatal("cannot use the listening socket", &error),
-    };
     let guest = match Guest::new(serve.pid1, serve.restrict) {
         Ok(guest) => Arc::new(guest),
         Err(error) => return fatal("cannot open the root directory", &error),
@@ -103,13 +109,37 @@ async fn run(serve: Serve) -> i32 {
     };
     let endings = system::Endings::new();
     tokio::select! {
-        () = transport::accept(listener, guest.clone()) => 1,
+        error = enter(serve.door, guest.clone()) => fatal("nobody can reach this guest", &error),
         () = reaper.run(guest.clone()) => 1,
         () = guest.over() => 0,
         () = endings.asked() => {
             system::end_processes(&guest, SIGNAL_GRACE).await;
             0
         }
+    }
+}
+
+/// Lets hosts in until that is no longer possible; says why.
+async fn enter(door: Door, guest: Arc<Guest>) -> std::io::Error {
+    match door {
+        Door::Serial(ports) => serial::serve(ports, guest).await,
+        Door::Socket(listener) => match transport::listener(listener) {
+            Ok(listener) => transport::accept(listener, guest).await,
+            Err(error) => return error,
+        },
+    }
+    std::io::ErrorKind::NotConnected.into()
+}
+
+/// Serves as the init of a virtual machine; returns the exit code.
+pub fn serve_machine() -> i32 {
+    match SerialPorts::open() {
+        Ok(ports) => serve(Serve {
+            door: Door::Serial(ports),
+            pid1: true,
+            restrict: None,
+        }),
+        Err(error) => fatal("cannot open the serial ports", &error),
     }
 }
 
@@ -153,7 +183,7 @@ fn parse(arguments: &[OsString]) -> Result<Serve, String> {
     }
     let listener = listener.ok_or("one of --listen-fd and --listen is needed")?;
     Ok(Serve {
-        listener,
+        door: Door::Socket(listener),
         pid1,
         restrict: None,
     })

@@ -9,8 +9,9 @@ fn main() {
         Some("launch") => motu_launch::main(arguments.into_iter().skip(1), |start| {
             motu_guest::serve(start.into())
         }),
+        Some("init") => motu_boot::main(motu_guest::serve_machine),
         _ => {
-            eprintln!("usage: motu-guest launch | serve (--listen-fd N [--pid1] | --listen PATH)");
+            eprintln!("usage: motu-guest launch | init | serve (--listen-fd N [--pid1] | --listen PATH)");
             2
         }
     };

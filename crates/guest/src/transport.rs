@@ -1,6 +1,5 @@
-//! Where links come from. Everything else sees only a [`Link`]; another kind of
-//! transport (one serial port, opened again after each conversation) replaces
-//! this file alone.
+//! Where links come from: connections to a Unix socket. Everything else sees
+//! only a [`Link`]; `serial` is the same for virtual machines.
 
 use crate::dispatch;
 use crate::state::Guest;
@@ -8,6 +7,7 @@ use motu_link::{Link, hello};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -50,7 +50,17 @@ async fn serve_connection(mut stream: UnixStream, guest: Arc<Guest>) {
         Ok(Err(_)) | Err(_) => return,
     }
     let (read, write) = stream.into_split();
+    serve_link(read, write, guest).await;
+}
+
+/// Serves a greeted connection to its end; the link ends with this future.
+pub async fn serve_link<R, W>(read: R, write: W, guest: Arc<Guest>)
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
     let (link, mut incoming) = Link::start(read, write, true);
+    let _closed = CloseOnDrop(link.clone());
     while let Some((request, stream)) = incoming.next().await {
         tokio::spawn(dispatch::converse(
             guest.clone(),
@@ -58,5 +68,13 @@ async fn serve_connection(mut stream: UnixStream, guest: Arc<Guest>) {
             request,
             stream,
         ));
+    }
+}
+
+struct CloseOnDrop(Link);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }

@@ -1,0 +1,148 @@
+//! What is mounted where, and the step into the machine's own root.
+
+use crate::{BootError, ROOT_DISK, WORKSPACE_DISK, sys};
+use rustix::mount::{MountFlags, mount, mount_move};
+use std::ffi::CString;
+use std::path::Path;
+
+/// One file system of the kernel's own.
+struct Kernel {
+    kind: &'static str,
+    at: &'static str,
+    flags: MountFlags,
+    options: &'static str,
+    /// The machine is of no use without it.
+    needed: bool,
+}
+
+const fn kernel_fs(kind: &'static str, at: &'static str, options: &'static str) -> Kernel {
+    Kernel {
+        kind,
+        at,
+        flags: MountFlags::NOSUID,
+        options,
+        needed: true,
+    }
+}
+
+const PLAIN: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
+
+/// In the order of mounting: a parent comes before what is inside it.
+const KERNEL: [Kernel; 7] = [
+    Kernel {
+        flags: PLAIN,
+        ..kernel_fs("proc", "proc", "")
+    },
+    Kernel {
+        flags: PLAIN,
+        ..kernel_fs("sysfs", "sys", "")
+    },
+    kernel_fs("devtmpfs", "dev", "mode=755"),
+    Kernel {
+        flags: MountFlags::NOSUID.union(MountFlags::NOEXEC),
+        ..kernel_fs("devpts", "dev/pts", "gid=5,mode=620,ptmxmode=666")
+    },
+    Kernel {
+        flags: MountFlags::NOSUID.union(MountFlags::NODEV),
+        ..kernel_fs("tmpfs", "dev/shm", "mode=1777")
+    },
+    Kernel {
+        flags: MountFlags::NOSUID.union(MountFlags::NODEV),
+        ..kernel_fs("tmpfs", "run", "mode=755")
+    },
+    Kernel {
+        flags: PLAIN,
+        needed: false,
+        ..kernel_fs("cgroup2", "sys/fs/cgroup", "")
+    },
+];
+
+/// What modules and devices need, in the initial file system.
+pub(crate) fn early() -> Result<(), BootError> {
+    for kernel in &KERNEL[..3] {
+        mount_kernel(kernel, Path::new("/"))?;
+    }
+    Ok(())
+}
+
+/// The machine's disks, each as large as its device.
+pub(crate) fn root(stage: &Path) -> Result<(), BootError> {
+    mount_disk(ROOT_DISK, stage, MountFlags::empty())?;
+    let workspace = stage.join("workspace");
+    mount_disk(WORKSPACE_DISK, &workspace, MountFlags::NODEV)
+}
+
+/// Everything else a program expects to find.
+pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
+    for kernel in &KERNEL {
+        match mount_kernel(kernel, stage) {
+            Err(error) if kernel.needed => return Err(error),
+            _ => {}
+        }
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        // Present already in some roots; a program that needs one will say so.
+        let _ = std::os::unix::fs::symlink(target, stage.join("dev").join(name));
+    }
+    Ok(())
+}
+
+/// Makes `stage` the root of everything that runs from now on.
+pub(crate) fn become_root(stage: &Path) -> Result<(), BootError> {
+    let step = "move into the root";
+    rustix::process::chdir(stage).map_err(BootError::step(step))?;
+    mount_move(".", "/").map_err(BootError::step(step))?;
+    rustix::process::chroot(".").map_err(BootError::step(step))?;
+    rustix::process::chdir("/").map_err(BootError::step(step))
+}
+
+fn mount_kernel(kernel: &Kernel, base: &Path) -> Result<(), BootError> {
+    let at = base.join(kernel.at);
+    let options = CString::new(kernel.options).unwrap_or_default();
+    make_dir(&at)
+        .and_then(|()| {
+            mount(
+                kernel.kind,
+                &at,
+                kernel.kind,
+                kernel.flags,
+                options.as_c_str(),
+            )
+            .map_err(Into::into)
+        })
+        .map_err(|error| BootError::Mount {
+            what: kernel.kind,
+            at,
+            error,
+        })
+}
+
+fn mount_disk(disk: &'static str, at: &Path, flags: MountFlags) -> Result<(), BootError> {
+    let device = Path::new("/dev").join(disk);
+    // New groups of a grown file system lie on disk that reads as zero: nothing to initialise.
+    let options = c"noinit_itable";
+    let flags = flags | MountFlags::NOATIME;
+    make_dir(at)
+        .and_then(|()| mount(&device, at, "ext4", flags, options).map_err(Into::into))
+        .map_err(|error| BootError::Mount {
+            what: disk,
+            at: at.to_path_buf(),
+            error,
+        })?;
+    sys::grow(&device, at).map_err(BootError::step("grow a disk to its size"))
+}
+
+/// The mount point may be missing from an environment.
+fn make_dir(at: &Path) -> std::io::Result<()> {
+    match std::fs::create_dir_all(at) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,72 @@
+//! The system calls that need `unsafe`. Nothing here knows why they are made.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// `MODULE_INIT_COMPRESSED_FILE` of the kernel.
+const PACKED: libc::c_int = 4;
+/// `BLKGETSIZE64` of the kernel.
+const DISK_BYTES: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
+/// `EXT4_IOC_RESIZE_FS` of the kernel.
+const GROW: libc::Ioctl = 0x4008_6610_u32 as libc::Ioctl;
+
+/// Loads a kernel module; one that is there already is fine.
+pub(crate) fn load_module(file: &File, packed: bool) -> io::Result<()> {
+    let flags = if packed { PACKED } else { 0 };
+    // SAFETY: an open descriptor, a constant string and an integer.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_finit_module,
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+        )
+    };
+    match check(result as libc::c_int) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+        other => other,
+    }
+}
+
+/// Grows the ext4 file system mounted on `at` to the size of its device.
+pub(crate) fn grow(device: &Path, at: &Path) -> io::Result<()> {
+    let device = File::open(device)?;
+    let mut bytes = 0u64;
+    // SAFETY: the ioctl writes one u64, which lives through the call.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), DISK_BYTES, &raw mut bytes) })?;
+    let found = rustix::fs::statvfs(at)?;
+    let blocks = bytes / found.f_frsize.max(1);
+    let directory = File::open(at)?;
+    // SAFETY: the ioctl reads one u64, which lives through the call.
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), GROW, &raw const blocks) })
+}
+
+/// Switches the loopback interface on.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    // SAFETY: all-zero is a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: the request lives through the call and names a flag change only.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
+}
+
+/// Switches the machine off. Does not return.
+pub(crate) fn power_off() -> ! {
+    // SAFETY: takes an integer; all that could be lost was synced by the caller.
+    unsafe { libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF) };
+    // Not init, or a machine that cannot be switched off: the end of init is a panic, which ends it too.
+    std::process::exit(1)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
