@@ -1,0 +1,65 @@
+//! Builds the guest, a static program, so that it can be carried inside `motu`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the guest is made of.
+const SOURCES: [&str; 5] = [
+    "crates/guest",
+    "crates/link",
+    "crates/launch",
+    "Cargo.toml",
+    "Cargo.lock",
+];
+
+fn main() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for source in SOURCES {
+        println!(
+            "cargo::rerun-if-changed={}",
+            workspace.join(source).display()
+        );
+    }
+    let built = build_guest(&workspace);
+    let carried = PathBuf::from(variable("OUT_DIR")).join("motu-guest");
+    std::fs::copy(&built, &carried)
+        .unwrap_or_else(|error| panic!("cannot copy {}: {error}", built.display()));
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}
+
+fn build_guest(workspace: &Path) -> PathBuf {
+    let triple = variable("TARGET");
+    // A directory of its own: the build that runs this script holds the lock of the usual one.
+    let target_dir = workspace.join("target/guest");
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .current_dir(workspace)
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "-p",
+            "motu-guest",
+            "--bin",
+            "motu-guest",
+        ])
+        .args(["--profile", "guest", "--target", &triple])
+        .arg("--target-dir")
+        .arg(&target_dir);
+    // What cargo, clippy and coverage tools set for this build does not concern the guest's.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let ours =
+            name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET_");
+        if ours || name.starts_with("RUSTC") || name == "RUSTFLAGS" || name == "RUSTDOCFLAGS" {
+            cargo.env_remove(&*name);
+        }
+    }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    let status = cargo.status().expect("cargo runs");
+    assert!(status.success(), "the guest does not build");
+    target_dir.join(triple).join("guest/motu-guest")
+}

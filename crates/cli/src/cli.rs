@@ -1,0 +1,171 @@
+//! The arguments, and which command they mean.
+
+use crate::commands;
+use crate::failure::{Reader, exit_code, tell};
+use crate::home::Place;
+use crate::{connect, show};
+use clap::error::ErrorKind as Usage;
+use clap::{Parser, Subcommand};
+use motu_api::Client;
+use motu_core::{Error, ErrorKind, Result};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// An isolated machine for every AI agent
+///
+/// A sandbox is made in milliseconds from a named environment, has limits on
+/// everything it uses, no network and nothing of yours, and is thrown away when
+/// its command ends, or kept until you are done with it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "motu",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
+  motu demo                                 See what it does
+  motu run debian:12 -- python3 -c 'print(1 + 1)'
+                                            One command in a machine of its own
+  motu create debian:12                     A machine that stays
+  motu exec sb-3f9k2m7qx0ab -- make test    A command in it
+
+Exit codes of commands are passed on; those of motu itself begin at 100 (docs/exit-codes.md)."
+)]
+pub struct Cli {
+    /// The state directory [default: /var/lib/motu as root, else ~/.local/state/motu]
+    #[arg(
+        long,
+        global = true,
+        env = "MOTU_HOME",
+        hide_env_values = true,
+        value_name = "DIR"
+    )]
+    home: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(commands::run::Args),
+    Create(commands::create::Args),
+    Exec(commands::exec::Args),
+    Ps(commands::ps::Args),
+    Rm(commands::rm::Args),
+    Pause(commands::pause::Args),
+    Resume(commands::pause::ResumeArgs),
+    Cp(commands::cp::Args),
+    Env(commands::env::Args),
+    Doctor(commands::doctor::Args),
+    Demo(commands::demo::Args),
+    Serve(commands::serve::Args),
+    Completions(commands::completions::Args),
+    Version(commands::version::Args),
+}
+
+/// What a command has besides its arguments.
+#[derive(Debug)]
+pub struct Context {
+    pub place: Place,
+}
+
+impl Context {
+    /// The daemon, which is found or started by the first call.
+    pub fn client(&self) -> Client {
+        connect::client(&self.place)
+    }
+}
+
+/// Reads the arguments of this process. Help and mistakes are answered here.
+pub fn parse() -> std::result::Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|mistake| match mistake.kind() {
+        Usage::DisplayHelp | Usage::DisplayVersion => {
+            let _ = mistake.print();
+            ExitCode::SUCCESS
+        }
+        _ if asked_for_json() => {
+            let text = mistake.render().to_string();
+            let message = text.strip_prefix("error: ").unwrap_or(&text);
+            let message = message.lines().next().unwrap_or_default();
+            tell(Error::invalid(message), Reader::Program)
+        }
+        _ => {
+            let _ = mistake.print();
+            exit_code(ErrorKind::Invalid)
+        }
+    })
+}
+
+/// Whether `--json` is among our arguments, when they could not be read.
+fn asked_for_json() -> bool {
+    let mut ours = std::env::args_os().take_while(|argument| argument != "--");
+    ours.any(|argument| argument == "--json")
+}
+
+impl Cli {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let reader = Reader::of(self.command.json());
+        let outcome = Place::find(self.home.as_deref())
+            .and_then(|place| self.command.run(&Context { place }));
+        outcome.unwrap_or_else(|error| tell(error, reader))
+    }
+}
+
+impl Command {
+    fn json(&self) -> bool {
+        match self {
+            Command::Run(args) => args.json,
+            Command::Create(args) => args.json,
+            Command::Exec(args) => args.json,
+            Command::Ps(args) => args.json,
+            Command::Rm(args) => args.json,
+            Command::Pause(args) => args.json,
+            Command::Resume(args) => args.json,
+            Command::Cp(args) => args.json,
+            Command::Env(args) => args.json(),
+            Command::Doctor(args) => args.json,
+            Command::Version(args) => args.json,
+            Command::Demo(_) | Command::Serve(_) | Command::Completions(_) => false,
+        }
+    }
+
+    fn run(self, context: &Context) -> Result<ExitCode> {
+        match self {
+            Command::Serve(args) => args.run(context),
+            Command::Completions(args) => Ok(args.run()),
+            Command::Run(args) => wait(args.run(context)),
+            Command::Create(args) => wait(args.run(context)),
+            Command::Exec(args) => wait(args.run(context)),
+            Command::Ps(args) => wait(args.run(context)),
+            Command::Rm(args) => wait(args.run(context)),
+            Command::Pause(args) => wait(args.run(context)),
+            Command::Resume(args) => wait(args.run(context)),
+            Command::Cp(args) => wait(args.run(context)),
+            Command::Env(args) => wait(args.run(context)),
+            Command::Doctor(args) => wait(args.run(context)),
+            Command::Demo(args) => wait(args.run(context)),
+            Command::Version(args) => wait(args.run(context)),
+        }
+    }
+}
+
+/// Runs a client's work on this thread: it has one connection and little to do.
+fn wait(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::io("start", &error))?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Shows an answer: as JSON to a program, as text to a person.
+pub fn answer<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) {
+    if json {
+        show::json(value);
+    } else {
+        show::print(&text(value));
+    }
+}

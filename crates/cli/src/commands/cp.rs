@@ -1,0 +1,324 @@
+//! `motu cp`: files and trees, into a sandbox and out of it.
+
+use crate::cli::{Context, answer};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use motu_api::Client;
+use motu_core::files::{ByteStream, FileType, GuestPath, ReadRange, WriteOptions};
+use motu_core::{Error, Result, SandboxId, Service};
+use serde::Serialize;
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tokio::sync::mpsc;
+
+/// Bytes moved at once.
+const CHUNK: usize = 256 * 1024;
+/// Chunks between the disk and the connection.
+const QUEUE: usize = 4;
+
+/// Copy files and directories into a sandbox or out of it
+///
+/// One side is ID:/path, the other a path here. A directory that is there
+/// already receives the copy under its own name, as with cp.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu cp script.py sb-3f9k2m7qx0ab:/workspace/
+  motu cp ./project sb-3f9k2m7qx0ab:/workspace/project
+  motu cp sb-3f9k2m7qx0ab:/workspace/result.json .")]
+pub struct Args {
+    /// From: a path, or ID:/path
+    #[arg(value_name = "SOURCE")]
+    source: Side,
+
+    /// To: a path, or ID:/path
+    #[arg(value_name = "DESTINATION")]
+    destination: Side,
+
+    /// Print what was copied as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One end of a copy.
+#[derive(Clone, Debug)]
+enum Side {
+    Here(PathBuf),
+    There(SandboxId, GuestPath),
+}
+
+impl std::str::FromStr for Side {
+    type Err = Error;
+
+    /// `ID:/path` is there; everything else, `./a:/b` included, is here.
+    fn from_str(text: &str) -> Result<Side> {
+        match text.split_once(':') {
+            Some((id, path)) if path.starts_with('/') && !id.contains('/') => Ok(Side::There(
+                SandboxId::parse(id)?,
+                GuestPath::new(path.as_bytes().to_vec())?,
+            )),
+            _ => Ok(Side::Here(PathBuf::from(text))),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Copied {
+    destination: String,
+    bytes: u64,
+}
+
+impl Args {
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let client = context.client();
+        let copied = match (self.source, self.destination) {
+            (Side::Here(from), Side::There(id, to)) => upload(&client, &from, &id, to).await?,
+            (Side::There(id, from), Side::Here(to)) => download(&client, &id, from, to).await?,
+            _ => {
+                return Err(Error::invalid("exactly one side must be in a sandbox")
+                    .hint("such as: motu cp file.txt ID:/workspace/"));
+            }
+        };
+        answer(self.json, &copied, |_| String::new());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn local(what: &str, path: &Path) -> impl Fn(std::io::Error) -> Error {
+    let context = format!("{what} {}", path.display());
+    move |error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found(format!("{context}: no such file")),
+        _ => Error::io(&context, &error),
+    }
+}
+
+/// The last part of a path's name.
+fn name(path: &[u8]) -> Result<&[u8]> {
+    let trimmed = path
+        .iter()
+        .rposition(|byte| *byte != b'/')
+        .map_or(&path[..0], |end| &path[..=end]);
+    let begin = trimmed
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |at| at + 1);
+    match &trimmed[begin..] {
+        b"" | b"." | b".." => Err(Error::invalid("the source has no name to copy it under")
+            .hint("name the destination in full")),
+        name => Ok(name),
+    }
+}
+
+async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> Result<Copied> {
+    let found = std::fs::metadata(from).map_err(local("read", from))?;
+    let to = match client.stat(id, to.clone(), true).await {
+        Ok(entry) if entry.kind == FileType::Directory => {
+            let full = std::path::absolute(from).map_err(local("read", from))?;
+            let mut path = to.as_bytes().to_vec();
+            path.push(b'/');
+            path.extend_from_slice(name(full.as_os_str().as_bytes())?);
+            GuestPath::new(path)?
+        }
+        Ok(_) => to,
+        Err(error) if error.kind == motu_core::ErrorKind::NotFound => {
+            // The sandbox itself may be what is missing.
+            client.get_sandbox(id).await?;
+            to
+        }
+        Err(error) => return Err(error),
+    };
+    let destination = format!("{id}:{}", String::from_utf8_lossy(to.as_bytes()));
+    let from = from.to_path_buf();
+    let bytes = if found.is_dir() {
+        client.mkdir(id, to.clone(), None).await?;
+        let archive = produce(move |sink| pack(&from, sink));
+        client.write_tree(id, to, archive).await?.bytes
+    } else {
+        let options = WriteOptions {
+            mode: Some(found.permissions().mode() & 0o777),
+            ..WriteOptions::default()
+        };
+        let content = produce(move |sink| read_file(&from, sink));
+        client.write(id, to, options, content).await?.size
+    };
+    Ok(Copied { destination, bytes })
+}
+
+/// What blocking code writes, as a stream.
+fn produce(work: impl FnOnce(&mut Sink) -> Result<()> + Send + 'static) -> ByteStream {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    std::thread::spawn(move || {
+        let mut sink = Sink(sender.clone());
+        if let Err(error) = work(&mut sink) {
+            let _ = sender.blocking_send(Err(error));
+        }
+    });
+    stream::unfold(receiver, async |mut receiver| {
+        receiver.recv().await.map(|chunk| (chunk, receiver))
+    })
+    .boxed()
+}
+
+struct Sink(mpsc::Sender<Result<Bytes>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
+        sent.map(|()| bytes.len())
+            .map_err(|_| std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn read_file(path: &Path, sink: &mut Sink) -> Result<()> {
+    let mut file = std::fs::File::open(path).map_err(local("read", path))?;
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let length = file.read(&mut buffer).map_err(local("read", path))?;
+        if length == 0 {
+            return Ok(());
+        }
+        sink.write_all(&buffer[..length])
+            .map_err(local("send", path))?;
+    }
+}
+
+fn pack(path: &Path, sink: &mut Sink) -> Result<()> {
+    let mut archive = tar::Builder::new(std::io::BufWriter::with_capacity(CHUNK, sink));
+    archive.follow_symlinks(false);
+    let packed = archive.append_dir_all(".", path);
+    packed
+        .and_then(|()| archive.into_inner()?.flush())
+        .map_err(local("pack", path))
+}
+
+async fn download(client: &Client, id: &SandboxId, from: GuestPath, to: PathBuf) -> Result<Copied> {
+    let entry = client.stat(id, from.clone(), true).await?;
+    let to = match to.is_dir() {
+        true => to.join(std::ffi::OsString::from_vec(
+            name(from.as_bytes())?.to_vec(),
+        )),
+        false => to,
+    };
+    let destination = to.display().to_string();
+    let bytes = match entry.kind {
+        FileType::Directory => unpack(client.read_tree(id, from).await?, to).await?,
+        _ => {
+            let (entry, content) = client.read(id, from, ReadRange::default()).await?;
+            write_file(content, &to, entry.mode & 0o777).await?
+        }
+    };
+    Ok(Copied { destination, bytes })
+}
+
+async fn write_file(mut content: ByteStream, path: &Path, mode: u32) -> Result<u64> {
+    let mut file = std::fs::File::create(path).map_err(local("write", path))?;
+    let mut bytes = 0;
+    while let Some(chunk) = content.next().await {
+        let chunk = chunk?;
+        file.write_all(&chunk).map_err(local("write", path))?;
+        bytes += chunk.len() as u64;
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(mode))
+        .map_err(local("write", path))?;
+    Ok(bytes)
+}
+
+/// Unpacks an archive that a sandbox wrote, which is to be trusted with nothing: no links out of
+/// the directory, no devices, no owners, no special permission bits.
+async fn unpack(mut archive: ByteStream, to: PathBuf) -> Result<u64> {
+    let (sender, receiver) = mpsc::channel::<Result<Bytes>>(QUEUE);
+    let unpacking = tokio::task::spawn_blocking(move || unpack_from(Source::new(receiver), &to));
+    while let Some(chunk) = archive.next().await {
+        let failed = chunk.is_err();
+        if sender.send(chunk).await.is_err() || failed {
+            break;
+        }
+    }
+    drop(sender);
+    unpacking
+        .await
+        .map_err(|_| Error::internal("unpacking ended in a bug"))?
+}
+
+fn unpack_from(source: Source, to: &Path) -> Result<u64> {
+    use tar::EntryType as Kind;
+    std::fs::create_dir_all(to).map_err(local("create", to))?;
+    let mut archive = tar::Archive::new(source);
+    archive.set_preserve_permissions(false);
+    archive.set_preserve_mtime(true);
+    archive.set_unpack_xattrs(false);
+    let mut bytes = 0;
+    for entry in archive.entries().map_err(local("unpack into", to))? {
+        let mut entry = entry.map_err(local("unpack into", to))?;
+        let kind = entry.header().entry_type();
+        if !matches!(
+            kind,
+            Kind::Regular | Kind::Directory | Kind::Symlink | Kind::Link
+        ) {
+            continue;
+        }
+        bytes += entry.size();
+        entry.unpack_in(to).map_err(local("unpack into", to))?;
+    }
+    Ok(bytes)
+}
+
+/// A stream, for blocking code to read.
+struct Source {
+    chunks: mpsc::Receiver<Result<Bytes>>,
+    current: Bytes,
+}
+
+impl Source {
+    fn new(chunks: mpsc::Receiver<Result<Bytes>>) -> Source {
+        Source {
+            chunks,
+            current: Bytes::new(),
+        }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while self.current.is_empty() {
+            match self.chunks.blocking_recv() {
+                Some(Ok(chunk)) => self.current = chunk,
+                Some(Err(error)) => return Err(std::io::Error::other(error)),
+                None => return Ok(0),
+            }
+        }
+        let length = buffer.len().min(self.current.len());
+        buffer[..length].copy_from_slice(&self.current.split_to(length));
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides() {
+        assert!(matches!("sb-a:/x".parse(), Ok(Side::There(_, _))));
+        for text in ["file", "./sb-a:/x", "/abs", "a:b", "C:\\x"] {
+            assert!(matches!(text.parse(), Ok(Side::Here(_))), "{text}");
+        }
+        assert!("UPPER:/x".parse::<Side>().is_err());
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(name(b"/a/b").unwrap(), b"b");
+        assert_eq!(name(b"/a/b//").unwrap(), b"b");
+        assert_eq!(name(b"b").unwrap(), b"b");
+        for path in [&b"/"[..], b"", b"/a/..", b"."] {
+            assert!(name(path).is_err());
+        }
+    }
+}

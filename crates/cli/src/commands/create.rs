@@ -1,0 +1,54 @@
+//! `motu create`: a sandbox that stays.
+
+use super::shape::SandboxArgs;
+use crate::cli::{Context, answer};
+use crate::failure::Reader;
+use crate::pull;
+use motu_core::{Result, SandboxId, Service};
+use std::process::ExitCode;
+
+/// Make a sandbox that stays
+///
+/// Prints its id. It lives until `motu rm` or its time to live; an environment
+/// that is not installed is pulled first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu create debian:12
+  motu create debian:12 --id build --mem-mib 4096 --ttl-seconds 3600
+  id=$(motu create debian:12); motu exec $id -- make; motu rm $id")]
+pub struct Args {
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+
+    /// An id of your own choice [default: a new one]
+    #[arg(long, value_name = "ID", value_parser = SandboxId::parse)]
+    id: Option<SandboxId>,
+
+    /// Destroy it when nobody has used it for this long [default: never]
+    #[arg(long, value_name = "SECONDS", help_heading = "Sandbox")]
+    idle_seconds: Option<u64>,
+
+    /// Print everything that is known of it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let client = context.client();
+        let mut request = self.sandbox.request();
+        request.sandbox_id = self.id;
+        request.idle_seconds = self.idle_seconds;
+        let sandbox = match client.create_sandbox(request.clone()).await {
+            Err(error) if pull::would_help(&error) => {
+                pull::pull(&client, &request.environment, Reader::of(self.json)).await?;
+                client.create_sandbox(request).await?
+            }
+            outcome => outcome?,
+        };
+        answer(self.json, &sandbox, |sandbox| {
+            format!("{}\n", sandbox.sandbox_id)
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}

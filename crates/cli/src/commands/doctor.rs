@@ -1,0 +1,94 @@
+//! `motu doctor`: what works on this host, and what would help.
+
+use crate::cli::{Context, answer};
+use crate::failure::exit_code;
+use crate::show;
+use motu_core::report::{Check, Doctor, Health};
+use motu_core::{ErrorKind, Result, Service};
+use std::process::ExitCode;
+
+/// Look at this host: what works, what does not, and what would help
+///
+/// Exits with 107 when no sandbox can be made.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also boot a machine with each runtime
+    #[arg(long)]
+    deep: bool,
+
+    /// Print the whole report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let doctor = context.client().doctor(self.deep).await?;
+        answer(self.json, &doctor, text);
+        Ok(match doctor.healthy {
+            true => ExitCode::SUCCESS,
+            false => exit_code(ErrorKind::Unavailable),
+        })
+    }
+}
+
+fn text(doctor: &Doctor) -> String {
+    let bold = show::bold();
+    let mut text = format!(
+        "{bold}motu {}{bold:#}, {}, state in {}\n",
+        doctor.version,
+        show::safe(&doctor.privilege),
+        show::safe(&doctor.home)
+    );
+    for runtime in &doctor.runtimes {
+        let health = match runtime.works {
+            true => Health::Ok,
+            false => Health::Failed,
+        };
+        let chosen = doctor.auto.as_deref() == Some(runtime.name.as_str());
+        text.push_str(&format!(
+            "\n{} {bold}runtime {}{bold:#} (isolation: {}){}: {}\n",
+            mark(health),
+            runtime.name,
+            runtime.isolation,
+            if chosen { ", the one `auto` picks" } else { "" },
+            show::safe(&runtime.detail)
+        ));
+        for check in &runtime.checks {
+            line(&mut text, check);
+        }
+    }
+    text.push_str(&format!("\n{bold}host{bold:#}\n"));
+    for check in &doctor.host {
+        line(&mut text, check);
+    }
+    text.push_str(match doctor.healthy {
+        true => "\nEverything needed is there.\n",
+        false => "\nSandboxes cannot be made here yet.\n",
+    });
+    text
+}
+
+fn line(text: &mut String, check: &Check) {
+    text.push_str(&format!(
+        "  {} {}: {}\n",
+        mark(check.health),
+        show::safe(&check.name),
+        show::safe(&check.detail)
+    ));
+    if let Some(fix) = &check.fix
+        && check.health != Health::Ok
+    {
+        text.push_str(&format!("         fix: {}\n", show::safe(fix)));
+    }
+}
+
+fn mark(health: Health) -> String {
+    let (colour, word) = match health {
+        Health::Ok => (show::GREEN, "ok  "),
+        Health::Degraded => (show::YELLOW, "weak"),
+        Health::Failed => (show::RED, "FAIL"),
+    };
+    let style = show::style(colour);
+    format!("{style}{word}{style:#}")
+}

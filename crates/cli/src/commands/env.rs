@@ -1,0 +1,139 @@
+//! `motu env`: what sandboxes start from.
+
+use crate::cli::{Context, answer};
+use crate::failure::Reader;
+use crate::{pull, show};
+use motu_core::report::{Environment, Pruned};
+use motu_core::{Result, Service};
+use std::process::ExitCode;
+
+/// Manage environments, which sandboxes start from
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List environments, installed or not
+    List {
+        /// Print everything that is known of them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Install an environment, or bring it up to date
+    Pull {
+        /// Its name, such as debian:12
+        name: String,
+        /// Print everything that is known of it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one environment
+    Inspect {
+        /// Its name, such as debian:12
+        name: String,
+        /// Print everything that is known of it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove environments that nothing uses and nothing could be started from any more
+    Prune {
+        /// Also those that could be used again
+        #[arg(long)]
+        all: bool,
+        /// Print what was removed as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Args {
+    pub fn json(&self) -> bool {
+        match self.command {
+            Command::List { json }
+            | Command::Pull { json, .. }
+            | Command::Inspect { json, .. }
+            | Command::Prune { json, .. } => json,
+        }
+    }
+
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let client = context.client();
+        match self.command {
+            Command::List { json } => {
+                answer(json, &client.list_environments().await?, |all| list(all));
+            }
+            Command::Pull { name, json } => {
+                let environment = pull::pull(&client, &name, Reader::of(json)).await?;
+                answer(json, &environment, |environment| {
+                    format!("{} is installed\n", environment.name)
+                });
+            }
+            Command::Inspect { name, json } => {
+                answer(json, &client.inspect_environment(&name).await?, inspect);
+            }
+            Command::Prune { all, json } => {
+                answer(json, &client.prune_environments(all).await?, pruned);
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(environments: &[Environment]) -> String {
+    let row = |environment: &Environment| {
+        vec![
+            environment.name.clone(),
+            if environment.installed { "yes" } else { "no" }.to_string(),
+            environment.size_bytes.map_or("-".to_string(), show::bytes),
+            environment.description.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = environments.iter().map(row).collect();
+    show::table(&["NAME", "INSTALLED", "SIZE", "DESCRIPTION"], &rows)
+}
+
+fn inspect(environment: &Environment) -> String {
+    let size = environment.size_bytes.map(show::bytes);
+    let packages = match environment.packages.is_empty() {
+        true => None,
+        false => Some(environment.packages.join(" ")),
+    };
+    let facts = [
+        ("name", Some(environment.name.clone())),
+        ("description", Some(environment.description.clone())),
+        (
+            "installed",
+            Some(if environment.installed { "yes" } else { "no" }.to_string()),
+        ),
+        ("digest", environment.digest.clone()),
+        ("size", size),
+        ("created", environment.created_at.clone()),
+        ("architecture", Some(environment.architecture.clone())),
+        ("user", Some(environment.default_user.clone())),
+        ("workdir", Some(environment.default_workdir.clone())),
+        ("source", Some(environment.source.clone())),
+        ("packages", packages),
+    ];
+    let known = facts
+        .into_iter()
+        .filter_map(|(name, fact)| Some((name, fact?)));
+    known
+        .map(|(name, fact)| format!("{name:14}{}\n", show::safe(&fact)))
+        .collect()
+}
+
+fn pruned(pruned: &Pruned) -> String {
+    let mut text: String = pruned
+        .removed
+        .iter()
+        .map(|name| format!("removed {}\n", show::safe(name)))
+        .collect();
+    for name in &pruned.in_use {
+        text.push_str(&format!("kept {}: sandboxes use it\n", show::safe(name)));
+    }
+    text.push_str(&format!("{} freed\n", show::bytes(pruned.freed_bytes)));
+    text
+}

@@ -1,0 +1,16 @@
+//! One file per command.
+
+pub mod completions;
+pub mod cp;
+pub mod create;
+pub mod demo;
+pub mod doctor;
+pub mod env;
+pub mod exec;
+pub mod pause;
+pub mod ps;
+pub mod rm;
+pub mod run;
+pub mod serve;
+pub mod shape;
+pub mod version;

@@ -1,0 +1,57 @@
+//! `motu ps`: the sandboxes there are.
+
+use crate::cli::{Context, answer};
+use crate::show;
+use jiff::Timestamp;
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Result, Service};
+use std::process::ExitCode;
+
+/// List sandboxes
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also those that are gone
+    #[arg(short, long)]
+    all: bool,
+
+    /// Print everything that is known of them as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let mut sandboxes = context.client().list_sandboxes().await?;
+        sandboxes.retain(|sandbox| self.all || sandbox.state != State::Destroyed);
+        answer(self.json, &sandboxes, |sandboxes| text(sandboxes));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn text(sandboxes: &[Sandbox]) -> String {
+    let now = Timestamp::now();
+    let row = |sandbox: &Sandbox| {
+        let age = now.duration_since(sandbox.created_at).as_secs();
+        let left = sandbox.expires_at.duration_since(now).as_secs();
+        vec![
+            sandbox.sandbox_id.to_string(),
+            sandbox.environment.clone(),
+            sandbox.state.to_string(),
+            sandbox.runtime.clone(),
+            sandbox.isolation.to_string(),
+            show::seconds(age.max(0)),
+            show::seconds(left.max(0)),
+        ]
+    };
+    let rows: Vec<Vec<String>> = sandboxes.iter().map(row).collect();
+    let headings = [
+        "ID",
+        "ENVIRONMENT",
+        "STATE",
+        "RUNTIME",
+        "ISOLATION",
+        "AGE",
+        "EXPIRES IN",
+    ];
+    show::table(&headings, &rows)
+}

@@ -1,0 +1,79 @@
+//! `motu run`: one command in a sandbox of its own.
+
+use super::shape::{CommandArgs, SandboxArgs};
+use crate::cli::Context;
+use crate::failure::Reader;
+use crate::live::{self, Live};
+use crate::{pull, show};
+use motu_api::Client;
+use motu_api::collect::Collector;
+use motu_core::exec::{ExecSession, RunRequest};
+use motu_core::{Result, Service};
+use std::process::ExitCode;
+
+/// Run one command in a sandbox of its own
+///
+/// Makes a sandbox, runs the command in it and throws the sandbox away. Output
+/// appears as it comes and the exit code is the command's (128 + signal, 124
+/// after a timeout). An environment that is not installed is pulled first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu run debian:12 -- uname -a
+  motu run debian:12 --mem-mib 256 --timeout-seconds 5 -- python3 script.py
+  echo 'print(6 * 7)' | motu run -i debian:12 -- python3
+  motu run -t debian:12 -- bash
+  motu run --json debian:12 -- sh -c 'echo out; echo err >&2; exit 3'")]
+pub struct Args {
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+
+    #[command(flatten)]
+    command: CommandArgs,
+
+    /// Print one JSON value with the output and how it ended
+    #[arg(long, conflicts_with = "tty")]
+    pub json: bool,
+
+    /// Show the steps that making the sandbox takes, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Args {
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let client = context.client();
+        let sandbox = self.sandbox.request();
+        if self.dry_run {
+            show::print(&client.plan(sandbox).await?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let exec = self.command.request()?;
+        let request = RunRequest { sandbox, exec };
+        let reader = Reader::of(self.json);
+        let live = Live {
+            stdin: self.command.stdin(),
+            tty: self.command.tty(),
+        };
+        let session = start(&client, request, reader).await?;
+        match reader {
+            Reader::Person => live::follow(session, live).await,
+            Reader::Program => {
+                let collector = Collector::new(None)?;
+                let result = live::collect(session, live, collector).await?.finish()?;
+                show::json(&result);
+                Ok(live::exit_code(result.exit_code, result.timed_out))
+            }
+        }
+    }
+}
+
+/// Starts a one-shot, after pulling its environment if that is all that is missing.
+async fn start(client: &Client, request: RunRequest, reader: Reader) -> Result<ExecSession> {
+    match client.run(request.clone()).await {
+        Err(error) if pull::would_help(&error) => {
+            pull::pull(client, &request.sandbox.environment, reader).await?;
+            client.run(request).await
+        }
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,136 @@
+//! Finding the daemon, or starting it.
+//!
+//! A daemon started here is detached from this terminal and from this process.
+//! It says that it is ready, or why it cannot be, through a pipe it was given
+//! as its standard input. Two clients that start one at once both succeed: the
+//! second daemon sees the first, says "ready" for it and leaves.
+
+use crate::home::Place;
+use async_trait::async_trait;
+use motu_api::{Client, Dial, socket};
+use motu_core::{Error, Result};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+
+/// What a daemon says when it takes connections.
+pub const READY: &str = "ready";
+/// Starts before giving up; more than one only when a daemon leaves at that very moment.
+const ATTEMPTS: usize = 3;
+/// The variables a daemon keeps of those of the command that happened to start it.
+const KEPT: [&str; 13] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TMPDIR",
+    "RUST_BACKTRACE",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+];
+
+/// A client of the daemon of this state directory, which is started if it is not there.
+pub fn client(place: &Place) -> Client {
+    let dial = OnDemand {
+        place: place.clone(),
+    };
+    Client::new(dial).expect_version(env!("CARGO_PKG_VERSION"))
+}
+
+#[derive(Debug)]
+struct OnDemand {
+    place: Place,
+}
+
+#[async_trait]
+impl Dial for OnDemand {
+    async fn dial(&self) -> Result<UnixStream> {
+        for attempt in 0..=ATTEMPTS {
+            match socket::connect(&self.place.socket()).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) if nobody_there(&error) && attempt < ATTEMPTS => self.start().await?,
+                Err(error) => return Err(self.unreachable(&error)),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+}
+
+/// Whether a failed connection means that no daemon runs.
+pub fn nobody_there(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+impl OnDemand {
+    fn unreachable(&self, error: &io::Error) -> Error {
+        let socket = self.place.socket();
+        Error::unavailable(format!(
+            "cannot reach the daemon at {}: {error}",
+            socket.display()
+        ))
+        .hint(format!("its log is {}", self.place.log().display()))
+    }
+
+    async fn start(&self) -> Result<()> {
+        self.place.create()?;
+        let (ours, theirs) = io::pipe().map_err(|error| self.cannot_start(&error))?;
+        self.spawn(theirs)
+            .map_err(|error| self.cannot_start(&error))?;
+        let mut answer = String::new();
+        rustix::io::ioctl_fionbio(&ours, true).map_err(|error| self.cannot_start(&error.into()))?;
+        let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(ours.into())
+            .map_err(|error| self.cannot_start(&error))?;
+        pipe.read_to_string(&mut answer)
+            .await
+            .map_err(|error| self.cannot_start(&error))?;
+        if answer == READY {
+            return Ok(());
+        }
+        // It told what is wrong, or ended before it could.
+        Err(serde_json::from_str(&answer).unwrap_or_else(|_| {
+            Error::unavailable("the daemon ended while it started")
+                .hint(format!("its log is {}", self.place.log().display()))
+        }))
+    }
+
+    fn cannot_start(&self, error: &io::Error) -> Error {
+        Error::io("start the daemon", error)
+    }
+
+    fn spawn(&self, ready: io::PipeWriter) -> io::Result<()> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(self.place.log())?;
+        // Names this very program, even if its file was replaced meanwhile.
+        let mut daemon = Command::new("/proc/self/exe");
+        daemon
+            .arg0("motu")
+            .arg("--home")
+            .arg(self.place.path())
+            .args(["serve", "--on-demand"])
+            .current_dir("/")
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| {
+                let name = name.to_string_lossy();
+                name.starts_with("MOTU_") || KEPT.contains(&name.to_ascii_uppercase().as_str())
+            }))
+            .stdin(Stdio::from(ready))
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log));
+        daemon.spawn().map(drop)
+    }
+}

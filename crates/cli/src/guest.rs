@@ -1,0 +1,3 @@
+//! The program that runs inside every machine, carried in this one.
+
+pub static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/motu-guest"));

@@ -1,0 +1,37 @@
+//! The command line.
+//!
+//! ```text
+//!   cli (arguments) ─► commands/* ─► connect ─► daemon's socket
+//!                         │              └─ starts `motu serve` if nobody is there
+//!                         ├─ live    a running command: output, input, signals
+//!                         └─ show    tables, sizes, colours
+//!   commands/serve ─► serving (lock, socket, idle) ─► daemon (the engine, put together)
+//! ```
+//!
+//! One file per command. A command asks the service and shows what it says;
+//! every command without a terminal of its own also speaks JSON.
+
+mod cli;
+mod commands;
+mod connect;
+mod daemon;
+pub mod docs;
+mod failure;
+mod guest;
+mod home;
+mod live;
+mod output;
+mod pull;
+mod serving;
+mod show;
+mod terminal;
+
+use std::process::ExitCode;
+
+/// Runs the command in the arguments of this process.
+pub fn main() -> ExitCode {
+    match cli::parse() {
+        Ok(cli) => cli.run(),
+        Err(code) => code,
+    }
+}

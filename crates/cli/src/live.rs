@@ -1,0 +1,195 @@
+//! A running command: its output here, our input and signals there.
+
+use crate::output::{Broken, Output, To};
+use crate::{show, terminal};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use motu_api::collect::Collector;
+use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Exited};
+use motu_core::{Error, ErrorKind, Result};
+use rustix::io::Errno;
+use std::io::Read;
+use std::process::ExitCode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// Bytes read from standard input at once.
+const INPUT_BYTES: usize = 64 * 1024;
+/// What a shell says of a command whose output nobody reads any more (128 + SIGPIPE).
+const UNREAD: u8 = 141;
+const KILL: i32 = 9;
+
+/// What of ours is passed on to the command.
+#[derive(Clone, Copy, Debug)]
+pub struct Live {
+    pub stdin: bool,
+    pub tty: bool,
+}
+
+/// Shows a session as it happens and gives the exit code of its command.
+pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
+    let _raw = live.tty.then(terminal::Raw::enter).transpose()?;
+    let ExecSession { mut events, input } = session;
+    let mut signals = Signals::listen(live)?;
+    if live.stdin {
+        pass_stdin_on(input.clone());
+    }
+    let mut output = Output::default();
+    let show = async {
+        let mut end = None;
+        while let Some(event) = events.next().await {
+            let written = match event? {
+                ExecEvent::Stdout(bytes) => output.write(To::Stdout, bytes).await,
+                ExecEvent::Stderr(bytes) => output.write(To::Stderr, bytes).await,
+                ExecEvent::Exited(exited) => {
+                    end = Some(exited);
+                    Ok(())
+                }
+                ExecEvent::Sandbox(_) | ExecEvent::Started(_) | ExecEvent::Gap(_) => Ok(()),
+            };
+            if let Err(broken) = written {
+                return Ok(Err(broken));
+            }
+        }
+        Ok(output.finish().await.map(|()| end))
+    };
+    let shown = tokio::select! {
+        shown = show => shown?,
+        code = signals.pass_on(input) => return Ok(ExitCode::from(code)),
+    };
+    drop(_raw);
+    match shown {
+        Ok(Some(exited)) => Ok(told(&exited)),
+        Ok(None) => Err(Error::transport("the session ended before its command did")),
+        Err(Broken(Errno::PIPE)) => Ok(ExitCode::from(UNREAD)),
+        Err(Broken(errno)) => Err(Error::io("write the output", &errno.into())),
+    }
+}
+
+/// Reads a session to its end without showing anything.
+pub async fn collect(
+    session: ExecSession,
+    live: Live,
+    mut collector: Collector,
+) -> Result<Collector> {
+    let ExecSession { mut events, input } = session;
+    let mut signals = Signals::listen(live)?;
+    if live.stdin {
+        pass_stdin_on(input.clone());
+    }
+    let read = async {
+        while let Some(event) = events.next().await {
+            collector.add(event?);
+        }
+        Ok(())
+    };
+    tokio::select! {
+        outcome = read => outcome.map(|()| collector),
+        _ = signals.pass_on(input) => Err(Error::unavailable("interrupted")),
+    }
+}
+
+/// Says what the exit code alone does not.
+fn told(exited: &Exited) -> ExitCode {
+    let yellow = show::style(show::YELLOW);
+    let warn = |text: &str| show::note(&format!("{yellow}motu:{yellow:#} {text}\n"));
+    if exited.timed_out {
+        let seconds = exited.duration_ms as f64 / 1000.0;
+        warn(&format!(
+            "timed out: stopped after {seconds:.1} s (--timeout-seconds)"
+        ));
+    }
+    if exited.out_of_memory {
+        warn("out of memory: something was killed at the memory limit (--mem-mib)");
+    }
+    exit_code(exited.exit_code, exited.timed_out)
+}
+
+/// The command's own code, except after a timeout.
+pub fn exit_code(code: i32, timed_out: bool) -> ExitCode {
+    match (timed_out, u8::try_from(code)) {
+        (true, _) => ExitCode::from(ErrorKind::Timeout.exit_code()),
+        (false, Ok(code)) => ExitCode::from(code),
+        (false, Err(_)) => ExitCode::FAILURE,
+    }
+}
+
+/// Sends standard input from a thread of its own, because a read of a terminal cannot be cancelled.
+fn pass_stdin_on(input: mpsc::Sender<ExecInput>) {
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin().lock();
+        let mut buffer = vec![0; INPUT_BYTES];
+        loop {
+            let item = match stdin.read(&mut buffer) {
+                Ok(0) => ExecInput::CloseStdin,
+                Ok(length) => ExecInput::Stdin(Bytes::copy_from_slice(&buffer[..length])),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(_) => ExecInput::CloseStdin,
+            };
+            let last = item == ExecInput::CloseStdin;
+            if input.blocking_send(item).is_err() || last {
+                return;
+            }
+        }
+    });
+}
+
+/// Signals that are meant for the command.
+struct Signals {
+    interrupt: Signal,
+    quit: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    resized: Option<Signal>,
+}
+
+impl Signals {
+    fn listen(live: Live) -> Result<Signals> {
+        let listen = |kind| signal(kind).map_err(|error| Error::io("listen for signals", &error));
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            quit: listen(SignalKind::quit())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+            resized: match live.tty {
+                true => Some(listen(SignalKind::window_change())?),
+                false => None,
+            },
+        })
+    }
+
+    /// Passes signals on: the second interrupt as a kill. Returns, with our exit code, when the
+    /// session must be given up, which ends the command too: after a third interrupt, or when a
+    /// signal would wait behind input that the command does not read.
+    async fn pass_on(&mut self, input: mpsc::Sender<ExecInput>) -> u8 {
+        let mut interrupts = 0;
+        loop {
+            let number = tokio::select! {
+                _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+                _ = self.quit.recv() => SignalKind::quit().as_raw_value(),
+                _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
+                _ = self.hangup.recv() => SignalKind::hangup().as_raw_value(),
+                () = resized(&mut self.resized) => {
+                    if let Ok(size) = terminal::size() {
+                        let _ = input.try_send(ExecInput::Resize(size));
+                    }
+                    continue;
+                }
+            };
+            interrupts += i32::from(number == SignalKind::interrupt().as_raw_value());
+            let passed = if interrupts == 2 { KILL } else { number };
+            let sent = input.try_send(ExecInput::Signal(passed));
+            if interrupts > 2 || matches!(sent, Err(TrySendError::Full(_))) {
+                return 128 + number as u8;
+            }
+        }
+    }
+}
+
+async fn resized(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}

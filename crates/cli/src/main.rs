@@ -1,0 +1,5 @@
+//! The `motu` command.
+
+fn main() -> std::process::ExitCode {
+    motu_cli::main()
+}

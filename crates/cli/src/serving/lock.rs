@@ -1,0 +1,104 @@
+//! One daemon per state directory.
+
+use super::Origin;
+use crate::home::Place;
+use motu_api::socket::ShortPath;
+use motu_core::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long a daemon waits for another one that is on its way out.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long `motu serve --stop` waits.
+const STOPPING: Timespec = Timespec {
+    tv_sec: 15,
+    tv_nsec: 0,
+};
+
+/// Held as long as this daemon lives; the kernel lets go of it when it dies.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Who serves this state directory.
+#[derive(Debug)]
+pub enum Claim {
+    Ours(Lock),
+    /// Another daemon does, and takes connections.
+    OthersAnswer,
+}
+
+impl Lock {
+    /// Takes the lock, or finds that it is not needed. Waits for a daemon that leaves.
+    pub fn claim(place: &Place, origin: Origin) -> Result<Claim> {
+        let path = place.lock();
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
+        let begin = Instant::now();
+        loop {
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Claim::Ours(Lock { _file: file }));
+            }
+            match (connect(place), origin) {
+                (Some(_), Origin::OnDemand) => return Ok(Claim::OthersAnswer),
+                (Some(_), Origin::Foreground) => return Err(taken(place)),
+                (None, _) if begin.elapsed() > PATIENCE => return Err(stuck(place)),
+                // Between its lock and its socket, or on its way out: rare and short.
+                (None, _) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+fn connect(place: &Place) -> Option<UnixStream> {
+    let short = ShortPath::new(&place.socket()).ok()?;
+    UnixStream::connect(short.as_path()).ok()
+}
+
+fn taken(place: &Place) -> Error {
+    Error::conflict(format!(
+        "a daemon already serves {}",
+        place.path().display()
+    ))
+    .hint("stop it with `motu serve --stop`, or choose another directory with --home")
+}
+
+fn stuck(place: &Place) -> Error {
+    Error::unavailable("another daemon holds the lock and does not answer")
+        .hint(format!("its log is {}", place.log().display()))
+}
+
+/// Asks the daemon of this state directory to leave and waits until it has. Says whether there was one.
+///
+/// The process is found through its socket, not through the API, so that a
+/// daemon of any version can be stopped.
+pub fn stop(place: &Place) -> Result<bool> {
+    let Some(stream) = connect(place) else {
+        return Ok(false);
+    };
+    let attempt = || -> rustix::io::Result<bool> {
+        let peer: Pid = rustix::net::sockopt::socket_peercred(&stream)?.pid;
+        let daemon = pidfd_open(peer, PidfdFlags::empty())?;
+        drop(stream);
+        pidfd_send_signal(&daemon, Signal::TERM)?;
+        let mut wait = [PollFd::new(&daemon, PollFlags::IN)];
+        Ok(poll(&mut wait, Some(&STOPPING))? > 0)
+    };
+    match attempt() {
+        Ok(true) => Ok(true),
+        Ok(false) => Err(Error::new(ErrorKind::Timeout, "the daemon does not leave")
+            .hint(format!("its log is {}", place.log().display()))),
+        Err(error) => Err(Error::io("stop the daemon", &error.into())),
+    }
+}

@@ -1,0 +1,93 @@
+//! The daemon's log: the terminal, or a file that never grows beyond a bound.
+
+use super::Origin;
+use crate::home::Place;
+use motu_core::{Error, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use tracing::level_filters::LevelFilter;
+
+/// The log and the one before it may each be this long.
+const MAX_BYTES: u64 = 10 * 1024 * 1024;
+
+/// Begins logging. `MOTU_LOG` sets the level: error, warn, info, debug or trace.
+pub fn begin(place: &Place, origin: Origin) -> Result<()> {
+    let level = std::env::var("MOTU_LOG").ok();
+    let level = level.and_then(|text| text.parse().ok());
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level.unwrap_or(LevelFilter::INFO))
+        .with_target(false)
+        .with_ansi(false);
+    // A second start in one process keeps the first one's log.
+    let _ = match origin {
+        Origin::Foreground => builder.with_writer(io::stderr).try_init(),
+        Origin::OnDemand => {
+            let log =
+                LogFile::open(place.log()).map_err(|error| Error::io("open the log", &error))?;
+            builder.with_writer(Mutex::new(log)).try_init()
+        }
+    };
+    Ok(())
+}
+
+/// A file that is set aside when it is full. Standard error follows, so that a panic is not lost.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    written: u64,
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<LogFile> {
+        let file = open(&path)?;
+        let written = file.metadata()?.len();
+        let mut log = LogFile {
+            path,
+            file,
+            written,
+        };
+        log.make_room()?;
+        log.redirect()?;
+        Ok(log)
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        if self.written < MAX_BYTES {
+            return Ok(());
+        }
+        std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
+        self.file = open(&self.path)?;
+        self.written = 0;
+        self.redirect()
+    }
+
+    fn redirect(&self) -> io::Result<()> {
+        rustix::stdio::dup2_stdout(&self.file)?;
+        Ok(rustix::stdio::dup2_stderr(&self.file)?)
+    }
+}
+
+fn open(path: &PathBuf) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.make_room()?;
+        let written = self.file.write(bytes)?;
+        self.written += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,136 @@
+//! The life of a daemon: one per state directory, there when it is needed.
+//!
+//! ```text
+//!   lock ─► open the engine ─► listen ─► ready ─► serve ──idle──► refuse, take in
+//!    │                           ▲                  │             the latecomers
+//!    │ taken, and it answers     └──────────────────┼──some──────────┤
+//!    ▼                                              │ SIGTERM        │ none
+//!   "ready" for the other one, leave                ▼                ▼
+//!                                              let calls end ─► unlink, leave
+//! ```
+//!
+//! The lock is held from before the socket exists until after it is gone, so
+//! whoever finds no socket may start a daemon, and only one of them stays.
+
+mod lock;
+mod log;
+mod ready;
+
+use crate::daemon;
+use crate::home::Place;
+use lock::{Claim, Lock};
+use motu_core::{Error, Result};
+use motu_engine::Engine;
+use motu_server::{Activity, Server};
+use ready::Ready;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use lock::stop;
+
+/// How a daemon came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Somebody typed `motu serve`: stay, and log to their terminal.
+    Foreground,
+    /// A command needed one: detach, log to a file, leave when idle.
+    OnDemand,
+}
+
+/// Runs a daemon until it is told to stop or has nothing to do.
+pub fn run(place: &Place, origin: Origin) -> Result<()> {
+    let mut ready = Ready::new(origin)?;
+    let result = start(place, origin, &mut ready);
+    if let Err(error) = &result {
+        ready.failed(error);
+    }
+    result
+}
+
+fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
+    place.create()?;
+    log::begin(place, origin)?;
+    let _lock = match Lock::claim(place, origin)? {
+        Claim::Ours(lock) => lock,
+        Claim::OthersAnswer => {
+            ready.done();
+            return Ok(());
+        }
+    };
+    // Two threads carry the daemon; the work is in the machines.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Error::io("start the daemon", &error))?;
+    let result = runtime.block_on(serve(place, origin, ready));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
+    let engine = daemon::open(place.path()).await?;
+    let activity = Activity::default();
+    let server = Server::new(engine.clone(), activity.clone());
+    let mut told = Told::new()?;
+    loop {
+        let listener = motu_api::socket::listen(&place.socket())?;
+        ready.done();
+        tracing::info!(home = %place.path().display(), pid = std::process::id(), "serving");
+        let mut stopped = false;
+        let stop = async {
+            tokio::select! {
+                () = told.to_stop() => stopped = true,
+                () = idle(&engine, &activity), if origin == Origin::OnDemand => {}
+            }
+        };
+        let late = server.accept_until(listener, stop).await;
+        if stopped || late == 0 {
+            break;
+        }
+    }
+    // Before open calls are waited for: a new daemon waits for the lock, not for a socket nobody serves.
+    let _ = std::fs::remove_file(place.socket());
+    server.finish().await;
+    tracing::info!("leaving");
+    Ok(())
+}
+
+/// Signals that end a daemon. Machines stay.
+struct Told {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Told {
+    fn new() -> Result<Told> {
+        let listen = |kind| signal(kind).map_err(|error| Error::io("listen for signals", &error));
+        Ok(Told {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn to_stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Returns when there has been nothing to look after for as long as the configuration says.
+async fn idle(engine: &Arc<Engine>, activity: &Activity) {
+    let length = Duration::from_secs(engine.config().daemon_idle_seconds);
+    let tick = (length / 8).clamp(Duration::from_millis(100), Duration::from_secs(15));
+    let mut since = Instant::now();
+    let mut seen = activity.ever();
+    while since.elapsed() < length {
+        activity.idle_for(tick).await;
+        if engine.live() > 0 || activity.ever() != seen {
+            seen = activity.ever();
+            since = Instant::now();
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What people see: tables, sizes, ages, colours.
+//!
+//! Text that came from elsewhere goes through [`safe`] before it reaches a
+//! terminal. Nothing here fails: a reader that has gone away is not an error.
+
+use anstyle::{AnsiColor, Color, Style};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+pub const RED: AnsiColor = AnsiColor::Red;
+pub const GREEN: AnsiColor = AnsiColor::Green;
+pub const YELLOW: AnsiColor = AnsiColor::Yellow;
+pub const CYAN: AnsiColor = AnsiColor::Cyan;
+
+/// A bold colour; taken out again where colours are not wanted.
+pub fn style(colour: AnsiColor) -> Style {
+    Style::new().bold().fg_color(Some(Color::Ansi(colour)))
+}
+
+pub fn bold() -> Style {
+    Style::new().bold()
+}
+
+pub fn dim() -> Style {
+    Style::new().dimmed()
+}
+
+/// Writes to standard output.
+pub fn print(text: &str) {
+    let _ = anstream::stdout().write_all(text.as_bytes());
+}
+
+/// Writes to standard error.
+pub fn note(text: &str) {
+    let _ = anstream::stderr().write_all(text.as_bytes());
+}
+
+/// Writes one JSON value to standard output.
+pub fn json(value: &impl Serialize) {
+    let mut out = std::io::stdout().lock();
+    let _ = serde_json::to_writer_pretty(&mut out, value);
+    let _ = out.write_all(b"\n");
+}
+
+/// Foreign text without anything a terminal would obey.
+pub fn safe(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' | '\t' => c,
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// Columns under headings. The last column is never padded.
+pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.len()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let last = headings.len().saturating_sub(1);
+    let mut text = String::new();
+    let bold = bold();
+    for (column, heading) in headings.iter().enumerate() {
+        let width = if column == last {
+            0
+        } else {
+            widths[column] + 2
+        };
+        let _ = write!(text, "{bold}{heading:width$}{bold:#}");
+    }
+    text.push('\n');
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            let width = if column == last {
+                0
+            } else {
+                widths[column] + 2
+            };
+            let _ = write!(text, "{:width$}", safe(cell));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Bytes in units a person reads.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{count} B"),
+        _ if value < 10.0 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// Seconds in the largest unit that fits.
+pub fn seconds(count: i64) -> String {
+    match count {
+        ..60 => format!("{count}s"),
+        60..3600 => format!("{}m", count / 60),
+        3600..86_400 => format!("{}h", count / 3600),
+        _ => format!("{}d", count / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_ages_are_short() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(2048), "2.0 KiB");
+        assert_eq!(bytes(300_000_000), "286 MiB");
+        assert_eq!(seconds(59), "59s");
+        assert_eq!(seconds(3600), "1h");
+    }
+
+    #[test]
+    fn nothing_foreign_reaches_the_terminal() {
+        assert_eq!(safe("a\x1b[31mb\n"), "a\u{fffd}[31mb\n");
+    }
+}
