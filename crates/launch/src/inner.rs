@@ -109,7 +109,7 @@ impl Machine {
             Inner::NoCoreDumps => no_core_dumps(),
             Inner::Capabilities { keep } => keep_capabilities(*keep),
             Inner::RemoveContents => remove_contents(&self.dir),
-            Inner::Seccomp { filters } => filters.iter().try_for_each(|f| sys::install_filter(f)),
+            Inner::Seccomp { filter } => sys::install_filter(filter),
         }
     }
 
@@ -188,7 +188,8 @@ fn become_root(groups: bool) -> io::Result<()> {
     }
     rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
     rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
-    sys::not_dumpable();
+    // The change of ids hid this process's own files in /proc from it; the guest hides them again.
+    sys::dumpable();
     Ok(())
 }
 

@@ -150,9 +150,9 @@ pub enum Inner {
     },
     /// Removes what is in the machine's directory, by the ids that own it.
     RemoveContents,
-    /// BPF programs, in the order of their installation.
+    /// A BPF program.
     Seccomp {
-        filters: Vec<Vec<u8>>,
+        filter: Vec<u8>,
     },
 }
 
@@ -246,9 +246,11 @@ impl fmt::Display for Inner {
             Inner::NoCoreDumps => f.write_str("turn core dumps off"),
             Inner::Capabilities { keep } => write!(f, "keep capabilities {keep:#x} in pid 1"),
             Inner::RemoveContents => f.write_str("remove what is in the machine's directory"),
-            Inner::Seccomp { filters } => {
-                write!(f, "install {} system call filters", filters.len())
-            }
+            Inner::Seccomp { filter } => write!(
+                f,
+                "install the system call filter ({} instructions)",
+                filter.len() / 8
+            ),
         }
     }
 }
@@ -310,7 +312,7 @@ mod tests {
                 }),
             ],
             inner: vec![Inner::Seccomp {
-                filters: vec![vec![1, 2, 3]],
+                filter: vec![1, 2, 3],
             }],
             restrict: RestrictSpec::default(),
         };

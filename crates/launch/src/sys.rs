@@ -211,10 +211,10 @@ pub(crate) fn keep_capabilities_over_setuid() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process opaque to others of the same user.
-pub(crate) fn not_dumpable() {
+/// Gives the files of this process in `/proc` to its own user.
+pub(crate) fn dumpable() {
     // SAFETY: plain integers; this cannot fail with these values.
-    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
 }
 
 /// Closes every descriptor above the standard three except `keep`.

@@ -256,6 +256,13 @@ impl Hierarchies {
         pids
     }
 
+    /// Removes our group where no machine is left in it.
+    pub(crate) fn leave(&self) {
+        for controller in &self.controllers {
+            let _ = std::fs::remove_dir(controller.base.join(&self.group));
+        }
+    }
+
     /// Removes a machine's cgroups once the last process has left them. Version 1
     /// has no event for that, so it is tried again, at growing distances.
     pub(crate) async fn remove(&self, id: &str) -> Result<(), Error> {

@@ -12,7 +12,7 @@
 //!   cgroup     limits of memory, processes and CPU; freezing
 //!   disk       disks of bounded size, some of them ready beforehand
 //!   slots      ranges of host ids
-//!   seccomp    system call filters, from seccomp.json
+//!   seccomp    the system call filter, from seccomp.json; bpf compiles it
 //!   record     what is remembered of a machine
 //!   check      what works on this host
 //!   sys        the only module with `unsafe`
@@ -21,6 +21,7 @@
 //! It never mounts anything in the host's mount namespace and never touches a
 //! process or cgroup that is not a machine's.
 
+mod bpf;
 mod cgroup;
 mod check;
 mod disk;

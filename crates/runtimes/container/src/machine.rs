@@ -36,7 +36,7 @@ pub(crate) struct Maker {
     pub(crate) disks: Disks,
     pub(crate) home: PathBuf,
     launcher: Launcher,
-    filters: Vec<Vec<u8>>,
+    filter: Vec<u8>,
     slots: Slots,
     refilling: AtomicBool,
 }
@@ -53,7 +53,7 @@ impl Maker {
             disks: Disks::new(settings.home.join("cache/disks"), settings.usual_disk_mib),
             launcher: Launcher::new(&settings.guest)
                 .map_err(|error| Error::io("the guest program", &error))?,
-            filters: seccomp::filters().map_err(|e| Error::internal(e.to_string()))?,
+            filter: seccomp::filter().map_err(|e| Error::internal(e.to_string()))?,
             home: settings.home,
             refilling: AtomicBool::new(false),
             host,
@@ -77,7 +77,7 @@ impl Maker {
             cgroup_entries: self.cgroups.entries(spec.id.as_str()),
             disk,
             nofile: nofile.value,
-            filters: self.filters.clone(),
+            filter: self.filter.clone(),
         };
         Ok(prepare::plan(&self.host, spec, decided).to_string())
     }
@@ -172,7 +172,7 @@ impl Maker {
             cgroup_entries: cgroups.entries,
             disk,
             nofile: nofile.value,
-            filters: self.filters.clone(),
+            filter: self.filter.clone(),
         };
         let plan = prepare::plan(&self.host, spec, decided);
         let mut first = None;
@@ -238,6 +238,12 @@ impl Maker {
             )),
             Ok(()) => Ok(()),
         }
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.cgroups.leave();
     }
 }
 

@@ -97,13 +97,13 @@ pub(crate) struct Decided {
     pub(crate) cgroup_entries: Vec<PathBuf>,
     pub(crate) disk: Disk,
     pub(crate) nofile: u64,
-    pub(crate) filters: Vec<Vec<u8>>,
+    pub(crate) filter: Vec<u8>,
 }
 
 /// The plan of a machine.
 pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
     let nofile = decided.nofile;
-    let filters = decided.filters.clone();
+    let filter = decided.filter.clone();
     let map = match decided.first_id {
         Some(first) => own_range(first),
         None => host.user_map.clone(),
@@ -133,7 +133,7 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
     }
     let tty_group = (map.by != Mapper::Single).then_some(TTY_GROUP);
     plan.outer = outer(host, spec, decided, map);
-    plan.inner.extend(inner(&spec.hostname, tty_group, filters));
+    plan.inner.extend(inner(&spec.hostname, tty_group, filter));
     plan
 }
 
@@ -175,7 +175,7 @@ fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<O
     steps
 }
 
-fn inner(hostname: &str, tty_group: Option<u32>, filters: Vec<Vec<u8>>) -> Vec<Inner> {
+fn inner(hostname: &str, tty_group: Option<u32>, filter: Vec<u8>) -> Vec<Inner> {
     let mut steps = vec![
         Inner::EnterRoot,
         Inner::MountProc,
@@ -196,7 +196,7 @@ fn inner(hostname: &str, tty_group: Option<u32>, filters: Vec<Vec<u8>>) -> Vec<I
         Inner::Keyring,
         Inner::NoCoreDumps,
         Inner::Capabilities { keep: GUEST_CAPS },
-        Inner::Seccomp { filters },
+        Inner::Seccomp { filter },
     ]);
     steps
 }

@@ -1,14 +1,18 @@
-//! The system call filters, compiled from `seccomp.json`.
+//! The system call filter, compiled from `seccomp.json`.
 //!
-//! The data says which calls are allowed, which are refused and why. Two
-//! filters come out of it: one allows a list and answers everything else with
-//! "no such call", so that programs fall back as on an older kernel; the other,
-//! installed later and therefore heard first, refuses the dangerous ones with
-//! "not permitted". Calls of another architecture end the process.
+//! The data says which calls are allowed, which are refused and why. The
+//! refused get "not permitted"; everything the data does not name gets "no such
+//! call", so that programs fall back as on an older kernel. Calls of another
+//! architecture end the process.
 
+use crate::bpf::{self, Answer, Is, Test};
 use seccompiler::{BpfProgram, TargetArch};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// What a refused call is told.
+const REFUSED: u16 = libc::EPERM as u16;
 
 const DATA: &str = include_str!("../seccomp.json");
 
@@ -24,7 +28,9 @@ struct Data {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
     group: String,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
     reason: String,
     /// Only this architecture has these calls.
     arch: Option<String>,
@@ -36,18 +42,20 @@ struct Group {
 #[serde(deny_unknown_fields)]
 struct Limit {
     call: String,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
     reason: String,
     /// Any of these is enough; all conditions of one must hold.
     deny_when: Vec<Vec<Condition>>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Condition {
     arg: u8,
-    is: Option<u64>,
-    is_not: Option<u64>,
-    has_bits: Option<u64>,
+    is: Option<u32>,
+    is_not: Option<u32>,
+    any_bit: Option<u32>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
     meaning: String,
 }
 
@@ -57,81 +65,116 @@ pub(crate) enum SeccompError {
     #[error("seccomp.json: {0}")]
     Data(#[from] serde_json::Error),
     #[error("seccomp.json: {0}")]
-    Compile(#[from] seccompiler::Error),
+    Name(#[from] seccompiler::Error),
     #[error("there are no system call filters for {0}")]
     Architecture(&'static str),
 }
 
-/// The filters for this machine's architecture, in the order of installation.
-pub(crate) fn filters() -> Result<Vec<Vec<u8>>, SeccompError> {
-    let name = std::env::consts::ARCH;
-    let arch = TargetArch::try_from(name).map_err(|_| SeccompError::Architecture(name))?;
+/// The filter for this machine's architecture, ready to be installed.
+pub(crate) fn filter() -> Result<Vec<u8>, SeccompError> {
     let data: Data = serde_json::from_str(DATA)?;
-    compile(&data, name, arch)
+    compile(&data, std::env::consts::ARCH)
 }
 
-fn compile(data: &Data, name: &str, arch: TargetArch) -> Result<Vec<Vec<u8>>, SeccompError> {
-    let rule = |(call, group): (&String, &Group)| {
-        let comment = format!("{}: {}", group.group, group.reason);
-        json!({ "syscall": call, "comment": comment })
+fn compile(data: &Data, arch: &'static str) -> Result<Vec<u8>, SeccompError> {
+    let audit = match arch {
+        "x86_64" => 0xC000_003E,
+        "aarch64" => 0xC000_00B7,
+        _ => return Err(SeccompError::Architecture(arch)),
     };
-    let allowed = calls(&data.allow, name).map(rule);
-    let refused = calls(&data.deny, name).map(rule);
-    let source = json!({
-        "allow": filter("allow", json!({ "errno": libc::ENOSYS }), allowed.collect()),
-        "deny": filter(
-            json!({ "errno": libc::EPERM }),
-            "allow",
-            refused.chain(data.limit.iter().flat_map(limited)).collect(),
-        ),
-    });
-    let mut programs = seccompiler::compile_from_json(source.to_string().as_bytes(), arch)?;
-    Ok(["allow", "deny"]
-        .iter()
-        .filter_map(|part| programs.remove(*part))
-        .map(|program| bytes(&program))
+    let program = bpf::compile(
+        audit,
+        &answers(data, arch)?,
+        &Answer::Errno(libc::ENOSYS as u16),
+    );
+    Ok(bytes(&program))
+}
+
+/// What is decided about each call, by number.
+fn answers(data: &Data, arch: &'static str) -> Result<BTreeMap<u32, Answer>, SeccompError> {
+    let mut named: BTreeMap<&str, Answer> = BTreeMap::new();
+    named.extend(calls(&data.allow, arch).map(|call| (call, Answer::Allow)));
+    named.extend(calls(&data.deny, arch).map(|call| (call, Answer::Errno(REFUSED))));
+    named.extend(data.limit.iter().map(|limit| {
+        let alternatives = limit.deny_when.iter();
+        let answer = Answer::Unless {
+            alternatives: alternatives.map(|all| tests(all)).collect(),
+            errno: REFUSED,
+        };
+        (limit.call.as_str(), answer)
+    }));
+    let numbers = numbers(named.keys().copied(), arch)?;
+    Ok(named
+        .into_iter()
+        .filter_map(|(call, answer)| Some((*numbers.get(call)?, answer)))
         .collect())
 }
 
-fn filter(matched: impl Serialize, other: impl Serialize, rules: Vec<Value>) -> Value {
-    json!({ "match_action": matched, "mismatch_action": other, "filter": rules })
-}
-
-fn calls<'a>(groups: &'a [Group], arch: &'a str) -> impl Iterator<Item = (&'a String, &'a Group)> {
+fn calls<'a>(groups: &'a [Group], arch: &'a str) -> impl Iterator<Item = &'a str> {
     groups
         .iter()
         .filter(move |group| group.arch.as_deref().is_none_or(|only| only == arch))
-        .flat_map(|group| group.calls.iter().map(move |call| (call, group)))
+        .flat_map(|group| group.calls.iter().map(String::as_str))
 }
 
-fn limited(limit: &Limit) -> impl Iterator<Item = Value> + '_ {
-    limit.deny_when.iter().map(|conditions| {
-        let args: Vec<Value> = conditions.iter().filter_map(condition).collect();
-        json!({ "syscall": limit.call, "comment": limit.reason, "args": args })
-    })
-}
-
-/// Every limited argument is an `int` to the kernel: the upper half is not looked at.
-fn condition(condition: &Condition) -> Option<Value> {
-    let (op, value) = match condition {
-        Condition { is: Some(v), .. } => (json!("eq"), v),
-        Condition {
-            is_not: Some(v), ..
-        } => (json!("ne"), v),
-        Condition {
-            has_bits: Some(v), ..
-        } => (json!({ "masked_eq": v }), v),
-        _ => return None,
+/// Every limited argument is an `int` to the kernel: the upper half does not count.
+fn tests(conditions: &[Condition]) -> Vec<Test> {
+    let test = |condition: &Condition| {
+        let is = match condition {
+            Condition { is: Some(v), .. } => Is::Equal(*v),
+            Condition {
+                is_not: Some(v), ..
+            } => Is::Unequal(*v),
+            Condition {
+                any_bit: Some(v), ..
+            } => Is::AnyBit(*v),
+            _ => return None,
+        };
+        Some(Test {
+            argument: condition.arg,
+            is,
+        })
     };
-    Some(json!({ "index": condition.arg, "type": "dword", "op": op, "val": value }))
+    conditions.iter().filter_map(test).collect()
 }
 
-fn bytes(program: &BpfProgram) -> Vec<u8> {
+/// The numbers of calls. `seccompiler` knows them for every architecture but
+/// keeps them to itself, so it compiles a filter of one call for each name, and
+/// the number is read out of the only comparison in it.
+fn numbers<'a>(
+    names: impl Iterator<Item = &'a str>,
+    arch: &'static str,
+) -> Result<HashMap<String, u32>, SeccompError> {
+    let target = TargetArch::try_from(arch).map_err(|_| SeccompError::Architecture(arch))?;
+    let filters: HashMap<&str, Value> = names
+        .map(|name| {
+            let rules = json!([{ "syscall": name }]);
+            let filter =
+                json!({ "match_action": "allow", "mismatch_action": "log", "filter": rules });
+            (name, filter)
+        })
+        .collect();
+    let source = serde_json::to_vec(&filters)?;
+    let programs = seccompiler::compile_from_json(source.as_slice(), target)?;
+    Ok(programs
+        .into_iter()
+        .filter_map(|(name, program)| Some((name, compared(&program)?)))
+        .collect())
+}
+
+/// The first number a program compares a call's number with: the one after the architecture's.
+fn compared(program: &BpfProgram) -> Option<u32> {
+    const JUMP_EQUAL: u16 = 0x15;
+    let mut compared = program.iter().filter(|step| step.code == JUMP_EQUAL);
+    compared.nth(1).map(|step| step.k)
+}
+
+fn bytes(program: &[bpf::Instruction]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(program.len() * 8);
-    for instruction in program {
-        bytes.extend(instruction.code.to_ne_bytes());
-        bytes.extend([instruction.jt, instruction.jf]);
-        bytes.extend(instruction.k.to_ne_bytes());
+    for step in program {
+        bytes.extend(step.code.to_ne_bytes());
+        bytes.extend([step.jt, step.jf]);
+        bytes.extend(step.k.to_ne_bytes());
     }
     bytes
 }
@@ -148,9 +191,11 @@ mod tests {
     #[test]
     fn both_architectures_compile() {
         for name in ["x86_64", "aarch64"] {
-            let arch = TargetArch::try_from(name).unwrap();
-            let filters = compile(&data(), name, arch).unwrap();
-            assert_eq!(filters.len(), 2, "{name}");
+            let data = data();
+            let answers = answers(&data, name).unwrap();
+            let named = calls(&data.allow, name).chain(calls(&data.deny, name));
+            assert_eq!(answers.len(), named.count(), "{name}");
+            assert!(compile(&data, name).unwrap().len() / 8 < 400, "{name}");
         }
     }
 
@@ -169,7 +214,7 @@ mod tests {
             let conditions = limit.deny_when.iter().flatten();
             for condition in conditions {
                 assert!(!condition.meaning.is_empty());
-                let kinds = [condition.is, condition.is_not, condition.has_bits];
+                let kinds = [condition.is, condition.is_not, condition.any_bit];
                 assert_eq!(kinds.iter().flatten().count(), 1, "{condition:?}");
             }
             let allowed = data.allow.iter().any(|g| g.calls.contains(&limit.call));
@@ -178,18 +223,23 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn numbers_are_the_kernel_headers_own() {
+        let numbers = numbers(["read", "clone", "seccomp"].into_iter(), "x86_64").unwrap();
+        assert_eq!(i64::from(numbers["read"]), libc::SYS_read);
+        assert_eq!(i64::from(numbers["clone"]), libc::SYS_clone);
+        assert_eq!(i64::from(numbers["seccomp"]), libc::SYS_seccomp);
+    }
+
+    #[test]
     fn the_dangerous_are_refused() {
         let data = data();
-        let refused: BTreeSet<&str> = calls(&data.deny, "x86_64")
-            .map(|(call, _)| call.as_str())
-            .collect();
+        let refused: BTreeSet<&str> = calls(&data.deny, "x86_64").collect();
         for call in ["mount", "unshare", "setns", "bpf", "keyctl", "kexec_load"] {
             assert!(refused.contains(call), "{call}");
         }
         // Arguments of clone3 are in memory, where no filter can look: programs must use clone.
-        let allowed: BTreeSet<&str> = calls(&data.allow, "x86_64")
-            .map(|(call, _)| call.as_str())
-            .collect();
+        let allowed: BTreeSet<&str> = calls(&data.allow, "x86_64").collect();
         assert!(!allowed.contains("clone3"));
     }
 }

@@ -1,7 +1,8 @@
 //! From `create` to nothing left.
 
-use crate::support::World;
+use crate::support::{World, eventually};
 use motu_core::Runtime;
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_machine_boots_answers_and_leaves_nothing() {
@@ -9,11 +10,175 @@ async fn a_machine_boots_answers_and_leaves_nothing() {
     let (machine, guest) = world.create().await;
     guest.ping().await;
     let said = guest
-        .sh("root", "id -u; hostname; ls /; cat /proc/mounts")
+        .sh(
+            "root",
+            "id -u; hostname; echo $$ > /tmp/x; stat -c %u /tmp/x",
+        )
         .await;
-    println!("{said:?}");
-    assert_eq!(said.code, 0);
+    assert_eq!(said.out, format!("0\n{}\n0\n", machine.id), "{said:?}");
+    let said = guest
+        .sh("user", "id -u; touch /workspace/a; stat -c %u /workspace/a")
+        .await;
+    assert_eq!(said.out, "1000\n1000\n", "{said:?}");
+
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let home = world.home.path().to_str().unwrap();
+    assert!(
+        !mounts.contains(home),
+        "the host sees a mount of the machine"
+    );
     world.runtime.destroy(&machine).await.unwrap();
     assert!(!world.runtime.alive(&machine).await);
+    nothing_left(&world, machine.id.as_str()).await;
     assert_eq!(std::fs::read_dir(&machine.dir).unwrap().count(), 0);
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+/// No cgroup, no id range, no loop device of the machine is left.
+async fn nothing_left(world: &World, id: &str) {
+    let found = std::process::Command::new("find")
+        .args(["/sys/fs/cgroup", "-name", id])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+    let slots = std::fs::read_dir(world.home.path().join("run/uids")).unwrap();
+    assert_eq!(slots.count(), 0);
+    eventually(5, "loop devices are free", || {
+        let machines = world.home.path().join("machines").join(id);
+        !loops().contains(machines.to_str().unwrap())
+    })
+    .await;
+}
+
+fn loops() -> String {
+    std::fs::read_dir("/sys/block")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).ok())
+        .collect()
+}
+
+#[tokio::test]
+async fn writes_of_one_machine_are_not_seen_by_another() {
+    let world = World::new();
+    let (a, in_a) = world.create().await;
+    let (b, in_b) = world.create().await;
+    in_a.sh("root", "echo a > /etc/mark; rm /etc/group").await;
+    let said = in_b
+        .sh("root", "cat /etc/mark; cat /etc/group | head -1")
+        .await;
+    assert_eq!(said.out, "root:x:0:\n", "{said:?}");
+    assert!(world.home.path().join("root/etc/group").exists());
+    assert_ne!(a.record["slot"], b.record["slot"]);
+    for machine in [a, b] {
+        world.runtime.destroy(&machine).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn stubborn_and_daemonised_processes_end_with_the_machine() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    let script = "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM; echo $$ > /tmp/pid; while :; do sleep 1; done' &) ; sleep 100";
+    guest.start("user", script).await;
+    guest
+        .sh("root", "until test -s /tmp/pid; do sleep 0.05; done")
+        .await;
+    let pid = machine.record["process"]["pid"].as_i64().unwrap();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let children = std::fs::read_to_string(children).unwrap();
+    assert!(!children.trim().is_empty());
+    world.runtime.destroy(&machine).await.unwrap();
+    for child in children.split_whitespace() {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/cgroup"));
+        assert!(!stat.is_ok_and(|text| text.contains(machine.id.as_str())));
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_machine_is_seen_and_explained() {
+    let world = World::new();
+    let (machine, _guest) = world.create().await;
+    let pid = machine.record["process"]["pid"].as_i64().unwrap();
+    let watched = world.runtime.ended(&machine);
+    let kill = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    };
+    let (ended, ()) = tokio::join!(watched, kill);
+    assert!(ended.reason.contains("guest"), "{}", ended.reason);
+    assert!(!world.runtime.alive(&machine).await);
+    world.runtime.destroy(&machine).await.unwrap();
+    nothing_left(&world, machine.id.as_str()).await;
+}
+
+#[tokio::test]
+async fn a_paused_machine_does_nothing_and_can_be_destroyed() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    guest
+        .start("root", "while :; do date +%N > /tmp/now; done")
+        .await;
+    world.runtime.pause(&machine).await.unwrap();
+    let ping = tokio::time::timeout(Duration::from_millis(200), guest.ping());
+    assert!(ping.await.is_err());
+    world.runtime.resume(&machine).await.unwrap();
+    guest.ping().await;
+    world.runtime.pause(&machine).await.unwrap();
+    world.runtime.destroy(&machine).await.unwrap();
+    nothing_left(&world, machine.id.as_str()).await;
+}
+
+#[tokio::test]
+async fn a_new_daemon_finds_the_machine_again() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    guest.sh("root", "echo kept > /workspace/file").await;
+    drop(guest);
+    let World { home, runtime, .. } = world;
+    drop(runtime);
+    let root = home.path().join("root");
+    let world = World::at(home, Some(root));
+    assert!(world.runtime.alive(&machine).await);
+    let guest = world.connect(&machine).await;
+    assert_eq!(guest.sh("root", "cat /workspace/file").await.out, "kept\n");
+    world
+        .runtime
+        .sweep(&machine.id, &machine.dir)
+        .await
+        .unwrap();
+    assert!(!world.runtime.alive(&machine).await);
+    nothing_left(&world, machine.id.as_str()).await;
+}
+
+#[tokio::test]
+async fn a_failed_creation_leaves_nothing() {
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.root = world.home.path().join("no-such-root");
+    let error = world.runtime.create(&spec).await.unwrap_err();
+    assert!(error.message.contains("no-such-root"), "{error}");
+    nothing_left(&world, spec.id.as_str()).await;
+    assert_eq!(std::fs::read_dir(&spec.dir).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn long_paths_are_no_problem() {
+    let top = tempfile::tempdir_in("/var/tmp").unwrap();
+    let deep = top.path().join("d".repeat(120)).join("e".repeat(120));
+    std::fs::create_dir_all(&deep).unwrap();
+    let home = tempfile::tempdir_in(deep).unwrap();
+    let world = World::at(home, None);
+    let (machine, guest) = world.create().await;
+    guest.ping().await;
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_host_is_checked() {
+    let world = World::new();
+    let report = world.runtime.report().await;
+    assert!(report.works, "{report:?}");
+    assert!(report.checks.len() >= 6, "{report:?}");
 }

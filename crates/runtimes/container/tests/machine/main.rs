@@ -1,4 +1,6 @@
 //! Real machines, made as root with the real guest.
 
 mod life;
+mod limits;
 mod support;
+mod walls;

@@ -1,0 +1,119 @@
+//! Limits, each looked at before it is pushed against.
+
+use crate::support::{DISK_MIB, World, ask};
+use motu_core::runtime::Machine;
+use motu_core::{ErrorKind, Runtime};
+use std::path::Path;
+
+fn enforced(machine: &Machine, name: &str) {
+    let limit = machine.limits.iter().find(|l| l.name == name).unwrap();
+    assert!(limit.enforced, "{limit:?}");
+}
+
+/// The value in the machine's own cgroup, found through one of its processes.
+fn cgroup_value(machine: &Machine, controller: &str, file: &str) -> String {
+    let pid = machine.record["process"]["pid"].as_i64().unwrap();
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let path = text
+        .lines()
+        .find_map(|line| line.split_once(&format!(":{controller}:")))
+        .map_or_else(|| panic!("no {controller} in {text}"), |(_, path)| path);
+    let dir = Path::new("/sys/fs/cgroup")
+        .join(controller)
+        .join(&path[1..]);
+    assert!(dir.ends_with(machine.id.as_str()), "{}", dir.display());
+    std::fs::read_to_string(dir.join(file))
+        .unwrap()
+        .trim()
+        .to_string()
+}
+
+#[tokio::test]
+async fn a_memory_hog_dies_alone() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "mem_mib");
+    let limit = cgroup_value(&machine, "memory", "memory.limit_in_bytes");
+    assert_eq!(limit, (64u64 << 20).to_string());
+
+    let hog = "x=$(head -c 1000000 /dev/zero | tr '\\0' x); while :; do x=$x$x; done";
+    let said = guest.sh("user", hog).await;
+    assert_eq!(said.code, 137, "{said:?}");
+    assert_eq!(guest.sh("user", "echo alive").await.out, "alive\n");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_bounded() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "pids_max");
+    assert_eq!(cgroup_value(&machine, "pids", "pids.max"), "64");
+
+    let bomb = "for i in $(seq 200); do sleep 60 & done; wait";
+    guest.start("user", bomb).await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let now: u32 = cgroup_value(&machine, "pids", "pids.current")
+        .parse()
+        .unwrap();
+    assert!((32..=64).contains(&now), "{now}");
+    guest.ping().await;
+    world.runtime.destroy(&machine).await.unwrap();
+    assert!(!world.runtime.alive(&machine).await);
+}
+
+#[tokio::test]
+async fn the_disk_ends_where_it_was_said_to() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "disk_mib");
+    let said = guest.sh("root", "df -m / | tail -1").await;
+    let size: u64 = said.out.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(size <= DISK_MIB, "{said:?}");
+
+    let said = guest
+        .sh("root", "dd if=/dev/zero of=/workspace/fill bs=1M count=200")
+        .await;
+    assert_ne!(said.code, 0);
+    assert!(said.err.contains("No space"), "{said:?}");
+    let said = guest
+        .sh(
+            "root",
+            "du -m /workspace/fill; rm /workspace/fill; echo x > /x",
+        )
+        .await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let written: u64 = said.out.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(written <= DISK_MIB, "{written} MiB were written");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn cpu_and_open_files_are_limited() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "vcpu_count");
+    assert_eq!(cgroup_value(&machine, "cpu", "cpu.cfs_quota_us"), "100000");
+    let said = guest.sh("user", "ulimit -Hn; ulimit -Hc").await;
+    assert_eq!(said.out, "256\n0\n");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_enforced_is_refused_or_said() {
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.limits.nofile = ask(1_000_000);
+    let error = world.runtime.create(&spec).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+    assert_eq!(std::fs::read_dir(&spec.dir).unwrap().count(), 0);
+
+    spec.limits.nofile.explicit = false;
+    let machine = world.runtime.create(&spec).await.unwrap();
+    let limit = machine.limits.iter().find(|l| l.name == "nofile").unwrap();
+    assert!(
+        limit.value < 1_000_000 && limit.by.contains("lowered"),
+        "{limit:?}"
+    );
+    world.runtime.destroy(&machine).await.unwrap();
+}

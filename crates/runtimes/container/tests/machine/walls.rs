@@ -1,0 +1,148 @@
+//! Ways out that must be closed, tried as the machine's root and as a user.
+
+use crate::support::{Guest, World};
+use motu_core::Runtime;
+use std::path::{Path, PathBuf};
+
+/// Puts a program of the host and the libraries it needs into a root.
+fn install(root: &Path, program: &Path, name: &str) {
+    std::fs::copy(program, root.join("bin").join(name)).unwrap();
+    let ldd = std::process::Command::new("ldd")
+        .arg(program)
+        .output()
+        .unwrap();
+    for word in String::from_utf8_lossy(&ldd.stdout).split_whitespace() {
+        if word.starts_with('/') {
+            let target = root.join(&word[1..]);
+            std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+            std::fs::copy(word, target).unwrap();
+        }
+    }
+}
+
+fn attack_program() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.push("examples/attack");
+    assert!(path.exists(), "{} is built by `cargo test`", path.display());
+    path
+}
+
+async fn world_with_attack() -> World {
+    let world = World::new();
+    install(&world.home.path().join("root"), &attack_program(), "attack");
+    world
+}
+
+#[tokio::test]
+async fn no_system_call_opens_a_way_out() {
+    let world = world_with_attack().await;
+    for sudo in [false, true] {
+        let mut spec = world.spec();
+        spec.wants_sudo = sudo;
+        let (machine, guest) = world.create_from(&spec).await;
+        for user in ["root", "user"] {
+            let marker = world.home.path().join("root/etc/passwd");
+            let said = guest
+                .sh(user, &format!("attack {}", marker.display()))
+                .await;
+            assert_eq!(said.code, 0, "{said:?}");
+            let lines: Vec<&str> = said.out.lines().collect();
+            assert!(lines.len() > 60, "{lines:?}");
+            let through: Vec<&&str> = lines.iter().filter(|l| l.ends_with(" ok")).collect();
+            assert!(through.is_empty(), "as {user}, sudo {sudo}: {through:?}");
+        }
+        guest.ping().await;
+        world.runtime.destroy(&machine).await.unwrap();
+    }
+}
+
+/// Runs a script that must fail, as both users.
+async fn fails(guest: &Guest, script: &str) {
+    for user in ["root", "user"] {
+        let said = guest.sh(user, script).await;
+        assert_ne!(said.code, 0, "as {user}: {script}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_hosts_files_processes_and_network_are_not_there() {
+    let world = World::new();
+    let secret = world.home.path().join("secret");
+    std::fs::write(&secret, "the host's own").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (machine, guest) = world.create().await;
+
+    fails(&guest, &format!("cat {}", secret.display())).await;
+    fails(&guest, "ls /proc/1/root/var").await;
+    fails(&guest, &format!("nc -w 1 127.0.0.1 {port} </dev/null")).await;
+    fails(&guest, "ip link show | grep -v lo: | grep mtu").await;
+    let said = guest
+        .sh("root", "ls -d /proc/[0-9]* | wc -l; ip addr show lo")
+        .await;
+    let count: u32 = said.out.lines().next().unwrap().trim().parse().unwrap();
+    assert!(count < 6, "{count} processes are visible");
+    assert!(said.out.contains("127.0.0.1"), "{said:?}");
+    fails(&guest, "find / -xdev -name link.sock | grep link").await;
+    fails(&guest, "grep -E 'home|machines|var/tmp' /proc/mounts").await;
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_kernels_switches_are_out_of_reach() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    for file in [
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/kernel/modprobe",
+        "/proc/sys/net/ipv4/ip_forward",
+        "/proc/sys/vm/overcommit_memory",
+        "/proc/sysrq-trigger",
+        "/proc/irq/default_smp_affinity",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/power/state",
+        "/sys/fs/cgroup/x",
+        "/proc/1/oom_score_adj",
+        "/proc/1/uid_map",
+    ] {
+        fails(&guest, &format!("echo 1 > {file}")).await;
+    }
+    for file in [
+        "/dev/mem",
+        "/dev/kmsg",
+        "/dev/vda",
+        "/dev/sda",
+        "/dev/loop0",
+    ] {
+        fails(&guest, &format!("head -c 1 {file}")).await;
+    }
+    fails(&guest, "test -n \"$(head -c 1 /proc/kcore)\"").await;
+    fails(&guest, "test -n \"$(cat /proc/keys)\"").await;
+    fails(
+        &guest,
+        "test -n \"$(find /sys/fs/cgroup /sys/firmware /sys/kernel/debug -mindepth 1)\"",
+    )
+    .await;
+    fails(&guest, "mount -t cgroup -o memory none /tmp").await;
+    fails(&guest, "kill -9 1; sleep 0.1; test ! -d /proc/1").await;
+    guest.ping().await;
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn commands_have_few_capabilities_and_a_filter() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    let status = |user| guest.sh(user, "grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status");
+    let root = status("root").await.out;
+    assert!(root.contains("CapEff:\t00000000a00405fb"), "{root}");
+    assert!(root.contains("CapBnd:\t00000000a00405fb"), "{root}");
+    assert!(root.contains("NoNewPrivs:\t1"), "{root}");
+    assert!(root.contains("Seccomp:\t2"), "{root}");
+    let user = status("user").await.out;
+    assert!(user.contains("CapEff:\t0000000000000000"), "{user}");
+    world.runtime.destroy(&machine).await.unwrap();
+}
