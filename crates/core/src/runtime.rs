@@ -17,6 +17,7 @@ use crate::sandbox::AppliedLimit;
 use crate::{Error, Isolation, SandboxId};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -87,6 +88,15 @@ pub struct Machine {
     pub record: serde_json::Value,
 }
 
+/// What commands and files of a machine find there, where the runtime decides and not the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The working directory of commands whose caller names none.
+    pub workdir: Option<String>,
+    /// Variables of every command; a caller's own come after them.
+    pub env: BTreeMap<String, String>,
+}
+
 /// How a machine came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -147,6 +157,11 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Removes whatever is left of a machine of which only the id and the directory are known
     /// (a crash during `create`, a reboot of the host).
     async fn sweep(&self, id: &SandboxId, dir: &std::path::Path) -> Result<(), Error>;
+
+    /// What this runtime decides about the inside of a machine; nothing, for most.
+    fn surroundings(&self, _machine: &Machine) -> Surroundings {
+        Surroundings::default()
+    }
 
     /// The answer to something this runtime cannot do.
     fn cannot(&self, what: &str) -> Error {

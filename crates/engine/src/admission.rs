@@ -58,6 +58,9 @@ impl Gate<'_> {
             self.config.defaults.idle_seconds,
         )?;
         check_env(&request.env)?;
+        if let Some(workdir) = &request.workdir {
+            check_workdir(workdir)?;
+        }
         let runtime = self
             .runtimes
             .choose(Demand {
@@ -94,7 +97,6 @@ impl Gate<'_> {
             ttl_seconds,
             idle_seconds,
         };
-        check_workdir(&sandbox.workdir)?;
         Ok(Admitted {
             runtime,
             sandbox,
@@ -183,7 +185,8 @@ impl Root {
             digest: String::new(),
             path: PathBuf::new(),
             user: String::new(),
-            workdir: "/".to_string(),
+            // The runtime decides.
+            workdir: String::new(),
             wants_sudo: false,
             env: BTreeMap::new(),
         }

@@ -288,12 +288,16 @@ impl Driver {
             .await?;
         self.row.sandbox.limits = machine.limits.clone();
         self.row.machine = Some(machine.clone());
+        let around = self.runtime.surroundings(&machine);
+        if self.row.sandbox.workdir.is_empty() {
+            self.row.sandbox.workdir = around.workdir.unwrap_or_else(|| "/".to_string());
+        }
         let guest = self.connect(machine);
         let sandbox = &self.row.sandbox;
         let init = guest.init(link::Init {
             hostname: id.to_string(),
             default_user: sandbox.user.clone(),
-            env: admitted.env.into_iter().collect(),
+            env: around.env.into_iter().chain(admitted.env).collect(),
             clock_unix_ns: 0,
             entropy: bytes::Bytes::new(),
             default_cwd: bytes::Bytes::copy_from_slice(sandbox.workdir.as_bytes()),
