@@ -1,0 +1,208 @@
+//! Host compatibility: the guest as an ordinary process of the host.
+//!
+//! There is no wall of any kind. Commands run as the daemon's user, see the
+//! host's files and network, and no limit is enforced: every one is reported as
+//! such, also when a caller asked for it by value, because asking for this mode
+//! is asking for that. File verbs name the host's paths, as commands do. The
+//! engine uses all this only where a call allows it.
+//!
+//! ```text
+//!   DIR/
+//!     machine.json    the guest's pid, start time and boot
+//!     link.sock       where the guest listens
+//!     workspace/      the working directory and HOME of commands
+//! ```
+//!
+//! - `spawn` starts the guest, detached, with a clean environment.
+//! - `record` finds it again.
+//! - `tree` ends it with everything it has started.
+//!
+//! It never switches users and never touches a process that is not a machine's.
+
+mod record;
+mod spawn;
+mod sys;
+mod tree;
+
+use async_trait::async_trait;
+use motu_core::report::{Check, Health};
+use motu_core::runtime::{
+    Ask, Capabilities, Connection, Ended, Machine, MachineLimits, MachineSpec, Surroundings,
+};
+use motu_core::sandbox::AppliedLimit;
+use motu_core::{Error, ErrorKind, Isolation, Runtime, SandboxId};
+use record::Record;
+use spawn::{Program, WORKSPACE};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the runtime is made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The static guest program.
+    pub guest: Arc<[u8]>,
+}
+
+/// The `host` runtime.
+#[derive(Debug)]
+pub struct Host {
+    program: Program,
+}
+
+impl Host {
+    /// Keeps the guest where it can be started from.
+    pub fn new(settings: Settings) -> Result<Host, Error> {
+        let program = Program::new(&settings.guest)
+            .map_err(|error| Error::io("the guest program", &error))?;
+        Ok(Host { program })
+    }
+
+    async fn remove(&self, dir: &Path) -> Result<(), Error> {
+        tree::end(dir, Record::load(dir)).await?;
+        let owned = dir.to_path_buf();
+        tokio::task::spawn_blocking(move || empty(&owned))
+            .await
+            .map_err(|_| Error::internal("emptying a directory panicked"))?
+            .map_err(|error| {
+                let place = dir.display();
+                Error::new(
+                    ErrorKind::Cleanup,
+                    format!("{place} could not be emptied: {error}"),
+                )
+            })
+    }
+}
+
+#[async_trait]
+impl Runtime for Host {
+    fn name(&self) -> &'static str {
+        "host"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::None
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let found = record::this_process();
+        vec![Check {
+            name: "pidfd".to_string(),
+            health: match found {
+                Ok(()) => Health::Ok,
+                Err(_) => Health::Failed,
+            },
+            detail: match &found {
+                Ok(()) => "processes can be watched; nothing is isolated".to_string(),
+                Err(error) => format!("processes cannot be watched: {error}"),
+            },
+            fix: found
+                .is_err()
+                .then(|| "mount /proc, and use Linux 5.3 or later".to_string()),
+        }]
+    }
+
+    fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
+        let dir = spec.dir.display();
+        Ok(format!(
+            "make {dir}/{WORKSPACE}\n\
+             start the guest as user {}, in its own session, listening on {dir}/{}\n\
+             isolate nothing, enforce no limit\n",
+            rustix::process::geteuid().as_raw(),
+            spawn::SOCKET,
+        ))
+    }
+
+    async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+        let started = match spawn::start(&self.program, &spec.dir) {
+            Ok(record) => spawn::answers(&spec.dir, &record).await.map(|()| record),
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(record) => Ok(Machine {
+                id: spec.id.clone(),
+                dir: spec.dir.clone(),
+                limits: limits(&spec.limits),
+                record: serde_json::to_value(&record)
+                    .map_err(|error| Error::internal(error.to_string()))?,
+            }),
+            Err(error) => {
+                // The caller learns why it failed; what is left is swept by its directory.
+                let _ = self.remove(&spec.dir).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
+        spawn::connect(&machine.dir).await
+    }
+
+    async fn ended(&self, machine: &Machine) -> Ended {
+        let reason = match record::of(machine).and_then(|record| record.open()) {
+            None => "the machine is not there".to_string(),
+            Some(pidfd) => record::ended(pidfd).await,
+        };
+        Ended { reason }
+    }
+
+    async fn alive(&self, machine: &Machine) -> bool {
+        record::of(machine).is_some_and(|record| record.open().is_some())
+    }
+
+    async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
+        self.remove(&machine.dir).await
+    }
+
+    async fn sweep(&self, _id: &SandboxId, dir: &Path) -> Result<(), Error> {
+        self.remove(dir).await
+    }
+
+    fn surroundings(&self, machine: &Machine) -> Surroundings {
+        let text = machine.dir.join(WORKSPACE).display().to_string();
+        Surroundings {
+            env: [
+                ("HOME".to_string(), text.clone()),
+                (tree::MARK.to_string(), machine.dir.display().to_string()),
+            ]
+            .into(),
+            workdir: Some(text),
+        }
+    }
+}
+
+fn limits(asked: &MachineLimits) -> Vec<AppliedLimit> {
+    let report = |name: &str, ask: Ask| AppliedLimit {
+        name: name.to_string(),
+        value: ask.value,
+        enforced: false,
+        by: "host compatibility mode isolates nothing".to_string(),
+    };
+    vec![
+        report("vcpu_count", asked.vcpu_count),
+        report("mem_mib", asked.mem_mib),
+        report("disk_mib", asked.disk_mib),
+        report("pids_max", asked.pids_max),
+        report("nofile", asked.nofile),
+    ]
+}
+
+/// Removes what is in a directory, but not the directory. It may be gone already.
+fn empty(dir: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}

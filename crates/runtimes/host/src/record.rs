@@ -1,0 +1,190 @@
+//! What is remembered of a machine's guest, and whether a process still is it.
+//!
+//! A pid alone names nobody, because numbers come again: pid, start time and the
+//! boot of the host must all agree.
+
+use crate::sys;
+use motu_core::Error;
+use motu_core::runtime::Machine;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+const FILE: &str = "machine.json";
+const STAGED: &str = "machine.json.new";
+const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    version: u32,
+    boot_id: String,
+    pub process: Process,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: i32,
+    /// Clock ticks from the boot of the host to the start of the process.
+    pub start_time: u64,
+}
+
+impl Record {
+    /// The record of a process that runs.
+    pub fn new(pid: i32) -> Option<Record> {
+        let stat = Stat::read(pid)?;
+        Some(Record {
+            version: VERSION,
+            boot_id: boot_id(),
+            process: Process {
+                pid,
+                start_time: stat.start_time,
+            },
+        })
+    }
+
+    pub fn load(dir: &Path) -> Option<Record> {
+        let text = std::fs::read(dir.join(FILE)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Staged and renamed: a reader sees a whole record or none.
+    pub fn store(&self, dir: &Path) -> Result<(), Error> {
+        let failed = |error: io::Error| Error::io("the machine's record", &error);
+        let text = serde_json::to_vec(self).map_err(|error| Error::internal(error.to_string()))?;
+        let staged = dir.join(STAGED);
+        std::fs::write(&staged, text).map_err(failed)?;
+        std::fs::rename(staged, dir.join(FILE)).map_err(failed)
+    }
+
+    /// A handle on the guest, if that very process still runs.
+    pub fn open(&self) -> Option<OwnedFd> {
+        (self.boot_id == boot_id()).then(|| self.process.open())?
+    }
+}
+
+impl Process {
+    /// A handle on the process, if it is still this one and not a zombie.
+    pub fn open(&self) -> Option<OwnedFd> {
+        // The handle first: while it is held the number cannot change its meaning.
+        let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        let now = Stat::read(self.pid)?;
+        (now.start_time == self.start_time && !now.zombie).then_some(pidfd)
+    }
+}
+
+/// The record of a machine, from the engine's memory or from its directory.
+pub fn of(machine: &Machine) -> Option<Record> {
+    serde_json::from_value(machine.record.clone())
+        .ok()
+        .or_else(|| Record::load(&machine.dir))
+}
+
+/// Waits for the end of a process and says how it came.
+pub async fn ended(pidfd: OwnedFd) -> String {
+    match wait(pidfd).await {
+        Ok(text) => text,
+        Err(error) => format!("the guest could not be watched: {error}"),
+    }
+}
+
+async fn wait(pidfd: OwnedFd) -> io::Result<String> {
+    let watched = sys::watch(pidfd)?;
+    // Only the readiness matters: a pidfd has nothing to read.
+    drop(watched.readable().await?);
+    // Answers only in the daemon that started the guest; it is the one that has to reap it.
+    let status = waitid(
+        WaitId::PidFd(watched.get_ref().as_fd()),
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+    );
+    let status = status.ok().flatten();
+    Ok(match status {
+        None => "the guest ended".to_string(),
+        Some(status) => match (status.terminating_signal(), status.exit_status()) {
+            (Some(signal), _) => format!("the guest was killed by signal {signal}"),
+            (_, Some(code)) => format!("the guest exited with code {code}"),
+            _ => "the guest ended".to_string(),
+        },
+    })
+}
+
+/// Whether processes can be watched here, tried on this one.
+pub fn this_process() -> io::Result<()> {
+    pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    match Stat::read(rustix::process::getpid().as_raw_pid()) {
+        Some(_) => Ok(()),
+        None => Err(io::Error::other("/proc does not show them")),
+    }
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub parent: i32,
+    pub start_time: u64,
+    pub zombie: bool,
+}
+
+impl Stat {
+    pub fn read(pid: i32) -> Option<Stat> {
+        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Stat::parse(&text)
+    }
+
+    fn parse(text: &[u8]) -> Option<Stat> {
+        // The name may hold anything, parentheses included: the last one ends it.
+        let end = text.iter().rposition(|&byte| byte == b')')?;
+        let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        // Field 22 of all; the parent was field 4.
+        let start_time = fields.nth(17)?.parse().ok()?;
+        Some(Stat {
+            parent,
+            start_time,
+            zombie: matches!(state, "Z" | "X"),
+        })
+    }
+}
+
+/// Different after every boot of the host.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| String::new(), |text| text.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_hides_nothing() {
+        let tail = "S 7 8 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123456 0 0";
+        for name in ["(sh)", "(a b)", "(a) R 1 (b)"] {
+            let stat = Stat::parse(format!("42 {name} {tail}").as_bytes()).unwrap();
+            assert_eq!(
+                (stat.parent, stat.start_time, stat.zombie),
+                (7, 123_456, false)
+            );
+        }
+        assert_eq!(Stat::parse(b"42 (sh"), None);
+    }
+
+    #[test]
+    fn a_record_opens_only_its_own_process() {
+        let me = std::process::id() as i32;
+        let record = Record::new(me).unwrap();
+        assert!(record.open().is_some());
+        let mut other = record.clone();
+        other.process.start_time += 1;
+        assert!(other.open().is_none());
+        let mut rebooted = record.clone();
+        rebooted.boot_id = "another".to_string();
+        assert!(rebooted.open().is_none());
+        let dir = tempfile::tempdir().unwrap();
+        record.store(dir.path()).unwrap();
+        assert_eq!(Record::load(dir.path()), Some(record));
+    }
+}
