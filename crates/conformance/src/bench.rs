@@ -65,13 +65,19 @@ impl Bench {
     }
 
     async fn open(&self) -> Life {
+        let runtime = (self.subject.make)(self.home());
         let setup = Setup {
             home: Home::open(self.home()).expect("the state directory opens"),
-            runtimes: vec![(self.subject.make)(self.home())],
+            runtimes: vec![runtime.clone()],
             environments: self.subject.environments(self.home()),
         };
         let engine = Engine::open(setup).await.expect("the engine opens");
-        Life::new(engine, self.subject.clone(), self.home().to_path_buf())
+        Life::new(
+            engine,
+            self.subject.clone(),
+            runtime,
+            self.home().to_path_buf(),
+        )
     }
 }
 

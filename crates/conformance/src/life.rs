@@ -10,7 +10,7 @@ use motu_core::exec::{
 };
 use motu_core::files::{ByteStream, FileEntry, GuestPath, ReadRange, WriteOptions};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::{Error, ErrorKind, Result, SandboxId, Service as _};
+use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, Service as _};
 use motu_engine::Engine;
 use std::fmt::Debug;
 use std::future::Future;
@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Life {
     pub engine: Arc<Engine>,
     pub subject: Arc<Subject>,
+    /// The runtime the engine uses.
+    pub runtime: Arc<dyn Runtime>,
     home: PathBuf,
 }
 
@@ -41,10 +43,16 @@ pub struct Heard {
 }
 
 impl Life {
-    pub(crate) fn new(engine: Arc<Engine>, subject: Arc<Subject>, home: PathBuf) -> Life {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        subject: Arc<Subject>,
+        runtime: Arc<dyn Runtime>,
+        home: PathBuf,
+    ) -> Life {
         Life {
             engine,
             subject,
+            runtime,
             home,
         }
     }

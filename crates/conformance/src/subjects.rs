@@ -1,8 +1,19 @@
 //! The runtimes that take the suite.
 
 use crate::subject::{Skip, Subject};
+use motu_container::Container;
+use motu_core::{Runtime, limits};
+use motu_environments::{Environments, Privilege, Progress};
 use motu_fake::Fake;
-use std::sync::Arc;
+use motu_host::Host;
+use rustix::process::{Pid, Signal};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Where cargo's build script leaves the guest.
+const GUEST: &str = "target/guest/x86_64-unknown-linux-gnu/guest/motu-guest";
+/// The environment of every sandbox of the suite.
+const ENVIRONMENT: &str = "busybox";
 
 /// Machines in memory.
 pub fn fake() -> Result<Subject, Skip> {
@@ -11,7 +22,102 @@ pub fn fake() -> Result<Subject, Skip> {
     let runtime = fake.clone();
     Ok(Subject::new(
         "fake",
-        Box::new(move |_| runtime.clone() as Arc<dyn motu_core::Runtime>),
+        Box::new(move |_| runtime.clone() as Arc<dyn Runtime>),
         Box::new(move |id, _| assert!(fake.kill(id), "there is a machine to kill")),
     ))
+}
+
+/// The host itself, with no isolation.
+pub fn host() -> Result<Subject, Skip> {
+    let guest = guest()?;
+    let make = move |_: &Path| -> Arc<dyn Runtime> {
+        let guest = guest.clone();
+        Arc::new(Host::new(motu_host::Settings { guest }).expect("the runtime is set up"))
+    };
+    works("host", &make)?;
+    let mut subject = Subject::new("host", Box::new(make), Box::new(|_, dir| kill_first(dir)));
+    subject.request.allow_host_compat = true;
+    Ok(subject)
+}
+
+/// Namespaces, cgroups and seccomp.
+pub fn container() -> Result<Subject, Skip> {
+    let guest = guest()?;
+    let make = move |home: &Path| -> Arc<dyn Runtime> {
+        let settings = motu_container::Settings {
+            guest: guest.clone(),
+            home: home.to_path_buf(),
+            usual_disk_mib: limits::DISK_MIB.default,
+        };
+        Arc::new(Container::new(settings).expect("the runtime is set up"))
+    };
+    works("container", &make)?;
+    let mut subject = Subject::new(
+        "container",
+        Box::new(make),
+        Box::new(|_, dir| kill_first(dir)),
+    );
+    subject.environments = Some(environments()?);
+    Ok(subject)
+}
+
+/// The guest program, built before the suite.
+fn guest() -> Result<Arc<[u8]>, Skip> {
+    static GUEST_BYTES: OnceLock<Result<Arc<[u8]>, String>> = OnceLock::new();
+    let read = || {
+        let path = match std::env::var_os("MOTU_GUEST_BIN") {
+            Some(path) => PathBuf::from(path),
+            None => workspace().join(GUEST),
+        };
+        std::fs::read(&path).map(Arc::from).map_err(|error| {
+            let place = path.display();
+            format!("no guest at {place} ({error}); `cargo build -p motu` makes it")
+        })
+    };
+    GUEST_BYTES.get_or_init(read).clone().map_err(Skip)
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Whether a runtime says that it works here; looked at once per name.
+fn works(name: &str, make: &dyn Fn(&Path) -> Arc<dyn Runtime>) -> Result<(), Skip> {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let report = wait(make(home.path()).report());
+    match report.works {
+        true => Ok(()),
+        false => Err(Skip(format!("{name}: {}", report.detail))),
+    }
+}
+
+/// The state directory with the suite's environment, pulled when it is not there yet.
+/// Several tests may ask at once: the store lets one of them build.
+fn environments() -> Result<PathBuf, Skip> {
+    let home = workspace().join("target/test-home");
+    let pulled = wait(async {
+        let environments = Environments::open(&home, Privilege::detect())?;
+        environments.pull(ENVIRONMENT, Progress::new(|_| {})).await
+    });
+    match pulled {
+        Ok(_) => Ok(home),
+        Err(error) => Err(Skip(format!("environment {ENVIRONMENT}: {error}"))),
+    }
+}
+
+fn wait<T>(answer: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a test can start a runtime")
+        .block_on(answer)
+}
+
+/// Kills the first process of a machine, whose record is in its directory.
+fn kill_first(dir: &Path) {
+    let record = std::fs::read(dir.join("machine.json")).expect("a record");
+    let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");
+    let pid = record["process"]["pid"].as_i64().expect("a pid");
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a pid"), Signal::KILL).expect("it is killed");
 }

@@ -22,7 +22,7 @@ pub async fn create_gives_a_running_sandbox(life: Life) {
 }
 
 pub async fn a_sandbox_says_what_it_is(life: Life) {
-    let runtime = (life.subject.make)(&life.machine_dir(&SandboxId::generate()));
+    let runtime = &life.runtime;
     assert_eq!(runtime.name(), life.subject.name);
     let sandbox = life.create().await;
     assert_eq!(sandbox.runtime, runtime.name());
@@ -108,8 +108,7 @@ pub async fn what_never_was_is_not_found(life: Life) {
 }
 
 pub async fn health_is_fast_and_changes_nothing(life: Life) {
-    let home = life.machine_dir(&SandboxId::generate());
-    let runtime = (life.subject.make)(&home);
+    let runtime = &life.runtime;
     let began = Instant::now();
     let first = runtime.check().await;
     // Generous for a busy machine; a look is a few system calls.

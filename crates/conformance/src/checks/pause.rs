@@ -2,12 +2,12 @@
 
 use crate::life::{Life, argv, hear, hear_until, next, path, refused, shell};
 use motu_core::sandbox::State;
-use motu_core::{ErrorKind, SandboxId, Service as _};
+use motu_core::{ErrorKind, Service as _};
 use std::time::Duration;
 
 /// Whether the runtime claims it. If not, asking must be refused as unsupported.
 async fn claimed(life: &Life) -> bool {
-    let runtime = (life.subject.make)(&life.machine_dir(&SandboxId::generate()));
+    let runtime = &life.runtime;
     if runtime.capabilities().pause {
         return true;
     }

@@ -2,7 +2,7 @@
 
 use crate::life::{Life, refused};
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{ErrorKind, Isolation, SandboxId, Service as _};
+use motu_core::{ErrorKind, Isolation, Service as _};
 
 async fn refuse(life: &Life, kind: ErrorKind, request: CreateSandbox) -> motu_core::Error {
     let error = refused(kind, life.engine.create_sandbox(request).await);
@@ -25,7 +25,7 @@ pub async fn an_unknown_runtime_is_invalid(life: Life) {
 }
 
 pub async fn too_weak_isolation_is_denied(life: Life) {
-    let runtime = (life.subject.make)(&life.machine_dir(&SandboxId::generate()));
+    let runtime = &life.runtime;
     let request = |isolation| CreateSandbox {
         isolation: Some(isolation),
         ..life.request()
@@ -102,7 +102,7 @@ pub async fn a_missing_environment_is_told(life: Life) {
         ..life.request()
     };
     refuse(&life, ErrorKind::Invalid, request("")).await;
-    let runtime = (life.subject.make)(&life.machine_dir(&SandboxId::generate()));
+    let runtime = &life.runtime;
     if runtime.capabilities().uses_environment {
         refuse(&life, ErrorKind::NotFound, request("no-such-environment")).await;
         refuse(&life, ErrorKind::Invalid, request("../../etc")).await;

@@ -59,16 +59,18 @@ pub fn output_of_both_lives_is_complete(bench: &Bench) {
 }
 
 pub fn a_paused_sandbox_stays_paused(bench: &Bench) {
-    let runtime = (bench.subject().make)(bench.home());
-    if !runtime.capabilities().pause {
-        return;
-    }
     let before = bench.life(|life| async move {
+        if !life.runtime.capabilities().pause {
+            return None;
+        }
         let sandbox = life.create().await;
         let id = &sandbox.sandbox_id;
         life.engine.pause_sandbox(id).await.expect("paused");
-        sandbox
+        Some(sandbox)
     });
+    let Some(before) = before else {
+        return;
+    };
     bench.life(|life| async move {
         let id = &before.sandbox_id;
         assert_eq!(life.get(id).await.state, State::Paused);
