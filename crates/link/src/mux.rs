@@ -586,12 +586,22 @@ async fn write_frames<W: AsyncWrite + Unpin>(
                 Err(_) => break,
             }
         }
-        while batch.len() < 32 {
+        // A reset must not overtake what its stream has queued, least of all the opening: the peer
+        // would ignore it and then wait for ever. The queue holds no more than that many frames.
+        let resets: Vec<Frame> = batch
+            .extract_if(.., |frame| frame.kind == Kind::Reset)
+            .collect();
+        let most = match resets.is_empty() {
+            true => 32,
+            false => batch.len() + WRITE_QUEUE,
+        };
+        while batch.len() < most {
             match data.try_recv() {
                 Ok(frame) => batch.push(frame),
                 Err(_) => break,
             }
         }
+        batch.extend(resets);
         write_batch(&mut write, &batch).await?;
         batch.clear();
     }
@@ -723,6 +733,25 @@ mod tests {
         drop(stream);
         assert_eq!(theirs.rx.recv().await.unwrap(), Event::Reset);
         assert!(theirs.tx.data(1, Bytes::from_static(b"x")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_reset_does_not_overtake_the_opening() {
+        let (host, _, _guest, mut incoming) = pair();
+        let stream = host.open(Bytes::from_static(b"hi")).await.unwrap();
+        stream
+            .tx
+            .data(0, Bytes::from_static(b"sent"))
+            .await
+            .unwrap();
+        // Nothing has run since: opening, data and reset all wait for the writer.
+        drop(stream);
+        let (_, mut theirs) = incoming.next().await.unwrap();
+        assert!(matches!(
+            theirs.rx.recv().await.unwrap(),
+            Event::Data { .. }
+        ));
+        assert_eq!(theirs.rx.recv().await.unwrap(), Event::Reset);
     }
 
     #[tokio::test]
