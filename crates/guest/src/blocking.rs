@@ -1,8 +1,8 @@
 //! Work that may block, away from the one thread that serves everybody.
 
 use crate::answer::Failed;
+use motu_link::Sender;
 use motu_link::message::Failure;
-use motu_link::{Event, Receiver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,24 +46,15 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Waits until the host abandons a stream, ignoring whatever else it sends.
-pub async fn gone(rx: &mut Receiver) {
-    loop {
-        match rx.recv().await {
-            Ok(Event::Reset | Event::End(_)) | Err(_) => return,
-            Ok(_) => {}
-        }
-    }
-}
-
-/// Runs work until it is done or the host abandons the stream.
+/// Runs work until it is done or the host abandons the stream. What the host sends meanwhile
+/// stays unread.
 pub async fn unless_gone<T>(
-    rx: &mut Receiver,
+    tx: &Sender,
     work: impl Future<Output = Result<T, Failed>>,
 ) -> Result<T, Failed> {
     tokio::select! {
         biased;
         done = work => done,
-        () = gone(rx) => Err(Failed::cancelled()),
+        _ = tx.closed() => Err(Failed::cancelled()),
     }
 }

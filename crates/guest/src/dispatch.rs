@@ -42,22 +42,22 @@ pub async fn converse(guest: Arc<Guest>, link: Link, request: Bytes, stream: Str
     }
 }
 
-async fn run(guest: &Arc<Guest>, verb: Verb, tx: &Sender, mut rx: Receiver) -> Result<(), Failed> {
+async fn run(guest: &Arc<Guest>, verb: Verb, tx: &Sender, rx: Receiver) -> Result<(), Failed> {
     match verb {
         Verb::Start(request) => process::start(guest, request, tx, rx).await,
         Verb::Attach(request) => process::attach(guest, request, tx, rx).await,
         Verb::ListProcesses(_) => process::list(guest, tx).await,
-        Verb::Signal(request) => process::signal(guest, &request),
+        Verb::Signal(request) => process::signal(guest, &request).await,
         Verb::Input(request) => process::input(guest, request, tx, rx).await,
         Verb::Resize(request) => process::resize(guest, &request),
         Verb::Forget(selector) => process::forget(guest, &selector),
 
-        Verb::Read(request) => files::read(guest, request, tx, rx).await,
+        Verb::Read(request) => files::read(guest, request, tx).await,
         Verb::Write(request) => files::write(guest, request, tx, rx).await,
-        Verb::Watch(request) => files::watch(guest, request, tx, rx).await,
-        Verb::TreeOut(request) => files::tree_out(guest, request, tx, rx).await,
+        Verb::Watch(request) => files::watch(guest, request, tx).await,
+        Verb::TreeOut(request) => files::tree_out(guest, request, tx).await,
         Verb::TreeIn(request) => files::tree_in(guest, request, tx, rx).await,
-        Verb::Hash(request) => files::hash(guest, request, tx, rx).await,
+        Verb::Hash(request) => files::hash(guest, request, tx).await,
         Verb::Dial(request) => ports::dial(guest, request, tx, rx).await,
 
         Verb::Ping(_) => Ok(note(tx, Said::Pong(system::pong(guest))).await?),
@@ -68,15 +68,14 @@ async fn run(guest: &Arc<Guest>, verb: Verb, tx: &Sender, mut rx: Receiver) -> R
         Verb::Shutdown(request) => system::shutdown(guest, request.grace_ms).await,
 
         Verb::ListPorts(_) => {
-            let found =
-                blocking::unless_gone(&mut rx, blocking::run(|| Ok(ports::listening()))).await?;
+            let found = blocking::unless_gone(tx, blocking::run(|| Ok(ports::listening()))).await?;
             Ok(note(tx, Said::Ports(found)).await?)
         }
         other => {
             let cancel = blocking::Cancel::default();
             let _cancelled_when_dropped = cancel.on_drop();
             let work = files::simple(guest, other, cancel, tx);
-            blocking::unless_gone(&mut rx, work).await
+            blocking::unless_gone(tx, work).await
         }
     }
 }

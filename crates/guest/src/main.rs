@@ -11,7 +11,9 @@ fn main() {
         }),
         Some("init") => motu_boot::main(motu_guest::serve_machine),
         _ => {
-            eprintln!("usage: motu-guest launch | init | serve (--listen-fd N [--pid1] | --listen PATH)");
+            eprintln!(
+                "usage: motu-guest launch | init | serve (--listen-fd N [--pid1] | --listen PATH)"
+            );
             2
         }
     };

@@ -151,12 +151,7 @@ fn notes(found: Vec<Entry>, more: bool) -> Vec<Entries> {
     all
 }
 
-pub async fn tree_out(
-    guest: &Arc<Guest>,
-    request: TreeOut,
-    tx: &Sender,
-    mut rx: Receiver,
-) -> Result<(), Failed> {
+pub async fn tree_out(guest: &Arc<Guest>, request: TreeOut, tx: &Sender) -> Result<(), Failed> {
     let place = Place::parse(&request.path)?;
     let root = guest.settings().root.clone();
     let mut packer = blocking::run(move || Packer::tree(&root, &place)).await?;
@@ -174,7 +169,7 @@ pub async fn tree_out(
             }
         }
     };
-    blocking::unless_gone(&mut rx, work).await
+    blocking::unless_gone(tx, work).await
 }
 
 pub async fn tree_in(

@@ -130,7 +130,13 @@ impl Root {
 
     /// Opens a path, following symlinks within the root unless `NOFOLLOW` is set.
     pub fn open_at(&self, place: &Place, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        // The kernel refuses flags that mean nothing for a mere handle.
+        let extra = if flags.contains(OFlags::PATH) {
+            OFlags::CLOEXEC
+        } else {
+            OFlags::CLOEXEC | OFlags::NOCTTY
+        };
+        let flags = flags | extra;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..RETRIES {
             match rustix::fs::openat2(&self.fd, place.as_bytes(), flags, mode, resolve) {

@@ -9,7 +9,7 @@ use crate::state::Guest;
 use bytes::Bytes;
 use motu_link::frame::CHANNEL_IN;
 use motu_link::message::{Digest, Failure, Hash, Read, Said};
-use motu_link::mux::{Receiver, Sender};
+use motu_link::mux::Sender;
 use rustix::fs::{FileType, Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 use std::os::fd::OwnedFd;
@@ -18,12 +18,7 @@ use std::sync::Arc;
 /// Bytes per step: two frames.
 const STEP: usize = 512 * 1024;
 
-pub async fn read(
-    guest: &Arc<Guest>,
-    request: Read,
-    tx: &Sender,
-    mut rx: Receiver,
-) -> Result<(), Failed> {
+pub async fn read(guest: &Arc<Guest>, request: Read, tx: &Sender) -> Result<(), Failed> {
     let place = Place::parse(&request.path)?;
     let root = guest.settings().root.clone();
     let names = guest.users.names();
@@ -40,11 +35,7 @@ pub async fn read(
     } else {
         request.length
     };
-    blocking::unless_gone(
-        &mut rx,
-        send(Arc::new(fd), place, request.offset, length, tx),
-    )
-    .await
+    blocking::unless_gone(tx, send(Arc::new(fd), place, request.offset, length, tx)).await
 }
 
 async fn send(
@@ -97,15 +88,10 @@ pub fn open_regular(root: &Root, place: &Place) -> Result<OwnedFd, Failed> {
     ))
 }
 
-pub async fn hash(
-    guest: &Arc<Guest>,
-    request: Hash,
-    tx: &Sender,
-    mut rx: Receiver,
-) -> Result<(), Failed> {
+pub async fn hash(guest: &Arc<Guest>, request: Hash, tx: &Sender) -> Result<(), Failed> {
     let place = Place::parse(&request.path)?;
     let root = guest.settings().root.clone();
-    let digest = blocking::unless_gone(&mut rx, digest(root, place)).await?;
+    let digest = blocking::unless_gone(tx, digest(root, place)).await?;
     Ok(note(tx, Said::Digest(digest)).await?)
 }
 

@@ -11,7 +11,7 @@ use crate::sys;
 use bytes::Bytes;
 use motu_link::frame::CHANNEL_ERR;
 use motu_link::message::{Change, ChangeKind, Failure, Said, Watch, Watching};
-use motu_link::mux::{Receiver, Sender};
+use motu_link::mux::Sender;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -48,12 +48,7 @@ fn flags() -> WatchFlags {
         | WatchFlags::EXCL_UNLINK
 }
 
-pub async fn watch(
-    guest: &Arc<Guest>,
-    request: Watch,
-    tx: &Sender,
-    mut rx: Receiver,
-) -> Result<(), Failed> {
+pub async fn watch(guest: &Arc<Guest>, request: Watch, tx: &Sender) -> Result<(), Failed> {
     let place = Place::parse(&request.path)?;
     let root = guest.settings().root.clone();
     let work = async {
@@ -61,7 +56,7 @@ pub async fn watch(
         note(tx, Said::Watching(Watching {})).await?;
         watcher.run(tx).await
     };
-    blocking::unless_gone(&mut rx, work).await
+    blocking::unless_gone(tx, work).await
 }
 
 /// One event, copied out of the kernel's buffer.

@@ -28,17 +28,17 @@ pub async fn dial(
     guest: &Arc<Guest>,
     request: Dial,
     tx: &Sender,
-    mut rx: Receiver,
+    rx: Receiver,
 ) -> Result<(), Failed> {
     if !request.unix.is_empty() {
         let connect = connect_unix(guest, &request.unix);
-        let stream = blocking::unless_gone(&mut rx, connect).await?;
+        let stream = blocking::unless_gone(tx, connect).await?;
         let (read, write) = stream.into_split();
         return relay(read, write, tx, rx).await;
     }
     let port = u16::try_from(request.port).ok().filter(|port| *port > 0);
     let port = port.ok_or_else(|| Failed::invalid(format!("{} is not a port", request.port)))?;
-    let stream = blocking::unless_gone(&mut rx, connect_tcp(port)).await?;
+    let stream = blocking::unless_gone(tx, connect_tcp(port)).await?;
     // Small messages of a protocol should not wait for each other.
     let _ = stream.set_nodelay(true);
     let (read, write) = stream.into_split();

@@ -249,7 +249,9 @@ fn control(process: &Arc<Process>, bytes: Bytes) {
             }
         }
         Some(Do::Signal(signal)) => {
-            let _ = signals::send(process, signal.signal, signal.tree);
+            // Killing a tree takes a moment, and the next control may be urgent.
+            let process = process.clone();
+            tokio::spawn(async move { signals::send(&process, signal.signal, signal.tree).await });
         }
         None => {}
     }

@@ -104,9 +104,9 @@ pub async fn list(guest: &Arc<Guest>, tx: &Sender) -> Result<(), Failed> {
     Ok(note(tx, Said::Processes(page)).await?)
 }
 
-pub fn signal(guest: &Guest, request: &message::Signal) -> Result<(), Failed> {
+pub async fn signal(guest: &Guest, request: &message::Signal) -> Result<(), Failed> {
     let process = guest.processes.find(request.process.as_ref())?;
-    signals::send(&process, request.signal, request.tree)
+    signals::send(&process, request.signal, request.tree).await
 }
 
 pub async fn input(

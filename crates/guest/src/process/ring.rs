@@ -214,8 +214,16 @@ impl Ring {
         self.trim();
     }
 
-    /// A lossless follower's link broke: it holds until `expires`.
+    /// A lossless follower's link broke: it holds until `expires`, unless its successor is here
+    /// already, whom it would only hold up.
     pub fn linger(&mut self, id: u64, expires: Instant) {
+        if self
+            .holds
+            .iter()
+            .any(|hold| hold.id > id && hold.expires.is_none())
+        {
+            return self.release(id);
+        }
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
             hold.expires = Some(expires);
         }
@@ -292,6 +300,10 @@ mod tests {
         write(&mut ring, MIN_BYTES);
         ring.hold(2, MIN_BYTES as u64);
         assert_eq!(ring.room(now), Some(MIN_BYTES));
+        // The same when the guest learns of the broken link only after the new one.
+        ring.hold(3, MIN_BYTES as u64);
+        ring.linger(2, now + Duration::from_secs(30));
+        assert_eq!(ring.holds.len(), 1);
     }
 
     proptest! {

@@ -7,8 +7,22 @@ use crate::sys;
 use motu_link::message::Failure;
 use rustix::io::Errno;
 
-/// Sends a signal to the process group, or to every descendant.
-pub fn send(process: &Process, signal: i32, whole_tree: bool) -> Result<(), Failed> {
+/// Sends a signal to the process group, or to every descendant. A whole tree that is killed is gone
+/// when this returns, however much it forks.
+pub async fn send(process: &Process, signal: i32, whole_tree: bool) -> Result<(), Failed> {
+    if whole_tree && signal == libc::SIGKILL && tree::is_alive(process) {
+        return match tree::kill(process).await {
+            true => Ok(()),
+            false => Err(Failed::new(
+                Failure::Io,
+                format!("some of process {} cannot be killed", process.facts.pid),
+            )),
+        };
+    }
+    send_once(process, signal, whole_tree)
+}
+
+fn send_once(process: &Process, signal: i32, whole_tree: bool) -> Result<(), Failed> {
     if !(1..=64).contains(&signal) {
         return Err(Failed::invalid(format!(
             "{signal} is not a signal (1 to 64)"

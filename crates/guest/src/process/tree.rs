@@ -150,6 +150,11 @@ pub fn signal(process: &Process, signal: i32) -> usize {
         .count()
 }
 
+/// Whether anything of the tree lives.
+pub fn is_alive(process: &Process) -> bool {
+    !Scan::now().tree(process).is_empty()
+}
+
 /// Kills a whole tree and waits until it is gone. True when it is.
 pub async fn kill(process: &Process) -> bool {
     stop_all(process);

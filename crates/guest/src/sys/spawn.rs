@@ -372,13 +372,22 @@ fn become_restricted(plan: &Plan) -> Result<(), (Step, i32)> {
 }
 
 /// Handlers vanish with exec, but ignored signals (as the runtime ignores SIGPIPE) would stay so.
+/// By raw system call: the C library hides two signals that a parent may well have ignored.
 fn reset_signals() {
-    // SAFETY: the action is plain data; changing the disposition of a reserved signal only fails.
+    /// All zeros: the default action, no flags, an empty mask; larger than any kernel's struct.
+    const DEFAULT: [u64; 8] = [0; 8];
+    const MASK_BYTES: usize = 8;
+    // SAFETY: the kernel reads its struct from the zeros; a signal that cannot be changed only fails.
     unsafe {
-        let mut default: libc::sigaction = std::mem::zeroed();
-        default.sa_sigaction = libc::SIG_DFL;
         for signal in 1..=64 {
-            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+            let none = std::ptr::null_mut::<u64>();
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                DEFAULT.as_ptr(),
+                none,
+                MASK_BYTES,
+            );
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

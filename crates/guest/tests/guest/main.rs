@@ -1,0 +1,11 @@
+//! The guest as its host sees it: the built program, driven over a real link.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod files;
+mod following;
+mod machine;
+mod processes;
+#[path = "../support/mod.rs"]
+mod support;
+mod trees;
