@@ -171,7 +171,8 @@ impl Link {
             control,
             closed,
         });
-        let (accept, streams) = mpsc::channel(64);
+        // The bound on streams is the real one: a burst of requests is not a reason to refuse any.
+        let (accept, streams) = mpsc::channel(MAX_STREAMS);
         let reader = inner.clone();
         let mut read_closing = closing.clone();
         tokio::spawn(async move {
