@@ -3,6 +3,7 @@
 use crate::{BootError, ROOT_DISK, WORKSPACE_DISK, sys};
 use rustix::mount::{MountFlags, mount, mount_move};
 use std::ffi::CString;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// One file system of the kernel's own.
@@ -71,7 +72,14 @@ pub(crate) fn early() -> Result<(), BootError> {
 pub(crate) fn root(stage: &Path) -> Result<(), BootError> {
     mount_disk(ROOT_DISK, stage, MountFlags::empty())?;
     let workspace = stage.join("workspace");
-    mount_disk(WORKSPACE_DISK, &workspace, MountFlags::NODEV)
+    let step = "give /workspace to its owner";
+    make_dir(&workspace).map_err(BootError::step(step))?;
+    // A new disk belongs to nobody in particular; the environment says who uses /workspace.
+    let owner = std::fs::metadata(&workspace).map_err(BootError::step(step))?;
+    mount_disk(WORKSPACE_DISK, &workspace, MountFlags::NODEV)?;
+    std::os::unix::fs::chown(&workspace, Some(owner.uid()), Some(owner.gid()))
+        .and_then(|()| std::fs::set_permissions(&workspace, owner.permissions()))
+        .map_err(BootError::step(step))
 }
 
 /// Everything else a program expects to find.
@@ -136,6 +144,8 @@ fn mount_disk(disk: &'static str, at: &Path, flags: MountFlags) -> Result<(), Bo
             at: at.to_path_buf(),
             error,
         })?;
+    // Nothing repairs these disks, and an empty disk should look empty.
+    let _ = std::fs::remove_dir(at.join("lost+found"));
     sys::grow(&device, at).map_err(BootError::step("grow a disk to its size"))
 }
 

@@ -151,6 +151,17 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(self.cannot("resume"))
     }
 
+    /// Copies a machine that runs, once for each of `copies`, all or none. What
+    /// runs in it goes on in the source and in every copy. The directories of the
+    /// copies exist and are empty, as for [`Runtime::create`]; their roots are not used.
+    async fn fork(
+        &self,
+        _source: &Machine,
+        _copies: &[MachineSpec],
+    ) -> Result<Vec<Machine>, Error> {
+        Err(self.cannot("fork"))
+    }
+
     /// Ends the machine and removes everything it had except its directory's name.
     async fn destroy(&self, machine: &Machine) -> Result<(), Error>;
 

@@ -1,1 +1,150 @@
-//! placeholder
+//! The runtime that makes virtual machines with QEMU.
+//!
+//! ```text
+//!   lib         the Runtime contract
+//!   machine     one machine: make, find, pause, end
+//!   template    saved machines that new ones start from
+//!   fork        copies of a machine that runs
+//!   process     QEMU, started detached; arguments is its command line as data
+//!   place       a machine's directory, and who it belongs to
+//!   guest       the host's end of the serial ports
+//!   ram         memory as a sealed file; qcow2 and image: disks
+//!   kernel      the kernel and the initial file system (lz4, cpio)
+//!   accel       KVM or emulation, tried before it is believed
+//!   qmp         QEMU's control socket
+//!   cache       what is built once and shared
+//!   sys         the only module with `unsafe`
+//! ```
+//!
+//! The virtual machine is the wall; QEMU itself is held by a second one: a user
+//! of its own, an empty directory, its own system call filter, no network. It
+//! never runs anything of a machine outside it.
+
+mod accel;
+mod arguments;
+mod cache;
+mod check;
+mod cpio;
+mod error;
+mod fork;
+mod guest;
+mod image;
+mod kernel;
+mod lz4;
+mod machine;
+mod place;
+mod process;
+mod qcow2;
+pub mod qmp;
+mod ram;
+mod record;
+mod sys;
+mod template;
+mod tool;
+
+pub use accel::AccelChoice;
+
+use async_trait::async_trait;
+use motu_core::report::Check;
+use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
+use motu_core::{Error, Isolation, Runtime, SandboxId};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the runtime is made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The static guest program.
+    pub guest: Arc<[u8]>,
+    /// The state directory.
+    pub home: PathBuf,
+    pub accel: AccelChoice,
+}
+
+/// The `qemu` runtime.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    inner: Arc<machine::Maker>,
+}
+
+impl Qemu {
+    /// Sets the runtime up. Cheap: kernel, images and templates are made by the
+    /// first `create` that needs them.
+    pub fn new(settings: Settings) -> Result<Qemu, Error> {
+        Ok(Qemu {
+            inner: Arc::new(machine::Maker::new(settings)?),
+        })
+    }
+}
+
+#[async_trait]
+impl Runtime for Qemu {
+    fn name(&self) -> &'static str {
+        "qemu"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::Vm
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: true,
+            memory_snapshot: true,
+            fork: true,
+            uses_environment: true,
+        }
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        check::all(&self.inner).await
+    }
+
+    fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
+        machine::refuse(spec)?;
+        Ok(check::plan(spec, self.inner.accel))
+    }
+
+    async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+        machine::create(&self.inner, spec).await
+    }
+
+    async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
+        let place = place::Place::open(&machine.dir)?;
+        let (read, write) = guest::connect(&place).await?.into_split();
+        Ok(Connection {
+            read: Box::new(read),
+            write: Box::new(write),
+        })
+    }
+
+    async fn ended(&self, machine: &Machine) -> Ended {
+        machine::ended(machine).await
+    }
+
+    async fn alive(&self, machine: &Machine) -> bool {
+        machine::is_alive(machine)
+    }
+
+    async fn pause(&self, machine: &Machine) -> Result<(), Error> {
+        Ok(machine::control(machine, "stop").await?)
+    }
+
+    async fn resume(&self, machine: &Machine) -> Result<(), Error> {
+        Ok(machine::control(machine, "cont").await?)
+    }
+
+    async fn fork(&self, source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {
+        fork::fork(source, copies).await
+    }
+
+    async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
+        machine::remove(&machine.dir)
+            .await
+            .map_err(machine::left_behind)
+    }
+
+    async fn sweep(&self, _id: &SandboxId, dir: &Path) -> Result<(), Error> {
+        machine::remove(dir).await.map_err(machine::left_behind)
+    }
+}

@@ -1,0 +1,180 @@
+//! The command line of QEMU, as data.
+//!
+//! A machine that is booted and one that is restored have the same devices in
+//! the same order; only where memory and state come from differs. All names
+//! are relative to the machine's directory, and everything that must not be
+//! found by name is handed over as a descriptor.
+
+use crate::accel::Accel;
+use crate::record::Shape;
+use std::os::fd::RawFd;
+
+pub(crate) const LINK_FD: RawFd = 100;
+pub(crate) const TURN_FD: RawFd = 101;
+pub(crate) const QMP_FD: RawFd = 102;
+pub(crate) const RAM_FD: RawFd = 103;
+pub(crate) const STATE_FD: RawFd = 104;
+/// The reading end of the pipe for messages: with it QEMU never writes into a closed one.
+pub(crate) const MESSAGES_FD: RawFd = 105;
+
+pub(crate) const KERNEL: &str = "vmlinux";
+pub(crate) const INITRAMFS: &str = "initramfs";
+pub(crate) const CONSOLE: &str = "console.log";
+
+const COMMAND_LINE: &str = "quiet console=ttyS0 panic=-1 mitigations=off no_timer_check \
+     cryptomgr.notests random.trust_cpu=on audit=0 nowatchdog -- init";
+const MACHINE: &str = "q35,hpet=off,smbus=off,sata=off,vmport=off,i8042=off,usb=off,\
+     graphics=off,suppress-vmdesc=on,memory-backend=ram";
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+
+/// Where a machine's first instruction comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The kernel, with memory that others will see.
+    Boot,
+    /// A saved state, with a private view of saved memory.
+    Restore,
+}
+
+/// The whole command line.
+pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -> Vec<String> {
+    let mut line = Line::default();
+    line.flags(&["-nodefaults", "-no-user-config", "-no-reboot"]);
+    line.pair("-display", "none");
+    // No network device at all. When there is an egress gateway, one comes here:
+    // `-netdev dgram` on a handed-over socket and a `virtio-net-pci`, last on the bus.
+    line.pair("-nic", "none");
+    line.pair("-name", name);
+    line.pair("-sandbox", SANDBOX);
+    processor(&mut line, shape);
+    memory(&mut line, shape, origin);
+    match origin {
+        Origin::Boot => {
+            line.pair("-kernel", KERNEL);
+            line.pair("-initrd", INITRAMFS);
+            line.pair("-append", COMMAND_LINE);
+            line.pair("-chardev", format!("file,id=console,path={CONSOLE}"));
+        }
+        Origin::Restore => {
+            // The state of the devices alone: memory is mapped, not loaded.
+            line.pair("-global", "migration.send-configuration=off");
+            line.pair("-incoming", format!("fd:{STATE_FD}"));
+            line.pair("-chardev", "ringbuf,id=console,size=65536");
+        }
+    }
+    line.pair("-device", "isa-serial,chardev=console");
+    disk(&mut line, "root", layer);
+    disk(&mut line, "work", layer);
+    line.pair("-device", "virtio-serial-pci,id=serial,disable-legacy=on");
+    port(&mut line, "link", motu_boot::LINK_PORT, LINK_FD);
+    port(&mut line, "turn", motu_boot::TURN_PORT, TURN_FD);
+    let control = format!("socket,id=control,fd={QMP_FD},server=on,wait=off");
+    line.pair("-chardev", control);
+    line.pair("-mon", "chardev=control,mode=control");
+    line.0
+}
+
+#[derive(Default)]
+struct Line(Vec<String>);
+
+impl Line {
+    fn flags(&mut self, flags: &[&str]) {
+        self.0.extend(flags.iter().map(ToString::to_string));
+    }
+
+    fn pair(&mut self, flag: &str, value: impl Into<String>) {
+        self.0.push(flag.to_string());
+        self.0.push(value.into());
+    }
+}
+
+fn processor(line: &mut Line, shape: &Shape) {
+    line.pair("-machine", MACHINE);
+    let accel = match shape.accel {
+        Accel::Kvm => "kvm".to_string(),
+        // The default cache of translated code is a gigabyte of address space per machine.
+        Accel::Tcg => "tcg,tb-size=64".to_string(),
+    };
+    line.pair("-accel", accel);
+    line.pair("-cpu", shape.accel.cpu());
+    line.pair("-smp", shape.vcpu_count.to_string());
+    line.pair("-bios", "qboot.rom");
+}
+
+fn memory(line: &mut Line, shape: &Shape, origin: Origin) {
+    let share = match origin {
+        Origin::Boot => "on",
+        Origin::Restore => "off",
+    };
+    let mem = shape.mem_mib;
+    line.pair("-m", mem.to_string());
+    line.pair(
+        "-object",
+        format!(
+            "memory-backend-file,id=ram,size={mem}M,mem-path=/proc/self/fd/{RAM_FD},share={share}"
+        ),
+    );
+}
+
+/// The file a disk's generation is kept in, which is also its name inside QEMU.
+pub(crate) fn disk_file(disk: &str, layer: u32) -> String {
+    format!("{disk}-{layer}.qcow2")
+}
+
+pub(crate) fn disk_node(disk: &str, layer: u32) -> String {
+    format!("{disk}-{layer}")
+}
+
+fn disk(line: &mut Line, disk: &str, layer: u32) {
+    let node = disk_node(disk, layer);
+    let file = disk_file(disk, layer);
+    // Flushing is for what survives the machine; a root does not.
+    let flush = if disk == "root" {
+        ",cache.no-flush=on"
+    } else {
+        ""
+    };
+    line.pair(
+        "-blockdev",
+        format!("driver=qcow2,node-name={node}{flush},file.driver=file,file.filename={file}"),
+    );
+    line.pair(
+        "-device",
+        format!("virtio-blk-pci,id={disk},drive={node},disable-legacy=on"),
+    );
+}
+
+fn port(line: &mut Line, name: &str, number: u32, fd: RawFd) {
+    line.pair(
+        "-chardev",
+        format!("socket,id={name},fd={fd},server=on,wait=off"),
+    );
+    line.pair(
+        "-device",
+        format!("virtserialport,bus=serial.0,nr={number},chardev={name},name=motu.{name}"),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn devices(origin: Origin) -> Vec<String> {
+        let shape = Shape {
+            accel: Accel::Tcg,
+            mem_mib: 256,
+            vcpu_count: 2,
+            disk_mib: 64,
+            root_bytes: 1 << 30,
+        };
+        let line = arguments("x", &shape, 1, origin);
+        let pairs = line.windows(2).filter(|pair| pair[0] == "-device");
+        pairs.map(|pair| pair[1].clone()).collect()
+    }
+
+    #[test]
+    fn a_restored_machine_has_the_devices_of_the_booted_one() {
+        assert_eq!(devices(Origin::Boot), devices(Origin::Restore));
+        assert!(!devices(Origin::Boot).iter().any(|d| d.contains("net")));
+    }
+}

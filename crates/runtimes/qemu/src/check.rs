@@ -1,0 +1,127 @@
+//! What works on this host, and what a machine would be made of.
+
+use crate::accel::AccelChoice;
+use crate::arguments::{Origin, arguments};
+use crate::error::package;
+use crate::machine::{Maker, PROGRAM};
+use crate::record::Shape;
+use crate::{accel::Accel, tool};
+use motu_core::report::{Check, Health};
+use motu_core::runtime::MachineSpec;
+
+/// Every check, the reasons for failure first.
+pub(crate) async fn all(maker: &Maker) -> Vec<Check> {
+    let mut checks = vec![architecture(), program(PROGRAM), program("mke2fs")];
+    checks.push(kernel(maker));
+    checks.push(accelerator(maker).await);
+    checks
+}
+
+fn check(name: &str, health: Health, detail: impl Into<String>) -> Check {
+    Check {
+        name: name.into(),
+        health,
+        detail: detail.into(),
+        fix: None,
+    }
+}
+
+fn fixed_by(check: Check, fix: impl Into<String>) -> Check {
+    Check {
+        fix: Some(fix.into()),
+        ..check
+    }
+}
+
+fn architecture() -> Check {
+    match std::env::consts::ARCH {
+        "x86_64" => check("architecture", Health::Ok, "x86_64"),
+        other => check(
+            "architecture",
+            Health::Failed,
+            format!("virtual machines are x86_64 only; this host is {other}"),
+        ),
+    }
+}
+
+fn program(name: &str) -> Check {
+    match tool::find(name) {
+        Ok(path) => check(name, Health::Ok, path.display().to_string()),
+        Err(error) => fixed_by(
+            check(name, Health::Failed, error.to_string()),
+            format!("apt-get install --no-install-recommends {}", package(name)),
+        ),
+    }
+}
+
+fn kernel(maker: &Maker) -> Check {
+    if maker.kernels.is_ready() {
+        return check("kernel", Health::Ok, "ready");
+    }
+    match tool::find("apt-get").and(tool::find("dpkg-deb")) {
+        Ok(_) => check(
+            "kernel",
+            Health::Ok,
+            "will be downloaded from Debian with the first machine (27 MB)",
+        ),
+        Err(error) => fixed_by(
+            check(
+                "kernel",
+                Health::Failed,
+                format!("cannot be downloaded: {error}"),
+            ),
+            "use a Debian host, or bring MOTU_HOME/cache/kernels from one",
+        ),
+    }
+}
+
+/// Says which accelerator machines would have, and why not the better one.
+async fn accelerator(maker: &Maker) -> Check {
+    let name = "accelerator";
+    let slow = "software emulation (about 10 times slower than the host)";
+    if maker.accel == AccelChoice::Tcg {
+        return check(name, Health::Degraded, format!("{slow}, as configured"));
+    }
+    match (maker.probe.kvm().await.broken, maker.accel) {
+        (None, _) => check(name, Health::Ok, "KVM, tried with a small machine"),
+        (Some(reason), AccelChoice::Kvm) => fixed_by(
+            check(
+                name,
+                Health::Failed,
+                format!("KVM does not work here: {reason}"),
+            ),
+            "set accel = \"tcg\", or use a host whose KVM works",
+        ),
+        (Some(reason), _) => check(
+            name,
+            Health::Degraded,
+            format!("{slow}, because KVM does not work here: {reason}"),
+        ),
+    }
+}
+
+/// The steps of `create`, for people.
+pub(crate) fn plan(spec: &MachineSpec, choice: AccelChoice) -> String {
+    let limits = &spec.limits;
+    let shape = Shape {
+        accel: match choice {
+            AccelChoice::Kvm => Accel::Kvm,
+            AccelChoice::Auto | AccelChoice::Tcg => Accel::Tcg,
+        },
+        mem_mib: limits.mem_mib.value,
+        vcpu_count: limits.vcpu_count.value,
+        disk_mib: limits.disk_mib.value,
+        root_bytes: 0,
+    };
+    let line = arguments(spec.id.as_str(), &shape, 1, Origin::Restore).join(" ");
+    format!(
+        "image    {} as ext4, once per environment\n\
+         template boot once per kind of machine, save memory and devices, keep\n\
+         disks    root (environment + {disk} MiB) and /workspace ({disk} MiB), each a layer of its own\n\
+         process  in {} as a user of its own: {PROGRAM} {line}\n\
+         guest    new randomness, clock and machine id\n",
+        spec.root.display(),
+        spec.dir.display(),
+        disk = limits.disk_mib.value,
+    )
+}

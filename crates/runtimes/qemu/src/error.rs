@@ -1,0 +1,86 @@
+//! What can go wrong here, and the next step for each of it.
+
+use crate::qmp::QmpError;
+use motu_core::{Error, ErrorKind};
+use std::io;
+
+/// Why the runtime could not do something.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QemuError {
+    #[error("the program {tool} is not installed")]
+    Tool { tool: String },
+    #[error("{tool} failed: {tail}")]
+    Failed { tool: String, tail: String },
+    #[error("{context}: {error}")]
+    Io { context: String, error: io::Error },
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    #[error("KVM does not work on this host: {reason}")]
+    Kvm { reason: String },
+    #[error("this host has no kernel for virtual machines: {reason}")]
+    Kernel { reason: String },
+    #[error("the virtual machine did not come up: {reason}")]
+    Boot { reason: String },
+    #[error("the machine's guest: {reason}")]
+    Guest { reason: String },
+    #[error("the template is damaged: {reason}")]
+    Damaged { reason: String },
+    #[error("the machine is not there")]
+    Gone,
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+impl QemuError {
+    /// Names the work during which something failed.
+    pub(crate) fn io(context: impl Into<String>) -> impl FnOnce(io::Error) -> QemuError {
+        let context = context.into();
+        move |error| QemuError::Io { context, error }
+    }
+
+    /// The same for system calls.
+    pub(crate) fn errno(context: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> QemuError {
+        let context = context.into();
+        move |errno| QemuError::Io {
+            context,
+            error: errno.into(),
+        }
+    }
+}
+
+impl From<QemuError> for Error {
+    fn from(error: QemuError) -> Error {
+        let message = error.to_string();
+        match error {
+            QemuError::Tool { tool } => Error::unavailable(message).hint(format!(
+                "install it: `apt-get install --no-install-recommends {}`",
+                package(&tool)
+            )),
+            QemuError::Io { context, error } => Error::io(context, &error),
+            QemuError::Kvm { .. } => Error::unavailable(message).hint(
+                "choose software emulation (`accel = \"tcg\"`, about 10 times slower), \
+                 or run on a host whose KVM works",
+            ),
+            QemuError::Kernel { .. } => Error::unavailable(message).hint(
+                "it is taken from Debian's package linux-image-cloud-amd64: \
+                 check that `apt-get update` works here",
+            ),
+            QemuError::Boot { .. } | QemuError::Damaged { .. } => Error::unavailable(message),
+            QemuError::Qmp(QmpError::Timeout) => Error::new(ErrorKind::Timeout, message),
+            QemuError::Guest { .. } | QemuError::Qmp(_) => Error::transport(message),
+            QemuError::Gone => Error::not_found(message),
+            QemuError::Unsupported(_) => Error::unsupported(message),
+            QemuError::Failed { .. } => Error::internal(message),
+        }
+    }
+}
+
+/// The Debian package a program comes from.
+pub(crate) fn package(tool: &str) -> &str {
+    match tool {
+        "mke2fs" => "e2fsprogs",
+        "dpkg-deb" => "dpkg",
+        "apt-get" | "apt-cache" => "apt",
+        _ => "qemu-system-x86",
+    }
+}

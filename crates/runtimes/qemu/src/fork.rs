@@ -1,0 +1,315 @@
+//! Copies of a machine that runs.
+//!
+//! ```text
+//!   before   copy the memory the machine began from (it cannot change)
+//!   paused   save devices │ add the pages written since │ new disk layers
+//!   after    the machine goes on; copies start from what was saved
+//! ```
+//!
+//! The machine only waits for what it has itself written. Its pages are read
+//! through the kernel's view of its process, so QEMU has no part in it.
+
+use crate::arguments::{RAM_FD, disk_file, disk_node};
+use crate::error::QemuError;
+use crate::machine::{self, PROGRAM, blocking, record_of, reopen};
+use crate::place::{DISKS, Place, QMP};
+use crate::process::Start;
+use crate::qcow2::Below;
+use crate::qmp::Qmp;
+use crate::ram::{self, PAGE};
+use crate::record::{Process, Record, Shape};
+use crate::template;
+use crate::tool;
+use motu_core::Error;
+use motu_core::runtime::{Machine, MachineSpec};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Bytes of memory moved at once.
+const CHUNK: usize = 256 * PAGE;
+
+/// A machine at one moment.
+struct Saved {
+    shape: Shape,
+    layer: u32,
+    /// Names of the disk files below the new layer, one for each disk.
+    below: Vec<String>,
+    ram: File,
+    state: File,
+}
+
+/// Makes copies of a machine, all or none.
+pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {
+    let record = record_of(source).ok_or(QemuError::Gone)?;
+    for copy in copies {
+        machine::refuse(copy)?;
+        same_shape(&record.shape, copy)?;
+    }
+    let process = record.process.ok_or(QemuError::Gone)?;
+    // Held throughout: the pid keeps its meaning.
+    let _pidfd = record.open().ok_or(QemuError::Gone)?;
+    let place = Arc::new(Place::open(&source.dir).map_err(Error::from)?);
+    let saved = Arc::new(save(&place, &record, process).await?);
+    let mut starting = JoinSet::new();
+    for (number, spec) in copies.iter().cloned().enumerate() {
+        let (saved, place) = (saved.clone(), place.clone());
+        starting.spawn(async move { (number, copy(&saved, &place, &spec).await) });
+    }
+    let mut made: Vec<(usize, Machine)> = Vec::new();
+    let mut failed = None;
+    while let Some(done) = starting.join_next().await {
+        match done {
+            Ok((number, Ok(machine))) => made.push((number, machine)),
+            Ok((_, Err(error))) => failed = Some(error.into()),
+            Err(error) => failed = Some(Error::internal(error.to_string())),
+        }
+    }
+    if let Some(error) = failed {
+        for copy in copies {
+            if let Err(left) = machine::remove(&copy.dir).await {
+                tracing::warn!(id = %copy.id, %left, "something was left of a failed copy");
+            }
+        }
+        return Err(error);
+    }
+    made.sort_by_key(|(number, _)| *number);
+    Ok(made.into_iter().map(|(_, machine)| machine).collect())
+}
+
+/// A copy has the size of its source; asking for another one by value is a mistake.
+fn same_shape(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
+    let limits = &spec.limits;
+    for (name, ask, have) in [
+        ("vcpu_count", limits.vcpu_count, shape.vcpu_count),
+        ("mem_mib", limits.mem_mib, shape.mem_mib),
+        ("disk_mib", limits.disk_mib, shape.disk_mib),
+    ] {
+        if ask.value != have {
+            return Err(Error::invalid(format!(
+                "{name} is {}; a copy has the {have} of its source",
+                ask.value
+            )));
+        }
+    }
+    Ok(())
+}
+
+async fn save(place: &Arc<Place>, record: &Record, process: Process) -> Result<Saved, QemuError> {
+    let shape = record.shape;
+    let memory = blocking(move || begin_memory(process.pid, &shape)).await?;
+    let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
+    let status = qmp.execute("query-status", json!({})).await?;
+    let was_running = status["running"] == Value::Bool(true);
+    let below = active_layers(&mut qmp).await?;
+    let layer = below.iter().map(|(_, layer)| layer + 1).max().unwrap_or(1);
+    let identity = place.identity(shape.accel);
+    for (disk, old) in &below {
+        let file = disk_file(disk, *old);
+        place.add_layer(disk, layer, &shape, (&file, Below::Qcow2))?;
+    }
+    place.give(identity, layer)?;
+    qmp.execute("stop", json!({})).await?;
+    let saved = save_stopped(place, &mut qmp, memory, (process.pid, &below, layer)).await;
+    if was_running {
+        qmp.execute("cont", json!({})).await?;
+    }
+    let (memory, state) = saved?;
+    let below: Vec<String> = below
+        .iter()
+        .map(|(disk, old)| disk_file(disk, *old))
+        .collect();
+    for name in &below {
+        place.freeze(name)?;
+    }
+    let mut record = record.clone();
+    record.layer = layer;
+    record.store(place.path()).map_err(|_| QemuError::Gone)?;
+    Ok(Saved {
+        shape,
+        layer,
+        below,
+        ram: memory,
+        state,
+    })
+}
+
+/// What happens while the machine waits.
+async fn save_stopped(
+    place: &Arc<Place>,
+    qmp: &mut Qmp,
+    memory: File,
+    (pid, below, layer): (i32, &[(&'static str, u32)], u32),
+) -> Result<(File, File), QemuError> {
+    template::save(qmp).await?;
+    for (disk, old) in below {
+        let snapshot = json!({
+            "node-name": disk_node(disk, *old),
+            "snapshot-file": disk_file(disk, layer),
+            "snapshot-node-name": disk_node(disk, layer),
+            "format": "qcow2",
+            "mode": "existing",
+        });
+        qmp.execute("blockdev-snapshot-sync", snapshot).await?;
+    }
+    let directory = place.path().to_path_buf();
+    blocking(move || {
+        add_written(pid, &memory)?;
+        ram::seal(&memory)?;
+        Ok((memory, template::take_state(&directory)?))
+    })
+    .await
+}
+
+/// Which layer each disk writes to now, as QEMU itself sees it.
+async fn active_layers(qmp: &mut Qmp) -> Result<Vec<(&'static str, u32)>, QemuError> {
+    let answer = qmp.execute("query-block", json!({})).await?;
+    let nodes: Vec<&str> = answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|device| device["inserted"]["node-name"].as_str())
+        .collect();
+    DISKS
+        .iter()
+        .map(|disk| {
+            let layer = nodes.iter().find_map(|node| {
+                let number = node.strip_prefix(disk)?.strip_prefix('-')?;
+                number.parse().ok()
+            });
+            let layer = layer.ok_or_else(|| QemuError::Guest {
+                reason: format!("its disk {disk} is not attached"),
+            })?;
+            Ok((*disk, layer))
+        })
+        .collect()
+}
+
+/// The memory a machine began from, copied before it is stopped.
+fn begin_memory(pid: i32, shape: &Shape) -> Result<File, QemuError> {
+    let began = File::open(format!("/proc/{pid}/fd/{RAM_FD}"))
+        .map_err(QemuError::io("cannot reach the machine's memory"))?;
+    let memory = ram::empty(shape.mem_mib << 20)?;
+    ram::copy(&began, &memory)?;
+    Ok(memory)
+}
+
+/// Adds the pages a stopped machine has written since it began.
+fn add_written(pid: i32, memory: &File) -> Result<(), QemuError> {
+    let reading = || QemuError::io("cannot read the machine's memory");
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(reading())?;
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(reading())?;
+    let mem = File::open(format!("/proc/{pid}/mem")).map_err(reading())?;
+    let mut buffer = vec![0u8; CHUNK];
+    for area in areas(&maps) {
+        let pages = ((area.end - area.start) / PAGE as u64) as usize;
+        let mut flags = vec![0u8; pages * 8];
+        pagemap
+            .read_exact_at(&mut flags, area.start / PAGE as u64 * 8)
+            .map_err(reading())?;
+        for (first, count) in written(&flags, CHUNK / PAGE) {
+            let piece = &mut buffer[..count * PAGE];
+            let at = (first * PAGE) as u64;
+            mem.read_exact_at(piece, area.start + at)
+                .map_err(reading())?;
+            memory
+                .write_all_at(piece, area.offset + at)
+                .map_err(reading())?;
+        }
+    }
+    Ok(())
+}
+
+/// A part of the machine's memory in QEMU's address space.
+#[derive(Debug, PartialEq, Eq)]
+struct Area {
+    start: u64,
+    end: u64,
+    offset: u64,
+}
+
+fn areas(maps: &str) -> Vec<Area> {
+    let area = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let offset = fields.nth(1)?;
+        let name = fields.nth(2)?;
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        // The state of the devices is in a file of the same name, which is never mapped.
+        name.starts_with("/memfd:motu-ram").then_some(Area {
+            start: number(start)?,
+            end: number(end)?,
+            offset: number(offset)?,
+        })
+    };
+    maps.lines().filter_map(area).collect()
+}
+
+/// Runs of pages that are the machine's own, at most `limit` pages each.
+fn written(flags: &[u8], limit: usize) -> Vec<(usize, usize)> {
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    const SHARED: u64 = 1 << 61;
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (page, flags) in flags.chunks_exact(8).enumerate() {
+        let flags = u64::from_le_bytes(flags.try_into().unwrap_or_default());
+        if flags & PRESENT_OR_SWAPPED == 0 || flags & SHARED != 0 {
+            continue;
+        }
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == page && *count < limit => *count += 1,
+            _ => runs.push((page, 1)),
+        }
+    }
+    runs
+}
+
+async fn copy(saved: &Saved, from: &Place, spec: &MachineSpec) -> Result<Machine, QemuError> {
+    let place = Place::open(&spec.dir)?;
+    for name in from.shared_files(saved.layer)? {
+        place.link(&from.file(&name), &name)?;
+    }
+    for (disk, below) in DISKS.iter().zip(&saved.below) {
+        place.add_layer(disk, saved.layer, &saved.shape, (below, Below::Qcow2))?;
+    }
+    let state = reopen(&saved.state)?;
+    let start = Start::Restore {
+        ram: &saved.ram,
+        state: &state,
+    };
+    let program = tool::find(PROGRAM)?;
+    let what = (&saved.shape, saved.layer);
+    machine::restore(Path::new(&program), spec, &place, what, start).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_of_the_machine_are_found_among_others() {
+        let maps = "\
+7f00-7f02 rw-p 00001000 00:01 5 /memfd:motu-ram (deleted)\n\
+7f02-7f03 rw-p 00000000 00:00 0 \n\
+7f04-7f05 r--p 00000000 08:01 9 /usr/lib/x.so\n";
+        let found = areas(maps);
+        let wanted = Area {
+            start: 0x7f00,
+            end: 0x7f02,
+            offset: 0x1000,
+        };
+        assert_eq!(found, [wanted]);
+    }
+
+    #[test]
+    fn only_private_pages_count_as_written() {
+        let own = 1u64 << 63;
+        let shared = own | 1 << 61;
+        let swapped = 1u64 << 62;
+        let pages = [0, own, own, shared, swapped, own, own];
+        let flags: Vec<u8> = pages.iter().flat_map(|p: &u64| p.to_le_bytes()).collect();
+        assert_eq!(written(&flags, 2), [(1, 2), (4, 2), (6, 1)]);
+    }
+}

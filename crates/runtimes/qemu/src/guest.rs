@@ -1,0 +1,141 @@
+//! The host's end of a machine's serial ports.
+//!
+//! A conversation is announced on the turn port with one byte, which the guest
+//! says back when it has hung up the old one; only then is the link port
+//! opened. See the guest's `serial` for why. Beyond that this only knows how
+//! to give a machine that was copied a life of its own.
+
+use crate::error::QemuError;
+use crate::place::{LINK, Place, TURN};
+use bytes::Bytes;
+use motu_link::frame::CHANNEL_IN;
+use motu_link::message::{Outcome, Request, Reseed, SetClock, Verb, Write};
+use motu_link::{Event, Link, hello};
+use prost::Message as _;
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// How long a running guest may take to begin a conversation.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const SEED_BYTES: usize = 64;
+
+/// Opens a fresh connection to the guest, before the greeting.
+pub(crate) async fn connect(place: &Place) -> Result<UnixStream, QemuError> {
+    let connecting = async {
+        announce(place).await?;
+        UnixStream::connect(place.socket(LINK))
+            .await
+            .map_err(QemuError::io("cannot connect to the guest"))
+    };
+    tokio::time::timeout(PATIENCE, connecting)
+        .await
+        .map_err(|_| no("it did not answer; is it paused?"))?
+}
+
+async fn announce(place: &Place) -> Result<(), QemuError> {
+    let failed = || QemuError::io("cannot announce a conversation to the guest");
+    let mut turn = UnixStream::connect(place.socket(TURN))
+        .await
+        .map_err(failed())?;
+    let byte = random::<1>()?;
+    turn.write_all(&byte).await.map_err(failed())?;
+    loop {
+        let mut answer = [0u8; 1];
+        if turn.read(&mut answer).await.map_err(failed())? == 0 {
+            return Err(no("it hung up"));
+        }
+        // Another value answers somebody who did not wait for it.
+        if answer == byte {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until a guest answers.
+pub(crate) async fn greet(place: &Place) -> Result<Link, QemuError> {
+    let mut stream = connect(place).await?;
+    let nonce = random::<16>()?;
+    let greeting = hello::host(&mut stream, nonce);
+    tokio::time::timeout(PATIENCE, greeting)
+        .await
+        .map_err(|_| no("it did not greet"))?
+        .map_err(|error| no(&error.to_string()))?;
+    let (read, write) = stream.into_split();
+    Ok(Link::start(read, write, false).0)
+}
+
+/// Makes a copied machine a machine of its own: its clock, its randomness, its id.
+pub(crate) async fn renew(place: &Place) -> Result<(), QemuError> {
+    let link = greet(place).await?;
+    let renewed = async {
+        let entropy = Bytes::copy_from_slice(&random::<SEED_BYTES>()?);
+        // Randomness first: nothing made from here on repeats what a sibling makes.
+        ask(&link, Verb::Reseed(Reseed { entropy })).await?;
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let unix_ns = now.as_nanos() as i64;
+        ask(&link, Verb::SetClock(SetClock { unix_ns })).await?;
+        let id: String = random::<16>()?
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        write(&link, "/etc/machine-id", format!("{id}\n")).await
+    };
+    let done = tokio::time::timeout(PATIENCE, renewed).await;
+    link.close();
+    done.map_err(|_| no("it did not take its identity"))?
+}
+
+async fn ask(link: &Link, verb: Verb) -> Result<(), QemuError> {
+    converse(link, verb, None).await
+}
+
+async fn write(link: &Link, path: &'static str, content: String) -> Result<(), QemuError> {
+    let verb = Verb::Write(Write {
+        path: Bytes::from_static(path.as_bytes()),
+        mode: 0o444,
+        parents: true,
+        user: "root".into(),
+        append: false,
+        create_new: false,
+        sync: false,
+    });
+    converse(link, verb, Some(Bytes::from(content))).await
+}
+
+async fn converse(link: &Link, verb: Verb, content: Option<Bytes>) -> Result<(), QemuError> {
+    let broken = |error: motu_link::LinkError| no(&error.to_string());
+    let request = Bytes::from(Request::from(verb).encode_to_vec());
+    let mut stream = link.open(request).await.map_err(broken)?;
+    if let Some(content) = content {
+        stream.tx.data(CHANNEL_IN, content).await.map_err(broken)?;
+        stream.tx.eof().await.map_err(broken)?;
+    }
+    loop {
+        match stream.rx.recv().await.map_err(broken)? {
+            Event::End(last) => {
+                let outcome = Outcome::decode(last).map_err(|error| no(&error.to_string()))?;
+                return match outcome.kind {
+                    0 => Ok(()),
+                    _ => Err(no(&outcome.message)),
+                };
+            }
+            Event::Reset => return Err(no("it gave up")),
+            _ => {}
+        }
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], QemuError> {
+    let mut bytes = [0u8; N];
+    getrandom::fill(&mut bytes).map_err(|error| no(&error.to_string()))?;
+    Ok(bytes)
+}
+
+fn no(reason: &str) -> QemuError {
+    QemuError::Guest {
+        reason: reason.chars().take(300).collect(),
+    }
+}

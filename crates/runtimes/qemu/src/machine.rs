@@ -1,0 +1,292 @@
+//! One machine: made, found, paused, ended.
+//!
+//! Every machine is a copy of a template. What `create` makes, in this order,
+//! is all in the machine's directory: links to what is shared, a disk layer of
+//! its own, the record, sockets, the process. The record is there before the
+//! process, so a crash at any point leaves enough to sweep.
+
+use crate::Settings;
+use crate::accel::{Accel, AccelChoice, Probe};
+use crate::error::QemuError;
+use crate::image::Images;
+use crate::kernel::{Kernel, Kernels};
+use crate::place::{self, BASE, BLANK, DISKS, Place, QMP};
+use crate::process::{self, Start};
+use crate::qcow2::Below;
+use crate::qmp::Qmp;
+use crate::record::{Record, Shape};
+use crate::template::{Kind, Templates};
+use crate::{arguments, guest, tool};
+use motu_core::runtime::{Ended, Machine, MachineSpec};
+use motu_core::sandbox::AppliedLimit;
+use motu_core::{Error, ErrorKind};
+use serde_json::json;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
+/// The least memory the kernel boots in.
+pub(crate) const MIN_MEM_MIB: u64 = 128;
+
+/// What makes machines.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    guest: Arc<[u8]>,
+    pub(crate) accel: AccelChoice,
+    pub(crate) probe: Probe,
+    pub(crate) kernels: Kernels,
+    images: Images,
+    templates: Templates,
+    kernel: OnceCell<Kernel>,
+    swept: OnceCell<()>,
+}
+
+impl Maker {
+    pub(crate) fn new(settings: Settings) -> Result<Maker, QemuError> {
+        Ok(Maker {
+            guest: settings.guest,
+            accel: settings.accel,
+            probe: Probe::new(&settings.home),
+            kernels: Kernels::open(&settings.home)?,
+            images: Images::open(&settings.home)?,
+            templates: Templates::open(&settings.home)?,
+            kernel: OnceCell::new(),
+            swept: OnceCell::new(),
+        })
+    }
+
+    async fn kernel(&self) -> Result<Kernel, QemuError> {
+        let get = || async {
+            let (kernels, guest) = (self.kernels.clone(), self.guest.clone());
+            blocking(move || kernels.get(&guest)).await
+        };
+        self.kernel.get_or_try_init(get).await.cloned()
+    }
+
+    async fn kind(&self, spec: &MachineSpec) -> Result<Kind, QemuError> {
+        let accel = self.probe.decide(self.accel).await?;
+        let program = tool::find(PROGRAM)?;
+        let kernel = self.kernel().await?;
+        let (images, path) = (self.images.clone(), spec.root.clone());
+        let (root, blank) = blocking(move || Ok((images.root(&path)?, images.blank()?))).await?;
+        let disk_mib = spec.limits.disk_mib.value;
+        Ok(Kind {
+            shape: Shape {
+                accel,
+                mem_mib: spec.limits.mem_mib.value,
+                vcpu_count: spec.limits.vcpu_count.value,
+                disk_mib,
+                root_bytes: root.bytes + (disk_mib << 20),
+            },
+            root,
+            blank,
+            kernel,
+            program,
+        })
+    }
+
+    async fn make(&self, spec: &MachineSpec) -> Result<Machine, QemuError> {
+        self.swept.get_or_init(|| self.templates.sweep()).await;
+        let kind = self.kind(spec).await?;
+        let template = self.templates.get(&kind).await?;
+        let place = Place::open(&spec.dir)?;
+        place.link(&kind.root.path, BASE)?;
+        place.link(&kind.blank.path, BLANK)?;
+        for disk in DISKS {
+            let below = arguments::disk_file(disk, 0);
+            place.link(&template.layer(disk), &below)?;
+            place.add_layer(disk, 1, &kind.shape, (&below, Below::Qcow2))?;
+        }
+        let state = template.state()?;
+        let saved = Start::Restore {
+            ram: &template.ram,
+            state: &state,
+        };
+        restore(&kind.program, spec, &place, (&kind.shape, 1), saved).await
+    }
+}
+
+/// Makes a machine, or leaves nothing.
+pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine, Error> {
+    refuse(spec)?;
+    match maker.make(spec).await {
+        Ok(machine) => Ok(machine),
+        Err(error) => {
+            if let Err(left) = remove(&spec.dir).await {
+                tracing::warn!(id = %spec.id, %left, "something was left of a failed create");
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// Starts a prepared machine from a saved state and gives it a life of its own.
+pub(crate) async fn restore(
+    program: &Path,
+    spec: &MachineSpec,
+    place: &Place,
+    (shape, layer): (&Shape, u32),
+    saved: Start<'_>,
+) -> Result<Machine, QemuError> {
+    let name = spec.id.as_str();
+    let (pidfd, mut messages) = process::start(program, place, name, (shape, layer), saved)?;
+    tokio::select! {
+        renewed = guest::renew(place) => renewed?,
+        _ = process::wait(pidfd) => return Err(QemuError::Boot { reason: messages.text() }),
+    }
+    let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
+    Ok(Machine {
+        id: spec.id.clone(),
+        dir: spec.dir.clone(),
+        limits: limits(spec),
+        record: serde_json::to_value(record).unwrap_or_default(),
+    })
+}
+
+/// What a virtual machine cannot promise is refused when it was asked for by value.
+pub(crate) fn refuse(spec: &MachineSpec) -> Result<(), Error> {
+    let limits = &spec.limits;
+    if limits.mem_mib.value < MIN_MEM_MIB {
+        return Err(Error::invalid(format!(
+            "mem_mib is {}; a virtual machine needs at least {MIN_MEM_MIB}",
+            limits.mem_mib.value
+        )));
+    }
+    for (name, ask) in [("pids_max", limits.pids_max), ("nofile", limits.nofile)] {
+        if ask.explicit {
+            return Err(Error::unsupported(format!(
+                "the qemu runtime cannot enforce {name}: a virtual machine has a kernel of its own"
+            ))
+            .hint(format!("leave {name} out, or use the container runtime")));
+        }
+    }
+    Ok(())
+}
+
+fn limits(spec: &MachineSpec) -> Vec<AppliedLimit> {
+    let limit = |name: &str, value: u64, enforced: bool, by: &str| AppliedLimit {
+        name: name.into(),
+        value,
+        enforced,
+        by: by.into(),
+    };
+    let own_kernel = "nothing: the machine has a kernel of its own";
+    let limits = &spec.limits;
+    vec![
+        limit(
+            "vcpu_count",
+            limits.vcpu_count.value,
+            true,
+            "virtual processors",
+        ),
+        limit(
+            "mem_mib",
+            limits.mem_mib.value,
+            true,
+            "memory of the virtual machine",
+        ),
+        limit(
+            "disk_mib",
+            limits.disk_mib.value,
+            true,
+            "size of the virtual disks, the root's and that of /workspace each",
+        ),
+        limit("pids_max", limits.pids_max.value, false, own_kernel),
+        limit("nofile", limits.nofile.value, false, own_kernel),
+    ]
+}
+
+/// The record of a machine: the one in its directory is the newest.
+pub(crate) fn record_of(machine: &Machine) -> Option<Record> {
+    Record::load(&machine.dir).or_else(|| serde_json::from_value(machine.record.clone()).ok())
+}
+
+pub(crate) fn is_alive(machine: &Machine) -> bool {
+    record_of(machine).is_some_and(|record| record.open().is_some())
+}
+
+/// Waits for the end of a machine.
+pub(crate) async fn ended(machine: &Machine) -> Ended {
+    let reason = match record_of(machine).and_then(|record| record.open()) {
+        None => "the machine is not there".to_string(),
+        Some(pidfd) => match process::wait(pidfd).await {
+            Ok(how) => how.unwrap_or_else(|| "QEMU ended".to_string()),
+            Err(error) => format!("the machine could not be watched: {error}"),
+        },
+    };
+    Ended { reason }
+}
+
+/// Stops or continues a machine's processors.
+pub(crate) async fn control(machine: &Machine, command: &str) -> Result<(), QemuError> {
+    if !is_alive(machine) {
+        return Err(QemuError::Gone);
+    }
+    let place = Place::open(&machine.dir)?;
+    let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
+    qmp.execute(command, json!({})).await?;
+    Ok(())
+}
+
+/// Ends the machine in a directory and empties the directory. May be done twice.
+pub(crate) async fn remove(dir: &Path) -> Result<(), QemuError> {
+    if let Some(pidfd) = Record::load(dir).and_then(|record| record.open()) {
+        process::end(pidfd).await?;
+    }
+    place::clear(dir).map_err(QemuError::io("cannot empty the machine's directory"))
+}
+
+/// An error of cleaning up, for the border.
+pub(crate) fn left_behind(error: QemuError) -> Error {
+    Error::new(ErrorKind::Cleanup, error.to_string())
+}
+
+/// Runs work that blocks.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, QemuError> + Send + 'static,
+) -> Result<T, QemuError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(QemuError::Io {
+            context: "work was interrupted".into(),
+            error: error.into(),
+        }),
+    }
+}
+
+/// The same file, read from its start independently of others who read it.
+pub(crate) fn reopen(file: &File) -> Result<File, QemuError> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .map_err(QemuError::io("cannot open a machine's state"))
+}
+
+/// Tells one version of a program from the next without running it.
+pub(crate) fn file_identity(path: &Path) -> String {
+    let found = path
+        .canonicalize()
+        .and_then(|path: PathBuf| Ok((path.metadata()?, path)));
+    found.map_or_else(
+        |_| String::new(),
+        |(found, path)| {
+            let (size, time) = (found.len(), found.mtime());
+            format!("{} {size} {time} {}", path.display(), found.mtime_nsec())
+        },
+    )
+}
+
+/// With KVM a saved machine has seen the host's own processor.
+pub(crate) fn processor_identity(accel: Accel) -> String {
+    if accel == Accel::Tcg {
+        return String::new();
+    }
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let facts = ["model name", "stepping", "microcode", "flags"];
+    text.lines()
+        .take_while(|line| !line.is_empty())
+        .filter(|line| facts.iter().any(|fact| line.starts_with(fact)))
+        .collect()
+}

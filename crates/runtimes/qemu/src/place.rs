@@ -1,0 +1,187 @@
+//! A machine's directory: everything its QEMU may see, under plain names.
+//!
+//! QEMU runs in here as a user of its own that can enter no directory above.
+//! What machines share (kernel, images, template) is hard-linked in, readable
+//! and not writable, so it also stays while the cache is cleaned.
+
+use crate::accel::Accel;
+use crate::arguments::disk_file;
+use crate::error::QemuError;
+use crate::qcow2::{self, Below};
+use crate::record::Shape;
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+pub(crate) const LINK: &str = "link.sock";
+pub(crate) const TURN: &str = "turn.sock";
+pub(crate) const QMP: &str = "qmp.sock";
+/// The images below all layers of the two disks.
+pub(crate) const BASE: &str = "base.ext4";
+pub(crate) const BLANK: &str = "blank.ext4";
+/// The machine's disks.
+pub(crate) const DISKS: [&str; 2] = ["root", "work"];
+
+/// The first id of machines: above what other runtimes give out.
+const FIRST_ID: u32 = 0x9000_0000;
+const IDS: u32 = 0x1000_0000;
+
+/// An open machine directory.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    handle: OwnedFd,
+}
+
+impl Place {
+    pub(crate) fn open(path: &Path) -> Result<Place, QemuError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(QemuError::errno("cannot open the machine's directory"))?;
+        Ok(Place {
+            path: path.to_path_buf(),
+            handle,
+        })
+    }
+
+    pub(crate) fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// A short way to a socket: their paths have a small limit.
+    pub(crate) fn socket(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.handle.as_raw_fd()))
+    }
+
+    /// Listens before QEMU runs, so whoever connects early only waits.
+    pub(crate) fn listen(&self, name: &str) -> Result<UnixListener, QemuError> {
+        UnixListener::bind(self.socket(name))
+            .map_err(QemuError::io(format!("cannot make the socket {name}")))
+    }
+
+    /// Shows a shared file under a name of its own.
+    pub(crate) fn link(&self, from: &Path, name: &str) -> Result<(), QemuError> {
+        std::fs::hard_link(from, self.file(name))
+            .map_err(QemuError::io(format!("cannot link {name}")))
+    }
+
+    /// Adds a layer to a disk, above a file that is here already.
+    pub(crate) fn add_layer(
+        &self,
+        disk: &str,
+        layer: u32,
+        shape: &Shape,
+        below: (&str, Below),
+    ) -> Result<(), QemuError> {
+        let bytes = match disk {
+            "root" => shape.root_bytes,
+            _ => shape.work_bytes(),
+        };
+        let path = self.file(&disk_file(disk, layer));
+        qcow2::create(&path, bytes, below.0, below.1).map_err(QemuError::io("cannot make a disk"))
+    }
+
+    /// The user and group of the machine in this directory: no other directory
+    /// of the file system has this number now, so no other machine has them.
+    pub(crate) fn identity(&self, accel: Accel) -> Option<(u32, u32)> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let number = self.path.metadata().ok()?.ino();
+        let user = FIRST_ID + (number % u64::from(IDS)) as u32;
+        let group = match accel {
+            Accel::Tcg => user,
+            Accel::Kvm => kvm_group()?,
+        };
+        (is_mapped("uid_map", user) && is_mapped("gid_map", group)).then_some((user, group))
+    }
+
+    /// Gives the machine its directory and one layer of each disk.
+    pub(crate) fn give(&self, identity: Option<(u32, u32)>, layer: u32) -> Result<(), QemuError> {
+        let Some((user, group)) = identity else {
+            return Ok(());
+        };
+        let giving = || QemuError::io("cannot give the machine its directory");
+        for disk in DISKS {
+            let path = self.file(&disk_file(disk, layer));
+            chown(path, Some(user), Some(group)).map_err(giving())?;
+        }
+        chown(&self.path, Some(user), Some(group)).map_err(giving())
+    }
+
+    /// Takes a layer away from the machine: from now on everybody reads it and nobody writes.
+    pub(crate) fn freeze(&self, name: &str) -> Result<(), QemuError> {
+        let path = self.file(name);
+        let found = path
+            .metadata()
+            .map_err(QemuError::io("cannot freeze a disk"))?;
+        if rustix::process::geteuid().is_root() && found.uid() != 0 {
+            chown(&path, Some(0), Some(0)).map_err(QemuError::io("cannot freeze a disk"))?;
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o444))
+            .map_err(QemuError::io("cannot freeze a disk"))
+    }
+
+    /// The files a copy of this machine needs below its own layer.
+    pub(crate) fn shared_files(&self, except_layer: u32) -> Result<Vec<String>, QemuError> {
+        let entries =
+            std::fs::read_dir(&self.path).map_err(QemuError::io("cannot list the disks"))?;
+        let top: Vec<String> = DISKS
+            .iter()
+            .map(|disk| disk_file(disk, except_layer))
+            .collect();
+        let names = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names
+            .filter(|name| name == BASE || name == BLANK || name.ends_with(".qcow2"))
+            .filter(|name| !top.contains(name))
+            .collect())
+    }
+}
+
+/// Empties a directory but keeps it.
+pub(crate) fn clear(dir: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The group that may use KVM, if a group may.
+fn kvm_group() -> Option<u32> {
+    let found = std::fs::metadata(crate::sys::kvm::DEVICE).ok()?;
+    (found.mode() & 0o060 == 0o060).then_some(found.gid())
+}
+
+/// Whether an id exists for this process (inside a user namespace most do not).
+fn is_mapped(map: &str, id: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/self/{map}")).unwrap_or_default();
+    text.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        match (numbers.next(), numbers.nth(1)) {
+            (Some(Ok(first)), Some(Ok(count))) => (first..first + count).contains(&u64::from(id)),
+            _ => false,
+        }
+    })
+}

@@ -1,0 +1,134 @@
+//! QEMU as a process: started detached, watched and ended through a pidfd.
+
+use crate::arguments::{
+    LINK_FD, MESSAGES_FD, Origin, QMP_FD, RAM_FD, STATE_FD, TURN_FD, arguments,
+};
+use crate::error::QemuError;
+use crate::place::{LINK, Place, QMP, TURN};
+use crate::record::{Process, Record, Shape};
+use crate::sys::{self, Spawn};
+use crate::tool;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+
+/// What a machine starts from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Start<'a> {
+    Boot { ram: &'a File },
+    Restore { ram: &'a File, state: &'a File },
+}
+
+/// What QEMU said, as long as it fits a pipe.
+#[derive(Debug)]
+pub(crate) struct Messages(File);
+
+impl Messages {
+    /// Everything said so far, for people.
+    pub(crate) fn text(&mut self) -> String {
+        let mut said = Vec::new();
+        // The pipe never blocks: this ends when it is empty.
+        let _ = self.0.read_to_end(&mut said);
+        tool::tail(&String::from_utf8_lossy(&said))
+    }
+}
+
+/// Starts QEMU in its place and writes down which process it is.
+pub(crate) fn start(
+    program: &Path,
+    place: &Place,
+    name: &str,
+    (shape, layer): (&Shape, u32),
+    start: Start<'_>,
+) -> Result<(OwnedFd, Messages), QemuError> {
+    let mut record = Record::new(*shape, layer);
+    record.store(place.path()).map_err(stored)?;
+    let sockets = [
+        (place.listen(LINK)?, LINK_FD),
+        (place.listen(TURN)?, TURN_FD),
+        (place.listen(QMP)?, QMP_FD),
+    ];
+    let (reading, writing) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)
+        .map_err(QemuError::errno("cannot make a pipe"))?;
+    let mut handed: Vec<(BorrowedFd<'_>, RawFd)> = vec![(reading.as_fd(), MESSAGES_FD)];
+    handed.extend(
+        sockets
+            .iter()
+            .map(|(socket, number)| (socket.as_fd(), *number)),
+    );
+    let origin = match start {
+        Start::Boot { ram } => {
+            handed.push((ram.as_fd(), RAM_FD));
+            Origin::Boot
+        }
+        Start::Restore { ram, state } => {
+            handed.extend([(ram.as_fd(), RAM_FD), (state.as_fd(), STATE_FD)]);
+            Origin::Restore
+        }
+    };
+    let identity = place.identity(shape.accel);
+    place.give(identity, layer)?;
+    let pid = sys::spawn(Spawn {
+        program,
+        arguments: &arguments(name, shape, layer, origin),
+        directory: place.handle(),
+        identity,
+        descriptors: &handed,
+        messages: writing,
+    })
+    .map_err(QemuError::io("cannot start QEMU"))?;
+    let mut messages = Messages(File::from(reading));
+    record.process = Process::of(pid);
+    record.store(place.path()).map_err(stored)?;
+    match record.open() {
+        Some(pidfd) => Ok((pidfd, messages)),
+        None => Err(QemuError::Boot {
+            reason: messages.text(),
+        }),
+    }
+}
+
+fn stored(error: motu_core::Error) -> QemuError {
+    QemuError::Io {
+        context: error.message,
+        error: std::io::ErrorKind::Other.into(),
+    }
+}
+
+/// Waits for the end of a process; says how it ended, if it was ours to know.
+pub(crate) async fn wait(pidfd: OwnedFd) -> std::io::Result<Option<String>> {
+    let watched = sys::watch(pidfd)?;
+    // The guard is a borrow of what is used below.
+    drop(watched.readable().await?);
+    Ok(reap(watched.get_ref().as_fd()))
+}
+
+/// Takes the exit status of a child, so that nothing of it stays.
+fn reap(pidfd: BorrowedFd<'_>) -> Option<String> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let status = waitid(WaitId::PidFd(pidfd), options).ok()??;
+    if let Some(signal) = status.terminating_signal() {
+        return Some(format!("QEMU was killed by signal {signal}"));
+    }
+    match status.exit_status() {
+        Some(0) => Some("the machine was switched off from inside".into()),
+        Some(code) => Some(format!("QEMU exited with code {code}")),
+        None => None,
+    }
+}
+
+/// Ends a process and waits until it is gone.
+pub(crate) async fn end(pidfd: OwnedFd) -> Result<(), QemuError> {
+    match pidfd_send_signal(&pidfd, Signal::KILL) {
+        // Gone already, which is what is wanted.
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(errno) => return Err(QemuError::errno("cannot end QEMU")(errno)),
+    }
+    wait(pidfd)
+        .await
+        .map(drop)
+        .map_err(QemuError::io("cannot wait for the end of QEMU"))
+}

@@ -1,0 +1,329 @@
+//! Saved machines that new ones start from.
+//!
+//! The first machine of a kind (environment, size, kernel, guest, QEMU) is
+//! booted in the foreground, stopped as soon as its guest answers, and kept:
+//! memory, state of the devices, and what its disks had become. Every machine
+//! of that kind, the first included, is then a copy. A template that is cut
+//! short, altered or of another version is refused and made again.
+//!
+//! ```text
+//!   templates/KEY/   manifest.json  state  ram  root-0.qcow2  work-0.qcow2
+//! ```
+
+use crate::arguments::{self, Origin, disk_file};
+use crate::cache::{self, Claim, Shelf};
+use crate::error::QemuError;
+use crate::image::Image;
+use crate::kernel::Kernel;
+use crate::place::{BASE, BLANK, DISKS, Place, QMP};
+use crate::process::{self, Messages, Start};
+use crate::qcow2::Below;
+use crate::qmp::Qmp;
+use crate::record::Shape;
+use crate::{guest, machine, ram, tool};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+const VERSION: u32 = 1;
+const MANIFEST: &str = "manifest.json";
+const STATE: &str = "state";
+const RAM: &str = "ram";
+/// The directory of the machine that becomes the template, while it runs.
+const SEED: &str = "seed";
+/// How long a machine may take to boot, on a slow and busy host.
+const BOOT_TIME: Duration = Duration::from_secs(120);
+/// Templates whose memory is kept at hand.
+const AT_HAND: usize = 4;
+
+/// What a template is made of; its digest is the template's name.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    pub(crate) shape: Shape,
+    pub(crate) root: Image,
+    pub(crate) blank: Image,
+    pub(crate) kernel: Kernel,
+    pub(crate) program: PathBuf,
+}
+
+impl Kind {
+    fn key(&self) -> String {
+        let mut digest = Sha256::new();
+        let mut add = |text: &str| digest.update(format!("{}:{text}\n", text.len()));
+        add(&VERSION.to_string());
+        add(&self.root.digest);
+        add(&self.blank.digest);
+        add(&self.kernel.digest);
+        add(&format!("{:?}", self.shape));
+        add(&machine::file_identity(&self.program));
+        for origin in [Origin::Boot, Origin::Restore] {
+            for argument in arguments::arguments("", &self.shape, 0, origin) {
+                add(&argument);
+            }
+        }
+        add(&machine::processor_identity(self.shape.accel));
+        crate::kernel::hex(&digest)
+    }
+}
+
+/// A template ready for use.
+#[derive(Debug)]
+pub(crate) struct Template {
+    pub(crate) ram: File,
+    /// Sealed; opened anew for each machine, which reads it from the start.
+    state: File,
+    dir: PathBuf,
+}
+
+impl Template {
+    pub(crate) fn state(&self) -> Result<File, QemuError> {
+        machine::reopen(&self.state)
+    }
+
+    /// The disk layer machines of this template begin above.
+    pub(crate) fn layer(&self, disk: &str) -> PathBuf {
+        self.dir.join(disk_file(disk, 0))
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    key: String,
+    ram_bytes: u64,
+    ram_sum: String,
+    /// SHA-256 of the small files.
+    files: BTreeMap<String, String>,
+}
+
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Template>>>>;
+
+/// All templates of one home.
+#[derive(Debug)]
+pub(crate) struct Templates {
+    shelf: Shelf,
+    /// The most recently used first.
+    slots: Mutex<Vec<(String, Slot)>>,
+}
+
+impl Templates {
+    pub(crate) fn open(home: &Path) -> Result<Templates, QemuError> {
+        Ok(Templates {
+            shelf: Shelf::open(home, "templates")?,
+            slots: Mutex::default(),
+        })
+    }
+
+    /// Ends what a daemon that died left half made.
+    pub(crate) async fn sweep(&self) {
+        for leftover in self.shelf.leftovers() {
+            let swept = machine::remove(&leftover.join(SEED)).await;
+            if let Err(error) = swept.and_then(|()| cache::remove(&leftover)) {
+                tracing::warn!(%error, "a half-made template was left behind");
+            }
+        }
+    }
+
+    /// The template of a kind; boots a machine if there is none yet.
+    pub(crate) async fn get(&self, kind: &Kind) -> Result<Arc<Template>, QemuError> {
+        let key = kind.key();
+        let slot = self.slot(&key);
+        let mut slot = slot.lock().await;
+        if let Some(template) = &*slot {
+            return Ok(template.clone());
+        }
+        let template = match self.load(&key).await {
+            Ok(Some(template)) => template,
+            Ok(None) => self.make(&key, kind).await?,
+            Err(error) => {
+                tracing::warn!(%key, %error, "a template is made again");
+                self.shelf.discard(&key)?;
+                self.make(&key, kind).await?
+            }
+        };
+        let template = Arc::new(template);
+        *slot = Some(template.clone());
+        Ok(template)
+    }
+
+    fn slot(&self, key: &str) -> Slot {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = slots.iter().position(|(name, _)| name == key);
+        let entry = match found {
+            Some(at) => slots.remove(at),
+            None => (key.to_string(), Slot::default()),
+        };
+        let slot = entry.1.clone();
+        slots.insert(0, entry);
+        // Machines hold the memory they need themselves.
+        slots.truncate(AT_HAND);
+        slot
+    }
+
+    async fn load(&self, key: &str) -> Result<Option<Template>, QemuError> {
+        let dir = self.shelf.path(key);
+        if !dir.exists() {
+            return Ok(None);
+        }
+        let key = key.to_string();
+        machine::blocking(move || load(&dir, &key)).await.map(Some)
+    }
+
+    async fn make(&self, key: &str, kind: &Kind) -> Result<Template, QemuError> {
+        let (shelf, name) = (self.shelf.clone(), key.to_string());
+        let claim = machine::blocking(move || shelf.claim(&name)).await?;
+        if let Some(claim) = claim {
+            let seed = claim.staging.join(SEED);
+            let built = build(&claim, key, kind).await;
+            // Whatever happened, the machine it was made from ends.
+            machine::remove(&seed).await?;
+            built?;
+            cache::remove(&seed)?;
+            claim.publish(key)?;
+        }
+        let made = self.load(key).await?;
+        made.ok_or_else(|| damaged("it is gone"))
+    }
+}
+
+async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
+    let staging = claim.staging.clone();
+    let seed = staging.join(SEED);
+    std::fs::create_dir(&seed).map_err(QemuError::io("cannot stage a template"))?;
+    let place = Place::open(&seed)?;
+    place.link(&kind.root.path, BASE)?;
+    place.link(&kind.blank.path, BLANK)?;
+    place.link(&kind.kernel.image, arguments::KERNEL)?;
+    place.link(&kind.kernel.initramfs, arguments::INITRAMFS)?;
+    for (disk, base) in DISKS.iter().zip([BASE, BLANK]) {
+        place.add_layer(disk, 0, &kind.shape, (base, Below::Raw))?;
+    }
+    let memory = ram::empty(kind.shape.mem_mib << 20)?;
+    let start = Start::Boot { ram: &memory };
+    let what = (&kind.shape, 0);
+    let (pidfd, messages) = process::start(&kind.program, &place, "template", what, start)?;
+    let ended = process::wait(pidfd);
+    tokio::select! {
+        booted = tokio::time::timeout(BOOT_TIME, guest::greet(&place)) => match booted {
+            Ok(greeted) => greeted?.close(),
+            Err(_) => return Err(did_not_boot(&place, messages, "it took too long")),
+        },
+        _ = ended => return Err(did_not_boot(&place, messages, "it ended")),
+    }
+    stop_and_save(&place).await?;
+    let key = key.to_string();
+    machine::blocking(move || keep(&staging, &seed, &key, &memory)).await
+}
+
+/// Stops the machine and writes the state of its devices to a file beside it.
+pub(crate) async fn stop_and_save(place: &Place) -> Result<(), QemuError> {
+    let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
+    qmp.execute("stop", json!({})).await?;
+    save(&mut qmp).await
+}
+
+/// Writes the state of a stopped machine's devices, all but its memory.
+pub(crate) async fn save(qmp: &mut Qmp) -> Result<(), QemuError> {
+    // The command is named after its first user; it has nothing to do with Xen here.
+    let arguments = json!({ "filename": STATE, "live": false });
+    qmp.execute("xen-save-devices-state", arguments).await?;
+    Ok(())
+}
+
+/// The saved state beside a machine, in memory and sealed.
+pub(crate) fn take_state(place: &Path) -> Result<File, QemuError> {
+    let path = place.join(STATE);
+    let bytes = std::fs::read(&path).map_err(QemuError::io("cannot read a machine's state"))?;
+    // Staging keeps its file; a copied machine's has served.
+    sealed(&bytes)
+}
+
+fn did_not_boot(place: &Place, mut messages: Messages, why: &str) -> QemuError {
+    let console = std::fs::read(place.file(arguments::CONSOLE)).unwrap_or_default();
+    let console = tool::tail(&String::from_utf8_lossy(&console));
+    QemuError::Boot {
+        reason: format!("{why}; QEMU: {}; console: {console}", messages.text()),
+    }
+}
+
+/// Moves what is worth keeping out of the seed, memory and manifest included.
+fn keep(staging: &Path, seed: &Path, key: &str, memory: &File) -> Result<(), QemuError> {
+    let keeping = || QemuError::io("cannot keep a template");
+    let mut files = BTreeMap::new();
+    let disks = DISKS.map(|disk| disk_file(disk, 0));
+    for name in disks.iter().map(String::as_str).chain([STATE]) {
+        let kept = staging.join(name);
+        // A copy: the seed's own file is still open in its QEMU.
+        std::fs::copy(seed.join(name), &kept).map_err(keeping())?;
+        cache::freeze(&kept)?;
+        files.insert(name.to_string(), sha256(&kept).map_err(keeping())?);
+    }
+    let kept = File::create(staging.join(RAM)).map_err(keeping())?;
+    let ram_bytes = memory.metadata().map_err(keeping())?.len();
+    kept.set_len(ram_bytes).map_err(keeping())?;
+    let manifest = Manifest {
+        version: VERSION,
+        key: key.to_string(),
+        ram_bytes,
+        ram_sum: ram::copy(memory, &kept)?.text(),
+        files,
+    };
+    let text = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
+    std::fs::write(staging.join(MANIFEST), text).map_err(keeping())
+}
+
+/// Reads a template and believes nothing it cannot check.
+fn load(dir: &Path, key: &str) -> Result<Template, QemuError> {
+    let reading = || QemuError::io("cannot read a template");
+    let text = std::fs::read(dir.join(MANIFEST)).map_err(reading())?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|_| damaged("its manifest is unreadable"))?;
+    if manifest.version != VERSION || manifest.key != key {
+        return Err(damaged("it is of another version"));
+    }
+    for (name, digest) in &manifest.files {
+        if sha256(&dir.join(name)).map_err(reading())? != *digest {
+            return Err(damaged(&format!("{name} is not what was saved")));
+        }
+    }
+    let kept = File::open(dir.join(RAM)).map_err(reading())?;
+    if kept.metadata().map_err(reading())?.len() != manifest.ram_bytes {
+        return Err(damaged("its memory has another size"));
+    }
+    let memory = ram::empty(manifest.ram_bytes)?;
+    if ram::copy(&kept, &memory)?.text() != manifest.ram_sum {
+        return Err(damaged("its memory is not what was saved"));
+    }
+    ram::seal(&memory)?;
+    let state = std::fs::read(dir.join(STATE)).map_err(reading())?;
+    Ok(Template {
+        ram: memory,
+        state: sealed(&state)?,
+        dir: dir.to_path_buf(),
+    })
+}
+
+fn sealed(content: &[u8]) -> Result<File, QemuError> {
+    use std::os::unix::fs::FileExt;
+    let file = ram::empty(content.len() as u64)?;
+    file.write_all_at(content, 0)
+        .map_err(QemuError::io("cannot keep a machine's state"))?;
+    ram::seal(&file)?;
+    Ok(file)
+}
+
+fn sha256(path: &Path) -> std::io::Result<String> {
+    let digest = Sha256::digest(std::fs::read(path)?);
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn damaged(reason: &str) -> QemuError {
+    QemuError::Damaged {
+        reason: reason.to_string(),
+    }
+}

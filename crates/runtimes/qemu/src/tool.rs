@@ -1,0 +1,64 @@
+//! Programs of the host, run to their end while something is being built.
+
+use crate::error::QemuError;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where administrators' programs are when the daemon's path leaves them out.
+const PLACES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// How much of what a failed program said is shown.
+const TAIL: usize = 300;
+
+/// A program of the host.
+pub(crate) fn find(tool: &str) -> Result<PathBuf, QemuError> {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&places)
+        .chain(PLACES.iter().map(PathBuf::from))
+        .map(|place| place.join(tool))
+        .find(|path| path.is_file())
+        .ok_or_else(|| QemuError::Tool {
+            tool: tool.to_string(),
+        })
+}
+
+/// A command with a small, predictable environment.
+pub(crate) fn command(tool: &str) -> Result<Command, QemuError> {
+    let mut command = Command::new(find(tool)?);
+    for name in ["http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE"] {
+        match std::env::var_os(name) {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+        .env("LC_ALL", "C")
+        .env("PATH", PLACES.join(":"))
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs a command and returns what it printed.
+pub(crate) fn run(mut command: Command) -> Result<String, QemuError> {
+    let tool = Path::new(command.get_program())
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let done = command
+        .output()
+        .map_err(QemuError::io(format!("cannot run {tool}")))?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    Err(QemuError::Failed {
+        tool,
+        tail: tail(&said),
+    })
+}
+
+/// The end of a text, in one line.
+pub(crate) fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.split_whitespace().collect();
+    let line = lines.join(" ");
+    let skipped = line.chars().count().saturating_sub(TAIL);
+    line.chars().skip(skipped).collect()
+}
