@@ -71,6 +71,18 @@ pub fn watched(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<Owned
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 
+/// Makes the kernel's random source use what was mixed into it from now on.
+pub fn reseed_now(device: &std::fs::File) -> Result<(), Errno> {
+    /// `RNDRESEEDCRNG` of the kernel.
+    const RESEED: libc::Ioctl = 0x5207;
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: this ioctl takes no argument.
+    match unsafe { libc::ioctl(device.as_raw_fd(), RESEED) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
 /// Sends a signal; a negative pid is a process group.
 pub fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
     // SAFETY: kill takes integers only.

@@ -14,6 +14,7 @@ use crate::sys;
 use bytes::Bytes;
 use motu_link::message::{Failure, Init, Pong};
 use rustix::io::Errno;
+use std::io::Write as _;
 use std::sync::Arc;
 
 pub fn pong(guest: &Guest) -> Pong {
@@ -93,7 +94,17 @@ pub async fn reseed(entropy: Bytes) -> Result<(), Failed> {
         return Ok(());
     }
     blocking::run(move || {
-        std::fs::write("/dev/urandom", &entropy[..]).map_err(|error| {
+        let mixed = std::fs::File::options()
+            .write(true)
+            .open("/dev/urandom")
+            .and_then(|mut device| {
+                device.write_all(&entropy)?;
+                // Without this the kernel goes on from the old state for up to a minute. Only the
+                // owner of the machine's kernel may; elsewhere the kernel was not copied either.
+                let _ = sys::reseed_now(&device);
+                Ok(())
+            });
+        mixed.map_err(|error| {
             Failed::errno(
                 "cannot reseed /dev/urandom",
                 Errno::from_io_error(&error).unwrap_or(Errno::IO),
