@@ -1,6 +1,7 @@
 //! What a host asks about files, answered from the tree.
 
 use crate::answer::{Failed, note};
+use crate::archive;
 use crate::files::Put;
 use crate::machine::Machine;
 use bytes::{Bytes, BytesMut};
@@ -41,7 +42,14 @@ pub async fn answer(machine: &Arc<Machine>, verb: Verb, stream: &mut Stream) -> 
             })
         }
         Verb::Watch(_) => return Err(Failed::unsupported("watch files")),
-        Verb::TreeIn(_) | Verb::TreeOut(_) => return Err(Failed::unsupported("carry archives")),
+        Verb::TreeOut(out) => {
+            let archive = archive::pack(&machine.tree(), &out.path)?;
+            return Ok(stream.tx.data(CHANNEL_IN, archive).await?);
+        }
+        Verb::TreeIn(into) => {
+            let archive = content(stream).await?;
+            Said::TreeDone(archive::unpack(&mut machine.tree(), &into.path, &archive)?)
+        }
         _ => return Err(Failed::unsupported("do that")),
     };
     Ok(note(&stream.tx, said).await?)
@@ -66,17 +74,21 @@ async fn send(machine: &Machine, read: Read, stream: &mut Stream) -> Result<(), 
     Ok(stream.tx.data(CHANNEL_IN, content.slice(from..to)).await?)
 }
 
-/// Takes the whole content first: an abandoned write changes nothing.
-async fn receive(machine: &Machine, write: Write, stream: &mut Stream) -> Result<Entry, Failed> {
+/// The whole content first: an abandoned write changes nothing.
+async fn content(stream: &mut Stream) -> Result<Bytes, Failed> {
     let mut content = BytesMut::new();
     loop {
         match stream.rx.recv().await? {
             Event::Data { bytes, .. } => content.extend_from_slice(&bytes),
-            Event::Eof => break,
+            Event::Eof => return Ok(content.freeze()),
             Event::Message(_) => {}
             Event::Reset | Event::End(_) => return Err(LinkError::Reset.into()),
         }
     }
+}
+
+async fn receive(machine: &Machine, write: Write, stream: &mut Stream) -> Result<Entry, Failed> {
+    let content = content(stream).await?;
     if write.path.is_empty() {
         return Err(Failed::new(Failure::Invalid, "no path"));
     }
@@ -86,5 +98,5 @@ async fn receive(machine: &Machine, write: Write, stream: &mut Stream) -> Result
         append: write.append,
         create_new: write.create_new,
     };
-    machine.tree().put(&write.path, content.freeze(), how)
+    machine.tree().put(&write.path, content, how)
 }

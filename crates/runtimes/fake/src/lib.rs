@@ -11,10 +11,11 @@
 //! engine that made it exactly as a real machine outlives its daemon. It never
 //! touches the host: no process, no file, no socket.
 //!
-//! What a machine understands is listed in [`program`]; archives, watches and
+//! What a machine understands is listed in [`program`]; watches, links and
 //! terminals are answered with `Unsupported`.
 
 mod answer;
+mod archive;
 mod fake;
 mod file_verbs;
 mod files;
