@@ -5,7 +5,7 @@
 //! with a reason; what was half made or half destroyed is finished off; a
 //! directory without a row was never acknowledged and goes away.
 
-use crate::driver::{Driver, Keep, remove_dir};
+use crate::driver::{Driver, Keep};
 use crate::engine::Engine;
 use crate::store::SandboxRow;
 use motu_core::sandbox::State;
@@ -105,7 +105,7 @@ impl Engine {
     async fn remove_machine(&self, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
         let dir = self.shared.home.machine(runtime.name(), id);
         let swept = runtime.sweep(id, &dir).await;
-        if let Err(error) = swept.and_then(|()| remove_dir(&dir)) {
+        if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
             tracing::warn!(%id, %error, "cannot clean up after a machine");
         }
     }

@@ -9,6 +9,7 @@ use crate::guest::Guest;
 use crate::home::Home;
 use crate::lifecycle::{self, Decision, Refusal, Request};
 use crate::store::{SandboxRow, Store};
+use crate::trash::Trash;
 use jiff::{SignedDuration, Timestamp};
 use motu_core::runtime::{Ended, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
@@ -47,6 +48,7 @@ pub enum Keep {
 pub struct Shared {
     pub home: Home,
     pub store: Store,
+    pub trash: Trash,
     /// The table that lists live sandboxes; a driver removes itself at its end.
     pub table: Weak<crate::engine::Table>,
 }
@@ -318,7 +320,7 @@ impl Driver {
             Some(machine) => self.runtime.destroy(machine).await,
             None => self.runtime.sweep(&id, &dir).await,
         };
-        if let Err(error) = swept.and_then(|()| remove_dir(&dir)) {
+        if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
             tracing::warn!(%id, %error, "something was left of a failed create");
         }
         if self.keep == Keep::Stored
@@ -472,7 +474,7 @@ impl Driver {
         let id: SandboxId = self.row.sandbox.sandbox_id.clone();
         if let Some(machine) = &self.row.machine {
             let gone = self.runtime.destroy(machine).await;
-            if let Err(error) = gone.and_then(|()| remove_dir(&machine.dir)) {
+            if let Err(error) = gone.and_then(|()| self.shared.trash.discard(&machine.dir)) {
                 tracing::warn!(%id, %error, "something of a sandbox was left behind");
             }
         }
@@ -528,16 +530,5 @@ impl Driver {
         if let Some(table) = self.shared.table.upgrade() {
             table.remove(&self.row.sandbox.sandbox_id, &self.handle);
         }
-    }
-}
-
-/// Removes a machine's directory; it may be gone already.
-pub fn remove_dir(dir: &std::path::Path) -> Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::new(
-            ErrorKind::Cleanup,
-            format!("cannot remove {}: {error}", dir.display()),
-        )),
-        _ => Ok(()),
     }
 }

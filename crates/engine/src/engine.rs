@@ -5,6 +5,7 @@ use crate::choose::Runtimes;
 use crate::driver::{Driver, Handle, Keep, Shared};
 use crate::home::Home;
 use crate::store::{SandboxRow, Store};
+use crate::trash::Trash;
 use motu_core::config::Config;
 use motu_core::report::ProgressEvent;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
@@ -94,6 +95,7 @@ impl Engine {
         let table = Arc::new(Table::default());
         let engine = Arc::new(Engine {
             shared: Arc::new(Shared {
+                trash: Trash::open(setup.home.path())?,
                 home: setup.home,
                 store,
                 table: Arc::downgrade(&table),

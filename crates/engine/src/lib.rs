@@ -31,6 +31,7 @@ pub mod lifecycle;
 mod one_shot;
 mod service;
 pub mod store;
+mod trash;
 
 pub use engine::{Engine, Setup};
 pub use home::Home;
