@@ -109,9 +109,14 @@ pub fn prove_across(subject: Result<Subject, Skip>, check: impl FnOnce(&Bench)) 
     }
 }
 
-/// Says that a test did not run, where people and programs see it.
+/// Says that a test did not run, where people and programs see it. With `MOTU_NO_SKIP` set that
+/// is a failure, for hosts on which everything is supposed to work.
 pub fn skip(reason: &str) {
     println!("SKIP: {reason}");
+    assert!(
+        std::env::var_os("MOTU_NO_SKIP").is_none(),
+        "MOTU_NO_SKIP is set, but: {reason}"
+    );
     let Some(log) = std::env::var_os("MOTU_SKIP_LOG") else {
         return;
     };

@@ -11,7 +11,8 @@
 //! and a function that returns its [`Subject`]. Each check becomes one test
 //! named `mine::GROUP::CHECK`. A runtime that cannot work on this host is
 //! skipped, with its reason on the test's output and in the file that
-//! `MOTU_SKIP_LOG` names; it never passes silently.
+//! `MOTU_SKIP_LOG` names; it never passes silently, and with `MOTU_NO_SKIP` set it
+//! fails.
 //!
 //! The checks use only commands of a fake machine (see [`motu_fake::program`])
 //! and never look at a runtime's insides.
