@@ -100,7 +100,7 @@ impl Machine {
                 size_mib,
                 tty_group,
             } => self.mount_dev(*size_mib, *tty_group),
-            Inner::Mask { path } => mask(path),
+            Inner::Mask { path, directory } => mask(path, *directory),
             Inner::ReadOnly { path } => read_only(path),
             Inner::LeaveHost => self.leave_host(),
             Inner::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
@@ -225,21 +225,17 @@ fn mount_at(kind: &str, at: &str, flags: MountFlags, options: &str) -> io::Resul
 }
 
 /// Covers a file with the null device, or a directory with an empty one.
-/// What this kernel does not have needs no cover.
-fn mask(path: &str) -> io::Result<()> {
-    match mount_bind("/dev/null", path) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::NOTDIR) => {
-            let flags = QUIET | MountFlags::RDONLY;
-            Ok(mount(
-                "tmpfs",
-                path,
-                "tmpfs",
-                flags,
-                c"size=4k,nr_inodes=2,mode=0555",
-            )?)
-        }
-        Err(error) => Err(error.into()),
+/// What is not there needs no cover.
+fn mask(path: &str, directory: bool) -> io::Result<()> {
+    let masked = if directory {
+        let options = c"size=4k,nr_inodes=2,mode=0555";
+        mount("tmpfs", path, "tmpfs", QUIET | MountFlags::RDONLY, options)
+    } else {
+        mount_bind("/dev/null", path)
+    };
+    match masked {
+        Err(Errno::NOENT) => Ok(()),
+        other => Ok(other?),
     }
 }
 

@@ -29,14 +29,18 @@ pub use plan::{
 pub use report::{Failure, Report};
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Where the daemon leaves the plan.
-pub const PLAN_FD: i32 = 3;
-/// Where reports go.
-pub const REPORT_FD: i32 = 4;
-/// Where the daemon leaves the mount of the machine's disk, if there is one.
-pub const DISK_FD: i32 = 5;
+/// Where the daemon leaves a packet socket. It sends one packet, the plan, with
+/// the mount of the machine's disk if there is one; reports come back the same way.
+///
+/// A launcher may wait for its plan for any time: daemons start a few ahead. If
+/// the daemon goes away, the launcher does too.
+pub const SOCKET_FD: i32 = 3;
+
+/// The longest plan.
+pub const PLAN_BYTES: usize = 128 * 1024;
 
 /// The name of the link's socket in the machine's directory.
 pub const LINK_SOCKET: &str = "link.sock";
@@ -52,9 +56,14 @@ pub fn main(
     if args.into_iter().next().is_some() {
         return 2;
     }
-    let plan = sys::inherited(PLAN_FD);
-    let report = report::Reporter::new(sys::inherited(REPORT_FD));
-    match read_plan(plan).and_then(|plan| outer::run(&plan, &report)) {
+    let socket = sys::inherited(SOCKET_FD);
+    let (plan, disk) = match receive_plan(&socket) {
+        Ok(Some(order)) => order,
+        Ok(None) => return 0,
+        Err(_) => return 2,
+    };
+    let report = report::Reporter::new(socket);
+    match outer::run(&plan, disk, &report) {
         Ok(Side::Done) => 0,
         Ok(Side::Machine(start)) => {
             drop(report);
@@ -75,12 +84,23 @@ enum Side {
     Machine(GuestStart),
 }
 
-fn read_plan(fd: OwnedFd) -> Result<Plan, Failure> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut bytes)
-        .map_err(|error| Failure::new("read the plan", error))?;
-    postcard::from_bytes(&bytes).map_err(|_| Failure {
-        step: "read the plan".into(),
-        errno: libc::EBADMSG,
-    })
+/// Waits for the plan; `None` if the daemon went away instead.
+fn receive_plan(socket: &OwnedFd) -> io::Result<Option<(Plan, Option<OwnedFd>)>> {
+    let mut buffer = vec![0; PLAN_BYTES];
+    let (length, disk) = report::receive_packet(socket.as_fd(), &mut buffer)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let plan = postcard::from_bytes(&buffer[..length]).map_err(io::Error::other)?;
+    Ok(Some((plan, disk)))
+}
+
+/// Gives a waiting launcher its plan.
+pub fn send_plan(
+    socket: BorrowedFd<'_>,
+    plan: &Plan,
+    disk: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let bytes = postcard::to_allocvec(plan).map_err(io::Error::other)?;
+    report::send_packet(socket, &bytes, disk)
 }

@@ -8,7 +8,7 @@
 use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan};
 use crate::report::{Failure, Reporter, send_packet};
 use crate::sys::{self, Cloned};
-use crate::{DISK_FD, LINK_SOCKET, Side, inner};
+use crate::{LINK_SOCKET, Side, inner};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
@@ -28,6 +28,8 @@ struct Launcher<'a> {
     listener: Option<OwnedFd>,
     child: Option<Child>,
     lower: Option<OwnedFd>,
+    /// The disk as the daemon sent it.
+    mounted: Option<OwnedFd>,
     disk: Option<OwnedFd>,
     root: Option<OwnedFd>,
 }
@@ -40,7 +42,11 @@ struct Child {
 }
 
 /// Carries out a plan. Comes back twice: in the launcher and in pid 1.
-pub(crate) fn run(plan: &Plan, report: &Reporter) -> Result<Side, Failure> {
+pub(crate) fn run(
+    plan: &Plan,
+    mounted: Option<OwnedFd>,
+    report: &Reporter,
+) -> Result<Side, Failure> {
     let dir =
         open_dir(CWD, &plan.dir).map_err(|e| Failure::new("open the machine's directory", e))?;
     let mut launcher = Launcher {
@@ -49,6 +55,7 @@ pub(crate) fn run(plan: &Plan, report: &Reporter) -> Result<Side, Failure> {
         listener: None,
         child: None,
         lower: None,
+        mounted,
         disk: None,
         root: None,
     };
@@ -152,11 +159,11 @@ impl Launcher<'_> {
         Ok(tree)
     }
 
-    fn take_disk(&self, disk: &Disk) -> io::Result<OwnedFd> {
+    fn take_disk(&mut self, disk: &Disk) -> io::Result<OwnedFd> {
         match disk {
             Disk::Directory(path) => self.take(&self.dir, path),
             Disk::Mounted => {
-                let mount = sys::inherited(DISK_FD);
+                let mount = self.mounted.take().ok_or_else(out_of_order)?;
                 sys::mount_setattr(mount.as_fd(), 0, Some(self.userns()?))?;
                 Ok(mount)
             }

@@ -133,6 +133,7 @@ pub enum Inner {
     },
     Mask {
         path: String,
+        directory: bool,
     },
     ReadOnly {
         path: String,
@@ -237,7 +238,7 @@ impl fmt::Display for Inner {
             Inner::MountDev { size_mib, .. } => {
                 write!(f, "mount /dev with the harmless devices ({size_mib} MiB)")
             }
-            Inner::Mask { path } => write!(f, "mask {path}"),
+            Inner::Mask { path, .. } => write!(f, "mask {path}"),
             Inner::ReadOnly { path } => write!(f, "make {path} read-only"),
             Inner::LeaveHost => f.write_str("unmount the host's root"),
             Inner::Hostname { name } => write!(f, "set the hostname to {name}"),

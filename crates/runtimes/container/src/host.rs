@@ -2,6 +2,7 @@
 //!
 //! Reads a few files; changes nothing.
 
+use crate::prepare;
 use motu_launch::{IdMap, IdRange, Mapper};
 
 /// Facts that do not change while the daemon runs.
@@ -15,6 +16,10 @@ pub(crate) struct Host {
     pub(crate) nofile_max: u64,
     /// The ids an ordinary user's machines have.
     pub(crate) user_map: IdMap,
+    /// What of [`prepare::MASKED`] this kernel has, and whether it is a directory.
+    pub(crate) masked: Vec<(&'static str, bool)>,
+    /// What of [`prepare::READ_ONLY`] this kernel has.
+    pub(crate) read_only: Vec<&'static str>,
 }
 
 impl Host {
@@ -26,6 +31,17 @@ impl Host {
             kernel: parse_version(&uname.release().to_string_lossy()),
             nofile_max: limit.maximum.unwrap_or(u64::MAX),
             user_map: user_map(),
+            // A machine's /proc and /sys come from the same kernel: knowing
+            // what is there saves each machine a dozen failing calls.
+            masked: prepare::MASKED
+                .iter()
+                .filter_map(|path| Some((*path, std::fs::metadata(path).ok()?.is_dir())))
+                .collect(),
+            read_only: prepare::READ_ONLY
+                .iter()
+                .copied()
+                .filter(|path| std::path::Path::new(path).exists())
+                .collect(),
         }
     }
 

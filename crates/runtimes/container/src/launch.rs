@@ -1,26 +1,56 @@
-//! Runs a plan: starts the launcher, listens to it, waits for its end.
+//! Runs a plan: takes a launcher, gives it the plan, listens to it.
 //!
-//! Blocking, and short; callers put it on a thread that may block.
+//! A few launchers are started ahead and wait, so that a machine does not wait
+//! for a program to be loaded and, on a busy host, to be scheduled. They end by
+//! themselves when the daemon does. Blocking, and short; callers put it on a
+//! thread that may block.
 
 use crate::sys;
-use motu_launch::{DISK_FD, Failure, PLAN_FD, Plan, REPORT_FD, Report};
+use motu_launch::{Failure, Plan, Report, SOCKET_FD};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, SeekFrom, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitOptions};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a launcher may take on the busiest host.
 const PATIENCE_SECONDS: i64 = 30;
+/// Launchers that wait for a plan.
+const WAITING: usize = 4;
 /// Descriptors are moved up here first, so that none is overwritten while it is
 /// still to be passed on.
 const ABOVE: i32 = 64;
 
-/// The guest program, in memory, sealed.
+/// Starts launchers from the guest program, which is kept in memory, sealed.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     program: OwnedFd,
+    waiting: Mutex<VecDeque<Waiting>>,
+}
+
+/// A launcher without a plan.
+#[derive(Debug)]
+struct Waiting {
+    pid: Pid,
+    socket: OwnedFd,
+}
+
+/// A launcher that has done its work and need only be collected, and what must
+/// stay open until it has ended.
+#[derive(Debug)]
+#[must_use = "an ended launcher is a zombie until it is collected"]
+pub(crate) struct Finished {
+    pid: Pid,
+    _disk: Option<OwnedFd>,
+}
+
+impl Finished {
+    /// Waits for the end, which takes the kernel a moment: mounts go with it.
+    pub(crate) fn collect(self) {
+        let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+    }
 }
 
 /// A first process that exists.
@@ -48,6 +78,7 @@ impl Launcher {
         let program = sys::sealed_program("motu-guest", guest)?;
         Ok(Launcher {
             program: rustix::io::fcntl_dupfd_cloexec(program, ABOVE)?,
+            waiting: Mutex::new(VecDeque::new()),
         })
     }
 
@@ -56,55 +87,63 @@ impl Launcher {
     pub(crate) fn run(
         &self,
         plan: &Plan,
-        disk: Option<BorrowedFd<'_>>,
+        disk: Option<OwnedFd>,
         mut started: impl FnMut(Started),
-    ) -> Result<(), LaunchError> {
+    ) -> (Result<(), LaunchError>, Option<Finished>) {
+        let ready = self.waiting().pop_front();
+        let Waiting { pid, socket } = match ready.map_or_else(|| self.spawn(), Ok) {
+            Ok(waiting) => waiting,
+            Err(error) => return (Err(LaunchError::Spawn(error)), None),
+        };
+        let sent = motu_launch::send_plan(socket.as_fd(), plan, disk.as_ref().map(AsFd::as_fd));
+        let result = match sent {
+            Ok(()) => listen(socket.as_fd(), &mut started),
+            Err(error) => Err(LaunchError::Spawn(error)),
+        };
+        if matches!(result, Err(LaunchError::Slow)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        (result, Some(Finished { pid, _disk: disk }))
+    }
+
+    /// Starts launchers until enough of them wait.
+    pub(crate) fn refill(&self) -> io::Result<()> {
+        while self.waiting().len() < WAITING {
+            let waiting = self.spawn()?;
+            self.waiting().push_back(waiting);
+        }
+        Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+        // A queue is whole between any two statements, whoever panicked.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn(&self) -> io::Result<Waiting> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC,
             None,
-        )
-        .map_err(|error| LaunchError::Spawn(error.into()))?;
-        let launcher = self
-            .spawn(plan, &theirs, disk)
-            .map_err(LaunchError::Spawn)?;
-        drop(theirs);
-        let result = listen(ours.as_fd(), &mut started);
-        if matches!(result, Err(LaunchError::Slow)) {
-            let _ = rustix::process::kill_process(launcher, Signal::KILL);
-        }
-        // It has nothing left to do but end; until then it holds the machine's mounts.
-        let _ = rustix::process::waitpid(Some(launcher), WaitOptions::empty());
-        result
-    }
-
-    fn spawn(
-        &self,
-        plan: &Plan,
-        report: &OwnedFd,
-        disk: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Pid> {
-        let bytes = postcard::to_allocvec(plan).map_err(|e| io::Error::other(e.to_string()))?;
-        let mut file = std::fs::File::from(memfd_create("plan", MemfdFlags::CLOEXEC)?);
-        io::Write::write_all(&mut file, &bytes)?;
-        rustix::fs::seek(&file, SeekFrom::Start(0))?;
-
-        let up = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, ABOVE);
-        let mut moved = vec![
-            (up(file.as_fd())?, PLAN_FD),
-            (up(report.as_fd())?, REPORT_FD),
-        ];
-        if let Some(disk) = disk {
-            moved.push((up(disk)?, DISK_FD));
-        }
-        let handover: Vec<(BorrowedFd<'_>, i32)> = moved
-            .iter()
-            .map(|(fd, number)| (fd.as_fd(), *number))
-            .collect();
+        )?;
+        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, ABOVE)?;
         let program = format!("/proc/self/fd/{}", self.program.as_raw_fd());
+        let handover = [(theirs.as_fd(), SOCKET_FD)];
         let pid = sys::spawn(&program, &["motu-guest", "launch"], &handover)?;
-        Pid::from_raw(pid).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        Ok(Waiting {
+            pid: Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?,
+            socket: ours,
+        })
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        for Waiting { pid, socket } in self.waiting().drain(..) {
+            drop(socket);
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+        }
     }
 }
 

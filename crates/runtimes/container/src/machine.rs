@@ -7,7 +7,7 @@
 use crate::cgroup::{Hierarchies, Kind};
 use crate::disk::{self, Disks};
 use crate::host::Host;
-use crate::launch::{LaunchError, Launcher, Started};
+use crate::launch::{Finished, LaunchError, Launcher, Started};
 use crate::prepare::{self, Decided};
 use crate::record::{Process, Record, start_time};
 use crate::slots::Slots;
@@ -84,24 +84,29 @@ impl Maker {
 
     /// Runs a plan that makes no machine.
     pub(crate) fn run(&self, plan: &Plan) -> Result<(), LaunchError> {
-        self.launcher.run(plan, None, |_| {})
+        let (result, finished) = self.launcher.run(plan, None, |_| {});
+        finished.into_iter().for_each(Finished::collect);
+        result
     }
 
     pub(crate) fn probe(&self) -> Result<(), LaunchError> {
         self.run(&prepare::probe(&self.host, &self.home))
     }
 
-    /// Fills the pool of disks, unless that is going on already.
+    /// Starts launchers and makes disks ahead, unless that is going on already.
     pub(crate) fn refill(&self) {
-        if !self.host.privileged || self.disks.missing().is_some() {
+        if self.refilling.swap(true, Ordering::AcqRel) {
             return;
         }
-        if !self.refilling.swap(true, Ordering::AcqRel) {
+        if let Err(error) = self.launcher.refill() {
+            tracing::warn!(%error, "could not start launchers ahead");
+        }
+        if self.host.privileged && self.disks.missing().is_none() {
             if let Err(error) = self.disks.refill() {
                 tracing::warn!(%error, "could not make disks ready");
             }
-            self.refilling.store(false, Ordering::Release);
         }
+        self.refilling.store(false, Ordering::Release);
     }
 
     /// How the disk will be bounded, or that it will not be.
@@ -156,7 +161,17 @@ impl Maker {
     }
 
     /// Makes a machine. What a failure leaves, `remove` takes away.
-    fn make(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+    fn make(&self, spec: &MachineSpec) -> (Result<Machine, Error>, Option<Finished>) {
+        let mut finished = None;
+        let made = self.make_machine(spec, &mut finished);
+        (made, finished)
+    }
+
+    fn make_machine(
+        &self,
+        spec: &MachineSpec,
+        finished: &mut Option<Finished>,
+    ) -> Result<Machine, Error> {
         let (disk, disk_limit) = self.judge_disk(spec.limits.disk_mib)?;
         let nofile = self.judge_nofile(spec.limits.nofile)?;
         let slot = match self.host.privileged {
@@ -176,11 +191,10 @@ impl Maker {
         };
         let plan = prepare::plan(&self.host, spec, decided);
         let mut first = None;
-        let result = self
-            .launcher
-            .run(&plan, mount.as_ref().map(AsFd::as_fd), |started| {
-                first = Some(self.note(&mut record, &spec.dir, started));
-            });
+        let (result, launcher) = self.launcher.run(&plan, mount, |started| {
+            first = Some(self.note(&mut record, &spec.dir, started));
+        });
+        *finished = launcher;
         result.map_err(|error| explain(&error))?;
         first.ok_or_else(|| Error::internal("the machine started without a process"))??;
 
@@ -266,14 +280,19 @@ fn remove_contents(dir: &Path) -> io::Result<()> {
 /// Makes a machine, or cleans up and says why not.
 pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
     let (worker, order) = (maker.clone(), spec.clone());
-    let made = tokio::task::spawn_blocking(move || worker.make(&order))
+    let (made, finished) = tokio::task::spawn_blocking(move || worker.make(&order))
         .await
-        .unwrap_or_else(|_| Err(Error::internal("making a machine panicked")));
+        .unwrap_or_else(|_| (Err(Error::internal("making a machine panicked")), None));
     let refiller = maker.clone();
-    tokio::task::spawn_blocking(move || refiller.refill());
+    let collected = tokio::task::spawn_blocking(move || {
+        finished.into_iter().for_each(Finished::collect);
+        refiller.refill();
+    });
     match made {
         Ok(machine) => Ok(machine),
         Err(error) => {
+            // The launcher may still hold mounts of what is to be removed.
+            let _ = collected.await;
             let record = Record::load(&spec.dir);
             if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
                 tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");

@@ -14,7 +14,9 @@ const DEV_MIB: u32 = 64;
 const TTY_GROUP: u32 = 5;
 
 /// Files and directories of the kernel that tell about the host or act on it.
-const MASKED: [&str; 15] = [
+/// `/sys/fs/cgroup`, `/sys/kernel/debug` and their like are not among them: in
+/// the machine's own `/sys` nothing is mounted there, so they are empty.
+pub(crate) const MASKED: [&str; 11] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/interrupts",
@@ -26,13 +28,9 @@ const MASKED: [&str; 15] = [
     "/proc/timer_list",
     "/proc/timer_stats",
     "/sys/firmware",
-    "/sys/fs/cgroup",
-    "/sys/kernel/debug",
-    "/sys/kernel/security",
-    "/sys/kernel/tracing",
 ];
 /// Settings of the kernel that may be read.
-const READ_ONLY: [&str; 5] = [
+pub(crate) const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
     "/proc/irq",
@@ -133,7 +131,8 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
     }
     let tty_group = (map.by != Mapper::Single).then_some(TTY_GROUP);
     plan.outer = outer(host, spec, decided, map);
-    plan.inner.extend(inner(&spec.hostname, tty_group, filter));
+    plan.inner
+        .extend(inner(host, &spec.hostname, tty_group, filter));
     plan
 }
 
@@ -175,7 +174,7 @@ fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<O
     steps
 }
 
-fn inner(hostname: &str, tty_group: Option<u32>, filter: Vec<u8>) -> Vec<Inner> {
+fn inner(host: &Host, hostname: &str, tty_group: Option<u32>, filter: Vec<u8>) -> Vec<Inner> {
     let mut steps = vec![
         Inner::EnterRoot,
         Inner::MountProc,
@@ -186,8 +185,13 @@ fn inner(hostname: &str, tty_group: Option<u32>, filter: Vec<u8>) -> Vec<Inner> 
         },
         Inner::LeaveHost,
     ];
-    steps.extend(MASKED.map(|path| Inner::Mask { path: path.into() }));
-    steps.extend(READ_ONLY.map(|path| Inner::ReadOnly { path: path.into() }));
+    steps.extend(host.masked.iter().map(|(path, directory)| Inner::Mask {
+        path: path.to_string(),
+        directory: *directory,
+    }));
+    steps.extend(host.read_only.iter().map(|path| Inner::ReadOnly {
+        path: path.to_string(),
+    }));
     steps.extend([
         Inner::Hostname {
             name: hostname.to_string(),
@@ -254,5 +258,95 @@ pub(crate) fn probe(host: &Host, dir: &Path) -> Plan {
         outer,
         inner: vec![Inner::BecomeRoot { groups }, Inner::PrivateMounts],
         restrict: RestrictSpec::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::SandboxId;
+    use motu_core::runtime::{Ask, MachineLimits};
+
+    fn host(privileged: bool, kernel: (u32, u32)) -> Host {
+        let one = |outside| {
+            vec![IdRange {
+                inside: 0,
+                outside,
+                count: 1,
+            }]
+        };
+        Host {
+            privileged,
+            kernel,
+            nofile_max: 4096,
+            user_map: IdMap {
+                uids: one(1000),
+                gids: one(1000),
+                by: Mapper::Single,
+            },
+            masked: vec![("/proc/kcore", false), ("/sys/firmware", true)],
+            read_only: vec!["/proc/sys"],
+        }
+    }
+
+    fn text(host: &Host, wants_sudo: bool) -> String {
+        let ask = |value| Ask {
+            value,
+            explicit: false,
+        };
+        let spec = MachineSpec {
+            id: SandboxId::parse("sb-1").unwrap(),
+            dir: "/home/machines/sb-1".into(),
+            root: "/home/environments/debian/root".into(),
+            hostname: "sb-1".into(),
+            wants_sudo,
+            limits: MachineLimits {
+                vcpu_count: ask(1),
+                mem_mib: ask(1024),
+                disk_mib: ask(1024),
+                pids_max: ask(1024),
+                nofile: ask(1024),
+            },
+        };
+        let decided = Decided {
+            first_id: host.privileged.then_some(0x2000_0000),
+            cgroup_entries: vec!["/cg/memory/motu-0/sb-1/tasks".into()],
+            disk: if host.privileged {
+                Disk::Mounted
+            } else {
+                Disk::Directory(DIRECTORY.into())
+            },
+            nofile: 1024,
+            filter: vec![0; 80],
+        };
+        plan(host, &spec, decided).to_string()
+    }
+
+    #[test]
+    fn the_plan_of_root_reads_from_top_to_bottom() {
+        insta::assert_snapshot!(text(&host(true, (6, 18)), false));
+    }
+
+    #[test]
+    fn older_kernels_attach_the_layers_out_of_sight() {
+        let text = text(&host(true, (6, 1)), true);
+        let lines: Vec<&str> = text.lines().collect();
+        let at = |line: &str| lines.iter().position(|l| l.contains(line)).unwrap();
+        assert!(at("private view of the mounts") < at("start pid 1"));
+        assert!(at("attach the layers") < at("make the root overlay (setuid programs work)"));
+        assert!(!text.contains("no new privileges"), "{text}");
+    }
+
+    #[test]
+    fn the_plan_of_an_ordinary_user_needs_no_privilege() {
+        insta::assert_snapshot!(text(&host(false, (6, 18)), false));
+    }
+
+    #[test]
+    fn commands_have_no_capability_that_reaches_far() {
+        for far in [cap::SYS_ADMIN, cap::SYS_PTRACE, cap::DAC_READ_SEARCH] {
+            assert_eq!(COMMAND_CAPS & (1 << far), 0);
+        }
+        assert_eq!(COMMAND_CAPS & !GUEST_CAPS, 0);
     }
 }

@@ -1,6 +1,6 @@
 //! From `create` to nothing left.
 
-use crate::support::{World, eventually};
+use crate::support::{Home, World, eventually};
 use motu_core::Runtime;
 use std::time::Duration;
 
@@ -168,8 +168,7 @@ async fn long_paths_are_no_problem() {
     let top = tempfile::tempdir_in("/var/tmp").unwrap();
     let deep = top.path().join("d".repeat(120)).join("e".repeat(120));
     std::fs::create_dir_all(&deep).unwrap();
-    let home = tempfile::tempdir_in(deep).unwrap();
-    let world = World::at(home, None);
+    let world = World::at(Home::below(&deep), None);
     let (machine, guest) = world.create().await;
     guest.ping().await;
     world.runtime.destroy(&machine).await.unwrap();

@@ -18,9 +18,59 @@ pub const DISK_MIB: u64 = 64;
 
 /// A state directory with a runtime in it.
 pub struct World {
-    pub home: tempfile::TempDir,
     pub runtime: Container,
+    pub home: Home,
     root: PathBuf,
+}
+
+/// A directory that takes its machines along when it goes, even after a failed test.
+pub struct Home(Option<tempfile::TempDir>);
+
+impl Home {
+    pub fn new() -> Home {
+        Home::below(Path::new("/var/tmp"))
+    }
+
+    pub fn below(dir: &Path) -> Home {
+        Home(Some(tempfile::tempdir_in(dir).unwrap()))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.as_ref().unwrap().path()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let machines = std::fs::read_dir(self.path().join("machines"));
+        for machine in machines.into_iter().flatten().flatten() {
+            kill_leftover(&machine.path());
+        }
+        let path = self.0.take().unwrap().keep();
+        // A disk may just be made ready in the background.
+        for _ in 0..200 {
+            if std::fs::remove_dir_all(&path).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Ends a machine a failed test has left, if its process is still that machine.
+fn kill_leftover(dir: &Path) {
+    let Ok(text) = std::fs::read_to_string(dir.join("machine.json")) else {
+        return;
+    };
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let Some(pid) = record["process"]["pid"].as_i64() else {
+        return;
+    };
+    let id = dir.file_name().unwrap().to_str().unwrap();
+    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32).filter(|_| cgroups.contains(id)) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
 }
 
 /// What a command said and how it ended.
@@ -46,11 +96,10 @@ impl World {
 
     /// A world whose machines start from `root`, or from a small busybox tree.
     pub fn with_root(root: Option<PathBuf>) -> World {
-        let home = tempfile::tempdir_in("/var/tmp").unwrap();
-        World::at(home, root)
+        World::at(Home::new(), root)
     }
 
-    pub fn at(home: tempfile::TempDir, root: Option<PathBuf>) -> World {
+    pub fn at(home: Home, root: Option<PathBuf>) -> World {
         let program = guest_program();
         let guest = std::fs::read(&program).unwrap_or_else(|error| {
             panic!(
@@ -66,8 +115,8 @@ impl World {
         })
         .unwrap();
         World {
-            home,
             runtime,
+            home,
             root,
         }
     }
