@@ -36,6 +36,7 @@ pub async fn converse(guest: Arc<Guest>, link: Link, request: Bytes, stream: Str
     let outcome = done.map_or_else(Failed::outcome, |()| Outcome::ok());
     // A host that is gone does not hear it; nothing else can be done about that.
     let _ = tx.end(Bytes::from(outcome.encode_to_vec())).await;
+    guest.rested.notify_one();
     if last {
         let _ = tokio::time::timeout(HANG_UP, link.closed()).await;
         guest.finish();

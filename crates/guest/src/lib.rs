@@ -111,11 +111,21 @@ async fn run(serve: Serve) -> i32 {
     tokio::select! {
         error = enter(serve.door, guest.clone()) => fatal("nobody can reach this guest", &error),
         () = reaper.run(guest.clone()) => 1,
+        () = give_back_memory(&guest) => 1,
         () = guest.over() => 0,
         () = endings.asked() => {
             system::end_processes(&guest, SIGNAL_GRACE).await;
             0
         }
+    }
+}
+
+/// After work, when the threads that did it are gone too, gives their memory back.
+async fn give_back_memory(guest: &Guest) {
+    loop {
+        guest.rested.notified().await;
+        tokio::time::sleep(BLOCKING_KEEP + Duration::from_secs(1)).await;
+        sys::trim_memory();
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// What `Init` may change; replaced as a whole, so a request sees one version of it.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Guest {
     pub users: Users,
     settings: Mutex<Arc<Settings>>,
     over: watch::Sender<bool>,
+    /// Woken when a stream has ended.
+    pub rested: Notify,
 }
 
 impl Guest {
@@ -47,6 +49,7 @@ impl Guest {
             users: Users::default(),
             settings: Mutex::new(Arc::new(settings)),
             over: watch::Sender::new(false),
+            rested: Notify::new(),
         })
     }
 

@@ -144,15 +144,23 @@ pub fn signal_member(target: &Member, signal: i32) -> Result<(), Errno> {
 
 /// Sends a signal to every living member; returns how many there were.
 pub fn signal(process: &Process, signal: i32) -> usize {
-    let tree = Scan::now().tree(process);
+    let tree = members(process);
     tree.iter()
         .filter(|member| signal_member(member, signal).is_ok())
         .count()
 }
 
+/// The living members right now; a tree that is known to be over costs nothing to look at.
+fn members(process: &Process) -> Vec<Member> {
+    match process.may_live() || process.lost_its_shim() {
+        true => Scan::now().tree(process),
+        false => Vec::new(),
+    }
+}
+
 /// Whether anything of the tree lives.
 pub fn is_alive(process: &Process) -> bool {
-    !Scan::now().tree(process).is_empty()
+    !members(process).is_empty()
 }
 
 /// Kills a whole tree and waits until it is gone. True when it is.
@@ -160,7 +168,7 @@ pub async fn kill(process: &Process) -> bool {
     stop_all(process);
     let mut pause = Duration::from_millis(1);
     for _ in 0..KILL_PASSES {
-        let tree = Scan::now().tree(process);
+        let tree = members(process);
         if tree.is_empty() {
             // Without a readable /proc the process group is all we can reach.
             if process.has_exited()
@@ -176,7 +184,7 @@ pub async fn kill(process: &Process) -> bool {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(MAX_PAUSE);
     }
-    Scan::now().tree(process).is_empty()
+    members(process).is_empty()
 }
 
 /// Stops everything, again and again until nothing new appears, so that nobody forks away.
@@ -184,7 +192,7 @@ fn stop_all(process: &Process) {
     let mut stopped = HashSet::new();
     for _ in 0..STOP_PASSES {
         let before = stopped.len();
-        for member in Scan::now().tree(process) {
+        for member in members(process) {
             if stopped.insert((member.pid, member.start_time)) {
                 // A member that is gone already needs no stopping.
                 let _ = signal_member(&member, libc::SIGSTOP);

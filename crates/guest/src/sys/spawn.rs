@@ -421,3 +421,85 @@ fn close_from(first: RawFd) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    /// Runs a script under the shim and returns what it wrote.
+    fn run(script: &str, restrict: Option<Restrict>) -> String {
+        let (out, out_to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (input, _) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let plan = Plan {
+            program: c"/bin/sh".into(),
+            argv: vec![c"sh".into(), c"-c".into(), CString::new(script).unwrap()],
+            env: vec![c"PATH=/usr/sbin:/usr/bin:/sbin:/bin".into()],
+            cwd: c"/".into(),
+            user: None,
+            stdio: [input.as_raw_fd(), out_to.as_raw_fd(), out_to.as_raw_fd()],
+            terminal: false,
+            restrict,
+        };
+        let spawned = spawn(&plan).unwrap();
+        drop(out_to);
+        let mut text = String::new();
+        std::fs::File::from(out).read_to_string(&mut text).unwrap();
+        let shim = rustix::process::Pid::from_raw(spawned.shim);
+        rustix::process::waitpid(shim, rustix::process::WaitOptions::empty()).unwrap();
+        text
+    }
+
+    #[test]
+    fn nothing_is_taken_unless_asked() {
+        let text = run(
+            "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; ulimit -n",
+            None,
+        );
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        for line in own
+            .lines()
+            .filter(|line| line.starts_with("CapBnd") || line.starts_with("NoNewPrivs"))
+        {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_restricted_stays_so() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root has privileges to lose");
+            return;
+        }
+        // CAP_CHOWN and CAP_MKNOD: the second would allow devices, but for Landlock.
+        let keep = 1 | 1 << 27;
+        let restrict = Restrict {
+            drop_caps_keep: keep,
+            no_new_privs: true,
+            landlock: true,
+            nofile: Some((64, 128)),
+        };
+        let place = tempfile::tempdir().unwrap();
+        let node = place.path().join("node");
+        let script = format!(
+            "grep -E 'Cap|NoNewPrivs' /proc/self/status; ulimit -Sn; ulimit -Hn; mknod {0} c 1 3; mkdir {0}.d && echo made",
+            node.display()
+        );
+        let text = run(&script, Some(restrict)).replace('\t', " ");
+        let set = format!("{keep:016x}");
+        for (name, value) in [
+            ("Inh", "0000000000000000"),
+            ("Prm", &set),
+            ("Eff", &set),
+            ("Bnd", &set),
+            ("Amb", "0000000000000000"),
+        ] {
+            assert!(text.contains(&format!("Cap{name}: {value}")), "{text}");
+        }
+        assert!(
+            text.contains("NoNewPrivs: 1") && text.contains("\n64\n128\n") && text.contains("made"),
+            "{text}"
+        );
+        assert!(!node.exists(), "{text}");
+    }
+}

@@ -357,3 +357,45 @@ async fn a_start_is_quick() {
     eprintln!("start to exit: {each:?} (channel {CHANNEL_OUT})");
     assert!(each < std::time::Duration::from_millis(200));
 }
+
+#[tokio::test]
+async fn as_init_it_reaps_hides_itself_and_takes_everybody_along() {
+    let Some(machine) = Machine::start_as_init().await else {
+        eprintln!("skipped: no pid namespaces here");
+        return;
+    };
+    let init = Init {
+        file_root: bytes_of(&machine.root()),
+        hostname: "island".into(),
+        ..Init::default()
+    };
+    machine.call(Verb::Init(init)).await.ok();
+    assert_eq!(
+        machine
+            .shell("cat /proc/sys/kernel/hostname")
+            .await
+            .ok()
+            .out,
+        b"island\n"
+    );
+    // An unprivileged program learns nothing about init.
+    let start = Start {
+        user: "12345:12345".into(),
+        ..sh("cat /proc/1/environ; ls /proc/1/fd; kill -9 1; echo $?")
+    };
+    let said = machine.call(Verb::Start(start)).await.ok();
+    assert_eq!(said.out, b"1\n", "{}", String::from_utf8_lossy(&said.err));
+    let mut stubborn = machine
+        .open(Verb::Start(sh(
+            "trap '' TERM; echo up; (setsid sleep 1000 &); sleep 1000",
+        )))
+        .await;
+    read_until(&mut stubborn, "up").await;
+    machine
+        .call(Verb::Shutdown(Shutdown { grace_ms: 100 }))
+        .await
+        .ok();
+    let said = finish(stubborn).await.ok();
+    assert_eq!(said.exited().code, 137);
+    machine.link.closed().await;
+}

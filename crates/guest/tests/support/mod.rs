@@ -108,13 +108,33 @@ pub enum Next {
 impl Machine {
     /// A guest whose files are `root/` in a fresh directory.
     pub async fn start() -> Machine {
+        Machine::start_by(Command::new(env!("CARGO_BIN_EXE_motu-guest")), &[]).await
+    }
+
+    /// The same as the init of a pid namespace; `None` where that is not possible.
+    pub async fn start_as_init() -> Option<Machine> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--mount-proc", "--uts", "--kill-child"]);
+        let possible = Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc", "--uts", "true"])
+            .stderr(Stdio::null())
+            .status();
+        if !possible.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        unshare.arg(env!("CARGO_BIN_EXE_motu-guest"));
+        Some(Machine::start_by(unshare, &["--pid1"]).await)
+    }
+
+    async fn start_by(mut command: Command, flags: &[&str]) -> Machine {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join("root")).unwrap();
         let socket = place.path().join("link");
-        let child = Command::new(env!("CARGO_BIN_EXE_motu-guest"))
+        let child = command
             .arg("serve")
             .arg("--listen")
             .arg(&socket)
+            .args(flags)
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
