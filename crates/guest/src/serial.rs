@@ -120,6 +120,9 @@ struct Half {
     port: Arc<OwnedFd>,
     changes: AsyncFd<OwnedFd>,
     turn: Turn,
+    /// Whether anything came in this turn: before that, a port without a host is one
+    /// whose host is still on its way.
+    heard: bool,
 }
 
 impl Half {
@@ -131,6 +134,7 @@ impl Half {
             port,
             changes: sys::watched(watch, Interest::READABLE)?,
             turn,
+            heard: false,
         })
     }
 
@@ -174,7 +178,9 @@ impl AsyncRead for Half {
                 return Poll::Ready(Ok(()));
             }
             match rustix::io::read(&*half.port, buffer.initialize_unfilled()) {
+                Ok(0) if !half.heard => ready!(half.poll_change(context))?,
                 Ok(got) => {
+                    half.heard = true;
                     buffer.advance(got);
                     return Poll::Ready(Ok(()));
                 }
