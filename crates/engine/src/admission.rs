@@ -202,10 +202,19 @@ pub fn environment_error(error: EnvironmentError) -> Error {
         From::ToolMissing { .. } | From::NoIdMap { .. } | From::BuildFailed { .. } => {
             ErrorKind::Unavailable
         }
-        From::TimedOut { .. } => ErrorKind::Timeout,
+        From::TimedOut { .. } | From::Stalled { .. } => ErrorKind::Timeout,
         From::Cancelled { .. } | From::InUse { .. } => ErrorKind::Conflict,
         From::NoSpace { .. } | From::TooLarge { .. } => ErrorKind::Limit,
-        From::Refused { .. } => ErrorKind::Denied,
+        From::Refused { .. } | From::AuthRequired { .. } => ErrorKind::Denied,
+        From::Registry { status: 404, .. } => ErrorKind::NotFound,
+        From::Registry {
+            status: 401 | 403, ..
+        } => ErrorKind::Denied,
+        From::Registry { status: 429, .. } => ErrorKind::Limit,
+        From::Registry { .. } | From::Unreachable { .. } => ErrorKind::Unavailable,
+        From::Malformed { .. } => ErrorKind::Invalid,
+        From::NoPlatform { .. } => ErrorKind::Unsupported,
+        From::DigestMismatch { .. } => ErrorKind::Transport,
         _ => ErrorKind::Internal,
     };
     let details = match &error {
@@ -216,6 +225,12 @@ pub fn environment_error(error: EnvironmentError) -> Error {
             serde_json::json!({ "environment": name, "suggestions": suggestions })
         }
         From::BuildFailed { tail_of_log, .. } => serde_json::json!({ "log": tail_of_log }),
+        From::Registry {
+            registry, status, ..
+        } => serde_json::json!({ "registry": registry, "status": status }),
+        From::AuthRequired { registry, .. } | From::Unreachable { registry, .. } => {
+            serde_json::json!({ "registry": registry })
+        }
         _ => serde_json::Value::Null,
     };
     let hint = error.hint();

@@ -5,79 +5,44 @@
 //! for blocking work; the steps of a build are in `build`.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     fmt,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast;
+use tokio::{runtime::Handle, sync::broadcast};
 
 use crate::{
     build::{self, Build},
     catalog::{self, CatalogEntry},
+    describe::{self, Environment, EnvironmentInfo, catalog_info, installed_info},
     error::EnvironmentError,
+    image::Import,
     name,
+    oci::RegistryOptions,
     privilege::{self, Privilege},
     process::Cancel,
     progress::{Progress, ProgressEvent},
-    store::{BlobRecord, NameRecord, Store},
+    reference::{self, Origin},
+    store::{NameRecord, Store},
     verify,
 };
 
 /// Longest time one build may take.
 pub const BUILD_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
+/// Longest time one pull of an image may take. What was downloaded by then is
+/// kept, and the next pull goes on from there.
+pub const PULL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
 /// Events a slow watcher of a shared pull may lag behind before it misses some.
 const SHARED_EVENTS: usize = 256;
-
-/// What can be said about an environment, installed or not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct EnvironmentInfo {
-    pub name: String,
-    pub description: String,
-    pub installed: bool,
-    /// Installed, but made from an older recipe: a pull would rebuild it.
-    pub outdated: bool,
-    /// Content digest, `sha256:<hex>`, when installed.
-    pub digest: Option<String>,
-    /// Bytes of file contents; an estimate while not installed.
-    pub size_bytes: u64,
-    /// Estimated duration of a pull.
-    pub pull_seconds: u64,
-    /// When it was built, RFC 3339.
-    pub created_at: Option<String>,
-    /// Number of Debian packages in it.
-    pub packages_count: Option<u64>,
-    /// Versions of the packages the recipe asks for by name.
-    pub packages: BTreeMap<String, String>,
-    pub default_user: String,
-    pub default_workdir: String,
-    pub architecture: String,
-    pub os: String,
-    /// Where its packages come from.
-    pub source: String,
-    /// Sandboxes need working setuid programs.
-    pub wants_sudo: bool,
-}
-
-/// An installed environment, ready to start sandboxes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Environment {
-    pub name: String,
-    /// Content digest, `sha256:<hex>`.
-    pub digest: String,
-    /// The root filesystem. Nobody may write to it.
-    pub root: PathBuf,
-    pub default_user: String,
-    pub default_workdir: String,
-    pub env: BTreeMap<String, String>,
-    /// Sandboxes need working setuid programs, so `no_new_privs` must stay off.
-    pub wants_sudo: bool,
-}
 
 /// What a prune or a removal freed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,23 +66,42 @@ struct Inner {
     store: Arc<Store>,
     catalog: Vec<CatalogEntry>,
     flights: Mutex<HashMap<String, Arc<Flight>>>,
+    options: RegistryOptions,
 }
 
 /// One name being pulled in this process.
 struct Flight {
     turn: tokio::sync::Mutex<()>,
     events: broadcast::Sender<ProgressEvent>,
+    /// How many pulls ended well.
+    arrivals: AtomicU64,
+}
+
+/// What a name stands for.
+enum Target {
+    Catalog(CatalogEntry),
+    Image(Origin),
 }
 
 impl Environments {
     /// Opens, and creates where missing, the store under `home`. Leftovers of
     /// interrupted builds are removed.
     pub fn open(home: &Path, privilege: Privilege) -> Result<Self, EnvironmentError> {
+        Self::open_with(home, privilege, RegistryOptions::default())
+    }
+
+    /// Like [`Self::open`], with a say in how registries are dealt with.
+    pub fn open_with(
+        home: &Path,
+        privilege: Privilege,
+        options: RegistryOptions,
+    ) -> Result<Self, EnvironmentError> {
         Ok(Self {
             inner: Arc::new(Inner {
                 store: Arc::new(Store::open(home, privilege)?),
                 catalog: catalog::embedded(),
                 flights: Mutex::default(),
+                options,
             }),
         })
     }
@@ -164,20 +148,23 @@ impl Environments {
         blocking(move || this.describe(&name)).await
     }
 
-    /// Builds the environment unless it is installed. Everyone who pulls the same
-    /// name at the same time shares one build and sees its progress. Dropping
-    /// the future ends the build it started and leaves nothing behind.
+    /// Builds or downloads the environment unless it is installed. A tag of an
+    /// image is looked up again each time. Everyone who pulls the same name at
+    /// the same time shares one pull and sees its progress. Dropping the future
+    /// ends the pull it started and leaves nothing behind that counts.
     pub async fn pull(
         &self,
         name: &str,
         progress: Progress,
     ) -> Result<EnvironmentInfo, EnvironmentError> {
         name::validate(name)?;
-        let entry = self.entry(name).ok_or_else(|| self.unknown(name))?.clone();
-        if self.is_current(&entry).await? {
-            return self.inspect(name).await;
+        let target = self.target(name)?;
+        let stored = target.name();
+        if self.is_current(&target).await? {
+            return self.inspect(&stored).await;
         }
-        let flight = self.flight(name);
+        let flight = self.flight(&stored);
+        let arrivals = flight.arrivals.load(Ordering::SeqCst);
         let mut events = flight.events.subscribe();
         let _turn = loop {
             tokio::select! {
@@ -191,7 +178,8 @@ impl Environments {
                 }
             }
         };
-        if !self.is_current(&entry).await? {
+        let arrived = flight.arrivals.load(Ordering::SeqCst) > arrivals;
+        if !arrived && !self.is_current(&target).await? {
             let shared = flight.events.clone();
             let everyone = Progress::new(move |event: ProgressEvent| {
                 // An error means that nobody else waits.
@@ -200,9 +188,10 @@ impl Environments {
             });
             // The own subscription would only fill up.
             drop(events);
-            self.build(entry, everyone).await?;
+            self.make(target, everyone).await?;
+            flight.arrivals.fetch_add(1, Ordering::SeqCst);
         }
-        self.inspect(name).await
+        self.inspect(&stored).await
     }
 
     /// The installed environment of that name.
@@ -211,22 +200,13 @@ impl Environments {
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let store = &this.inner.store;
-            let Some(record) = store.name(&name)? else {
-                return Err(match this.entry(&name) {
-                    Some(_) => EnvironmentError::NotInstalled { name },
-                    None => this.unknown(&name),
-                });
+            let stored = this.stored_name(&name);
+            let Some(record) = store.name(&stored)? else {
+                return Err(this.missing(&name));
             };
-            let recipe = store.blob_record(&record.digest)?.recipe;
-            Ok(Environment {
-                name,
-                root: store.root_of(&record.digest),
-                digest: record.digest,
-                default_user: recipe.default_user,
-                default_workdir: recipe.default_workdir,
-                env: recipe.env,
-                wants_sudo: recipe.wants_sudo,
-            })
+            let blob = store.blob_record(&record.digest)?;
+            let root = store.root_of(&record.digest);
+            describe::environment(record, &blob, this.entry(&stored), root)
         })
         .await
     }
@@ -250,7 +230,7 @@ impl Environments {
     ) -> Result<Pruned, EnvironmentError> {
         name::validate(name)?;
         let (store, in_use) = (self.inner.store.clone(), in_use.clone());
-        let name = name.to_owned();
+        let name = self.stored_name(name);
         blocking(move || {
             let Some(record) = store.name(&name)? else {
                 return Err(EnvironmentError::NotInstalled { name });
@@ -273,7 +253,7 @@ impl Environments {
     }
 
     /// Removes blobs that no name means; with `all`, also every installed
-    /// environment and all cached packages. A digest in use is never removed.
+    /// environment and all cached packages and layers. A digest in use is never removed.
     pub async fn prune(
         &self,
         in_use: &HashSet<String>,
@@ -289,40 +269,50 @@ impl Environments {
                 &in_use,
             )?;
             if all {
-                let cache = store.package_cache();
-                pruned.bytes += privilege::disk_usage(&cache);
-                store.privilege().remove_tree(&cache)?;
+                for cache in [store.package_cache(), store.layer_cache()] {
+                    pruned.bytes += privilege::disk_usage(&cache);
+                    store.privilege().remove_tree(&cache)?;
+                }
             }
             Ok(pruned)
         })
         .await
     }
 
-    async fn is_current(&self, entry: &CatalogEntry) -> Result<bool, EnvironmentError> {
+    /// Whether there is nothing to do. Images have to be asked about.
+    async fn is_current(&self, target: &Target) -> Result<bool, EnvironmentError> {
+        let Target::Catalog(entry) = target else {
+            return Ok(false);
+        };
         let (store, entry) = (self.inner.store.clone(), entry.clone());
         blocking(move || build::is_current(&store, &entry)).await
     }
 
-    async fn build(&self, entry: CatalogEntry, progress: Progress) -> Result<(), EnvironmentError> {
+    async fn make(&self, target: Target, progress: Progress) -> Result<(), EnvironmentError> {
         let cancel = Cancel::default();
-        let _ends_the_build = cancel.on_drop();
-        let name = entry.name.clone();
-        let build = Build {
-            store: self.inner.store.clone(),
-            entry,
-            progress,
-            cancel: cancel.clone(),
-        };
-        let mut work = std::pin::pin!(blocking(move || build.run()));
-        tokio::select! {
-            result = &mut work => result,
-            () = tokio::time::sleep(BUILD_TIMEOUT) => {
-                cancel.cancel();
-                // It may have finished in the last moment.
-                work.await.map_err(|_| EnvironmentError::TimedOut {
-                    name,
-                    seconds: BUILD_TIMEOUT.as_secs(),
-                })
+        let store = self.inner.store.clone();
+        match target {
+            Target::Catalog(entry) => {
+                let name = entry.name.clone();
+                let build = Build {
+                    store,
+                    entry,
+                    progress,
+                    cancel: cancel.clone(),
+                };
+                within(BUILD_TIMEOUT, name, cancel, move || build.run()).await
+            }
+            Target::Image(origin) => {
+                let name = origin.name();
+                let import = Import {
+                    store,
+                    origin,
+                    progress,
+                    cancel: cancel.clone(),
+                    options: self.inner.options.clone(),
+                    runtime: Handle::current(),
+                };
+                within(PULL_TIMEOUT, name, cancel, move || import.run()).await
             }
         }
     }
@@ -337,6 +327,7 @@ impl Environments {
             Arc::new(Flight {
                 turn: tokio::sync::Mutex::default(),
                 events: broadcast::Sender::new(SHARED_EVENTS),
+                arrivals: AtomicU64::new(0),
             })
         });
         flight.clone()
@@ -344,6 +335,35 @@ impl Environments {
 
     fn entry(&self, name: &str) -> Option<&CatalogEntry> {
         self.catalog().iter().find(|entry| entry.name == name)
+    }
+
+    /// The catalog comes first, then images.
+    fn target(&self, name: &str) -> Result<Target, EnvironmentError> {
+        if let Some(entry) = self.entry(name) {
+            return Ok(Target::Catalog(entry.clone()));
+        }
+        let origin = Origin::parse(name).ok_or_else(|| self.unknown(name))?;
+        Ok(Target::Image(origin))
+    }
+
+    /// The spelling a name is stored under.
+    fn stored_name(&self, name: &str) -> String {
+        let is_known =
+            self.entry(name).is_some() || !matches!(self.inner.store.name(name), Ok(None));
+        match Origin::parse(name) {
+            Some(origin) if !is_known => origin.name(),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Why a name that is not installed is not.
+    fn missing(&self, name: &str) -> EnvironmentError {
+        if self.entry(name).is_some() || reference::is_explicit(name) {
+            return EnvironmentError::NotInstalled {
+                name: name.to_owned(),
+            };
+        }
+        self.unknown(name)
     }
 
     fn unknown(&self, name: &str) -> EnvironmentError {
@@ -356,22 +376,38 @@ impl Environments {
 
     fn describe(&self, name: &str) -> Result<EnvironmentInfo, EnvironmentError> {
         let store = &self.inner.store;
-        let entry = self.entry(name);
-        let installed = match store.name(name) {
+        let stored = self.stored_name(name);
+        let entry = self.entry(&stored);
+        let installed = match store.name(&stored) {
             Ok(Some(record)) => store.blob_record(&record.digest).map(|blob| (record, blob)),
-            Ok(None) => Err(self.unknown(name)),
+            Ok(None) => Err(self.missing(name)),
             Err(error) => Err(error),
         };
         match (installed, entry) {
-            (Ok((record, blob)), _) => Ok(installed_info(record, blob, entry)),
+            (Ok((record, blob)), _) => installed_info(record, &blob, entry),
             // What is missing or broken can be pulled.
             (
-                Err(EnvironmentError::Unknown { .. } | EnvironmentError::Corrupt { .. }),
+                Err(EnvironmentError::NotInstalled { .. } | EnvironmentError::Corrupt { .. }),
                 Some(entry),
             ) => Ok(catalog_info(entry)),
             (Err(error), _) => Err(error),
         }
     }
+}
+
+impl Target {
+    fn name(&self) -> String {
+        match self {
+            Self::Catalog(entry) => entry.name.clone(),
+            Self::Image(origin) => origin.name(),
+        }
+    }
+}
+
+/// Whether pulling `name` reads files of the host the daemon runs on. Such names
+/// are for callers who may read these files themselves.
+pub fn reads_host_files(name: &str) -> bool {
+    Origin::parse(name).is_some_and(|origin| origin.is_host_path())
 }
 
 impl fmt::Debug for Environments {
@@ -419,50 +455,25 @@ fn sweep(
     Ok(pruned)
 }
 
-fn catalog_info(entry: &CatalogEntry) -> EnvironmentInfo {
-    EnvironmentInfo {
-        name: entry.name.clone(),
-        description: entry.description.clone(),
-        installed: false,
-        outdated: false,
-        digest: None,
-        size_bytes: entry.approximate_bytes,
-        pull_seconds: entry.approximate_seconds,
-        created_at: None,
-        packages_count: None,
-        packages: BTreeMap::new(),
-        default_user: entry.default_user.clone(),
-        default_workdir: entry.default_workdir.clone(),
-        architecture: std::env::consts::ARCH.to_owned(),
-        os: entry.source(),
-        source: entry.source(),
-        wants_sudo: entry.wants_sudo,
-    }
-}
-
-fn installed_info(
-    record: NameRecord,
-    blob: BlobRecord,
-    entry: Option<&CatalogEntry>,
-) -> EnvironmentInfo {
-    let recipe = &blob.recipe;
-    let named = blob
-        .packages
-        .iter()
-        .filter(|package| recipe.packages.contains(&package.name))
-        .map(|package| (package.name.clone(), package.version.clone()));
-    EnvironmentInfo {
-        installed: true,
-        outdated: entry.is_some_and(|entry| entry.recipe_hash() != record.recipe_hash),
-        digest: Some(record.digest),
-        size_bytes: blob.size_bytes,
-        created_at: Some(blob.created_at.clone()),
-        packages_count: Some(blob.packages.len() as u64),
-        packages: named.collect(),
-        architecture: blob.architecture.clone(),
-        os: blob.os.clone(),
-        name: record.name,
-        ..catalog_info(recipe)
+/// Does blocking work that ends when its time is up or nobody waits any more.
+async fn within(
+    limit: Duration,
+    name: String,
+    cancel: Cancel,
+    work: impl FnOnce() -> Result<(), EnvironmentError> + Send + 'static,
+) -> Result<(), EnvironmentError> {
+    let _ends_the_work = cancel.on_drop();
+    let mut work = std::pin::pin!(blocking(work));
+    tokio::select! {
+        result = &mut work => result,
+        () = tokio::time::sleep(limit) => {
+            cancel.cancel();
+            // It may have finished in the last moment.
+            work.await.map_err(|_| EnvironmentError::TimedOut {
+                name,
+                seconds: limit.as_secs(),
+            })
+        }
     }
 }
 

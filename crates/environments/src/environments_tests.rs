@@ -64,11 +64,15 @@ async fn resolving_tells_unknown_from_not_installed() {
     assert_eq!(error.hint().as_deref(), Some("did you mean debian:12?"));
     let error = environments.resolve("../x").await.unwrap_err();
     assert!(matches!(error, EnvironmentError::InvalidName { .. }));
-    let error = environments
-        .pull("own", Progress::none())
-        .await
-        .unwrap_err();
+    // A name that says where its image is can be pulled; another may be a typo.
+    let error = environments.resolve("ghcr.io/a/b").await.unwrap_err();
+    assert!(matches!(error, EnvironmentError::NotInstalled { .. }));
+    let error = environments.resolve("python:3.12").await.unwrap_err();
     assert!(matches!(error, EnvironmentError::Unknown { .. }));
+    assert_eq!(
+        error.hint().as_deref(),
+        Some("motu env list, or motu env pull docker.io/library/python:3.12")
+    );
 }
 
 #[tokio::test]

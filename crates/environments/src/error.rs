@@ -7,6 +7,8 @@ use std::{io, path::Path};
 
 use thiserror::Error;
 
+use crate::reference::Origin;
+
 /// Why an operation on environments failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -49,6 +51,37 @@ pub enum EnvironmentError {
     Refused { path: String, reason: &'static str },
     #[error("root filesystem exceeds the limit of {limit} {what}")]
     TooLarge { what: &'static str, limit: u64 },
+    #[error("registry {registry} cannot be reached: {reason}")]
+    Unreachable { registry: String, reason: String },
+    #[error("registry {registry} sent nothing for {seconds} s")]
+    Stalled { registry: String, seconds: u64 },
+    #[error("registry {registry} gives {repository} only to those who log in")]
+    AuthRequired {
+        registry: String,
+        repository: String,
+    },
+    #[error("registry {registry} answered {status} for {what}{}", detail(message))]
+    Registry {
+        registry: String,
+        status: u16,
+        what: String,
+        /// What the registry says about it, may be empty.
+        message: String,
+    },
+    #[error("{what} has digest {found} instead of {expected}")]
+    DigestMismatch {
+        what: String,
+        expected: String,
+        found: String,
+    },
+    #[error("{what} is malformed: {reason}")]
+    Malformed { what: String, reason: String },
+    #[error("{name} has no image for {wanted}")]
+    NoPlatform {
+        name: String,
+        wanted: String,
+        available: Vec<String>,
+    },
     #[error("failed {context}: {source}")]
     Io {
         context: String,
@@ -62,12 +95,13 @@ impl EnvironmentError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::InvalidName { .. } => Some(
-                "use 1 to 128 of a-z, 0-9 and . _ : / -, starting with a letter or digit"
+                "use a name from `motu env list`, an image such as docker.io/library/python:3.12, \
+                 or oci:, docker-archive:, tar: or dir: before an absolute path"
                     .to_owned(),
             ),
-            Self::Unknown { suggestions, .. } => match suggestions.first() {
+            Self::Unknown { name, suggestions } => match suggestions.first() {
                 Some(first) => Some(format!("did you mean {first}?")),
-                None => Some("motu env list".to_owned()),
+                None => Some(unknown_hint(name)),
             },
             Self::NotInstalled { name } => Some(format!("motu env pull {name}")),
             Self::ToolMissing { hint, .. } => Some(hint.clone()),
@@ -77,11 +111,31 @@ impl EnvironmentError {
             Self::NoSpace { .. } => Some("motu env prune".to_owned()),
             Self::InUse { .. } => Some("destroy the sandboxes that use it first".to_owned()),
             Self::Corrupt { .. } => Some("pull it again to rebuild it".to_owned()),
+            Self::AuthRequired { registry, .. } => Some(format!(
+                "docker login {registry}, or check the spelling: some registries say this of \
+                 what they do not have"
+            )),
+            Self::Registry { status: 404, .. } => {
+                Some("check the spelling of repository and tag".to_owned())
+            }
+            Self::Registry { status: 429, .. } => {
+                Some("wait a while, or docker login for a higher limit".to_owned())
+            }
+            Self::NoPlatform { available, .. } if !available.is_empty() => {
+                Some(format!("it has {}", available.join(", ")))
+            }
+            Self::Unreachable { .. } | Self::Stalled { .. } => {
+                Some("check the network; a pull goes on where it stopped".to_owned())
+            }
             Self::BuildFailed { .. }
             | Self::TimedOut { .. }
             | Self::Cancelled { .. }
             | Self::Refused { .. }
             | Self::TooLarge { .. }
+            | Self::Registry { .. }
+            | Self::DigestMismatch { .. }
+            | Self::Malformed { .. }
+            | Self::NoPlatform { .. }
             | Self::Io { .. } => None,
         }
     }
@@ -105,6 +159,21 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
         self.map_err(|error| {
             EnvironmentError::io(format!("{doing} {}", path.display()), error.into())
         })
+    }
+}
+
+/// A name nobody knows may be an image that was never pulled.
+fn unknown_hint(name: &str) -> String {
+    match Origin::parse(name) {
+        Some(origin) => format!("motu env list, or motu env pull {}", origin.name()),
+        None => "motu env list".to_owned(),
+    }
+}
+
+fn detail(message: &str) -> String {
+    match message {
+        "" => String::new(),
+        message => format!(": {message}"),
     }
 }
 

@@ -13,9 +13,9 @@ use crate::{
     tree::{Captured, Meta, TreeWriter, Verdict},
 };
 
-const PASSWD: &str = "etc/passwd";
-const OS_RELEASE: &str = "usr/lib/os-release";
-const DPKG_STATUS: &str = "var/lib/dpkg/status";
+pub(crate) const PASSWD: &str = "etc/passwd";
+pub(crate) const OS_RELEASE: &str = "usr/lib/os-release";
+pub(crate) const DPKG_STATUS: &str = "var/lib/dpkg/status";
 /// Shipped by the apt package: its own idea of where Debian's packages are.
 pub(crate) const EXAMPLE_SOURCES: &str = "usr/share/doc/apt/examples/sources.list";
 const SOURCES: &str = "etc/apt/sources.list";
@@ -48,9 +48,9 @@ const LEFT_OUT: [&str; 14] = [
     SOURCES,
 ];
 
-const HOSTS: &str =
+pub(crate) const HOSTS: &str =
     "127.0.0.1 localhost\n127.0.1.1 sandbox\n::1 localhost ip6-localhost ip6-loopback\n";
-const HOSTNAME: &str = "sandbox\n";
+pub(crate) const HOSTNAME: &str = "sandbox\n";
 
 /// Decides about one path of a built system.
 pub(crate) fn judge(path: &[u8], is_directory: bool) -> Verdict {
@@ -158,7 +158,7 @@ fn clean_sources(example: &str) -> String {
         .collect()
 }
 
-fn ids_of(passwd: &[u8], user: &str) -> Result<(u64, u64), EnvironmentError> {
+pub(crate) fn ids_of(passwd: &[u8], user: &str) -> Result<(u64, u64), EnvironmentError> {
     let text = String::from_utf8_lossy(passwd);
     let ids = text.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();

@@ -1,8 +1,11 @@
 //! Environments: named, immutable root filesystems that sandboxes start from.
 //!
-//! Open `environments.rs` first: [`Environments`] is the whole interface. A name from the catalog is pulled once, built from Debian packages
-//! whose signatures are verified, stored by the digest of its contents, and
-//! resolved to a directory that runtimes use as a read-only lower layer.
+//! Open `environments.rs` first: [`Environments`] is the whole interface. A name
+//! from the catalog is built from Debian packages whose signatures are verified
+//! (`build`); any other name is an image in a registry or on this host (`image`,
+//! `oci`, `layer`). Either way the result is stored by the digest of its
+//! contents, and resolved to a directory that runtimes use as a read-only lower
+//! layer.
 //!
 //! This crate never starts sandboxes and does not know which digests they use;
 //! callers say so when they prune.
@@ -10,22 +13,33 @@
 mod apt;
 mod build;
 mod catalog;
+mod confine;
+mod describe;
 mod digest;
 mod environments;
 mod error;
 mod finish;
+mod image;
+mod layer;
 mod name;
+mod oci;
 mod privilege;
 mod process;
 mod progress;
+mod reference;
 mod store;
 mod tree;
+mod unpack;
 mod verify;
 
 pub use catalog::{CatalogEntry, Variant};
-pub use environments::{BUILD_TIMEOUT, Environment, EnvironmentInfo, Environments, Pruned};
+pub use describe::{Environment, EnvironmentInfo};
+pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, Pruned, reads_host_files};
 pub use error::EnvironmentError;
+pub use image::{ImageInfo, LayerInfo};
+pub use layer::entry::{Decision, EntryKind, decide};
 pub use name::MAX_NAME_BYTES;
+pub use oci::RegistryOptions;
 pub use privilege::Privilege;
 pub use progress::{Progress, ProgressEvent};
 pub use tree::{MAX_ROOT_BYTES, MAX_ROOT_ENTRIES};

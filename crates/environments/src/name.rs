@@ -3,23 +3,25 @@
 //! Owns what a name may look like, how it becomes a file name, and which known
 //! names resemble a mistyped one. It knows nothing about what is installed.
 
-use crate::error::EnvironmentError;
+use sha2::{Digest as _, Sha256};
+
+use crate::{digest::hex, error::EnvironmentError, reference::Origin};
 
 /// Longest accepted name, in bytes.
-pub const MAX_NAME_BYTES: usize = 128;
+pub const MAX_NAME_BYTES: usize = 512;
+
+/// Longest file name made from a name; longer ones are hashed.
+const MAX_ENCODED_BYTES: usize = 200;
+/// First byte of hashed file names. No name starts with it.
+const HASHED: char = '~';
 
 /// A similar name is offered when at most this many edits away.
 const MAX_SUGGESTED_DISTANCE: usize = 3;
 
+/// A name is a short word, as in the catalog, or says where its image is.
 pub(crate) fn validate(name: &str) -> Result<(), EnvironmentError> {
-    let first_is_fine = name
-        .bytes()
-        .next()
-        .is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let rest_is_fine = name
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._:/-".contains(&b));
-    if first_is_fine && rest_is_fine && name.len() <= MAX_NAME_BYTES {
+    let fits = name.len() <= MAX_NAME_BYTES;
+    if fits && (is_word(name) || Origin::parse(name).is_some()) {
         return Ok(());
     }
     Err(EnvironmentError::InvalidName {
@@ -27,16 +29,62 @@ pub(crate) fn validate(name: &str) -> Result<(), EnvironmentError> {
     })
 }
 
-/// The name as one path component. `%` is not valid in names, so this is
-/// reversible and two names never share a file.
-pub(crate) fn encode(name: &str) -> String {
-    name.replace(':', "%3A").replace('/', "%2F")
+fn is_word(name: &str) -> bool {
+    let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    starts_well
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._:/-".contains(&b))
 }
 
-pub(crate) fn decode(file_stem: &str) -> Option<String> {
-    let name = file_stem.replace("%3A", ":").replace("%2F", "/");
-    validate(&name).ok()?;
-    (encode(&name) == file_stem).then_some(name)
+/// The name as one path component. Two names never share a file.
+pub(crate) fn encode(name: &str) -> String {
+    let mut file = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
+            file.push(char::from(byte));
+        } else {
+            file.push('%');
+            file.push_str(&hex(&[byte]).to_ascii_uppercase());
+        }
+    }
+    if file.len() > MAX_ENCODED_BYTES {
+        return format!("{HASHED}{}", hex(&Sha256::digest(name.as_bytes())));
+    }
+    file
+}
+
+/// What a file name says about the name it was made from.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    Name(String),
+    /// The name is in the file only.
+    Hashed,
+    Foreign,
+}
+
+pub(crate) fn decode(file_stem: &str) -> Decoded {
+    if file_stem.starts_with(HASHED) {
+        return Decoded::Hashed;
+    }
+    let mut bytes = Vec::new();
+    let mut rest = file_stem;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        let code = after
+            .get(..2)
+            .and_then(|code| u8::from_str_radix(code, 16).ok());
+        let Some(code) = code else {
+            return Decoded::Foreign;
+        };
+        bytes.push(code);
+        rest = &after[2..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    match String::from_utf8(bytes) {
+        Ok(name) if validate(&name).is_ok() && encode(&name) == file_stem => Decoded::Name(name),
+        _ => Decoded::Foreign,
+    }
 }
 
 /// Known names that resemble `name`, nearest first, at most three.
@@ -79,7 +127,18 @@ mod tests {
 
     #[test]
     fn names_follow_the_rule() {
-        for good in ["busybox", "debian:12", "a", "team/py-3.12_x", "0"] {
+        let pinned = format!("ghcr.io/a/b@sha256:{}", "0".repeat(64));
+        for good in [
+            "busybox",
+            "debian:12",
+            "a",
+            "team/py-3.12_x",
+            "0",
+            "python:3.12-Slim_X",
+            "localhost:5000/a:b",
+            "tar:/some dir/Ünï.tar",
+            &pinned,
+        ] {
             assert!(validate(good).is_ok(), "{good}");
         }
         let long = "a".repeat(MAX_NAME_BYTES + 1);
@@ -110,7 +169,19 @@ mod tests {
         fn encoding_is_reversible_and_one_component(name in "[a-z0-9][a-z0-9._:/-]{0,60}") {
             let file = encode(&name);
             prop_assert!(!file.contains('/') && !file.contains(':'));
-            prop_assert_eq!(decode(&file), Some(name));
+            prop_assert_eq!(decode(&file), Decoded::Name(name));
+        }
+
+        #[test]
+        fn host_paths_are_file_names_of_bounded_length(path in "/[^\\p{Cc}/.]{1,120}") {
+            let name = format!("tar:{path}");
+            prop_assume!(name.len() <= MAX_NAME_BYTES);
+            let file = encode(&name);
+            prop_assert!(!file.contains('/') && file.len() <= MAX_ENCODED_BYTES);
+            match decode(&file) {
+                Decoded::Name(decoded) => prop_assert_eq!(decoded, name),
+                other => prop_assert_eq!(other, Decoded::Hashed),
+            }
         }
     }
 }

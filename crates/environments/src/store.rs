@@ -30,12 +30,14 @@ use crate::{
     catalog::CatalogEntry,
     digest,
     error::{EnvironmentError, IoContext as _},
-    name,
+    image::ImageInfo,
+    name::{self, Decoded},
     privilege::Privilege,
     process::Cancel,
 };
 
-const FORMAT_VERSION: u32 = 1;
+/// Version 2 knows environments that were not built from the catalog.
+const FORMAT_VERSION: u32 = 2;
 /// How often a lock of another process is tried.
 const LOCK_POLL: Duration = Duration::from_millis(50);
 
@@ -57,8 +59,9 @@ pub(crate) struct BlobRecord {
     pub architecture: String,
     pub os: String,
     pub packages: Vec<Package>,
-    /// The catalog entry it was built from.
-    pub recipe: CatalogEntry,
+    /// The catalog entry it was built from, if it was.
+    #[serde(default)]
+    pub recipe: Option<CatalogEntry>,
 }
 
 impl BlobRecord {
@@ -72,7 +75,13 @@ pub(crate) struct NameRecord {
     pub name: String,
     pub digest: String,
     pub pulled_at: String,
+    /// What it was made from: a recipe, a manifest, a file. A pull that finds
+    /// the same has nothing to do.
     pub recipe_hash: String,
+    /// What the image says about itself, if it was an image. It is kept with the
+    /// name: images with the same files may differ in it.
+    #[serde(default)]
+    pub image: Option<ImageInfo>,
 }
 
 impl NameRecord {
@@ -112,6 +121,11 @@ impl Store {
         self.home.join("cache").join("apt")
     }
 
+    /// Layers kept between pulls.
+    pub fn layer_cache(&self) -> PathBuf {
+        self.home.join("cache").join("oci")
+    }
+
     pub fn blob(&self, digest: &str) -> PathBuf {
         self.root.join("blobs").join(digest.replace(':', "-"))
     }
@@ -128,8 +142,18 @@ impl Store {
     /// Every name that has a record, readable or not, sorted.
     pub fn names(&self) -> Result<Vec<String>, EnvironmentError> {
         let files = children(&self.root.join("names"))?;
-        let stems = files.iter().filter_map(|file| file.strip_suffix(".json"));
-        let mut names: Vec<String> = stems.filter_map(name::decode).collect();
+        let mut names = Vec::new();
+        for stem in files.iter().filter_map(|file| file.strip_suffix(".json")) {
+            match name::decode(stem) {
+                Decoded::Name(name) => names.push(name),
+                Decoded::Hashed => {
+                    let path = self.root.join("names").join(format!("{stem}.json"));
+                    let record: Option<NameRecord> = read_record(&path, stem)?;
+                    names.extend(record.map(|record| record.name));
+                }
+                Decoded::Foreign => {}
+            }
+        }
         names.sort();
         Ok(names)
     }

@@ -35,6 +35,7 @@ pub(crate) fn install(store: &Store, name: &str, text: &str) -> String {
         digest: digest.clone(),
         pulled_at: "2026-01-01T00:00:00Z".to_owned(),
         recipe_hash: recipe.recipe_hash(),
+        image: None,
     };
     let blob = BlobRecord {
         format_version: BlobRecord::VERSION,
@@ -45,7 +46,7 @@ pub(crate) fn install(store: &Store, name: &str, text: &str) -> String {
         architecture: "x86_64".to_owned(),
         os: "test".to_owned(),
         packages: Vec::new(),
-        recipe,
+        recipe: Some(recipe),
     };
     store.commit(&staging, &blob, &name).unwrap();
     digest
@@ -132,9 +133,9 @@ fn a_broken_blob_is_corrupt_and_replaced_by_the_next_commit() {
 fn records_of_a_newer_format_are_named_not_misread() {
     let home = tempfile::tempdir().unwrap();
     let store = open(home.path());
-    fs::write(store.name_file("a"), r#"{"format_version": 2, "else": 1}"#).unwrap();
+    fs::write(store.name_file("a"), r#"{"format_version": 3, "else": 1}"#).unwrap();
     let error = store.name("a").unwrap_err().to_string();
-    assert!(error.contains("format version 2"), "{error}");
+    assert!(error.contains("format version 3"), "{error}");
     fs::write(store.name_file("a"), "{").unwrap();
     assert!(matches!(
         store.name("a"),
@@ -152,6 +153,7 @@ fn a_digest_cannot_point_out_of_the_store() {
         digest: "sha256:../../../etc".to_owned(),
         pulled_at: String::new(),
         recipe_hash: String::new(),
+        image: None,
     };
     write_record(&store.name_file("a"), &record).unwrap();
     assert!(matches!(
@@ -183,10 +185,11 @@ fn stored_samples_of_format_one_are_read() {
     let text = include_str!("../tests/samples/environment-1.json");
     let record: BlobRecord = serde_json::from_str(text).unwrap();
     assert_eq!(record.format_version, 1);
-    assert_eq!(record.recipe.name, "busybox");
+    let recipe = record.recipe.unwrap();
+    assert_eq!(recipe.name, "busybox");
     assert!(
         catalog::embedded()
             .iter()
-            .any(|entry| entry.name == record.recipe.name)
+            .any(|entry| entry.name == recipe.name)
     );
 }

@@ -28,15 +28,18 @@ pub const MAX_ROOT_ENTRIES: u64 = 2_000_000;
 /// Largest file whose contents are also handed to the caller.
 const MAX_CAPTURED_BYTES: u64 = 64 << 20;
 
-/// The only attribute that is kept: file capabilities.
-const KEPT_ATTRIBUTE: &str = "security.capability";
+/// Attributes that are kept: file capabilities, and what programs note about
+/// files.
+pub(crate) const KEPT_ATTRIBUTES: [&str; 2] = ["security.capability", "user.*"];
+/// Never kept: in a user namespace the kernel's overlays take these as orders.
+const DROPPED_ATTRIBUTES: &str = "user.overlay.";
 /// Modification time of files motu adds: fixed, and late enough for archive
 /// formats that begin in 1980.
 const ADDED_AT: u64 = 1_700_000_000;
 const PAX_ATTRIBUTE_PREFIX: &str = "SCHILY.xattr.";
 
 /// Permissions and owner of one path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub mode: u32,
     pub uid: u64,
@@ -175,8 +178,26 @@ impl<W: Write> TreeWriter<W> {
         Ok(())
     }
 
+    /// Adds a file of exactly `size` bytes with attributes.
+    pub fn file_with(
+        &mut self,
+        path: &[u8],
+        meta: Meta,
+        attributes: BTreeMap<String, Vec<u8>>,
+        contents: (u64, impl Read),
+    ) -> Result<(), EnvironmentError> {
+        if !attributes.is_empty() {
+            self.attributes(&attributes)?;
+        }
+        self.file_from(path, meta, contents.0, contents.1)?;
+        if let Some(node) = self.nodes.get_mut(path) {
+            node.attributes = attributes;
+        }
+        Ok(())
+    }
+
     /// Adds a second name for a file written before.
-    fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), EnvironmentError> {
+    pub fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), EnvironmentError> {
         let Some(original) = self.nodes.get(target) else {
             return Err(refused(path, "hard link to something outside or later"));
         };
@@ -316,15 +337,8 @@ fn copy_entry<R: Read, W: Write>(
         }
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
             let attributes = attributes_of(entry)?;
-            if !attributes.is_empty() {
-                tree.attributes(&attributes)?;
-            }
             let size = entry.size();
-            tree.file_from(path, meta, size, entry)?;
-            if let Some(node) = tree.nodes.get_mut(path) {
-                node.attributes = attributes;
-            }
-            Ok(())
+            tree.file_with(path, meta, attributes, (size, entry))
         }
         EntryType::Char | EntryType::Block => Err(refused(path, "device outside /dev")),
         _ => Err(refused(path, "neither file, directory nor link")),
@@ -343,6 +357,15 @@ fn capture<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Vec<u8>, En
     Ok(contents)
 }
 
+/// Whether an extended attribute of a file goes into environments.
+pub(crate) fn keeps_attribute(name: &str) -> bool {
+    let matches = |pattern: &str| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    };
+    KEPT_ATTRIBUTES.into_iter().any(matches) && !name.starts_with(DROPPED_ATTRIBUTES)
+}
+
 fn attributes_of<R: Read>(
     entry: &mut Entry<'_, R>,
 ) -> Result<BTreeMap<String, Vec<u8>>, EnvironmentError> {
@@ -353,8 +376,10 @@ fn attributes_of<R: Read>(
     for extension in extensions {
         let extension = extension.map_err(read_error)?;
         let key = extension.key().unwrap_or_default();
-        if key.strip_prefix(PAX_ATTRIBUTE_PREFIX) == Some(KEPT_ATTRIBUTE) {
-            kept.insert(KEPT_ATTRIBUTE.to_owned(), extension.value_bytes().to_vec());
+        if let Some(name) = key.strip_prefix(PAX_ATTRIBUTE_PREFIX)
+            && keeps_attribute(name)
+        {
+            kept.insert(name.to_owned(), extension.value_bytes().to_vec());
         }
     }
     Ok(kept)

@@ -122,11 +122,16 @@ fn what_is_written_reads_back_the_same() {
 
 #[test]
 fn attributes_survive_the_stream() {
-    let capability = BTreeMap::from([(KEPT_ATTRIBUTE.to_owned(), vec![1, 0, 0, 2])]);
+    let kept = BTreeMap::from([
+        ("security.capability".to_owned(), vec![1, 0, 0, 2]),
+        ("user.note".to_owned(), b"kept".to_vec()),
+    ]);
     let mut out = Builder::new(Vec::new());
     let pairs = [
         ("SCHILY.xattr.security.capability", [1, 0, 0, 2].as_slice()),
-        ("SCHILY.xattr.user.other", b"dropped"),
+        ("SCHILY.xattr.user.note", b"kept"),
+        ("SCHILY.xattr.user.overlay.opaque", b"dropped"),
+        ("SCHILY.xattr.trusted.other", b"dropped"),
     ];
     out.append_pax_extensions(pairs).unwrap();
     let mut entry = header(FILE, Meta::root(0o755), 0);
@@ -134,7 +139,7 @@ fn attributes_survive_the_stream() {
     let stream = out.into_inner().unwrap();
     let mut tree = TreeWriter::new(Vec::new()).unwrap();
     copy_tar(stream.as_slice(), &mut tree, |_, _| Verdict::Keep).unwrap();
-    assert_eq!(tree.nodes[b"ping".as_slice()].attributes, capability);
+    assert_eq!(tree.nodes[b"ping".as_slice()].attributes, kept);
     let (first, stream) = tree.finish().unwrap();
     let mut again = TreeWriter::new(Vec::new()).unwrap();
     copy_tar(stream.as_slice(), &mut again, |_, _| Verdict::Keep).unwrap();

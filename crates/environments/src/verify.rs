@@ -9,7 +9,7 @@ use crate::{
     error::{EnvironmentError, IoContext as _},
     process::{self, Cancel},
     store::Store,
-    tree::{TreeWriter, Verdict, copy_tar},
+    tree::{KEPT_ATTRIBUTES, TreeWriter, Verdict, copy_tar},
 };
 
 /// Fails with `Corrupt` when the tree is no longer what was stored.
@@ -26,7 +26,8 @@ pub(crate) fn verify(store: &Store, digest: &str, cancel: &Cancel) -> Result<(),
             "--numeric-owner",
             "--xattrs",
         ])
-        .args(["--xattrs-include=security.capability", "--directory"])
+        .args(KEPT_ATTRIBUTES.map(|name| format!("--xattrs-include={name}")))
+        .arg("--directory")
         .arg(&root)
         .arg(".");
     let mut reader =

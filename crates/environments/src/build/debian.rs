@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-use super::{Built, PIPE_BUFFER_BYTES, Reporter, Step};
+use super::{Built, Reporter, Step};
 use crate::{
     apt,
     catalog::CatalogEntry,
@@ -21,6 +21,7 @@ use crate::{
     progress::ProgressEvent,
     store::private_directory,
     tree::{Captured, TreeWriter, Verdict, copy_tar},
+    unpack::PIPE_BUFFER_BYTES,
 };
 
 /// Documentation and translations: a third of a small system.

@@ -14,8 +14,6 @@ mod debian;
 
 use std::{
     fs::File,
-    io::{self, BufWriter},
-    process::ChildStdin,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -23,17 +21,13 @@ use jiff::Timestamp;
 
 use crate::{
     catalog::{CatalogEntry, Variant},
-    error::{EnvironmentError, IoContext as _},
-    process::{self, Cancel, Running},
+    error::EnvironmentError,
+    process::Cancel,
     progress::{Progress, ProgressEvent},
     store::{BlobRecord, NameRecord, Package, Staging, Store},
-    tree::{Summary, TreeWriter},
+    tree::Summary,
+    unpack::{Failure, unpack},
 };
-
-const PIPE_BUFFER_BYTES: usize = 1 << 20;
-
-/// The stream into the unpacker.
-type Output = BufWriter<ChildStdin>;
 
 /// One build and what it may use.
 pub(crate) struct Build {
@@ -126,51 +120,21 @@ impl Build {
         staging: &Staging,
         reporter: &Reporter,
     ) -> Result<(Summary, Built), EnvironmentError> {
-        let (unpacker, output) = self.start_unpacker(staging)?;
-        let filled = TreeWriter::new(output).and_then(|mut tree| {
-            let step = Step {
-                build: self,
-                staging,
-                reporter,
-            };
-            let built = match self.entry.variant {
-                Variant::Busybox => busybox::fill(&step, &mut tree)?,
-                Variant::Minbase => debian::fill(&step, &mut tree)?,
-            };
-            let (summary, output) = tree.finish()?;
-            drop(output);
-            Ok((summary, built))
-        });
-        let unpacker_died = matches!(&filled, Err(EnvironmentError::Io { source, .. })
-            if source.kind() == io::ErrorKind::BrokenPipe);
-        if filled.is_err() && !unpacker_died {
-            unpacker.kill();
-        }
-        let exit = unpacker.finish().at("waiting for", &staging.root())?;
-        if unpacker_died || (filled.is_ok() && !exit.status.success()) {
-            return Err(self.failed(reporter, exit.tail));
-        }
-        filled
-    }
-
-    /// The unpacker trusts its input: every entry has passed the rules.
-    fn start_unpacker(&self, staging: &Staging) -> Result<(Running, Output), EnvironmentError> {
-        let root = staging.root();
-        let mut command = self.store.privilege().mapped("tar");
-        command
-            .args(["--extract", "--file=-", "--numeric-owner", "--same-owner"])
-            .args([
-                "--same-permissions",
-                "--delay-directory-restore",
-                "--xattrs",
-            ])
-            .args(["--xattrs-include=security.capability", "--directory"])
-            .arg(&root);
-        let mut unpacker = process::start(command, &self.cancel, &staging.scratch(), |_| {})
-            .at("starting tar for", &root)?;
-        let output = BufWriter::with_capacity(PIPE_BUFFER_BYTES, unpacker.take_stdin());
-        drop(unpacker.take_stdout());
-        Ok((unpacker, output))
+        let step = Step {
+            build: self,
+            staging,
+            reporter,
+        };
+        unpack(&self.store, staging, &self.cancel, |tree| {
+            match self.entry.variant {
+                Variant::Busybox => busybox::fill(&step, tree),
+                Variant::Minbase => debian::fill(&step, tree),
+            }
+        })
+        .map_err(|failure| match failure {
+            Failure::Unpacker(tail) => self.failed(reporter, tail),
+            Failure::Other(error) => error,
+        })
     }
 
     fn commit(
@@ -189,7 +153,7 @@ impl Build {
             architecture: std::env::consts::ARCH.to_owned(),
             os: built.os,
             packages: built.packages,
-            recipe: self.entry.clone(),
+            recipe: Some(self.entry.clone()),
         };
         let name = NameRecord {
             format_version: NameRecord::VERSION,
@@ -197,6 +161,7 @@ impl Build {
             digest: summary.digest,
             pulled_at: now,
             recipe_hash: self.entry.recipe_hash(),
+            image: None,
         };
         if self.cancel.is_cancelled() {
             return Err(EnvironmentError::Cancelled { name: name.name });

@@ -1,0 +1,239 @@
+//! Environments from images: registries, layouts, archives, directories.
+//!
+//! ```text
+//! origin ──resolve──► config + layers ──index──► merge ──emit──► unpack ──► blob + name
+//!          same as installed? done
+//! ```
+//!
+//! Owns the order of these steps, as `build` does for the catalog. It runs on
+//! threads that may block, and ends early by cancelling.
+
+mod info;
+mod local;
+mod obtain;
+mod remote;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use jiff::Timestamp;
+use tokio::runtime::Handle;
+
+pub use info::{ImageInfo, LayerInfo};
+use obtain::Layer;
+
+use crate::{
+    error::EnvironmentError,
+    finish,
+    layer::{self, Merged, index::Section},
+    oci::{RegistryOptions, manifest::Settings},
+    process::Cancel,
+    progress::{Progress, ProgressEvent},
+    reference::Origin,
+    store::{BlobRecord, NameRecord, Staging, Store},
+    tree::{Captured, Summary},
+    unpack::{Failure, unpack},
+};
+
+/// Raised when motu makes something else of the same image, so that installed
+/// ones are unpacked again by the next pull.
+const IMAGE_REVISION: u32 = 1;
+/// A step of progress comes after this many bytes.
+const REPORT_BYTES: u64 = 8 << 20;
+
+/// One import and what it may use.
+pub(crate) struct Import {
+    pub store: Arc<Store>,
+    pub origin: Origin,
+    pub progress: Progress,
+    pub cancel: Cancel,
+    pub options: RegistryOptions,
+    /// Where connections live.
+    pub runtime: Handle,
+}
+
+/// An image whose layers are here, checked and listed.
+struct Found {
+    /// Changes when the image does.
+    made_from: String,
+    manifest_digest: Option<String>,
+    settings: Settings,
+    layers: Vec<Layer>,
+}
+
+impl Import {
+    /// Makes the environment, unless what is installed is the same.
+    pub fn run(&self) -> Result<(), EnvironmentError> {
+        let result = self.run_unless_cancelled();
+        if result.is_err() && self.cancel.is_cancelled() {
+            return Err(EnvironmentError::Cancelled {
+                name: self.origin.name(),
+            });
+        }
+        result
+    }
+
+    fn run_unless_cancelled(&self) -> Result<(), EnvironmentError> {
+        let name = self.origin.name();
+        let _alone = self.store.lock_pull(&name, &self.cancel, || {
+            self.progress
+                .say("wait", "another process pulls this environment");
+        })?;
+        self.progress.say("resolve", format!("looking for {name}"));
+        self.store.privilege().check()?;
+        let installed = self.installed(&name)?;
+        let staging = self.store.stage()?;
+        let found = match &self.origin {
+            Origin::Registry(reference) => self.from_registry(reference, installed.as_deref())?,
+            Origin::OciLayout(path, tag) => {
+                self.from_layout(path, tag.as_deref(), installed.as_deref())?
+            }
+            Origin::DockerArchive(path) => {
+                self.from_docker_archive(path, &staging, installed.as_deref())?
+            }
+            Origin::Tar(path) => self.from_tar(path, installed.as_deref())?,
+            Origin::Directory(path) => Some(self.from_directory(path, &staging)?),
+        };
+        match found {
+            Some(found) => self.store(&name, &staging, found),
+            None => Ok(()),
+        }
+    }
+
+    /// What the installed environment of that name was made from, if it is whole.
+    fn installed(&self, name: &str) -> Result<Option<String>, EnvironmentError> {
+        match self.store.name(name) {
+            Ok(Some(record)) if self.store.blob_record(&record.digest).is_ok() => {
+                Ok(Some(record.recipe_hash))
+            }
+            // What cannot be read is replaced.
+            Ok(_) | Err(EnvironmentError::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn store(&self, name: &str, staging: &Staging, found: Found) -> Result<(), EnvironmentError> {
+        let layers = found
+            .layers
+            .iter()
+            .map(|layer| layer.info.clone())
+            .collect();
+        let sections: Vec<Section> = found
+            .layers
+            .iter()
+            .map(|layer| layer.section.clone())
+            .collect();
+        let mut merged = Merged::default();
+        for layer in found.layers {
+            merged.add(layer.index)?;
+        }
+        let mut info = ImageInfo::new(name, found.manifest_digest, layers, found.settings);
+        info.complete(&mut merged);
+        let summary = self.unpack(name, staging, &merged, &sections)?;
+        self.progress
+            .say("seal", format!("storing {} files", summary.entries));
+        self.commit(staging, summary, &mut merged, info, found.made_from)
+    }
+
+    fn unpack(
+        &self,
+        name: &str,
+        staging: &Staging,
+        merged: &Merged,
+        sections: &[Section],
+    ) -> Result<Summary, EnvironmentError> {
+        let total = merged.bytes();
+        let (done, said) = (AtomicU64::new(0), AtomicU64::new(0));
+        let report = |size: u64| {
+            let now = done.fetch_add(size, Ordering::Relaxed) + size;
+            if now >= said.load(Ordering::Relaxed) + REPORT_BYTES || now == total {
+                said.store(now, Ordering::Relaxed);
+                self.unpacked(now, total);
+            }
+        };
+        self.unpacked(0, total);
+        let unpacked = unpack(&self.store, staging, &self.cancel, |tree| {
+            layer::emit::emit(merged, sections, tree, &self.cancel, report)
+        });
+        match unpacked {
+            Ok((summary, ())) => Ok(summary),
+            Err(Failure::Other(error)) => Err(error),
+            Err(Failure::Unpacker(tail)) if tail.contains("No space left on device") => {
+                Err(EnvironmentError::NoSpace {
+                    context: format!("unpacking {name}"),
+                })
+            }
+            Err(Failure::Unpacker(tail)) => Err(EnvironmentError::BuildFailed {
+                name: name.to_owned(),
+                stage: "unpack".to_owned(),
+                tail_of_log: tail,
+            }),
+        }
+    }
+
+    fn unpacked(&self, done: u64, total: u64) {
+        self.progress.send(ProgressEvent {
+            stage: "unpack".to_owned(),
+            message: "unpacking".to_owned(),
+            done: Some(done),
+            total: Some(total),
+        });
+    }
+
+    fn commit(
+        &self,
+        staging: &Staging,
+        summary: Summary,
+        merged: &mut Merged,
+        info: ImageInfo,
+        made_from: String,
+    ) -> Result<(), EnvironmentError> {
+        let captured = captured(merged);
+        let now = Timestamp::now().to_string();
+        let blob = BlobRecord {
+            format_version: BlobRecord::VERSION,
+            digest: summary.digest.clone(),
+            size_bytes: summary.bytes,
+            entries: summary.entries,
+            created_at: now.clone(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            os: finish::os_name(&captured).unwrap_or_else(|| "linux".to_owned()),
+            packages: finish::packages(&captured),
+            recipe: None,
+        };
+        let name = NameRecord {
+            format_version: NameRecord::VERSION,
+            name: info.reference.clone(),
+            digest: summary.digest,
+            pulled_at: now,
+            recipe_hash: made_from,
+            image: Some(info),
+        };
+        if self.cancel.is_cancelled() {
+            return Err(EnvironmentError::Cancelled { name: name.name });
+        }
+        self.store.commit(staging, &blob, &name)
+    }
+}
+
+/// What a system says about itself, under the paths where it is looked for.
+fn captured(merged: &mut Merged) -> Captured {
+    let mut captured = Captured::new();
+    for (path, key) in [
+        ("etc/os-release", finish::OS_RELEASE),
+        (finish::OS_RELEASE, finish::OS_RELEASE),
+        (finish::DPKG_STATUS, finish::DPKG_STATUS),
+    ] {
+        if let Some(text) = merged.text(path) {
+            captured.insert(key.into(), text.to_vec());
+        }
+    }
+    captured
+}
+
+/// Marks what an environment was made from with how it was made.
+fn made_from(what: &str) -> String {
+    format!("image {IMAGE_REVISION} {what}")
+}
