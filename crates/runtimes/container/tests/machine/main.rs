@@ -2,5 +2,6 @@
 
 mod life;
 mod limits;
+mod rootless;
 mod support;
 mod walls;
