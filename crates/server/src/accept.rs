@@ -30,37 +30,45 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Who is being served right now.
-#[derive(Clone, Debug)]
-pub struct Activity(Arc<watch::Sender<usize>>);
+#[derive(Clone, Debug, Default)]
+pub struct Activity(Arc<watch::Sender<Counts>>);
 
-impl Default for Activity {
-    fn default() -> Activity {
-        Activity(Arc::new(watch::Sender::new(0)))
-    }
+#[derive(Debug, Default)]
+struct Counts {
+    open: usize,
+    ever: u64,
 }
 
 impl Activity {
     /// Counts as somebody until the guard is dropped.
     pub fn enter(&self) -> Guard {
-        self.0.send_modify(|open| *open += 1);
+        self.0.send_modify(|counts| {
+            counts.open += 1;
+            counts.ever += 1;
+        });
         Guard(self.clone())
     }
 
-    /// Open connections.
+    /// Who is there now.
     pub fn open(&self) -> usize {
-        *self.0.borrow()
+        self.0.borrow().open
+    }
+
+    /// Who has ever been there: when it is the same as before, nobody came in between.
+    pub fn ever(&self) -> u64 {
+        self.0.borrow().ever
     }
 
     /// Waits until nobody has been there for this long, without a break.
     pub async fn idle_for(&self, length: Duration) {
-        let mut open = self.0.subscribe();
+        let mut counts = self.0.subscribe();
         loop {
             // The sender lives in `self`, so waiting cannot fail.
-            let _ = open.wait_for(|open| *open == 0).await;
-            open.mark_unchanged();
+            let _ = counts.wait_for(|counts| counts.open == 0).await;
+            counts.mark_unchanged();
             tokio::select! {
                 () = tokio::time::sleep(length) => return,
-                _ = open.changed() => {}
+                _ = counts.changed() => {}
             }
         }
     }
@@ -72,7 +80,7 @@ pub struct Guard(Activity);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.0.send_modify(|open| *open -= 1);
+        self.0.0.send_modify(|counts| counts.open -= 1);
     }
 }
 

@@ -1,20 +1,22 @@
 //! Live sessions over HTTP bodies: frames in, frames out, both at once.
 //!
-//! Output is never copied here: header and payload leave as separate chunks and
-//! the connection gathers them into one write. The next event is asked for only
-//! when the connection has room, so a slow reader slows its own command.
+//! Large pieces of output are never copied here: they leave as they came, and
+//! the connection gathers them with their headers into one write. Small ones
+//! that are there already are put together, because a chunk of HTTP per piece
+//! would cost more than the copy. The next event is asked for only when the
+//! connection has room, so a slow reader slows its own command.
 
 use crate::app::App;
 use crate::extract::parse_json;
 use axum::body::{Body, BodyDataStream};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderValue, header};
 use http_body::Frame as Chunk;
 use motu_api::event::{decode_input, encode_event};
-use motu_api::frame::{Decoder, Frame, Headers, Kind, MAX_PAYLOAD};
+use motu_api::frame::{Decoder, Frame, HEADER_BYTES, Kind, MAX_PAYLOAD, header};
 use motu_api::wire::{LINES_TYPE, STREAM_TYPE};
 use motu_core::exec::{ExecEvent, ExecInput, ExecSession};
 use motu_core::{Error, Result};
@@ -23,6 +25,11 @@ use serde::de::DeserializeOwned;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
+
+/// A payload of this size is not copied.
+const LARGE: usize = 16 * 1024;
+/// Copied payloads leave together when they have grown to this.
+const BATCH: usize = 64 * 1024;
 
 /// Whether the caller asked for frames instead of one JSON answer.
 pub fn wants_frames(headers: &HeaderMap) -> bool {
@@ -102,7 +109,7 @@ pub fn respond(app: &App, session: ExecSession, inbound: Inbound) -> Response {
     let body = Outbound {
         events: Some(events),
         fault: Some(fault),
-        headers: Headers::default(),
+        batch: BytesMut::new(),
         payload: None,
         rest: None,
         _pump: AbortOnDrop(pump.abort_handle()),
@@ -124,8 +131,9 @@ struct Outbound {
     events: Option<BoxStream<'static, Result<ExecEvent>>>,
     /// What was wrong with the input.
     fault: Option<oneshot::Receiver<Error>>,
-    headers: Headers,
-    /// The payload whose header has left.
+    /// Headers and small payloads, waiting to leave together.
+    batch: BytesMut,
+    /// The large payload whose header is at the end of the batch.
     payload: Option<Bytes>,
     /// What did not fit into the frame before.
     rest: Option<(Kind, Bytes)>,
@@ -148,14 +156,58 @@ impl Outbound {
         }
     }
 
-    /// Starts a frame with as much as fits, and gives its header.
-    fn begin(&mut self, kind: Kind, mut payload: Bytes) -> Bytes {
+    /// Fills the batch until there is enough of it, or nothing more is there.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.payload.is_none() && self.batch.len() < BATCH {
+            if let Some((kind, payload)) = self.rest.take() {
+                self.add(kind, payload);
+                continue;
+            }
+            let event = match self.poll_event(cx) {
+                Poll::Ready(Some(event)) => event,
+                Poll::Ready(None) => {
+                    // A stream that has ended must not be asked again.
+                    self.events = None;
+                    self.fault = None;
+                    break;
+                }
+                Poll::Pending if self.batch.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            };
+            if event.is_err() {
+                self.events = None;
+                self.fault = None;
+            }
+            let Frame { kind, payload } = encode_event(event);
+            self.add(kind, payload);
+        }
+        Poll::Ready(())
+    }
+
+    /// Puts a frame into the batch: all of it, or its header if it is large.
+    fn add(&mut self, kind: Kind, mut payload: Bytes) {
+        if payload.is_empty() {
+            return;
+        }
         if payload.len() > MAX_PAYLOAD {
             self.rest = Some((kind, payload.split_off(MAX_PAYLOAD)));
         }
-        let header = self.headers.next(kind, payload.len());
-        self.payload = Some(payload);
-        header
+        let large = payload.len() >= LARGE;
+        let copied = if large { 0 } else { payload.len() };
+        if self.batch.capacity() - self.batch.len() < HEADER_BYTES + copied {
+            self.batch
+                .reserve(if self.batch.is_empty() && copied < 512 {
+                    1024
+                } else {
+                    BATCH + LARGE + HEADER_BYTES
+                });
+        }
+        self.batch.extend_from_slice(&header(kind, payload.len()));
+        if large {
+            self.payload = Some(payload);
+        } else {
+            self.batch.extend_from_slice(&payload);
+        }
     }
 }
 
@@ -167,29 +219,17 @@ impl http_body::Body for Outbound {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<Chunk<Bytes>, Self::Error>>> {
-        if let Some(payload) = self.payload.take() {
-            return Poll::Ready(Some(Ok(Chunk::data(payload))));
-        }
-        if let Some((kind, payload)) = self.rest.take() {
-            let header = self.begin(kind, payload);
-            return Poll::Ready(Some(Ok(Chunk::data(header))));
-        }
-        loop {
-            let event = match self.poll_event(cx) {
-                Poll::Ready(Some(event)) => event,
-                Poll::Ready(None) => return Poll::Ready(None),
+        if self.batch.is_empty() && self.payload.is_none() {
+            match self.poll_fill(cx) {
+                Poll::Ready(()) => {}
                 Poll::Pending => return Poll::Pending,
-            };
-            if event.is_err() {
-                self.events = None;
-                self.fault = None;
-            }
-            let Frame { kind, payload } = encode_event(event);
-            if !payload.is_empty() {
-                let header = self.begin(kind, payload);
-                return Poll::Ready(Some(Ok(Chunk::data(header))));
             }
         }
+        let chunk = match self.batch.is_empty() {
+            true => self.payload.take(),
+            false => Some(self.batch.split().freeze()),
+        };
+        Poll::Ready(chunk.map(|chunk| Ok(Chunk::data(chunk))))
     }
 }
 

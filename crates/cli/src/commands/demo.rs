@@ -85,12 +85,7 @@ async fn tour(client: &Client, id: &SandboxId) -> Result<()> {
     say("It sees nothing of this host");
     shell(client, id, "hostname; id -un; ls /").await?;
     shell(client, id, "ps | head -5").await?;
-    shell(
-        client,
-        id,
-        "wget -q -T 2 -O - http://example.com || echo no network",
-    )
-    .await?;
+    shell(client, id, "nc -w 2 1.1.1.1 80 || echo no network").await?;
 
     say("Files go in and out");
     let path = GuestPath::new(&b"/tmp/greeting.txt"[..])?;

@@ -1,0 +1,114 @@
+//! A place where `motu` sees nothing of the machine it is tested on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A state directory of its own, and a daemon that ends with it.
+pub struct Story {
+    home: tempfile::TempDir,
+}
+
+/// What a command did, as text to compare.
+#[must_use = "a story looks at what happened"]
+pub struct Told {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.stdout)?;
+        if !self.stderr.is_empty() {
+            write!(f, "------- stderr -------\n{}", self.stderr)?;
+        }
+        match self.code {
+            0 => Ok(()),
+            code => write!(f, "[exit code: {code}]"),
+        }
+    }
+}
+
+impl Story {
+    pub fn new() -> Story {
+        let home = tempfile::tempdir().unwrap();
+        Story { home }
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.home.path().join("state")
+    }
+
+    /// Writes the operator's settings.
+    pub fn configure(&self, text: &str) {
+        std::fs::create_dir_all(self.home()).unwrap();
+        std::fs::write(self.home().join("config.toml"), text).unwrap();
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_motu"));
+        command
+            .args(args)
+            .current_dir(self.home.path())
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .env("HOME", self.home.path())
+            .env("MOTU_HOME", self.home())
+            .env("COLUMNS", "100")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn motu(&self, args: &[&str]) -> Told {
+        self.told(self.command(args))
+    }
+
+    pub fn told(&self, mut command: Command) -> Told {
+        let output = command.output().unwrap();
+        Told {
+            code: output.status.code().unwrap_or(-1),
+            stdout: self.plain(&output.stdout),
+            stderr: self.plain(&output.stderr),
+        }
+    }
+
+    /// Text without what differs from run to run.
+    fn plain(&self, bytes: &[u8]) -> String {
+        String::from_utf8_lossy(bytes)
+            .replace(&*self.home().to_string_lossy(), "$MOTU_HOME")
+            .replace(&*self.home.path().to_string_lossy(), "$HOME")
+    }
+
+    pub fn path(&self) -> &Path {
+        self.home.path()
+    }
+}
+
+impl Drop for Story {
+    /// Machines outlive their daemon, so they go first, whatever became of the story.
+    fn drop(&mut self) {
+        if self.home().join("motu.db").exists() {
+            let listed = self.motu(&["ps", "--json"]);
+            let sandboxes: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+            for sandbox in sandboxes.as_array().into_iter().flatten() {
+                let id = sandbox["sandbox_id"].as_str().unwrap_or_default();
+                let _ = self.command(&["rm", id]).output();
+            }
+        }
+        let _ = self.command(&["serve", "--stop"]).output();
+    }
+}
+
+/// Ids and times that are never the same twice.
+pub fn filters() -> Vec<(&'static str, &'static str)> {
+    vec![
+        (r"sb-[0-9a-z]{12}", "sb-ID"),
+        (r"\d+(\.\d+)? ms", "N ms"),
+        (r"pid \d+", "pid N"),
+        (r#""pid": \d+"#, r#""pid": "N""#),
+        (r#""duration_ms": \d+"#, r#""duration_ms": "N""#),
+    ]
+}
