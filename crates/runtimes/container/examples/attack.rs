@@ -4,6 +4,11 @@
 //! The tests run it in a machine and expect no `ok` at all. Run on a host it
 //! does nothing that lasts, but there most attempts succeed.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failed step ends the program, and should"
+)]
+
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
 
@@ -53,7 +58,7 @@ fn mounts() {
     let (none, tmp, dot) = (text("none"), text("/tmp"), text("."));
     let tmpfs = text("tmpfs");
     say("mount", call(libc::SYS_mount, &[none, tmp, tmpfs]));
-    let remount = (libc::MS_REMOUNT | libc::MS_BIND) as u64;
+    let remount = libc::MS_REMOUNT | libc::MS_BIND;
     let sys = text("/proc/sys");
     say("remount", call(libc::SYS_mount, &[none, sys, 0, remount]));
     say("umount", call(libc::SYS_umount2, &[sys, 2]));

@@ -3,6 +3,11 @@
 //! Prints how long a machine takes from the call to an answering guest, to the
 //! end of its first command, and to its removal.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failed step ends the program, and should"
+)]
+
 #[path = "../tests/machine/support.rs"]
 #[expect(dead_code, reason = "the tests use more of it")]
 mod support;

@@ -24,9 +24,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// How long a killed machine may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Machines made at once on the smallest host.
+const TURNS_MIN: usize = 4;
 
 /// Everything that machines of one state directory share.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct Maker {
     filter: Vec<u8>,
     slots: Slots,
     refilling: AtomicBool,
+    /// Machines are made a few at a time: more only wait for each other in the kernel.
+    turns: Semaphore,
 }
 
 impl Maker {
@@ -56,6 +62,7 @@ impl Maker {
             filter: seccomp::filter().map_err(|e| Error::internal(e.to_string()))?,
             home: settings.home,
             refilling: AtomicBool::new(false),
+            turns: Semaphore::new(turns()),
             host,
             slots,
         })
@@ -101,10 +108,9 @@ impl Maker {
         if let Err(error) = self.launcher.refill() {
             tracing::warn!(%error, "could not start launchers ahead");
         }
-        if self.host.privileged && self.disks.missing().is_none() {
-            if let Err(error) = self.disks.refill() {
-                tracing::warn!(%error, "could not make disks ready");
-            }
+        let bounded = self.host.privileged && self.disks.missing().is_none();
+        if let Some(Err(error)) = bounded.then(|| self.disks.refill()) {
+            tracing::warn!(%error, "could not make disks ready");
         }
         self.refilling.store(false, Ordering::Release);
     }
@@ -277,12 +283,20 @@ fn remove_contents(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// How many machines are made at once.
+fn turns() -> usize {
+    let cpus = std::thread::available_parallelism();
+    cpus.map_or(TURNS_MIN, |cpus| TURNS_MIN.max(2 * cpus.get()))
+}
+
 /// Makes a machine, or cleans up and says why not.
 pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
+    let turn = maker.turns.acquire().await;
     let (worker, order) = (maker.clone(), spec.clone());
     let (made, finished) = tokio::task::spawn_blocking(move || worker.make(&order))
         .await
         .unwrap_or_else(|_| (Err(Error::internal("making a machine panicked")), None));
+    drop(turn);
     let refiller = maker.clone();
     let collected = tokio::task::spawn_blocking(move || {
         finished.into_iter().for_each(Finished::collect);

@@ -187,7 +187,7 @@ mod tests {
 
         let made = hierarchies.make("sb-1", &limits()).unwrap();
         let dir = top.join("motu-00000000/sb-1");
-        assert_eq!(made.dirs, [dir.clone()]);
+        assert_eq!(made.dirs, std::slice::from_ref(&dir));
         assert_eq!(made.entries, [dir.join("cgroup.procs")]);
         let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
         assert_eq!(read("memory.max"), (64 << 20).to_string());

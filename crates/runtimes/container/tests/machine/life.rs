@@ -181,3 +181,45 @@ async fn the_host_is_checked() {
     assert!(report.works, "{report:?}");
     assert!(report.checks.len() >= 6, "{report:?}");
 }
+
+/// `MOTU_TEST_CROWD` says how many; the promise is 500.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_machines_live_at_once() {
+    let count = std::env::var("MOTU_TEST_CROWD").map_or(24, |text| text.parse().unwrap());
+    let world = std::sync::Arc::new(World::new());
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let start = std::time::Instant::now();
+    let creations = (0..count).map(|_| {
+        let world = world.clone();
+        tokio::spawn(async move { world.runtime.create(&world.spec()).await.unwrap() })
+    });
+    let mut machines = Vec::new();
+    for creation in creations.collect::<Vec<_>>() {
+        machines.push(creation.await.unwrap());
+    }
+    let made = start.elapsed();
+    let mut slots: Vec<u64> = machines
+        .iter()
+        .map(|m| m.record["slot"].as_u64().unwrap())
+        .collect();
+    slots.sort_unstable();
+    slots.dedup();
+    assert_eq!(slots.len(), count, "two machines share ids");
+    for machine in &machines {
+        world.connect(machine).await.ping().await;
+    }
+    // None per machine: only what is kept ready.
+    assert!(descriptors() < 150, "{} descriptors", descriptors());
+    let start = std::time::Instant::now();
+    let ends = machines.into_iter().map(|machine| {
+        let world = world.clone();
+        tokio::spawn(async move { world.runtime.destroy(&machine).await.unwrap() })
+    });
+    for end in ends.collect::<Vec<_>>() {
+        end.await.unwrap();
+    }
+    println!(
+        "{count} machines: made in {made:?}, gone in {:?}",
+        start.elapsed()
+    );
+}

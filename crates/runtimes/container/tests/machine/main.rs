@@ -2,6 +2,7 @@
 
 mod life;
 mod limits;
+mod programs;
 mod rootless;
 mod support;
 mod walls;

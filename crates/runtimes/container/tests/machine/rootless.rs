@@ -70,7 +70,9 @@ async fn live_as_user() {
     let ids = report.checks.iter().find(|c| c.name == "subordinate ids");
     if ids.unwrap().health == Health::Ok {
         // Files the host's user could not remove without help.
-        let said = guest.sh("1000:1000", "mkdir -m 700 /tmp/u && touch /tmp/u/f").await;
+        let said = guest
+            .sh("1000:1000", "mkdir -m 700 /tmp/u && touch /tmp/u/f")
+            .await;
         assert_eq!(said.code, 0, "{said:?}");
     }
     let disk = machine

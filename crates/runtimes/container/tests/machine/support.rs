@@ -59,16 +59,16 @@ impl Drop for Home {
 
 /// Ends a machine a failed test has left, if its process is still that machine.
 fn kill_leftover(dir: &Path) {
-    let Ok(text) = std::fs::read_to_string(dir.join("machine.json")) else {
-        return;
-    };
+    let text = std::fs::read_to_string(dir.join("machine.json")).unwrap_or_default();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    let Some(pid) = record["process"]["pid"].as_i64() else {
-        return;
-    };
-    let id = dir.file_name().unwrap().to_str().unwrap();
-    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32).filter(|_| cgroups.contains(id)) {
+    let process = &record["process"];
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process["pid"]));
+    let ours = stat.is_ok_and(|text| {
+        let started = process["start_time"].to_string();
+        text.split_whitespace().nth(21) == Some(&*started)
+    });
+    let pid = process["pid"].as_i64().filter(|_| ours);
+    if let Some(pid) = pid.and_then(|pid| rustix::process::Pid::from_raw(pid as i32)) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
