@@ -5,8 +5,12 @@
 //! Such a mount lives exactly as long as somebody holds its descriptor; if the
 //! daemon dies, the kernel unmounts it and frees the loop device by itself.
 //!
+//! An image has no name: the loop device holds the only reference to it. So its
+//! space comes back by itself with the machine's last process, off everybody's
+//! path, and no crash can leave an image behind.
+//!
 //! ```text
-//!   template-10240.img ──sparse copy──► ready-… ──loop, mount──► pool ──rename──► <machine>/disk.img
+//!   template-10240.img ──sparse copy──► nameless file ──loop, mount──► pool ──► machine
 //! ```
 
 use crate::sys;
@@ -24,7 +28,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const POOL: usize = 4;
 /// How often a loop device that somebody else took first is tried again.
 const LOOP_TRIES: u32 = 64;
-const IMAGE: &str = "disk.img";
 
 /// Makes disks, or says why it cannot.
 #[derive(Debug)]
@@ -32,19 +35,13 @@ pub(crate) struct Disks {
     dir: PathBuf,
     usual_mib: u64,
     mke2fs: Option<PathBuf>,
-    ready: Mutex<VecDeque<Ready>>,
+    /// Mounted disks that belong to nobody yet.
+    ready: Mutex<VecDeque<OwnedFd>>,
     serial: AtomicU64,
 }
 
-/// A mounted disk that belongs to nobody yet.
-#[derive(Debug)]
-struct Ready {
-    image: PathBuf,
-    mount: OwnedFd,
-}
-
 impl Disks {
-    /// `dir` is ours alone; what an earlier daemon left ready there is removed.
+    /// `dir` is ours alone; templates an earlier daemon left half made are removed.
     pub(crate) fn new(dir: PathBuf, usual_mib: u64) -> Disks {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -72,19 +69,17 @@ impl Disks {
         None
     }
 
-    /// A disk for the machine in `machine`: the image moves there, the mount comes back.
-    pub(crate) fn take(&self, mib: u64, machine: &Path) -> io::Result<OwnedFd> {
+    /// A disk for a machine.
+    pub(crate) fn take(&self, mib: u64) -> io::Result<OwnedFd> {
         let pooled = if mib == self.usual_mib {
             self.pool().pop_front()
         } else {
             None
         };
-        let disk = match pooled {
-            Some(disk) => disk,
-            None => self.make(mib)?,
-        };
-        std::fs::rename(&disk.image, machine.join(IMAGE))?;
-        Ok(disk.mount)
+        match pooled {
+            Some(disk) => Ok(disk),
+            None => self.make(mib),
+        }
     }
 
     /// Makes disks until the pool is full. Slow; run it beside everything else.
@@ -96,27 +91,17 @@ impl Disks {
         Ok(())
     }
 
-    fn pool(&self) -> MutexGuard<'_, VecDeque<Ready>> {
+    fn pool(&self) -> MutexGuard<'_, VecDeque<OwnedFd>> {
         // A queue is whole between any two statements, whoever panicked.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn make(&self, mib: u64) -> io::Result<Ready> {
+    fn make(&self, mib: u64) -> io::Result<OwnedFd> {
         let template = self.template(mib)?;
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let image = self
-            .dir
-            .join(format!("ready-{}-{serial}.img", std::process::id()));
-        let made = copy_sparse(&template, &image)
-            .and_then(|file| mount_image(&file))
-            .and_then(|mount| layers(&mount).map(|()| mount));
-        match made {
-            Ok(mount) => Ok(Ready { image, mount }),
-            Err(error) => {
-                let _ = std::fs::remove_file(&image);
-                Err(error)
-            }
-        }
+        let image = copy_sparse(&template, &self.dir)?;
+        let mount = mount_image(&image)?;
+        layers(&mount)?;
+        Ok(mount)
     }
 
     /// An empty file system of this size, made once.
@@ -148,14 +133,6 @@ impl Disks {
     }
 }
 
-impl Drop for Disks {
-    fn drop(&mut self) {
-        for disk in self.pool().drain(..) {
-            let _ = std::fs::remove_file(&disk.image);
-        }
-    }
-}
-
 /// `mke2fs` is often outside an ordinary user's path.
 fn find_mke2fs() -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"]
@@ -164,15 +141,11 @@ fn find_mke2fs() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Copies the written parts only: an empty disk of 10 GiB is 230 KB.
-fn copy_sparse(from: &Path, to: &Path) -> io::Result<File> {
+/// Copies the written parts only, into a file without a name: an empty disk of 10 GiB is 230 KB.
+fn copy_sparse(from: &Path, dir: &Path) -> io::Result<File> {
     let source = File::open(from)?;
     let size = source.metadata()?.len();
-    let target = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(to)?;
+    let target = tempfile::tempfile_in(dir)?;
     target.set_len(size)?;
     let mut at = 0;
     while at < size {
@@ -263,12 +236,15 @@ mod tests {
     #[test]
     fn copies_stay_sparse() {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        let from = dir.path().join("a");
         let file = File::create(&from).unwrap();
         file.set_len(64 << 20).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, b"in the middle", 32 << 20).unwrap();
-        copy_sparse(&from, &to).unwrap();
-        assert_eq!(std::fs::read(&from).unwrap(), std::fs::read(&to).unwrap());
-        assert!(to.metadata().unwrap().blocks() < 1000);
+        let mut copy = copy_sparse(&from, dir.path()).unwrap();
+        let mut found = Vec::new();
+        io::Read::read_to_end(&mut copy, &mut found).unwrap();
+        assert_eq!(std::fs::read(&from).unwrap(), found);
+        assert!(copy.metadata().unwrap().blocks() < 1000);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

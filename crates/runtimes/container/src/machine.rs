@@ -216,10 +216,7 @@ impl Maker {
 
     fn make_disk(&self, disk: &Disk, spec: &MachineSpec) -> Result<Option<OwnedFd>, Error> {
         let made = match disk {
-            Disk::Mounted => self
-                .disks
-                .take(spec.limits.disk_mib.value, &spec.dir)
-                .map(Some),
+            Disk::Mounted => self.disks.take(spec.limits.disk_mib.value).map(Some),
             Disk::Directory(name) => disk::plain_directory(&spec.dir.join(name)).map(|()| None),
         };
         made.map_err(|error| Error::io("the machine's disk", &error))
