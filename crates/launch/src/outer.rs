@@ -23,6 +23,7 @@ const LINK_BACKLOG: i32 = 64;
 
 /// What the launcher has so far.
 struct Launcher<'a> {
+    plan: &'a Plan,
     report: &'a Reporter,
     dir: OwnedFd,
     listener: Option<OwnedFd>,
@@ -50,6 +51,7 @@ pub(crate) fn run(
     let dir =
         open_dir(CWD, &plan.dir).map_err(|e| Failure::new("open the machine's directory", e))?;
     let mut launcher = Launcher {
+        plan,
         report,
         dir,
         listener: None,
@@ -89,7 +91,7 @@ impl Launcher<'_> {
             Outer::EnterCgroup { file } => enter_cgroup(file)?,
             Outer::Listen => self.listener = Some(listen(self.dir.as_fd())?),
             Outer::StartClocks => start_clocks()?,
-            Outer::HideMounts => hide_mounts()?,
+            Outer::HideMounts => self.hide_mounts()?,
             Outer::Clone(namespaces) => return self.clone_child(*namespaces),
             Outer::MapIds(map) => self.map_ids(map)?,
             Outer::TakeLower { root } => self.lower = Some(self.take(CWD, root)?),
@@ -100,6 +102,15 @@ impl Launcher<'_> {
             Outer::Release => self.release()?,
         }
         Ok(None)
+    }
+
+    fn hide_mounts(&mut self) -> io::Result<()> {
+        sys::unshare(libc::CLONE_NEWNS)?;
+        let propagation = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", propagation)?;
+        // The descriptor still leads to the mounts of before.
+        self.dir = open_dir(CWD, &self.plan.dir)?;
+        Ok(())
     }
 
     fn clone_child(&mut self, namespaces: Namespaces) -> io::Result<Option<OwnedFd>> {
@@ -315,12 +326,6 @@ fn start_clocks() -> io::Result<()> {
         offsets.push_str(&format!("{name} -{} 0\n", clock_gettime(clock).tv_sec));
     }
     std::fs::write("/proc/self/timens_offsets", offsets)
-}
-
-fn hide_mounts() -> io::Result<()> {
-    sys::unshare(libc::CLONE_NEWNS)?;
-    let propagation = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    Ok(rustix::mount::mount_change("/", propagation)?)
 }
 
 /// Overlayfs does its own work (whiteouts, the work directory) as whoever made

@@ -178,7 +178,7 @@ impl Maker {
         spec: &MachineSpec,
         finished: &mut Option<Finished>,
     ) -> Result<Machine, Error> {
-        let (disk, disk_limit) = self.judge_disk(spec.limits.disk_mib)?;
+        let (mut disk, mut disk_limit) = self.judge_disk(spec.limits.disk_mib)?;
         let nofile = self.judge_nofile(spec.limits.nofile)?;
         let slot = match self.host.privileged {
             true => Some(self.slots.take(&spec.dir)?),
@@ -187,7 +187,7 @@ impl Maker {
         let mut record = Record::new(slot);
         record.store(&spec.dir)?;
         let cgroups = self.cgroups.make(spec.id.as_str(), &spec.limits)?;
-        let mount = self.make_disk(&disk, spec)?;
+        let mount = self.make_disk(&mut disk, &mut disk_limit, spec)?;
         let decided = Decided {
             first_id: slot.map(Slots::first_id),
             cgroup_entries: cgroups.entries,
@@ -214,12 +214,31 @@ impl Maker {
         })
     }
 
-    fn make_disk(&self, disk: &Disk, spec: &MachineSpec) -> Result<Option<OwnedFd>, Error> {
-        let made = match disk {
-            Disk::Mounted => self.disks.take(spec.limits.disk_mib.value).map(Some),
-            Disk::Directory(name) => disk::plain_directory(&spec.dir.join(name)).map(|()| None),
-        };
-        made.map_err(|error| Error::io("the machine's disk", &error))
+    /// Makes the disk. If it cannot be mounted after all and nobody insisted on
+    /// its size, a directory takes its place and the limit says so.
+    fn make_disk(
+        &self,
+        disk: &mut Disk,
+        limit: &mut AppliedLimit,
+        spec: &MachineSpec,
+    ) -> Result<Option<OwnedFd>, Error> {
+        let failed = |error: io::Error| Error::io("the machine's disk", &error);
+        if *disk == Disk::Mounted {
+            match self.disks.take(spec.limits.disk_mib.value) {
+                Ok(mount) => return Ok(Some(mount)),
+                Err(error) if spec.limits.disk_mib.explicit => return Err(failed(error)),
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    return Err(failed(error));
+                }
+                Err(error) => {
+                    limit.enforced = false;
+                    limit.by = format!("no disk could be mounted: {error}");
+                }
+            }
+        }
+        disk::plain_directory(&spec.dir.join(prepare::DIRECTORY)).map_err(failed)?;
+        *disk = Disk::Directory(prepare::DIRECTORY.into());
+        Ok(None)
     }
 
     /// Writes down the first process while it still waits for its root.
@@ -415,8 +434,12 @@ pub(crate) async fn remove(
     tokio::task::spawn_blocking(move || worker.empty(&place))
         .await
         .map_err(|_| Error::internal("emptying a directory panicked"))??;
-    if let Some(slot) = record.and_then(|record| record.slot) {
-        maker.slots.free(slot, dir);
+    match record {
+        Some(record) => record
+            .slot
+            .into_iter()
+            .for_each(|slot| maker.slots.free(slot, dir)),
+        None => maker.slots.free_all_of(dir),
     }
     Ok(())
 }

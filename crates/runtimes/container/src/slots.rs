@@ -80,6 +80,19 @@ impl Slots {
         }
     }
 
+    /// Gives back whatever this machine has: for one whose record is lost.
+    pub(crate) fn free_all_of(&self, machine: &Path) {
+        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let slot = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            if let Some(slot) = slot {
+                self.free(slot, machine);
+            }
+        }
+    }
+
     /// Frees the slots of machines whose directory is gone.
     pub(crate) fn sweep(&self) {
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
@@ -107,7 +120,7 @@ mod tests {
 
         slots.free(first, &b);
         assert_ne!(slots.take(&b).unwrap(), first, "b cannot free a's slot");
-        slots.free(first, &a);
+        slots.free_all_of(&a);
         assert_eq!(slots.take(&b).unwrap(), first);
     }
 

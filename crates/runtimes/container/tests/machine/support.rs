@@ -213,6 +213,12 @@ pub struct Guest {
     link: Link,
 }
 
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
 impl Guest {
     pub async fn new(connection: motu_core::runtime::Connection) -> Guest {
         let mut io = tokio::io::join(connection.read, connection.write);
