@@ -28,6 +28,9 @@ pub const WORKSPACE_DISK: &str = "vdb";
 pub const LINK_PORT: u32 = 1;
 pub const TURN_PORT: u32 = 2;
 
+/// The bytes with which a host announces a conversation on the turn port and begins it on the link port.
+pub const TOKEN_BYTES: usize = 16;
+
 /// Where the root is while it is being prepared.
 const STAGE: &str = "/root";
 /// How long disks and ports may take to appear.

@@ -3,14 +3,14 @@
 //! A serial port has no connections: bytes of a host that died in the middle
 //! of a frame are followed by those of the next host, and a guest that slept
 //! meanwhile cannot see where one ends. So there are two ports. On the turn
-//! port a host says one byte when it wants a new conversation; the guest hangs
-//! up the old one, throws away what is left of it, and says the byte back. Only
-//! then does the host greet on the link port (the greeting skips what was still
-//! under way). One byte cannot be cut in half.
+//! port a host sends a random token when it wants a new conversation; the guest
+//! hangs up the old one and says the token back. Then the host sends the token
+//! on the link port and begins. Whatever arrives there before the token was
+//! said by somebody who is gone. A token is too short to be cut in half.
 
 use crate::state::Guest;
 use crate::{sys, transport};
-use motu_boot::{LINK_PORT, TURN_PORT, find_port};
+use motu_boot::{LINK_PORT, TOKEN_BYTES, TURN_PORT, find_port};
 use motu_link::hello;
 use rustix::event::epoll;
 use rustix::fs::{Mode, OFlags};
@@ -23,7 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
+
+/// What begins a conversation.
+type Token = [u8; TOKEN_BYTES];
 
 /// The two ports, open.
 #[derive(Debug)]
@@ -59,7 +62,7 @@ pub async fn serve(ports: SerialPorts, guest: Arc<Guest>) {
         return;
     };
     let mut conversation: Option<tokio::task::JoinHandle<()>> = None;
-    while let Ok(asked) = turns.next_byte().await {
+    while let Ok(token) = turns.next_token().await {
         if let Some(old) = conversation.take() {
             old.abort();
         }
@@ -67,33 +70,43 @@ pub async fn serve(ports: SerialPorts, guest: Arc<Guest>) {
             number: now.fetch_add(1, Ordering::Relaxed) + 1,
             now: now.clone(),
         };
-        discard(&ports.link);
-        conversation = Some(tokio::spawn(converse(
-            ports.link.clone(),
-            turn,
-            guest.clone(),
-        )));
-        // A port that takes no byte now has a host that is gone; the next one asks again.
-        let _ = rustix::io::write(&*ports.turn, &[asked]);
+        let port = ports.link.clone();
+        conversation = Some(tokio::spawn(converse(port, turn, token, guest.clone())));
+        // A port that takes nothing now has a host that is gone; the next one asks again.
+        let _ = rustix::io::write(&*ports.turn, &token);
     }
 }
 
-/// Throws away what the last conversation left in the port.
-fn discard(port: &OwnedFd) {
-    let mut scratch = [0u8; 4096];
-    while rustix::io::read(port, &mut scratch).is_ok_and(|got| got > 0) {}
-}
-
-async fn converse(port: Arc<OwnedFd>, turn: Turn, guest: Arc<Guest>) {
+async fn converse(port: Arc<OwnedFd>, turn: Turn, token: Token, guest: Arc<Guest>) {
     let halves = Half::new(port.clone(), epoll::EventFlags::IN, turn.clone())
         .and_then(|read| Ok((read, Half::new(port, epoll::EventFlags::OUT, turn)?)));
-    let Ok((read, write)) = halves else {
+    let Ok((mut read, write)) = halves else {
         return;
     };
+    if skip_past(&mut read, &token).await.is_err() {
+        return;
+    }
     let mut both = tokio::io::join(read, write);
     if hello::guest(&mut both).await.is_ok() {
         let (read, write) = both.into_inner();
         transport::serve_link(read, write, guest).await;
+    }
+}
+
+/// Reads until the token has gone by, and not a byte further.
+async fn skip_past(read: &mut Half, token: &Token) -> io::Result<()> {
+    let mut seen = [0u8; TOKEN_BYTES];
+    let mut missing = TOKEN_BYTES;
+    loop {
+        read.read_exact(&mut seen[TOKEN_BYTES - missing..]).await?;
+        if seen == *token {
+            return Ok(());
+        }
+        // The longest end of what was seen that may be the beginning of the token.
+        missing = (1..=TOKEN_BYTES)
+            .find(|cut| seen[*cut..] == token[..TOKEN_BYTES - cut])
+            .unwrap_or(TOKEN_BYTES);
+        seen.copy_within(missing.., 0);
     }
 }
 
@@ -149,14 +162,25 @@ impl Half {
         Poll::Ready(Ok(()))
     }
 
-    /// The next byte anybody sends, whoever comes and goes meanwhile.
-    async fn next_byte(&mut self) -> io::Result<u8> {
+    /// The next token anybody sends, whoever comes and goes meanwhile.
+    async fn next_token(&mut self) -> io::Result<Token> {
+        let mut token = [0u8; TOKEN_BYTES];
+        let mut got = 0;
         std::future::poll_fn(|context| {
             loop {
-                let mut byte = [0u8; 1];
-                match rustix::io::read(&*self.port, &mut byte) {
-                    Ok(1..) => return Poll::Ready(Ok(byte[0])),
-                    Ok(0) | Err(Errno::AGAIN) => ready!(self.poll_change(context))?,
+                match rustix::io::read(&*self.port, &mut token[got..]) {
+                    Ok(0) => {
+                        // Nobody is there; what they began to say was all of it.
+                        got = 0;
+                        ready!(self.poll_change(context))?;
+                    }
+                    Ok(more) => {
+                        got += more;
+                        if got == TOKEN_BYTES {
+                            return Poll::Ready(Ok(token));
+                        }
+                    }
+                    Err(Errno::AGAIN) => ready!(self.poll_change(context))?,
                     Err(Errno::INTR) => {}
                     Err(errno) => return Poll::Ready(Err(errno.into())),
                 }

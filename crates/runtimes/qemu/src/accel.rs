@@ -36,7 +36,6 @@ pub(crate) enum Accel {
 }
 
 impl Accel {
-
     /// The processor a machine sees. Under emulation: what common programs are
     /// compiled for (x86-64-v2) and a random source, and nothing slower than that.
     pub(crate) fn cpu(self) -> &'static str {

@@ -1,13 +1,14 @@
 //! The host's end of a machine's serial ports.
 //!
-//! A conversation is announced on the turn port with one byte, which the guest
-//! says back when it has hung up the old one; only then is the link port
-//! opened. See the guest's `serial` for why. Beyond that this only knows how
-//! to give a machine that was copied a life of its own.
+//! A conversation is announced on the turn port with a random token, which the
+//! guest says back when it has hung up the old one; the same token then begins
+//! the conversation on the link port. See the guest's `serial` for why. Beyond
+//! that this only knows how to give a copied machine a life of its own.
 
 use crate::error::QemuError;
 use crate::place::{LINK, Place, TURN};
 use bytes::Bytes;
+use motu_boot::TOKEN_BYTES;
 use motu_link::frame::CHANNEL_IN;
 use motu_link::message::{Outcome, Request, Reseed, SetClock, Verb, Write};
 use motu_link::{Event, Link, hello};
@@ -19,37 +20,43 @@ use tokio::net::UnixStream;
 /// How long a running guest may take to begin a conversation.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const SEED_BYTES: usize = 64;
+/// How much may be said on the turn port before our token comes back.
+const MAX_ANSWERS: usize = 64 * TOKEN_BYTES;
 
 /// Opens a fresh connection to the guest, before the greeting.
 pub(crate) async fn connect(place: &Place) -> Result<UnixStream, QemuError> {
     let connecting = async {
-        announce(place).await?;
-        UnixStream::connect(place.socket(LINK))
+        let token = random::<TOKEN_BYTES>()?;
+        announce(place, &token).await?;
+        let failed = || QemuError::io("cannot connect to the guest");
+        let mut link = UnixStream::connect(place.socket(LINK))
             .await
-            .map_err(QemuError::io("cannot connect to the guest"))
+            .map_err(failed())?;
+        link.write_all(&token).await.map_err(failed())?;
+        Ok(link)
     };
     tokio::time::timeout(PATIENCE, connecting)
         .await
         .map_err(|_| no("it did not answer; is it paused?"))?
 }
 
-async fn announce(place: &Place) -> Result<(), QemuError> {
+async fn announce(place: &Place, token: &[u8; TOKEN_BYTES]) -> Result<(), QemuError> {
     let failed = || QemuError::io("cannot announce a conversation to the guest");
     let mut turn = UnixStream::connect(place.socket(TURN))
         .await
         .map_err(failed())?;
-    let byte = random::<1>()?;
-    turn.write_all(&byte).await.map_err(failed())?;
-    loop {
-        let mut answer = [0u8; 1];
-        if turn.read(&mut answer).await.map_err(failed())? == 0 {
+    turn.write_all(token).await.map_err(failed())?;
+    // Answers to somebody who did not wait for them may come first.
+    let mut heard = Vec::with_capacity(2 * TOKEN_BYTES);
+    while !heard.ends_with(token) {
+        if heard.len() > MAX_ANSWERS {
+            return Err(no("it answers somebody else"));
+        }
+        if turn.read_buf(&mut heard).await.map_err(failed())? == 0 {
             return Err(no("it hung up"));
         }
-        // Another value answers somebody who did not wait for it.
-        if answer == byte {
-            return Ok(());
-        }
     }
+    Ok(())
 }
 
 /// Waits until a guest answers.

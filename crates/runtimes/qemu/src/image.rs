@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// The format of the images; a new number makes new images.
 const VERSION: u32 = 1;
-/// Room in an image beyond its content.
-const SLACK: u64 = 64 << 20;
+/// Room in an image beyond its content, without which some would not fit.
+pub(crate) const SLACK: u64 = 16 << 20;
 const BLANK_BYTES: u64 = 16 << 20;
 /// How far a file system can grow: 1 TiB and the environment, in blocks of 4 KiB.
 const MAX_BLOCKS: u64 = 300 << 20;

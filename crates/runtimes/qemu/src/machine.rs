@@ -8,7 +8,7 @@
 use crate::Settings;
 use crate::accel::{Accel, AccelChoice, Probe};
 use crate::error::QemuError;
-use crate::image::Images;
+use crate::image::{Images, SLACK};
 use crate::kernel::{Kernel, Kernels};
 use crate::place::{self, BASE, BLANK, DISKS, Place, QMP};
 use crate::process::{self, Start};
@@ -80,7 +80,7 @@ impl Maker {
                 mem_mib: spec.limits.mem_mib.value,
                 vcpu_count: spec.limits.vcpu_count.value,
                 disk_mib,
-                root_bytes: root.bytes + (disk_mib << 20),
+                root_bytes: root.bytes - SLACK + (disk_mib << 20),
             },
             root,
             blank,
@@ -211,7 +211,7 @@ pub(crate) fn is_alive(machine: &Machine) -> bool {
 
 /// Waits for the end of a machine.
 pub(crate) async fn ended(machine: &Machine) -> Ended {
-    let reason = match record_of(machine).and_then(|record| record.open()) {
+    let reason = match record_of(machine).and_then(|record| record.open_ended()) {
         None => "the machine is not there".to_string(),
         Some(pidfd) => match process::wait(pidfd).await {
             Ok(how) => how.unwrap_or_else(|| "QEMU ended".to_string()),
@@ -234,7 +234,7 @@ pub(crate) async fn control(machine: &Machine, command: &str) -> Result<(), Qemu
 
 /// Ends the machine in a directory and empties the directory. May be done twice.
 pub(crate) async fn remove(dir: &Path) -> Result<(), QemuError> {
-    if let Some(pidfd) = Record::load(dir).and_then(|record| record.open()) {
+    if let Some(pidfd) = Record::load(dir).and_then(|record| record.open_ended()) {
         process::end(pidfd).await?;
     }
     place::clear(dir).map_err(QemuError::io("cannot empty the machine's directory"))

@@ -75,15 +75,26 @@ impl Record {
         std::fs::rename(staged, dir.join(FILE)).map_err(failed)
     }
 
-    /// A handle on the machine's process, if that very process is still there.
+    /// A handle on the machine's process, if that very process still runs.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
+        let (pidfd, stat) = self.find()?;
+        (!stat.over).then_some(pidfd)
+    }
+
+    /// The same, also when it has ended and nobody has taken note of it yet.
+    pub(crate) fn open_ended(&self) -> Option<OwnedFd> {
+        self.find().map(|(pidfd, _)| pidfd)
+    }
+
+    fn find(&self) -> Option<(OwnedFd, Stat)> {
         let process = self.process?;
         if self.boot_id != boot_id() {
             return None;
         }
         // The handle first: once it is held the number cannot change its meaning.
         let pidfd = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
-        (start_time(process.pid)? == process.start_time).then_some(pidfd)
+        let stat = stat(process.pid)?;
+        (stat.start_time == process.start_time).then_some((pidfd, stat))
     }
 }
 
@@ -92,24 +103,30 @@ impl Process {
     pub(crate) fn of(pid: i32) -> Option<Process> {
         Some(Process {
             pid,
-            start_time: start_time(pid)?,
+            start_time: stat(pid)?.start_time,
         })
     }
 }
 
-/// The start time of a process that runs (a zombie does not).
-fn start_time(pid: i32) -> Option<u64> {
-    parse_start_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// What the kernel says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    start_time: u64,
+    /// It has ended; only its exit status is left.
+    over: bool,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// The name in parentheses may hold spaces and parentheses of its own.
-fn parse_start_time(stat: &str) -> Option<u64> {
+fn parse_stat(stat: &str) -> Option<Stat> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
+    let over = matches!(fields.next()?, "Z" | "X");
     // Field 22 of all; the state was field 3.
-    fields.nth(18)?.parse().ok()
+    let start_time = fields.nth(18)?.parse().ok()?;
+    Some(Stat { start_time, over })
 }
 
 /// Different after every boot of the host.
@@ -149,10 +166,16 @@ mod tests {
     #[test]
     fn start_times_are_found_behind_any_name() {
         let tail = "S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 2";
+        let stat = |over| Stat {
+            start_time: 12345,
+            over,
+        };
         for name in ["(qemu)", "(a b)", "(a) R 1 (b)"] {
-            assert_eq!(parse_start_time(&format!("7 {name} {tail}")), Some(12345));
+            assert_eq!(parse_stat(&format!("7 {name} {tail}")), Some(stat(false)));
         }
-        assert_eq!(parse_start_time(&format!("7 (x) Z{}", &tail[1..])), None);
+        let ended = format!("7 (x) Z{}", &tail[1..]);
+        assert_eq!(parse_stat(&ended), Some(stat(true)));
+        assert_eq!(parse_stat("7 (x"), None);
     }
 
     #[test]

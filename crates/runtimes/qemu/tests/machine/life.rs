@@ -1,0 +1,153 @@
+//! One machine, from `create` to nothing left.
+
+use crate::support::{World, pid_in};
+use motu_core::report::Health;
+use motu_core::{ErrorKind, Runtime};
+use motu_qemu::AccelChoice;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn a_machine_answers_runs_commands_and_leaves_nothing() {
+    let world = World::new();
+    let begun = Instant::now();
+    let (machine, guest) = world.create().await;
+    println!("create and connect: {:?}", begun.elapsed());
+    guest.ping().await;
+    let begun = Instant::now();
+    assert_eq!(guest.sh("id -u; cat /proc/1/comm").await, "0\ninit");
+    println!("first exec: {:?}", begun.elapsed());
+    let begun = Instant::now();
+    assert_eq!(guest.sh("true").await, "");
+    println!("exec: {:?}", begun.elapsed());
+    let owner = guest.sh_as("user", "id -u; touch /workspace/a; stat -c %u /workspace/a");
+    assert_eq!(owner.await, "1000\n1000");
+    let disks = guest.sh("df -m / /workspace | awk 'NR > 1 { print ($4 > 220), ($4 < 290) }'");
+    assert_eq!(disks.await, "1 1\n1 1");
+    assert_eq!(
+        guest.sh("ls /workspace; ls / | grep lost || true").await,
+        "a"
+    );
+
+    let pid = pid_in(&machine.dir).unwrap();
+    let process = format!("/proc/{}", pid.as_raw_nonzero());
+    let status = std::fs::read_to_string(format!("{process}/status")).unwrap();
+    let user = std::fs::metadata(&process).unwrap().uid();
+    if rustix::process::geteuid().is_root() {
+        assert!(user >= 0x9000_0000, "QEMU runs as {user}");
+    }
+    assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"));
+
+    world.runtime.destroy(&machine).await.unwrap();
+    assert!(!world.runtime.alive(&machine).await);
+    assert!(pid_in(&machine.dir).is_none());
+    assert_eq!(std::fs::read_dir(&machine.dir).unwrap().count(), 0);
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_daemon_finds_the_machine_and_talks_to_it() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    guest
+        .start("while true; do date +%s%N; sleep 0.05; done > /tmp/n")
+        .await;
+    // A daemon that dies hangs up in the middle of whatever it said.
+    let mut torn = world.runtime.connect(&machine).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut torn.write, b"MOTULINKH half a greeting")
+        .await
+        .unwrap();
+    drop(torn);
+    let next = World::new();
+    assert!(next.runtime.alive(&machine).await);
+    let again = next.connect(&machine).await;
+    let first = again.sh("wc -l < /tmp/n").await;
+    let second = again.sh("sleep 0.3; wc -l < /tmp/n").await;
+    assert_ne!(first, second);
+    world
+        .runtime
+        .sweep(&machine.id, &machine.dir)
+        .await
+        .unwrap();
+    assert!(!next.runtime.alive(&machine).await);
+}
+
+#[tokio::test]
+async fn a_paused_machine_stands_still() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    let begun = Instant::now();
+    world.runtime.pause(&machine).await.unwrap();
+    let paused = begun.elapsed();
+    let ping = guest.ping();
+    tokio::pin!(ping);
+    let waited = tokio::time::timeout(Duration::from_millis(200), &mut ping).await;
+    assert!(waited.is_err(), "a paused machine answered");
+    let begun = Instant::now();
+    world.runtime.resume(&machine).await.unwrap();
+    let resumed = begun.elapsed();
+    ping.await;
+    println!(
+        "pause {paused:?}, resume {resumed:?}, to ping {:?}",
+        begun.elapsed()
+    );
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_end_of_a_machine_is_noticed_at_once() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    let pid = pid_in(&machine.dir).unwrap();
+    let begun = Instant::now();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let ended = world.runtime.ended(&machine).await;
+    println!("noticed after {:?}", begun.elapsed());
+    assert!(ended.reason.contains("signal 9"), "{}", ended.reason);
+    assert!(!world.runtime.alive(&machine).await);
+    drop(guest);
+    world.runtime.destroy(&machine).await.unwrap();
+
+    let (machine, guest) = world.create().await;
+    guest.start("sleep 0.1; echo c > /proc/sysrq-trigger").await;
+    let ended = tokio::time::timeout(Duration::from_secs(20), world.runtime.ended(&machine));
+    let reason = ended
+        .await
+        .expect("a machine whose kernel died ends")
+        .reason;
+    assert!(reason.contains("switched off"), "{reason}");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn asking_for_kvm_is_answered_truthfully_and_fast() {
+    let world = World::with(256, AccelChoice::Kvm);
+    let begun = Instant::now();
+    let checks = world.runtime.check().await;
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    let accelerator = checks.iter().find(|c| c.name == "accelerator").unwrap();
+    if accelerator.health == Health::Ok {
+        println!("KVM works here");
+        return;
+    }
+    println!("{}", accelerator.detail);
+    let begun = Instant::now();
+    let error = world.runtime.create(&world.spec()).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_millis(500));
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.hint.is_some(), "{error}");
+    assert!(error.message.starts_with("KVM does not work"), "{error}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_enforced_is_refused_or_said() {
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.limits.pids_max.explicit = true;
+    let error = world.runtime.create(&spec).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    let mut spec = world.spec();
+    spec.limits.mem_mib.value = 32;
+    let error = world.runtime.create(&spec).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Invalid);
+}
