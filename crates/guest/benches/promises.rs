@@ -61,6 +61,8 @@ async fn measure() {
     .await;
     write_rate(&machine).await;
     println!("memory after: {} KiB", memory(&machine).await / 1024);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    println!("memory at rest: {} KiB", memory(&machine).await / 1024);
 }
 
 async fn memory(machine: &Machine) -> u64 {

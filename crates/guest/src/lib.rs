@@ -107,10 +107,11 @@ async fn run(serve: Serve) -> i32 {
         Ok(reaper) => reaper,
         Err(error) => return fatal("cannot watch for ended processes", &error),
     };
+    // A task of its own: it is needed most while everything is being ended below.
+    tokio::spawn(reaper.run(guest.clone()));
     let endings = system::Endings::new();
     tokio::select! {
         error = enter(serve.door, guest.clone()) => fatal("nobody can reach this guest", &error),
-        () = reaper.run(guest.clone()) => 1,
         () = give_back_memory(&guest) => 1,
         () = guest.over() => 0,
         () = endings.asked() => {

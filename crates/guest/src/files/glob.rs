@@ -56,12 +56,7 @@ impl Glob<'_> {
         let mut found: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
         let mut more = false;
         if patterns.iter().any(Vec::is_empty) {
-            // No wildcard at all: the place itself.
-            return match entry::stat(self.names, self.root, &base, false) {
-                Ok(entry) => Ok((vec![entry], false)),
-                Err(failed) if failed.kind == Failure::NotFound => Ok((Vec::new(), false)),
-                Err(failed) => Err(failed),
-            };
+            return self.plain(&base);
         }
         let start = (0..patterns.len())
             .map(|alternative| (alternative, 0))
@@ -111,6 +106,15 @@ impl Glob<'_> {
             }
         }
         Ok((found.into_values().collect(), more))
+    }
+
+    /// No wildcard at all: the place itself.
+    fn plain(&self, place: &Place) -> Result<(Vec<Entry>, bool), Failed> {
+        match entry::stat(self.names, self.root, place, false) {
+            Ok(entry) => Ok((vec![entry], false)),
+            Err(failed) if failed.kind == Failure::NotFound => Ok((Vec::new(), false)),
+            Err(failed) => Err(failed),
+        }
     }
 
     fn enter_base(&self, base: &Place, positions: BTreeSet<Position>) -> Option<Level> {

@@ -249,9 +249,14 @@ fn control(process: &Arc<Process>, bytes: Bytes) {
             }
         }
         Some(Do::Signal(signal)) => {
-            // Killing a tree takes a moment, and the next control may be urgent.
-            let process = process.clone();
-            tokio::spawn(async move { signals::send(&process, signal.signal, signal.tree).await });
+            if signal.tree {
+                // Ending a tree takes a moment, and the next control may be urgent.
+                let process = process.clone();
+                tokio::spawn(async move { signals::send(&process, signal.signal, true).await });
+            } else {
+                // At once, so that it comes before the input that follows it.
+                let _ = signals::send_to_group(process, signal.signal);
+            }
         }
         None => {}
     }

@@ -129,7 +129,11 @@ pub async fn input(
         }
     }
     if request.close {
-        process.stdin.feed(&mut VecDeque::new(), true).await;
+        let mut nothing = VecDeque::new();
+        tokio::select! {
+            () = process.stdin.feed(&mut nothing, true) => {}
+            _ = tx.closed() => return Err(Failed::cancelled()),
+        }
     }
     Ok(())
 }

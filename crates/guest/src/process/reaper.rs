@@ -45,4 +45,5 @@ fn reaped(guest: &Guest, pid: i32, status: WaitStatus) {
             return;
         }
     }
+    guest.processes.ended_unknown(pid, !status.exited());
 }

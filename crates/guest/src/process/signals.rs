@@ -10,41 +10,52 @@ use rustix::io::Errno;
 /// Sends a signal to the process group, or to every descendant. A whole tree that is killed is gone
 /// when this returns, however much it forks.
 pub async fn send(process: &Process, signal: i32, whole_tree: bool) -> Result<(), Failed> {
-    if whole_tree && signal == libc::SIGKILL && tree::is_alive(process) {
+    if !whole_tree {
+        return send_to_group(process, signal);
+    }
+    check(signal)?;
+    let pid = process.facts.pid;
+    if signal == libc::SIGKILL && tree::is_alive(process) {
         return match tree::kill(process).await {
             true => Ok(()),
-            false => Err(Failed::new(
-                Failure::Io,
-                format!("some of process {} cannot be killed", process.facts.pid),
-            )),
+            false => {
+                let message = format!("some of the tree of process {pid} cannot be killed");
+                Err(Failed::new(Failure::Io, message))
+            }
         };
     }
-    send_once(process, signal, whole_tree)
+    match tree::signal(process, signal) {
+        0 => Err(ended(pid)),
+        _ => Ok(()),
+    }
 }
 
-fn send_once(process: &Process, signal: i32, whole_tree: bool) -> Result<(), Failed> {
-    if !(1..=64).contains(&signal) {
-        return Err(Failed::invalid(format!(
-            "{signal} is not a signal (1 to 64)"
-        )));
-    }
+/// Sends a signal to the process group, or to a terminal's foreground group.
+pub fn send_to_group(process: &Process, signal: i32) -> Result<(), Failed> {
+    check(signal)?;
     let pid = process.facts.pid;
-    let ended = || Failed::new(Failure::NotFound, format!("process {pid} has ended"));
-    if whole_tree {
-        return match tree::signal(process, signal) {
-            0 => Err(ended()),
-            _ => Ok(()),
-        };
-    }
     if !process.may_live() {
-        return Err(ended());
+        return Err(ended(pid));
     }
     let group = foreground(process, signal).unwrap_or(pid as i32);
     match sys::kill(-group, signal) {
         Ok(()) => Ok(()),
-        Err(Errno::SRCH) => Err(ended()),
+        Err(Errno::SRCH) => Err(ended(pid)),
         Err(errno) => Err(Failed::errno(format!("cannot signal process {pid}"), errno)),
     }
+}
+
+fn check(signal: i32) -> Result<(), Failed> {
+    match (1..=64).contains(&signal) {
+        true => Ok(()),
+        false => Err(Failed::invalid(format!(
+            "{signal} is not a signal (1 to 64)"
+        ))),
+    }
+}
+
+fn ended(pid: u32) -> Failed {
+    Failed::new(Failure::NotFound, format!("process {pid} has ended"))
 }
 
 /// The group that a signal typed at a terminal would reach.

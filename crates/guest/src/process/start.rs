@@ -65,6 +65,7 @@ pub async fn start(
     let spawned = spawn::spawn(&plan).map_err(|errno| cannot_run(&plan, errno))?;
     drop(theirs);
     let shim = spawned.shim;
+    guest.processes.forked(shim);
     let (pid, reports) = await_exec(&plan, spawned).await?;
     let facts = Facts {
         pid: pid as u32,
@@ -287,7 +288,8 @@ async fn supervise(
     mut reports: AsyncFd<OwnedFd>,
     timeout: Option<Duration>,
 ) {
-    let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
+    // A timeout beyond the end of time is none.
+    let deadline = timeout.and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
     let report = match deadline {
         None => next_report(&mut reports).await,
         Some(deadline) => {

@@ -5,6 +5,7 @@ use super::record::Process;
 use crate::answer::{Failed, Quoted};
 use crate::state::locked;
 use motu_link::message::{Failure, Selector};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// Processes that may live at once.
@@ -13,6 +14,8 @@ pub const MAX_LIVING: usize = 1024;
 pub const MAX_ENDED: usize = 256;
 /// Output of ended processes that is kept, in all.
 pub const MAX_ENDED_BYTES: u64 = 64 * 1024 * 1024;
+/// Ended children remembered while something is starting.
+const MAX_EARLY: usize = 4096;
 /// The longest tag.
 const MAX_TAG: usize = 64;
 
@@ -27,6 +30,9 @@ struct Inner {
     processes: Vec<Arc<Process>>,
     /// Tags of processes between the check and the start.
     starting: Vec<String>,
+    /// Children that ended while something was starting, and whether they were killed: one of
+    /// them may be the shim of a process that is not in the table yet.
+    early: HashMap<i32, bool>,
 }
 
 /// A place in the table for a process that is being started.
@@ -41,6 +47,9 @@ impl Drop for Reservation<'_> {
         let mut inner = locked(&self.table.inner);
         if let Some(at) = inner.starting.iter().position(|tag| *tag == self.tag) {
             inner.starting.swap_remove(at);
+        }
+        if inner.starting.is_empty() {
+            inner.early.clear();
         }
     }
 }
@@ -77,9 +86,29 @@ impl Table {
     }
 
     pub fn insert(&self, reservation: Reservation<'_>, process: Arc<Process>) {
-        locked(&self.inner).processes.push(process);
+        let early = {
+            let mut inner = locked(&self.inner);
+            inner.processes.push(process.clone());
+            inner.early.remove(&process.facts.shim)
+        };
         drop(reservation);
+        if let Some(killed) = early {
+            process.set_shim_gone(killed);
+        }
         self.prune();
+    }
+
+    /// A shim was forked: whatever had its pid before was not it.
+    pub fn forked(&self, shim: i32) {
+        locked(&self.inner).early.remove(&shim);
+    }
+
+    /// A child of the guest ended that belongs to no process in the table.
+    pub fn ended_unknown(&self, pid: i32, killed: bool) {
+        let mut inner = locked(&self.inner);
+        if !inner.starting.is_empty() && inner.early.len() < MAX_EARLY {
+            inner.early.insert(pid, killed);
+        }
     }
 
     /// Drops the oldest ended records beyond the limits.

@@ -68,24 +68,19 @@ impl Scan {
         if !process.may_live() && !process.lost_its_shim() {
             return Vec::new();
         }
-        let mut todo = Vec::new();
-        if process.lost_its_shim() {
-            // Its children are ours now: what is left is known by its session only.
+        let below = self.children.get(&process.facts.shim).into_iter().flatten();
+        let mut todo: Vec<usize> = below.copied().collect();
+        // When the shim was killed its children are ours, and known by their session only. That is
+        // also true in the moment before we learn of it. (While the program lives, or anybody in
+        // its session, no other process can have its number.)
+        if process.lost_its_shim() || !process.has_exited() {
             let session = process.facts.pid as i32;
-            todo.extend((0..self.members.len()).filter(|index| {
-                self.members
-                    .get(*index)
-                    .is_some_and(|member| member.session == session)
-            }));
-        } else {
-            todo.extend(
-                self.children
-                    .get(&process.facts.shim)
-                    .into_iter()
-                    .flatten()
-                    .copied(),
-            );
+            let members = self.members.iter().enumerate();
+            let found = members.filter(|(_, member)| member.session == session);
+            todo.extend(found.map(|(index, _)| index));
         }
+        todo.sort_unstable();
+        todo.dedup();
         let mut seen: HashSet<usize> = todo.iter().copied().collect();
         let mut found = Vec::new();
         while let Some(member) = todo.pop().and_then(|index| self.members.get(index)) {

@@ -4,8 +4,11 @@
 
 mod files;
 mod following;
+mod input;
+mod listing;
 mod machine;
 mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 mod trees;
+mod watching;
