@@ -1,5 +1,10 @@
 //! Real machines, made as root with the real guest.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failed step ends the test, and should"
+)]
+
 mod life;
 mod limits;
 mod programs;

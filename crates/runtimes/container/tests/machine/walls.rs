@@ -12,8 +12,8 @@ fn install(root: &Path, program: &Path, name: &str) {
         .output()
         .unwrap();
     for word in String::from_utf8_lossy(&ldd.stdout).split_whitespace() {
-        if word.starts_with('/') {
-            let target = root.join(&word[1..]);
+        if let Some(below) = word.strip_prefix('/') {
+            let target = root.join(below);
             std::fs::create_dir_all(target.parent().unwrap()).unwrap();
             std::fs::copy(word, target).unwrap();
         }
