@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 
 /// What begins a conversation.
 type Token = [u8; TOKEN_BYTES];
@@ -53,27 +53,34 @@ fn open_port(number: u32) -> io::Result<OwnedFd> {
 
 /// Serves one conversation after the other, for ever.
 pub async fn serve(ports: SerialPorts, guest: Arc<Guest>) {
+    // A port that can no longer be watched or read is the end of the machine.
+    let _ = take_turns(&ports, &guest).await;
+}
+
+async fn take_turns(ports: &SerialPorts, guest: &Arc<Guest>) -> io::Result<()> {
     let now = Arc::new(AtomicU64::new(0));
-    let always = Turn {
-        number: 0,
-        now: Arc::default(),
-    };
-    let Ok(mut turns) = Half::new(ports.turn.clone(), epoll::EventFlags::IN, always) else {
-        return;
-    };
-    let mut conversation: Option<tokio::task::JoinHandle<()>> = None;
-    while let Ok(token) = turns.next_token().await {
-        if let Some(old) = conversation.take() {
-            old.abort();
-        }
+    let always = Turn::default();
+    let mut asked = Half::new(ports.turn.clone(), epoll::EventFlags::IN, always.clone())?;
+    let mut answers = Half::new(ports.turn.clone(), epoll::EventFlags::OUT, always)?;
+    let mut token = asked.next_token().await?;
+    loop {
         let turn = Turn {
             number: now.fetch_add(1, Ordering::Relaxed) + 1,
             now: now.clone(),
         };
         let port = ports.link.clone();
-        conversation = Some(tokio::spawn(converse(port, turn, token, guest.clone())));
-        // A port that takes nothing now has a host that is gone; the next one asks again.
-        let _ = rustix::io::write(&*ports.turn, &token);
+        let conversation = tokio::spawn(converse(port, turn, token, guest.clone()));
+        // A token can be here before the news that its sender is: the answer waits for that,
+        // but not longer than until the next one asks.
+        let answer = async {
+            let _ = answers.write_all(&token).await;
+            std::future::pending().await
+        };
+        token = tokio::select! {
+            next = asked.next_token() => next?,
+            never = answer => never,
+        };
+        conversation.abort();
     }
 }
 
@@ -111,7 +118,7 @@ async fn skip_past(read: &mut Half, token: &Token) -> io::Result<()> {
 }
 
 /// Which conversation a half belongs to, and which one it is now.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Turn {
     number: u64,
     now: Arc<AtomicU64>,

@@ -52,6 +52,7 @@ async fn a_new_daemon_finds_the_machine_and_talks_to_it() {
     guest
         .start("while true; do date +%s%N; sleep 0.05; done > /tmp/n")
         .await;
+    drop(guest);
     // A daemon that dies hangs up in the middle of whatever it said.
     let mut torn = world.runtime.connect(&machine).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut torn.write, b"MOTULINKH half a greeting")
