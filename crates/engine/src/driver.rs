@@ -16,7 +16,7 @@ use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, limits};
 use motu_link::message as link;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -58,16 +58,39 @@ pub struct Shared {
 pub struct Handle {
     status: watch::Receiver<Sandbox>,
     inbox: mpsc::Sender<Command>,
+    inside: Arc<Inside>,
+}
+
+/// What a driver and its handle both reach. A driver never holds its own handle: with the last
+/// handle the inbox closes, and the driver leaves.
+#[derive(Debug)]
+struct Inside {
     guest: Mutex<Option<Arc<Guest>>>,
     last_active_ms: AtomicI64,
+}
+
+impl Inside {
+    fn guest(&self) -> MutexGuard<'_, Option<Arc<Guest>>> {
+        self.guest
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn last_active(&self) -> Option<Timestamp> {
+        Timestamp::from_millisecond(self.last_active_ms.load(Ordering::Relaxed)).ok()
+    }
+
+    fn touch(&self) {
+        self.last_active_ms
+            .store(Timestamp::now().as_millisecond(), Ordering::Relaxed);
+    }
 }
 
 impl Handle {
     /// The sandbox as it is now.
     pub fn sandbox(&self) -> Sandbox {
         let mut sandbox = self.status.borrow().clone();
-        let active = Timestamp::from_millisecond(self.last_active_ms.load(Ordering::Relaxed));
-        if let Ok(active) = active {
+        if let Some(active) = self.inside.last_active() {
             sandbox.last_active_at = sandbox.last_active_at.max(active);
         }
         sandbox
@@ -81,20 +104,9 @@ impl Handle {
                 return Err(refused(&status, refusal));
             }
         }
-        self.touch();
-        let guest = self
-            .guest
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        guest
-            .clone()
-            .ok_or_else(|| Error::internal("a running sandbox has no guest"))
-    }
-
-    /// Notes that somebody used the sandbox.
-    pub fn touch(&self) {
-        self.last_active_ms
-            .store(Timestamp::now().as_millisecond(), Ordering::Relaxed);
+        self.inside.touch();
+        let guest = self.inside.guest().clone();
+        guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
     }
 
     /// Replaces a broken connection by its cause, when the sandbox has come to an end.
@@ -197,7 +209,8 @@ pub struct Driver {
     row: SandboxRow,
     status: watch::Sender<Sandbox>,
     inbox: mpsc::Receiver<Command>,
-    handle: Arc<Handle>,
+    inside: Arc<Inside>,
+    handle: Weak<Handle>,
 }
 
 impl Driver {
@@ -210,11 +223,14 @@ impl Driver {
     ) -> (Driver, Arc<Handle>) {
         let (status, watch) = watch::channel(row.sandbox.clone());
         let (sender, inbox) = mpsc::channel(INBOX);
+        let inside = Arc::new(Inside {
+            guest: Mutex::new(None),
+            last_active_ms: AtomicI64::new(row.sandbox.last_active_at.as_millisecond()),
+        });
         let handle = Arc::new(Handle {
             status: watch,
             inbox: sender,
-            guest: Mutex::new(None),
-            last_active_ms: AtomicI64::new(row.sandbox.last_active_at.as_millisecond()),
+            inside: inside.clone(),
         });
         let driver = Driver {
             shared,
@@ -223,7 +239,8 @@ impl Driver {
             row,
             status,
             inbox,
-            handle: handle.clone(),
+            inside,
+            handle: Arc::downgrade(&handle),
         };
         (driver, handle)
     }
@@ -262,12 +279,7 @@ impl Driver {
 
     fn connect(&mut self, machine: Machine) -> Arc<Guest> {
         let guest = Arc::new(Guest::new(self.runtime.clone(), machine));
-        let mut slot = self
-            .handle
-            .guest
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        *slot = Some(guest.clone());
+        *self.inside.guest() = Some(guest.clone());
         guest
     }
 
@@ -427,7 +439,7 @@ impl Driver {
         }
         let ttl = SignedDuration::from_secs(self.row.sandbox.ttl_seconds as i64);
         self.row.sandbox.expires_at = Timestamp::now() + ttl;
-        self.handle.touch();
+        self.inside.touch();
         self.become_state(self.row.sandbox.state).await?;
         Ok(self.row.sandbox.clone())
     }
@@ -457,14 +469,7 @@ impl Driver {
     }
 
     async fn release_guest(&mut self) {
-        let guest = {
-            let mut slot = self
-                .handle
-                .guest
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-            slot.take()
-        };
+        let guest = self.inside.guest().take();
         if let Some(guest) = guest {
             guest.close().await;
         }
@@ -485,7 +490,7 @@ impl Driver {
     /// Writes the state down, then shows it.
     async fn become_state(&mut self, next: State) -> Result<()> {
         self.row.sandbox.state = next;
-        self.row.sandbox.last_active_at = self.handle.sandbox().last_active_at;
+        self.row.sandbox.last_active_at = self.last_active();
         let written = match self.keep {
             Keep::Stored => self.shared.store.update(&self.row).await,
             Keep::Transient => Ok(()),
@@ -494,10 +499,16 @@ impl Driver {
         written
     }
 
+    fn last_active(&self) -> Timestamp {
+        let known = self.row.sandbox.last_active_at;
+        self.inside
+            .last_active()
+            .map_or(known, |active| active.max(known))
+    }
+
     fn idle_deadline(&self) -> Option<Timestamp> {
         let idle = self.row.sandbox.idle_seconds;
-        (idle > 0)
-            .then(|| self.handle.sandbox().last_active_at + SignedDuration::from_secs(idle as i64))
+        (idle > 0).then(|| self.last_active() + SignedDuration::from_secs(idle as i64))
     }
 
     fn next_deadline(&self) -> Duration {

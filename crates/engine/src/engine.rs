@@ -12,7 +12,7 @@ use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::{Error, Result, Runtime, SandboxId};
 use motu_environments::Environments;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::{RwLock, oneshot};
 
 /// What an engine is made of.
@@ -55,9 +55,12 @@ impl Table {
     }
 
     /// Takes a sandbox out, if that name still means this one.
-    pub(crate) fn remove(&self, id: &SandboxId, handle: &Arc<Handle>) {
+    pub(crate) fn remove(&self, id: &SandboxId, handle: &Weak<Handle>) {
         let mut live = self.live();
-        if live.get(id).is_some_and(|found| Arc::ptr_eq(found, handle)) {
+        if live
+            .get(id)
+            .is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), handle.as_ptr()))
+        {
             live.remove(id);
         }
     }

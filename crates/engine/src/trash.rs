@@ -29,7 +29,8 @@ impl Trash {
             .create(&dir)
             .map_err(|error| Error::io("cannot make the trash", &error))?;
         let (full, queue) = mpsc::channel::<PathBuf>();
-        let left = fs::read_dir(&dir).map_err(|error| Error::io("cannot open the trash", &error))?;
+        let left =
+            fs::read_dir(&dir).map_err(|error| Error::io("cannot open the trash", &error))?;
         for entry in left.flatten() {
             let _ = full.send(entry.path());
         }

@@ -1,7 +1,10 @@
 //! The engine over the fake runtime: what happens when things go wrong above
 //! the machines. What a machine itself must do is in the conformance suite.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by panicking"
+)]
 
 use futures_util::StreamExt;
 use motu_core::exec::{AttachFrom, ExecEvent, ExecRequest, RunRequest, Selector};

@@ -68,13 +68,17 @@ impl Guest {
     }
 
     pub async fn processes(&self) -> Result<Vec<Process>> {
-        match self
-            .ask(Verb::ListProcesses(link::ListProcesses {}))
-            .await?
-        {
-            Said::Processes(found) => Ok(found.processes.into_iter().map(process).collect()),
-            _ => Err(unexpected()),
+        let notes = self
+            .ask_all(Verb::ListProcesses(link::ListProcesses {}))
+            .await?;
+        let mut all = Vec::new();
+        for note in notes {
+            match note {
+                Said::Processes(found) => all.extend(found.processes.into_iter().map(process)),
+                _ => return Err(unexpected()),
+            }
         }
+        Ok(all)
     }
 
     pub async fn signal(&self, process: Selector, signal: i32, tree: bool) -> Result<()> {

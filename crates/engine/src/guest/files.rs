@@ -38,7 +38,20 @@ impl Guest {
     pub async fn glob(&self, pattern: &GuestPath, limit: Option<u64>) -> Result<FilePage> {
         let limit = limits::LIST_ENTRIES.resolve(limit)? as u32;
         let pattern = pattern.as_bytes().clone();
-        page(self.ask(Verb::Glob(link::Glob { pattern, limit })).await?)
+        let notes = self
+            .ask_all(Verb::Glob(link::Glob { pattern, limit }))
+            .await?;
+        // One page may come in several notes; the last one says whether there is more.
+        let mut whole = FilePage {
+            entries: Vec::new(),
+            next: None,
+        };
+        for note in notes {
+            let piece = page(note)?;
+            whole.entries.extend(piece.entries);
+            whole.next = piece.next;
+        }
+        Ok(whole)
     }
 
     pub async fn read(

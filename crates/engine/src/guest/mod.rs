@@ -20,6 +20,8 @@ use tokio::sync::Mutex;
 
 /// How long a guest may take to answer a handshake.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Notes one answer may consist of: a full page of the longest paths needs fewer.
+const MAX_NOTES: usize = 1024;
 
 /// One machine's guest.
 #[derive(Debug)]
@@ -91,6 +93,23 @@ impl Guest {
         let note = next_note(&mut stream).await?;
         finish(&mut stream).await?;
         Ok(note)
+    }
+
+    /// A request that is answered by any number of notes.
+    async fn ask_all(&self, verb: Verb) -> Result<Vec<Said>> {
+        let mut stream = self.open(verb).await?;
+        let mut notes = Vec::new();
+        loop {
+            match stream.rx.recv().await.map_err(broken)? {
+                Event::Message(bytes) if notes.len() < MAX_NOTES => {
+                    notes.push(decode_note(&bytes)?);
+                }
+                Event::Message(_) => return Err(Error::transport("the guest's answer has no end")),
+                Event::End(bytes) => return outcome(&bytes).map(|()| notes),
+                Event::Reset => return Err(broken(LinkError::Reset)),
+                Event::Data { .. } | Event::Eof => {}
+            }
+        }
     }
 
     /// A request that is answered by success or failure alone.
