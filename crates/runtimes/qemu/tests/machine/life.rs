@@ -62,9 +62,11 @@ async fn a_new_daemon_finds_the_machine_and_talks_to_it() {
     let next = World::new();
     assert!(next.runtime.alive(&machine).await);
     let again = next.connect(&machine).await;
-    let first = again.sh("wc -l < /tmp/n").await;
-    let second = again.sh("sleep 0.3; wc -l < /tmp/n").await;
-    assert_ne!(first, second);
+    let first = again
+        .sh("until [ -s /tmp/n ]; do sleep 0.05; done; wc -l < /tmp/n")
+        .await;
+    let more = format!("until [ $(wc -l < /tmp/n) -gt {first} ]; do sleep 0.05; done");
+    again.sh(&more).await;
     world
         .runtime
         .sweep(&machine.id, &machine.dir)

@@ -1,5 +1,7 @@
 //! Real virtual machines under software emulation, from boot to nothing left.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod copies;
 mod life;
 mod support;
