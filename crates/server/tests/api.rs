@@ -683,3 +683,12 @@ async fn a_stop_serves_who_is_there_and_refuses_who_comes() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     within(server.finish()).await;
 }
+
+#[tokio::test]
+async fn a_daemon_of_another_version_is_refused_with_a_next_step() {
+    let world = world();
+    let client = world.client.clone().expect_version("9.9.9");
+    let error = client.version().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.hint.unwrap().contains("motu serve --stop"));
+}

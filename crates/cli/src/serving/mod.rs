@@ -81,7 +81,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
         let mut stopped = false;
         let stop = async {
             tokio::select! {
-                () = told.to_stop() => stopped = true,
+                () = told.stop() => stopped = true,
                 () = idle(&engine, &activity), if origin == Origin::OnDemand => {}
             }
         };
@@ -112,7 +112,7 @@ impl Told {
         })
     }
 
-    async fn to_stop(&mut self) {
+    async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -92,7 +92,8 @@ impl Drop for Story {
     fn drop(&mut self) {
         if self.home().join("motu.db").exists() {
             let listed = self.motu(&["ps", "--json"]);
-            let sandboxes: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+            let sandboxes: serde_json::Value =
+                serde_json::from_str(&listed.stdout).unwrap_or_default();
             for sandbox in sandboxes.as_array().into_iter().flatten() {
                 let id = sandbox["sandbox_id"].as_str().unwrap_or_default();
                 let _ = self.command(&["rm", id]).output();
