@@ -1,10 +1,11 @@
 //! The engine and its runtimes, put together for `motu serve`.
 
 use crate::guest::GUEST;
-use motu_container::{Container, Settings};
+use motu_container::Container;
 use motu_core::{Error, Result, Runtime};
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
+use motu_host::Host;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,14 +13,22 @@ use std::sync::Arc;
 pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     let home = Home::open(path)?;
     let config = home.config()?;
-    let container = Container::new(Settings {
+    let container = Container::new(motu_container::Settings {
         guest: Arc::from(GUEST),
         home: home.path().to_path_buf(),
         usual_disk_mib: config.defaults.disk_mib,
     })?;
+    // Launchers and disks are made ahead of the first sandbox, beside everything else.
+    tokio::spawn({
+        let container = container.clone();
+        async move { container.warm().await }
+    });
+    let host = Host::new(motu_host::Settings {
+        guest: Arc::from(GUEST),
+    })?;
     let environments = Environments::open(home.path(), Privilege::detect())
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;
-    let runtimes: Vec<Arc<dyn Runtime>> = vec![Arc::new(container)];
+    let runtimes: Vec<Arc<dyn Runtime>> = vec![Arc::new(container), Arc::new(host)];
     Engine::open(Setup {
         home,
         runtimes,

@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// The length of a CPU accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
+/// How often a group that vanished is made again.
+const GROUP_TRIES: u32 = 100;
 /// How often removing a cgroup is tried: the last process takes a moment to leave it.
 const REMOVE_TRIES: u32 = 200;
 
@@ -163,15 +165,21 @@ impl Hierarchies {
     }
 
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        match std::fs::create_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let group = dir.parent().unwrap_or(dir);
-                self.make_group(group)?;
-                std::fs::create_dir(dir)
+        let mut tries = 0;
+        loop {
+            match std::fs::create_dir(dir) {
+                // The group goes with its last machine, perhaps between the next two calls.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < GROUP_TRIES => {
+                    tries += 1;
+                    match self.make_group(dir.parent().unwrap_or(dir)) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                        _ => {}
+                    }
+                }
+                // Left by a machine of the same id whose sweep is over: empty, or removal would have failed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+                other => return other,
             }
-            // Left by a machine of the same id whose sweep is over: empty, or removal would have failed.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
         }
     }
 
@@ -287,6 +295,7 @@ impl Hierarchies {
                 }
             }
         }
+        self.leave();
         Ok(())
     }
 }
