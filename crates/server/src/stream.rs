@@ -24,12 +24,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// A payload of this size is not copied.
 const LARGE: usize = 16 * 1024;
 /// Copied payloads leave together when they have grown to this.
 const BATCH: usize = 64 * 1024;
+/// How long a client may go on sending after its session has ended.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Whether the caller asked for frames instead of one JSON answer.
 pub fn wants_frames(headers: &HeaderMap) -> bool {
@@ -84,7 +87,7 @@ impl Inbound {
     }
 
     /// Passes input on until there is no more; the end of the request closes standard input.
-    async fn pump(mut self, input: mpsc::Sender<ExecInput>) -> Result<()> {
+    async fn pump(&mut self, input: mpsc::Sender<ExecInput>) -> Result<()> {
         while let Some(frame) = self.next().await? {
             if input.send(decode_input(frame)?).await.is_err() {
                 return Ok(());
@@ -93,18 +96,30 @@ impl Inbound {
         let _ = input.send(ExecInput::CloseStdin).await;
         Ok(())
     }
+
+    /// Reads what nobody wants any more. A connection that is closed on a client that still sends
+    /// is a broken one to it, and the end of the answer is lost.
+    async fn drain(mut self) {
+        let rest = async { while let Some(Ok(_)) = self.body.next().await {} };
+        let _ = tokio::time::timeout(LAST_WORDS, rest).await;
+    }
 }
 
 /// Answers with the events of a session while its input is read.
-pub fn respond(app: &App, session: ExecSession, inbound: Inbound) -> Response {
+pub fn respond(app: &App, session: ExecSession, mut inbound: Inbound) -> Response {
     let ExecSession { events, input } = session;
     let (broke, fault) = oneshot::channel();
+    let (over, ended) = oneshot::channel();
     let guard = app.activity.enter();
-    let pump = tokio::spawn(async move {
-        let _guard = guard;
-        if let Err(error) = inbound.pump(input).await {
-            let _ = broke.send(error);
+    let task = tokio::spawn(async move {
+        tokio::select! {
+            pumped = inbound.pump(input) => if let Err(error) = pumped {
+                let _ = broke.send(error);
+            },
+            Ok(()) = ended => {}
         }
+        drop(guard);
+        inbound.drain().await;
     });
     let body = Outbound {
         events: Some(events),
@@ -112,17 +127,35 @@ pub fn respond(app: &App, session: ExecSession, inbound: Inbound) -> Response {
         batch: BytesMut::new(),
         payload: None,
         rest: None,
-        _pump: AbortOnDrop(pump.abort_handle()),
+        pump: Pump {
+            task: task.abort_handle(),
+            over: Some(over),
+        },
     };
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static(STREAM_TYPE));
     ([kind], Body::new(body)).into_response()
 }
 
-struct AbortOnDrop(tokio::task::AbortHandle);
+/// The task that passes input on. It ends with a session that is given up, and reads on for a while
+/// after one that has come to its end.
+struct Pump {
+    task: tokio::task::AbortHandle,
+    over: Option<oneshot::Sender<()>>,
+}
 
-impl Drop for AbortOnDrop {
+impl Pump {
+    fn end(&mut self) {
+        if let Some(over) = self.over.take() {
+            let _ = over.send(());
+        }
+    }
+}
+
+impl Drop for Pump {
     fn drop(&mut self) {
-        self.0.abort();
+        if self.over.is_some() {
+            self.task.abort();
+        }
     }
 }
 
@@ -137,7 +170,7 @@ struct Outbound {
     payload: Option<Bytes>,
     /// What did not fit into the frame before.
     rest: Option<(Kind, Bytes)>,
-    _pump: AbortOnDrop,
+    pump: Pump,
 }
 
 impl Outbound {
@@ -169,6 +202,7 @@ impl Outbound {
                     // A stream that has ended must not be asked again.
                     self.events = None;
                     self.fault = None;
+                    self.pump.end();
                     break;
                 }
                 Poll::Pending if self.batch.is_empty() => return Poll::Pending,
@@ -177,6 +211,7 @@ impl Outbound {
             if event.is_err() {
                 self.events = None;
                 self.fault = None;
+                self.pump.end();
             }
             let Frame { kind, payload } = encode_event(event);
             self.add(kind, payload);

@@ -29,6 +29,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub use lock::stop;
 
+/// How long tasks of a daemon that leaves may take to end.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+
 /// How a daemon came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -65,7 +68,8 @@ fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
         .build()
         .map_err(|error| Error::io("start the daemon", &error))?;
     let result = runtime.block_on(serve(place, origin, ready));
-    runtime.shutdown_background();
+    // With its last task goes the engine, which takes along what it keeps on the host.
+    runtime.shutdown_timeout(LAST_BREATH);
     result
 }
 

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   dropped │ start ........ chunks ........ │ tail │ end
-//!                 ▲ sent − WINDOW   ▲ sent (a lossless follower)
+//!                 ▲ sent − UNSURE   ▲ sent (a lossless follower)
 //! ```
 //!
 //! Pure data: no clock, no descriptors, no waiting. A lossless follower *holds*
 //! the ring: what it has not sent yet is never dropped, and what it has sent
-//! stays for one more window, because only the host knows how much of that it
-//! really received before its link broke.
+//! stays for a while longer, because only the reader at the other end knows how
+//! much of that it really received before the link, or the daemon, broke.
 
 use bytes::{Buf as _, Bytes};
 use motu_link::mux::WINDOW;
@@ -21,6 +21,9 @@ pub const DEFAULT_BYTES: usize = 1024 * 1024;
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The least: smaller rings would drop what one read brings.
 pub const MIN_BYTES: usize = 4096;
+/// Bytes that may have been sent and not yet read by anybody: what is in flight on the link, and
+/// what a daemon has taken off it and still holds for a reader that is slow.
+const UNSURE: u64 = WINDOW as u64 + 1024 * 1024;
 /// Pieces up to this size are gathered, so that a byte costs a byte.
 const SMALL: usize = 16 * 1024;
 /// Reads of at least this size keep their buffer instead of being copied.
@@ -140,7 +143,7 @@ impl Ring {
     fn trim(&mut self) {
         let mut keep_from = self.end.saturating_sub(self.capacity);
         if let Some(slowest) = self.slowest() {
-            keep_from = keep_from.min(slowest.saturating_sub(u64::from(WINDOW)));
+            keep_from = keep_from.min(slowest.saturating_sub(UNSURE));
         }
         if keep_from <= self.start {
             return;
