@@ -1,0 +1,41 @@
+//! Faults, end to end: the real binary, a real daemon, real machines.
+//!
+//! Everything here goes wrong on purpose: daemons and guests are killed in the
+//! middle of their work, programs inside do their worst, disks fill up, callers
+//! send nonsense. Each test has a state directory of its own and fails when it
+//! leaves a process, a cgroup or a loop device behind.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[path = "faults/archives.rs"]
+mod archives;
+#[path = "faults/clients.rs"]
+mod clients;
+#[path = "faults/crash.rs"]
+mod crash;
+#[path = "faults/daemons.rs"]
+mod daemons;
+#[path = "faults/files.rs"]
+mod files;
+#[path = "faults/full.rs"]
+mod full;
+#[path = "faults/guest.rs"]
+mod guest;
+#[path = "faults/hostile.rs"]
+mod hostile;
+#[path = "faults/links.rs"]
+mod links;
+#[path = "faults/mistakes.rs"]
+mod mistakes;
+#[path = "faults/output.rs"]
+mod output;
+#[path = "faults/sessions.rs"]
+mod sessions;
+#[path = "faults/signals.rs"]
+mod signals;
+#[path = "faults/support.rs"]
+mod support;
+#[path = "faults/traces.rs"]
+mod traces;
+#[path = "faults/wire.rs"]
+mod wire;

@@ -1,0 +1,240 @@
+//! `kill -9` of the daemon while sandboxes and files are made and unmade.
+//!
+//! Each test strikes again and again at moments that are the same in every run.
+//! After each blow a new daemon comes, and what it finds must be exactly what
+//! was acknowledged: nothing less, nothing half done.
+
+use crate::support::{Dice, World, at, eventually, small, stream, to_the_end};
+use motu_core::exec::RunRequest;
+use motu_core::files::ListOptions;
+use motu_core::sandbox::State;
+use motu_core::{ErrorKind, Result, SandboxId, Service};
+use std::collections::BTreeSet;
+use tokio::task::JoinSet;
+
+const ROUNDS: u64 = 6;
+/// Calls in flight when the daemon is killed.
+const FLIGHT: usize = 6;
+/// Large enough that a blow falls into the middle of a write.
+const FILE_BYTES: usize = 4 << 20;
+
+/// What the daemon lists, what is on the host, and that all of it works.
+async fn assert_whole(world: &World) -> BTreeSet<String> {
+    let listed = world.client().list_sandboxes().await.unwrap();
+    let ids: BTreeSet<String> = listed.iter().map(|s| s.sandbox_id.to_string()).collect();
+    for sandbox in &listed {
+        assert_eq!(sandbox.state, State::Running, "{sandbox:?}");
+        world.assert_works(&sandbox.sandbox_id).await;
+    }
+    eventually("the host has what is listed and no more", async || {
+        let found = world.traces.found();
+        let same = found.directories == ids && found.cgroups == ids && found.busy == ids;
+        (same, (found, ids.clone()))
+    })
+    .await;
+    ids
+}
+
+/// Waits for the calls of a round; those the blow cut off are errors.
+async fn outcomes<T: 'static>(
+    mut calls: JoinSet<(SandboxId, Result<T>)>,
+) -> Vec<(SandboxId, bool)> {
+    let mut all = Vec::new();
+    while let Some(done) = calls.join_next().await {
+        let (id, outcome) = done.unwrap();
+        if let Err(error) = &outcome {
+            let cut = matches!(error.kind, ErrorKind::Transport | ErrorKind::Unavailable);
+            assert!(cut, "{error:?}");
+        }
+        all.push((id, outcome.is_ok()));
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_creates() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let mut dice = Dice::new(0x6d6f_7475);
+    let mut acknowledged = BTreeSet::new();
+    let mut cut_off = 0;
+    for round in 0..ROUNDS {
+        let mut calls = JoinSet::new();
+        for number in 0..FLIGHT {
+            let client = world.client();
+            let id = SandboxId::parse(&format!("made-{round}-{number}")).unwrap();
+            calls.spawn(async move {
+                let mut request = small();
+                request.sandbox_id = Some(id.clone());
+                (id, client.create_sandbox(request).await)
+            });
+        }
+        tokio::time::sleep(dice.moment(120)).await;
+        world.kill();
+        for (id, done) in outcomes(calls).await {
+            match done {
+                true => assert!(acknowledged.insert(id.to_string())),
+                false => cut_off += 1,
+            }
+        }
+        world.start();
+        let there = assert_whole(&world).await;
+        assert!(
+            there.is_superset(&acknowledged),
+            "{there:?} {acknowledged:?}"
+        );
+        // Made, but the answer was lost: it is whole, and its name is taken.
+        acknowledged = there;
+    }
+    assert!(cut_off > 0, "no blow fell while something was being made");
+    for id in acknowledged {
+        let id = SandboxId::parse(&id).unwrap();
+        world.client().destroy_sandbox(&id).await.unwrap();
+    }
+    assert!(assert_whole(&world).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_daemon_killed_during_one_shots_leaves_none() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let mut dice = Dice::new(0x0170_5407);
+    for _ in 0..ROUNDS {
+        let mut calls = JoinSet::new();
+        for number in 0..FLIGHT {
+            let client = world.client();
+            let id = SandboxId::parse(&format!("shot-{number}")).unwrap();
+            let mut request = RunRequest {
+                sandbox: small(),
+                ..RunRequest::default()
+            };
+            request.exec.command = vec!["sleep".into(), "25".into()];
+            calls.spawn(async move {
+                let ended = match client.run(request).await {
+                    Ok(session) => to_the_end(session).await,
+                    Err(error) => Err(error),
+                };
+                (id, ended)
+            });
+        }
+        tokio::time::sleep(dice.moment(150)).await;
+        world.kill();
+        let finished = outcomes(calls).await;
+        assert!(finished.iter().all(|(_, done)| !done), "{finished:?}");
+        world.start();
+        assert!(assert_whole(&world).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_destroys() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let mut dice = Dice::new(0x6b69_6c6c);
+    let (mut acknowledged, mut survived) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut ids = Vec::new();
+        for _ in 0..FLIGHT {
+            ids.push(world.create().await);
+        }
+        let mut calls = JoinSet::new();
+        for id in ids {
+            let client = world.client();
+            calls.spawn(async move {
+                let outcome = client.destroy_sandbox(&id).await;
+                (id, outcome)
+            });
+        }
+        // The first blow falls before anything can be answered.
+        let moment = dice.moment(60);
+        if round > 0 {
+            tokio::time::sleep(moment).await;
+        }
+        world.kill();
+        let done = outcomes(calls).await;
+        world.start();
+        let there = assert_whole(&world).await;
+        for (id, answered) in done {
+            let found = world.client().get_sandbox(&id).await.unwrap();
+            acknowledged += usize::from(answered);
+            survived += usize::from(found.state == State::Running);
+            match answered {
+                true => assert_eq!(found.state, State::Destroyed, "{found:?}"),
+                false => assert_eq!(found.state == State::Running, there.contains(id.as_str())),
+            }
+            world.client().destroy_sandbox(&id).await.unwrap();
+        }
+    }
+    println!("{acknowledged} were acknowledged, {survived} never began");
+    assert!(
+        acknowledged < FLIGHT * ROUNDS as usize,
+        "no blow fell into a destroy"
+    );
+}
+
+/// The content of one version of the file: recognised in whole or not at all.
+fn version(number: u8) -> Vec<u8> {
+    let mut content = vec![number; FILE_BYTES];
+    content[..4].copy_from_slice(b"motu");
+    content
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_writes() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let id = world.create().await;
+    let mut dice = Dice::new(0x7772_6974);
+    let mut last = 0;
+    world
+        .write(&id, "/work/file", &version(last))
+        .await
+        .unwrap();
+    let mut cut_off = 0;
+    for _ in 0..ROUNDS * 2 {
+        let writing = {
+            let (client, id, first) = (world.client(), id.clone(), last + 1);
+            tokio::spawn(async move {
+                // Until it is cut off; returns the last that was acknowledged.
+                for number in first.. {
+                    let content = stream(&version(number));
+                    let path = at("/work/file");
+                    if client
+                        .write(&id, path, Default::default(), content)
+                        .await
+                        .is_err()
+                    {
+                        return number - 1;
+                    }
+                }
+                unreachable!("it is cut off long before")
+            })
+        };
+        tokio::time::sleep(dice.moment(100)).await;
+        world.kill();
+        let acknowledged = writing.await.unwrap();
+        world.start();
+        let content = world.read(&id, "/work/file").await.unwrap();
+        let found = content[FILE_BYTES - 1];
+        assert!(content == version(found), "a mixture, ending in {found}");
+        assert!(
+            found == acknowledged || found == acknowledged + 1,
+            "version {found} is there, {acknowledged} was acknowledged"
+        );
+        cut_off += usize::from(found == acknowledged);
+        last = found;
+    }
+    assert!(cut_off > 0, "no blow fell into a write");
+    eventually("what was half written is gone", async || {
+        let client = world.client();
+        let listed = client.list(&id, at("/work"), ListOptions::default()).await;
+        let entries = listed.unwrap().entries;
+        let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
+        (names == ["file"], names)
+    })
+    .await;
+}

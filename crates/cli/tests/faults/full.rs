@@ -1,0 +1,217 @@
+//! A full disk under the state directory.
+//!
+//! The state directory is a small file system in memory, mounted in a mount
+//! namespace that only the daemon lives in. The test reaches into it through
+//! `/proc/PID/root`, and the mount ends with the daemon.
+
+use crate::support::{Told, World, at, connect, eventually, refused, shell, small, stream};
+use motu_api::Client;
+use motu_api::client::SocketAt;
+use motu_core::files::WriteOptions;
+use motu_core::sandbox::State;
+use motu_core::{ErrorKind, SandboxId, Service};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const SIZE_MIB: u64 = 24;
+/// Mounts the file system, moves the environments in, and becomes the daemon.
+const ENTER: &str = r#"mount -t tmpfs -o size="$2"m,mode=0700 motu-test "$1" &&
+    ln -s "$3" "$1/environments" && { [ -z "$4" ] || echo "$4" > "$1/config.toml"; } && exec "$5" serve"#;
+
+/// A daemon on a small disk. The world around it looks after what it leaves.
+struct Small {
+    world: World,
+    daemon: Child,
+    inside: PathBuf,
+}
+
+impl Small {
+    fn new(config: &str) -> Option<Small> {
+        let world = World::bare()?;
+        let home = world.home().to_path_buf();
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "--propagation", "private", "sh", "-c", ENTER, "sh"])
+            .arg(&home)
+            .arg(SIZE_MIB.to_string())
+            .arg(crate::support::environments())
+            .arg(config)
+            .arg(env!("CARGO_BIN_EXE_motu"))
+            .env("MOTU_HOME", &home)
+            .stdin(Stdio::null());
+        let daemon = command.spawn().unwrap();
+        let root = PathBuf::from(format!("/proc/{}/root", daemon.id()));
+        let inside = root.join(home.strip_prefix("/").unwrap());
+        let deadline = std::time::Instant::now() + crate::support::SOON;
+        while connect(&inside.join("daemon.sock")).is_none() {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the daemon does not come up"
+            );
+            std::thread::yield_now();
+        }
+        Some(Small {
+            world,
+            daemon,
+            inside,
+        })
+    }
+
+    fn client(&self) -> Client {
+        Client::new(SocketAt(self.inside.join("daemon.sock")))
+    }
+
+    /// Runs `motu` where the daemon is.
+    fn motu(&self, args: &[&str]) -> Told {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["-m", "-t", &self.daemon.id().to_string()])
+            .arg(env!("CARGO_BIN_EXE_motu"))
+            .args(args)
+            .env("MOTU_HOME", self.world.home())
+            .stdin(Stdio::null());
+        Told::of(command)
+    }
+
+    /// Fills what is left, to the last byte.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.filler()).unwrap();
+        let mut piece = 1 << 20;
+        while piece > 0 {
+            if file.write_all(&vec![1; piece]).is_err() {
+                piece /= 2;
+            }
+        }
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.inside.join("filler")
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.filler()).unwrap();
+    }
+
+    /// Machines that have a directory.
+    fn machines(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.inside.join("machines/container"));
+        let entries = entries.into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    async fn assert_works(&self, id: &SandboxId) {
+        let said = self.client().exec(id, shell("echo works")).await.unwrap();
+        assert_eq!(said.stdout, "works\n");
+    }
+
+    async fn assert_nothing_half_done(&self, machines: usize) {
+        eventually("only what is listed is there", async || {
+            let listed = self.client().list_sandboxes().await.unwrap();
+            let running = listed.iter().all(|sandbox| sandbox.state == State::Running);
+            let found = self.world.traces.found();
+            let counts = (listed.len(), self.machines().len(), found.cgroups.len());
+            (
+                running && counts == (machines, machines, machines),
+                (counts, listed),
+            )
+        })
+        .await;
+    }
+}
+
+impl Drop for Small {
+    /// Before the world looks for what is left.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.filler());
+        let listed = self.motu(&["ps", "--json"]);
+        let sandboxes: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+        for sandbox in sandboxes.as_array().into_iter().flatten() {
+            let _ = self.motu(&["rm", sandbox["sandbox_id"].as_str().unwrap_or_default()]);
+        }
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.daemon.wait();
+    }
+}
+
+#[tokio::test]
+async fn too_little_space_is_a_limit_before_anything_is_made() {
+    let Some(small_disk) = Small::new("") else {
+        return;
+    };
+    assert!(
+        !Path::new(&small_disk.world.home().join("motu.db")).exists(),
+        "it is elsewhere"
+    );
+    let error = refused(
+        ErrorKind::Limit,
+        small_disk.client().create_sandbox(small()).await,
+    );
+    assert!(error.message.contains("min_free_disk_mib"), "{error:?}");
+    assert!(
+        error
+            .hint
+            .is_some_and(|hint| hint.contains("motu env prune"))
+    );
+    let told = small_disk.motu(&["run", "busybox", "--", "true"]);
+    assert_eq!(told.code, 106, "{told:?}");
+    small_disk.assert_nothing_half_done(0).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_a_create_and_leaves_nothing() {
+    let Some(small_disk) = Small::new("min_free_disk_mib = 0") else {
+        return;
+    };
+    let client = small_disk.client();
+    let first = client.create_sandbox(small()).await.unwrap().sandbox_id;
+    // Disks are made ready behind the first answer: fill until that has come to its end.
+    for _ in 0..5 {
+        small_disk.fill();
+        let mut request = small();
+        // Of a size that nobody has made ready.
+        request.disk_mib = Some(48);
+        let error = refused(ErrorKind::Limit, client.create_sandbox(request).await);
+        assert!(error.hint.is_some(), "{error:?}");
+        small_disk.assert_nothing_half_done(1).await;
+        let told = small_disk.motu(&["run", "busybox", "--disk-mib", "48", "--", "true"]);
+        assert_eq!(told.code, 106, "{told:?}");
+        assert!(told.stderr.contains("hint:"), "{told:?}");
+        // What runs, runs on, and can be looked at.
+        small_disk.assert_works(&first).await;
+    }
+    small_disk.free();
+    let second = client.create_sandbox(small()).await.unwrap().sandbox_id;
+    small_disk.assert_works(&second).await;
+    small_disk.assert_works(&first).await;
+    small_disk.assert_nothing_half_done(2).await;
+}
+
+#[tokio::test]
+async fn a_destroy_on_a_full_disk_is_a_destroy() {
+    let Some(small_disk) = Small::new("min_free_disk_mib = 0") else {
+        return;
+    };
+    let client = small_disk.client();
+    let id = client.create_sandbox(small()).await.unwrap().sandbox_id;
+    let other = client.create_sandbox(small()).await.unwrap().sandbox_id;
+    // Inside, more than the host has: an error for the program, not for the others.
+    small_disk.fill();
+    let content = vec![7; 8 << 20];
+    let written = client
+        .write(&id, at("/big"), WriteOptions::default(), stream(&content))
+        .await;
+    println!("{written:?}");
+    let destroyed = client.destroy_sandbox(&id).await.unwrap();
+    assert_eq!(destroyed.state, State::Destroyed);
+    refused(ErrorKind::NotFound, client.exec(&id, shell("true")).await);
+    small_disk.assert_works(&other).await;
+    small_disk.assert_nothing_half_done(1).await;
+    small_disk.free();
+    let found = client.get_sandbox(&id).await.unwrap();
+    assert_eq!(found.state, State::Destroyed);
+    small_disk.assert_works(&other).await;
+}

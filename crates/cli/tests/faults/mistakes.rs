@@ -1,0 +1,189 @@
+//! Wrong arguments and impossible wishes: each is refused with its own exit code, and nothing is made.
+
+use crate::support::World;
+use motu_core::ErrorKind;
+
+/// Calls with `--json`, and checks kind and exit code. Gives the hint.
+#[track_caller]
+fn refused(world: &World, kind: ErrorKind, args: &[&str]) -> String {
+    let told = world.motu(args);
+    let error = told.error();
+    assert_eq!(
+        (error.kind, told.code),
+        (kind, i32::from(kind.exit_code())),
+        "{args:?}: {error:?}"
+    );
+    let hint = error.hint.unwrap_or_default();
+    format!("{} | {hint} | {}", error.message, error.details)
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_invalid() {
+    let Some(world) = World::new() else { return };
+    let invalid = |args: &[&str]| refused(&world, ErrorKind::Invalid, args);
+    for args in [
+        &["run", "--json", "--bogus", "busybox", "--", "true"][..],
+        &[
+            "run",
+            "--json",
+            "--mem-mib",
+            "many",
+            "busybox",
+            "--",
+            "true",
+        ],
+        &["run", "--json"],
+        &["run", "--json", "busybox"],
+        &["run", "--json", "busybox", "--", ""],
+        &[
+            "run",
+            "--json",
+            "busybox",
+            "--env",
+            "NOT_SET_ANYWHERE",
+            "--",
+            "true",
+        ],
+        &["run", "--json", "busybox", "--env", "=x", "--", "true"],
+        &[
+            "run",
+            "--json",
+            "busybox",
+            "--workdir",
+            "relative",
+            "--",
+            "true",
+        ],
+        &[
+            "run",
+            "--json",
+            "busybox",
+            "--timeout-seconds",
+            "0",
+            "--",
+            "true",
+        ],
+        &[
+            "run",
+            "--json",
+            "--isolation",
+            "steel",
+            "busybox",
+            "--",
+            "true",
+        ],
+        &[
+            "run",
+            "--json",
+            "--runtime",
+            "steam",
+            "busybox",
+            "--",
+            "true",
+        ],
+        &["exec", "--json", "Not-An-Id", "--", "true"],
+        &["exec", "--json", "../etc", "--", "true"],
+        &["rm", "--json", "-"],
+        &["create", "--json", "busybox", "--id", "a/b"],
+        &["create", "--json", "busybox", "--id", "ends-"],
+        &["create", "--json", "busybox", "--id", &"x".repeat(49)],
+        &["create", "--json", ""],
+        &["cp", "--json", "a", "b"],
+        &["cp", "--json", "sb-a:/x", "sb-b:/y"],
+    ] {
+        invalid(args);
+    }
+    for (flag, name, values) in [
+        ("--mem-mib", "mem_mib", ["1", "99999999"]),
+        ("--disk-mib", "disk_mib", ["15", "99999999"]),
+        ("--pids-max", "pids_max", ["0", "99999999"]),
+        ("--vcpu-count", "vcpu_count", ["0", "65"]),
+        ("--ttl-seconds", "ttl_seconds", ["0", "99999999"]),
+    ] {
+        for value in values {
+            let said = invalid(&["create", "--json", "busybox", flag, value]);
+            assert!(said.contains(name) && said.contains("min"), "{said}");
+        }
+    }
+    assert_eq!(world.motu(&["--no-such-flag"]).code, 102);
+    assert_eq!(world.motu(&["no-such-command"]).code, 102);
+    assert!(world.traces.found().directories.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found() {
+    let Some(world) = World::new() else { return };
+    let missing = |args: &[&str]| refused(&world, ErrorKind::NotFound, args);
+    let said = missing(&["run", "--json", "busibox", "--", "true"]);
+    assert!(said.contains("did you mean busybox?"), "{said}");
+    missing(&["exec", "--json", "sb-nobody", "--", "true"]);
+    missing(&["rm", "--json", "sb-nobody"]);
+    missing(&["pause", "--json", "sb-nobody"]);
+    missing(&["cp", "--json", "sb-nobody:/x", "y"]);
+    // Names that could be taken for paths are names.
+    for name in ["../../etc", "/etc", "a b", "busybox/../x", "\u{1b}[31m"] {
+        let told = world.motu(&["create", "--json", name]);
+        assert!([102, 104].contains(&told.code), "{name:?}: {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn impossible_wishes_are_refused_and_never_weakened() {
+    let Some(world) = World::new() else { return };
+    let said = refused(
+        &world,
+        ErrorKind::Unsupported,
+        &["run", "--json", "busybox", "--network", "--", "true"],
+    );
+    assert!(said.contains("network"), "{said}");
+    let strong = ["--runtime", "container", "--isolation", "vm"];
+    let args = [&["run", "--json", "busybox"][..], &strong, &["--", "true"]].concat();
+    let said = refused(&world, ErrorKind::Denied, &args);
+    assert!(said.contains("container"), "{said}");
+
+    // What does not fit into one command is a limit, wherever the bytes are.
+    let much = "x".repeat(100_000);
+    let setting = format!("A={much}");
+    let args = [
+        "run", "--json", "busybox", "--env", &setting, "--", "echo", &much,
+    ];
+    let said = refused(&world, ErrorKind::Limit, &args);
+    assert!(said.contains("argv_bytes"), "{said}");
+    let many = vec!["y"; 70_000];
+    let args = [&["run", "--json", "busybox", "--", "echo"][..], &many].concat();
+    refused(&world, ErrorKind::Limit, &args);
+    // What does fit is run.
+    let told = world.motu(&["run", "busybox", "--", "echo", &much]);
+    assert_eq!(
+        (told.code, told.stdout.len()),
+        (0, much.len() + 1),
+        "{}",
+        told.stderr
+    );
+    assert!(world.traces.found().directories.is_empty());
+}
+
+#[tokio::test]
+async fn a_full_house_is_a_limit() {
+    let Some(mut world) = World::bare() else {
+        return;
+    };
+    std::fs::write(world.home().join("config.toml"), "max_sandboxes = 1\n").unwrap();
+    world.start();
+    let id = world.create().await;
+    let said = refused(&world, ErrorKind::Limit, &["create", "--json", "busybox"]);
+    assert!(said.contains("max_sandboxes"), "{said}");
+    refused(
+        &world,
+        ErrorKind::Limit,
+        &["run", "--json", "busybox", "--", "true"],
+    );
+    let id = id.as_str();
+    refused(
+        &world,
+        ErrorKind::Conflict,
+        &["create", "--json", "busybox", "--id", id],
+    );
+    assert_eq!(world.motu(&["rm", id]).code, 0);
+    assert_eq!(world.motu(&["run", "busybox", "--", "true"]).code, 0);
+}

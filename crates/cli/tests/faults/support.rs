@@ -1,0 +1,458 @@
+//! A state directory with a daemon, and the verbs in the short form that tests read well in.
+
+use crate::traces::{Traces, children, started};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use motu_api::Client;
+use motu_api::client::SocketAt;
+use motu_core::exec::{ExecEvent, ExecMode, ExecRequest, ExecResult, ExecSession, Exited};
+use motu_core::files::{ByteStream, GuestPath, ReadRange, WriteOptions};
+use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
+use motu_environments::{Environments, Privilege, Progress};
+use std::ffi::OsStr;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long anything that should happen may take on a busy machine.
+pub const SOON: Duration = Duration::from_secs(20);
+/// How often a condition is looked at where there is no event.
+const LOOK: Duration = Duration::from_millis(10);
+/// The environment of every sandbox here.
+pub const ENVIRONMENT: &str = "busybox";
+
+/// A state directory of its own. Its daemon and its machines end with it.
+pub struct World {
+    // Declared last to be dropped last.
+    pub traces: Traces,
+    home: PathBuf,
+    daemon: Option<Child>,
+    /// Processes that must end with a daemon that was killed.
+    orphans: Vec<(i32, String)>,
+    dir: tempfile::TempDir,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Told {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl World {
+    /// A world without a daemon, or nothing where machines cannot be made.
+    pub fn bare() -> Option<World> {
+        World::below("state")
+    }
+
+    /// The same, with the state directory at this path inside the test's own.
+    pub fn below(name: impl AsRef<Path>) -> Option<World> {
+        if let Err(reason) = possible() {
+            motu_conformance::skip(reason);
+            return None;
+        }
+        let dir = temporary();
+        let home = dir.path().join(name);
+        std::fs::create_dir_all(&home).unwrap();
+        std::os::unix::fs::symlink(environments(), home.join("environments")).unwrap();
+        Some(World {
+            traces: Traces::of(&home),
+            home,
+            daemon: None,
+            orphans: Vec::new(),
+            dir,
+        })
+    }
+
+    /// A world whose daemon runs.
+    pub fn new() -> Option<World> {
+        let mut world = World::bare()?;
+        world.start();
+        Some(world)
+    }
+
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// A directory of the test, outside of the state directory.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.home.join("daemon.sock")
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(SocketAt(self.socket()))
+    }
+
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().unwrap().id()
+    }
+
+    /// Starts a daemon in the foreground and waits until it takes connections.
+    pub fn start(&mut self) {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("log"))
+            .unwrap();
+        let child = self.command(&["serve"]).stderr(log).spawn().unwrap();
+        let daemon = self.daemon.insert(child);
+        let socket = self.home.join("daemon.sock");
+        let deadline = Instant::now() + SOON;
+        while connect(&socket).is_none() {
+            let ended = daemon.try_wait().unwrap();
+            assert!(ended.is_none(), "the daemon ended: {ended:?}");
+            assert!(Instant::now() < deadline, "the daemon does not come up");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Ends the daemon as a crash would, and sees to it that nothing but machines outlives it.
+    pub fn kill(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        self.orphans.extend(children(daemon.id()));
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    pub fn restart(&mut self) {
+        self.kill();
+        self.start();
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let pid = rustix::process::Pid::from_child(&daemon);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let deadline = Instant::now() + SOON;
+            while daemon.try_wait().unwrap().is_none() {
+                if Instant::now() > deadline {
+                    let _ = daemon.kill();
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+
+    pub fn command(&self, args: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_motu"));
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", self.dir.path())
+            .env("MOTU_HOME", &self.home)
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn motu(&self, args: &[impl AsRef<OsStr>]) -> Told {
+        Told::of(self.command(args))
+    }
+
+    /// The daemon's log so far.
+    pub fn log(&self) -> String {
+        let own = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        own + &std::fs::read_to_string(self.home.join("daemon.log")).unwrap_or_default()
+    }
+
+    pub async fn create(&self) -> SandboxId {
+        self.create_with(small()).await.sandbox_id
+    }
+
+    pub async fn create_with(&self, request: CreateSandbox) -> Sandbox {
+        self.client().create_sandbox(request).await.unwrap()
+    }
+
+    /// A sandbox all of whose limits really hold; hostile programs run in no other.
+    pub async fn bounded(&self, request: CreateSandbox) -> SandboxId {
+        let sandbox = self.create_with(request).await;
+        let open: Vec<_> = sandbox
+            .limits
+            .iter()
+            .filter(|limit| !limit.enforced)
+            .collect();
+        assert!(open.is_empty(), "not enforced here: {open:?}");
+        sandbox.sandbox_id
+    }
+
+    /// Runs a script to its end.
+    pub async fn sh(&self, id: &SandboxId, script: &str) -> ExecResult {
+        self.client().exec(id, shell(script)).await.unwrap()
+    }
+
+    /// The sandbox runs commands.
+    pub async fn assert_works(&self, id: &SandboxId) {
+        let said = self.client().exec(id, shell("echo works")).await;
+        assert_eq!(said.map(|said| said.stdout), Ok("works\n".to_string()));
+    }
+
+    pub async fn write(&self, id: &SandboxId, path: &str, content: &[u8]) -> Result<()> {
+        let client = self.client();
+        let written = client.write(id, at(path), WriteOptions::default(), stream(content));
+        written.await.map(drop)
+    }
+
+    pub async fn read(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>> {
+        let (_, content) = self
+            .client()
+            .read(id, at(path), ReadRange::default())
+            .await?;
+        collect(content).await
+    }
+
+    /// Destroys what is there, stops the daemon and looks for what is left.
+    fn end(&mut self) -> Vec<String> {
+        if self.home.join("motu.db").exists() {
+            let listed = self.motu(&["ps", "--json"]);
+            let sandboxes: serde_json::Value =
+                serde_json::from_str(&listed.stdout).unwrap_or_default();
+            for sandbox in sandboxes.as_array().into_iter().flatten() {
+                let _ = self.motu(&["rm", sandbox["sandbox_id"].as_str().unwrap_or_default()]);
+            }
+        }
+        // One that was started on demand is not our child.
+        let _ = self.motu(&["serve", "--stop"]);
+        self.stop();
+        let mut left = Vec::new();
+        let deadline = Instant::now() + SOON;
+        loop {
+            left.clear();
+            left.extend(self.traces.left());
+            let alive = self
+                .orphans
+                .iter()
+                .filter(|(pid, start)| started(*pid).as_ref() == Some(start));
+            left.extend(alive.map(|(pid, _)| format!("process {pid} of a killed daemon")));
+            if left.is_empty() || Instant::now() > deadline {
+                return left;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let left = self.end();
+        if std::thread::panicking() {
+            eprintln!("left: {left:?}\nlog:\n{}", self.log());
+        } else {
+            assert!(left.is_empty(), "left: {left:?}\nlog:\n{}", self.log());
+        }
+    }
+}
+
+impl Told {
+    pub fn of(mut command: Command) -> Told {
+        let output = command.output().unwrap();
+        Told {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// The error of a command that was called with `--json`.
+    pub fn error(&self) -> Error {
+        let answer: serde_json::Value =
+            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        serde_json::from_value(answer["error"].clone())
+            .unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// A directory that is recognised as a test's.
+pub fn temporary() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("motu-test-")
+        .tempdir_in("/var/tmp")
+        .unwrap()
+}
+
+/// The environments that all tests of the workspace share.
+pub fn environments() -> PathBuf {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home");
+    std::fs::create_dir_all(&home).unwrap();
+    home.canonicalize().unwrap().join("environments")
+}
+
+/// Whether machines can be made here, and why not.
+fn possible() -> &'static std::result::Result<(), String> {
+    static POSSIBLE: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    POSSIBLE.get_or_init(|| {
+        if !rustix::process::geteuid().is_root() {
+            return Err("faults: limits of disk and memory need root".to_string());
+        }
+        pull().map_err(|error| format!("faults: environment {ENVIRONMENT}: {error}"))?;
+        let dir = temporary();
+        let motu = |args: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_motu"));
+            command
+                .args(args)
+                .env("MOTU_HOME", dir.path())
+                .stdin(Stdio::null());
+            Told::of(command)
+        };
+        let doctor = motu(&["doctor", "--json"]);
+        motu(&["serve", "--stop"]);
+        let report: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap_or_default();
+        let runtimes = report["runtimes"].as_array().cloned().unwrap_or_default();
+        let container = runtimes.iter().find(|found| found["name"] == "container");
+        match container {
+            Some(found) if found["works"] == true => Ok(()),
+            found => Err(format!("faults: no container runtime: {found:?}")),
+        }
+    })
+}
+
+fn pull() -> std::result::Result<(), motu_environments::EnvironmentError> {
+    let home = environments().parent().unwrap().to_path_buf();
+    let pulling = async move {
+        let environments = Environments::open(&home, Privilege::detect())?;
+        environments.pull(ENVIRONMENT, Progress::new(|_| {})).await
+    };
+    // A thread of its own, because tests are inside a runtime already.
+    let pulled = std::thread::spawn(move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(pulling)
+    });
+    pulled.join().unwrap().map(drop)
+}
+
+pub fn connect(socket: &Path) -> Option<std::os::unix::net::UnixStream> {
+    let short = motu_api::socket::ShortPath::new(socket).ok()?;
+    std::os::unix::net::UnixStream::connect(short.as_path()).ok()
+}
+
+/// A sandbox with limits that no test can do harm beyond.
+pub fn small() -> CreateSandbox {
+    CreateSandbox {
+        environment: ENVIRONMENT.to_string(),
+        runtime: Some("container".to_string()),
+        mem_mib: Some(256),
+        disk_mib: Some(64),
+        pids_max: Some(64),
+        ..CreateSandbox::default()
+    }
+}
+
+/// A script for the sandbox's shell.
+pub fn shell(script: &str) -> ExecRequest {
+    ExecRequest {
+        command: vec![script.to_string()],
+        mode: ExecMode::Shell,
+        ..ExecRequest::default()
+    }
+}
+
+pub fn at(path: impl AsRef<[u8]>) -> GuestPath {
+    GuestPath::new(path.as_ref().to_vec()).unwrap()
+}
+
+/// Content as a stream of more than one piece.
+pub fn stream(content: &[u8]) -> ByteStream {
+    let pieces: Vec<Result<Bytes>> = content
+        .chunks(100_000)
+        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .collect();
+    futures_util::stream::iter(pieces).boxed()
+}
+
+pub async fn collect(mut content: ByteStream) -> Result<Vec<u8>> {
+    let mut whole = Vec::new();
+    while let Some(piece) = content.next().await {
+        whole.extend_from_slice(&piece?);
+    }
+    Ok(whole)
+}
+
+/// The output and the end of a session in which nothing is lost.
+pub async fn hear(mut session: ExecSession) -> (Vec<u8>, Vec<u8>, Exited) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    while let Some(event) = session.events.next().await {
+        match event.unwrap() {
+            ExecEvent::Stdout(bytes) => out.extend_from_slice(&bytes),
+            ExecEvent::Stderr(bytes) => err.extend_from_slice(&bytes),
+            ExecEvent::Exited(exited) => return (out, err, exited),
+            ExecEvent::Gap(gap) => panic!("output was lost: {gap:?}"),
+            ExecEvent::Sandbox(_) | ExecEvent::Started(_) => {}
+        }
+    }
+    panic!("the session ended before its command did")
+}
+
+/// How a session ends: with its command, or with an error.
+pub async fn to_the_end(mut session: ExecSession) -> Result<()> {
+    while let Some(event) = session.events.next().await {
+        if let ExecEvent::Exited(_) = event? {
+            return Ok(());
+        }
+    }
+    Err(Error::transport("the session ended before its command did"))
+}
+
+/// The error of a refused call, which must be of this kind and say something.
+#[track_caller]
+pub fn refused<T: Debug>(kind: ErrorKind, result: Result<T>) -> Error {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind, kind, "{error:?}");
+    assert!(!error.message.is_empty());
+    error
+}
+
+/// Looks again and again until something is so.
+pub async fn eventually<T: Debug>(what: &str, mut look: impl AsyncFnMut() -> (bool, T)) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let (is_so, seen) = look().await;
+        if is_so {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{what} is still not so: {seen:?}"
+        );
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The answer, if it comes soon.
+pub async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, answer)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not come within {SOON:?}"))
+}
+
+/// Numbers that are the same in every run (xorshift).
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed | 1)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    /// A moment to strike, up to this many milliseconds from now.
+    pub fn moment(&mut self, most_ms: u64) -> Duration {
+        Duration::from_micros(self.below(most_ms * 1000))
+    }
+}

@@ -1,0 +1,261 @@
+//! The socket, spoken to badly.
+
+use crate::support::{SOON, World, connect};
+use motu_core::Service;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+/// An answer, as it came.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+}
+
+impl Answer {
+    fn parse(bytes: &[u8]) -> Answer {
+        let text = String::from_utf8_lossy(bytes);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head
+            .split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse().ok());
+        Answer {
+            status: status.unwrap_or(0),
+            body: body.to_string(),
+        }
+    }
+
+    /// The status and the kind of error.
+    pub fn kind(&self) -> (u16, &str) {
+        let at = self.body.find("\"kind\":\"").map(|at| &self.body[at + 8..]);
+        let kind = at.and_then(|rest| rest.split('"').next());
+        (self.status, kind.unwrap_or("none"))
+    }
+}
+
+/// Sends a whole request and reads the answer to its end.
+fn send(world: &World, bytes: &[u8]) -> Answer {
+    converse(world, bytes, false)
+}
+
+/// Sends bytes, and nothing after them.
+fn babble(world: &World, bytes: &[u8]) -> Answer {
+    converse(world, bytes, true)
+}
+
+fn converse(world: &World, bytes: &[u8], last: bool) -> Answer {
+    let mut stream = connect(&world.socket()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    // A daemon that has heard enough may close before it has heard all.
+    let _ = stream.write_all(bytes);
+    if last {
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    Answer::parse(&answer)
+}
+
+/// A request with a body, which may be of any shape.
+pub fn request(world: &World, method: &str, address: &str, body: &[u8]) -> Answer {
+    let length = body.len();
+    let head = format!(
+        "{method} {address} HTTP/1.1\r\nhost: motu\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    send(world, &[head.as_bytes(), body].concat())
+}
+
+/// A request with a query, every byte of it escaped.
+pub fn query(world: &World, method: &str, address: &str, pairs: &[(&str, &str)]) -> Answer {
+    let escape = |text: &str| {
+        text.bytes()
+            .map(|byte| format!("%{byte:02x}"))
+            .collect::<String>()
+    };
+    let pairs: Vec<String> = pairs
+        .iter()
+        .map(|(name, value)| format!("{name}={}", escape(value)))
+        .collect();
+    request(
+        world,
+        method,
+        &format!("{address}?{}", pairs.join("&")),
+        b"",
+    )
+}
+
+#[tokio::test]
+async fn malformed_requests_are_typed_errors() {
+    let Some(world) = World::new() else { return };
+    let id = world.create().await;
+    let exec = format!("/v1/sandboxes/{id}/exec");
+    for (method, address, body) in [
+        ("POST", "/v1/sandboxes", "{"),
+        ("POST", "/v1/sandboxes", "[]"),
+        ("POST", "/v1/sandboxes", "null"),
+        ("POST", "/v1/sandboxes", r#"{"environment": 7}"#),
+        (
+            "POST",
+            "/v1/sandboxes",
+            r#"{"environment": "busybox", "colour": 1}"#,
+        ),
+        (
+            "POST",
+            "/v1/sandboxes",
+            r#"{"environment": "busybox", "mem_mib": -1}"#,
+        ),
+        (
+            "POST",
+            "/v1/sandboxes",
+            r#"{"environment": "busybox", "sandbox_id": "../x"}"#,
+        ),
+        (
+            "POST",
+            "/v1/sandboxes",
+            r#"{"environment": "busybox", "env": {"A=B": "c"}}"#,
+        ),
+        (
+            "POST",
+            "/v1/sandboxes",
+            r#"{"environment": "busybox", "workdir": "here"}"#,
+        ),
+        ("POST", &exec, r#"{"command": []}"#),
+        ("POST", &exec, r#"{"command": ["a\u0000b"]}"#),
+        (
+            "POST",
+            &exec,
+            r#"{"command": ["true"], "timeout_seconds": 0}"#,
+        ),
+        (
+            "POST",
+            &exec,
+            r#"{"command": ["true"], "no_timeout": true, "timeout_seconds": 5}"#,
+        ),
+        ("POST", &exec, r#"{"command": ["true"], "colour": 1}"#),
+        ("POST", &exec, r#"{"command": ["true"], "tag": "a b"}"#),
+        (
+            "POST",
+            "/v1/run",
+            r#"{"sandbox": {}, "exec": {"command": ["true"]}}"#,
+        ),
+        ("GET", "/v1/sandboxes/..%2f..%2fetc", ""),
+        ("DELETE", "/v1/sandboxes/UPPER", ""),
+        ("GET", &format!("/v1/sandboxes/{id}/ports/70000/dial"), ""),
+        (
+            "GET",
+            &format!("/v1/sandboxes/{id}/files?path=/&colour=1"),
+            "",
+        ),
+        (
+            "GET",
+            &format!("/v1/sandboxes/{id}/files?path=/&path_base64=Lw"),
+            "",
+        ),
+        (
+            "GET",
+            &format!("/v1/sandboxes/{id}/files?path_base64=%21"),
+            "",
+        ),
+    ] {
+        let answer = request(&world, method, address, body.as_bytes());
+        assert_eq!(
+            answer.kind(),
+            (400, "invalid"),
+            "{method} {address} {body}: {answer:?}"
+        );
+    }
+    for (method, address) in [
+        ("GET", "/"),
+        ("GET", "/v2/version"),
+        ("GET", "/v1/sandboxes/sb-nobody"),
+    ] {
+        let answer = request(&world, method, address, b"");
+        assert_eq!(answer.kind(), (404, "not_found"), "{address}: {answer:?}");
+    }
+    assert_eq!(request(&world, "PATCH", "/v1/sandboxes", b"").status, 405);
+    world.assert_works(&id).await;
+    assert_eq!(world.client().list_sandboxes().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn oversized_requests_are_refused_without_growing() {
+    let Some(world) = World::new() else { return };
+    let before = crate::traces::resident(world.daemon_pid());
+    let body = format!(r#"{{"environment": "{}"}}"#, "x".repeat(32 << 20));
+    let answer = request(&world, "POST", "/v1/sandboxes", body.as_bytes());
+    assert_eq!(answer.kind(), (429, "limit"), "{:?}", answer.status);
+    let head = format!(
+        "GET /{} HTTP/1.1\r\nhost: motu\r\n\r\n",
+        "y".repeat(1 << 20)
+    );
+    let answer = send(&world, head.as_bytes());
+    assert!((400..500).contains(&answer.status), "{answer:?}");
+    let mut head = "GET /v1/version HTTP/1.1\r\nhost: motu\r\n".to_string();
+    for number in 0..5000 {
+        head.push_str(&format!("x-{number}: {number}\r\n"));
+    }
+    let answer = send(&world, format!("{head}\r\n").as_bytes());
+    assert!((400..500).contains(&answer.status), "{answer:?}");
+    // Deeply nested JSON ends in an error, not in a stack.
+    let nested = format!(
+        r#"{{"environment": {}1{}}}"#,
+        "[".repeat(500_000),
+        "]".repeat(500_000)
+    );
+    let answer = request(&world, "POST", "/v1/sandboxes", nested.as_bytes());
+    assert_eq!(answer.kind(), (400, "invalid"), "{:?}", answer.status);
+    let after = crate::traces::resident(world.daemon_pid());
+    assert!(after < before + (24 << 20), "from {before} to {after}");
+    world.client().version().await.unwrap();
+}
+
+#[tokio::test]
+async fn garbage_on_the_socket_is_survived() {
+    let Some(world) = World::new() else { return };
+    let id = world.create().await;
+    let mut dice = crate::support::Dice::new(0x6761_7262);
+    for round in 0..40 {
+        let length = 1 + dice.below(5000) as usize;
+        let mut bytes: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
+        if round % 4 == 1 {
+            // A good beginning, then nonsense.
+            let head =
+                b"POST /v1/sandboxes HTTP/1.1\r\nhost: motu\r\ntransfer-encoding: chunked\r\n\r\n";
+            bytes.splice(0..0, head.iter().copied());
+        }
+        if round % 4 == 2 {
+            let head = format!(
+                "POST /v1/sandboxes/{id}/exec HTTP/1.1\r\nhost: motu\r\naccept: application/vnd.motu.stream\r\ncontent-length: {length}\r\n\r\n"
+            );
+            bytes.splice(0..0, head.bytes());
+        }
+        let answer = babble(&world, &bytes);
+        assert!(
+            answer.status == 0 || answer.status >= 400,
+            "round {round}: {answer:?}"
+        );
+    }
+    // Frames that lie about their length.
+    for frame in [
+        &b"\0\xff\xff\xff\xff"[..],
+        b"\x01\0\0\0\x04abcd",
+        b"\x09\0\0\0\0",
+        b"\0\0\0\0\x02{",
+    ] {
+        let head = format!(
+            "POST /v1/run HTTP/1.1\r\nhost: motu\r\naccept: application/vnd.motu.stream\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            frame.len()
+        );
+        let answer = send(&world, &[head.as_bytes(), frame].concat());
+        assert_eq!(answer.kind(), (400, "invalid"), "{frame:?}: {answer:?}");
+    }
+    // Many who connect and say nothing.
+    let silent: Vec<_> = (0..200)
+        .map(|_| connect(&world.socket()).unwrap())
+        .collect();
+    world.assert_works(&id).await;
+    drop(silent);
+    world.assert_works(&id).await;
+}
