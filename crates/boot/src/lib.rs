@@ -87,6 +87,7 @@ fn prepare() -> Result<(), BootError> {
     let stage = Path::new(STAGE);
     mounts::root(stage)?;
     mounts::kernel(stage)?;
+    mounts::name(stage)?;
     sys::loopback_up().map_err(BootError::step("switch the loopback interface on"))?;
     devices::forget(Path::new(MODULES));
     mounts::become_root(stage)

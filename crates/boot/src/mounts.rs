@@ -102,6 +102,17 @@ pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
     Ok(())
 }
 
+/// Gives the machine an id; every copy of it will overwrite it in place.
+pub(crate) fn name(stage: &Path) -> Result<(), BootError> {
+    let step = "give the machine an id";
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .map_err(BootError::step(step))?
+        .replace('-', "");
+    make_dir(&stage.join("etc"))
+        .and_then(|()| std::fs::write(stage.join("etc/machine-id"), id))
+        .map_err(BootError::step(step))
+}
+
 /// Makes `stage` the root of everything that runs from now on.
 pub(crate) fn become_root(stage: &Path) -> Result<(), BootError> {
     let step = "move into the root";

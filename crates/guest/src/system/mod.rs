@@ -17,6 +17,9 @@ use rustix::io::Errno;
 use std::io::Write as _;
 use std::sync::Arc;
 
+/// Where programs look for the id of the machine they run on.
+const MACHINE_ID: &str = "/etc/machine-id";
+
 pub fn pong(guest: &Guest) -> Pong {
     Pong {
         guest_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -66,7 +69,7 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
     if request.clock_unix_ns != 0 {
         set_clock(request.clock_unix_ns)?;
     }
-    reseed(request.entropy).await?;
+    reseed(&request.entropy)?;
     guest.set_settings(Settings {
         default_user: request.default_user,
         default_cwd: request.default_cwd.to_vec(),
@@ -89,27 +92,28 @@ pub fn set_clock(unix_ns: i64) -> Result<(), Failed> {
 }
 
 /// Mixes host randomness in, as a machine that was copied must before it makes keys.
-pub async fn reseed(entropy: Bytes) -> Result<(), Failed> {
+/// One that owns its kernel was copied as a whole and takes a new machine id as well.
+pub fn reseed(entropy: &[u8]) -> Result<(), Failed> {
     if entropy.is_empty() {
         return Ok(());
     }
-    blocking::run(move || {
-        let mixed = std::fs::File::options()
-            .write(true)
-            .open("/dev/urandom")
-            .and_then(|mut device| {
-                device.write_all(&entropy)?;
-                // Without this the kernel goes on from the old state for up to a minute. Only the
-                // owner of the machine's kernel may; elsewhere the kernel was not copied either.
-                let _ = sys::reseed_now(&device);
-                Ok(())
-            });
-        mixed.map_err(|error| {
-            Failed::errno(
-                "cannot reseed /dev/urandom",
-                Errno::from_io_error(&error).unwrap_or(Errno::IO),
-            )
-        })
+    // Neither the device nor a file in the page cache makes anybody wait.
+    mix(entropy).map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Failed::errno("cannot take new randomness", errno)
     })
-    .await
+}
+
+fn mix(entropy: &[u8]) -> std::io::Result<()> {
+    let mut device = std::fs::File::options().write(true).open("/dev/urandom")?;
+    device.write_all(entropy)?;
+    // Without this the kernel goes on from the old state for up to a minute. Only the owner of
+    // the kernel may; elsewhere the kernel was not copied either.
+    if sys::reseed_now(&device).is_ok()
+        && let Ok(id) = std::fs::File::options().write(true).open(MACHINE_ID)
+    {
+        let fresh = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+        std::os::unix::fs::FileExt::write_all_at(&id, fresh.replace('-', "").as_bytes(), 0)?;
+    }
+    Ok(())
 }

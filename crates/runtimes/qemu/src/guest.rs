@@ -9,8 +9,7 @@ use crate::error::QemuError;
 use crate::place::{LINK, Place, TURN};
 use bytes::Bytes;
 use motu_boot::TOKEN_BYTES;
-use motu_link::frame::CHANNEL_IN;
-use motu_link::message::{Outcome, Request, Reseed, SetClock, Verb, Write};
+use motu_link::message::{Outcome, Request, Reseed, SetClock, Verb};
 use motu_link::{Event, Link, hello};
 use prost::Message as _;
 use std::time::{Duration, SystemTime};
@@ -72,7 +71,7 @@ pub(crate) async fn greet(place: &Place) -> Result<Link, QemuError> {
     Ok(Link::start(read, write, false).0)
 }
 
-/// Makes a copied machine a machine of its own: its clock, its randomness, its id.
+/// Makes a copied machine a machine of its own: its randomness, with it its id, and its clock.
 pub(crate) async fn renew(place: &Place) -> Result<(), QemuError> {
     let link = greet(place).await?;
     let renewed = async {
@@ -83,12 +82,7 @@ pub(crate) async fn renew(place: &Place) -> Result<(), QemuError> {
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
         let unix_ns = now.as_nanos() as i64;
-        ask(&link, Verb::SetClock(SetClock { unix_ns })).await?;
-        let id: String = random::<16>()?
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        write(&link, "/etc/machine-id", format!("{id}\n")).await
+        ask(&link, Verb::SetClock(SetClock { unix_ns })).await
     };
     let done = tokio::time::timeout(PATIENCE, renewed).await;
     link.close();
@@ -96,30 +90,9 @@ pub(crate) async fn renew(place: &Place) -> Result<(), QemuError> {
 }
 
 async fn ask(link: &Link, verb: Verb) -> Result<(), QemuError> {
-    converse(link, verb, None).await
-}
-
-async fn write(link: &Link, path: &'static str, content: String) -> Result<(), QemuError> {
-    let verb = Verb::Write(Write {
-        path: Bytes::from_static(path.as_bytes()),
-        mode: 0o444,
-        parents: true,
-        user: "root".into(),
-        append: false,
-        create_new: false,
-        sync: false,
-    });
-    converse(link, verb, Some(Bytes::from(content))).await
-}
-
-async fn converse(link: &Link, verb: Verb, content: Option<Bytes>) -> Result<(), QemuError> {
     let broken = |error: motu_link::LinkError| no(&error.to_string());
     let request = Bytes::from(Request::from(verb).encode_to_vec());
     let mut stream = link.open(request).await.map_err(broken)?;
-    if let Some(content) = content {
-        stream.tx.data(CHANNEL_IN, content).await.map_err(broken)?;
-        stream.tx.eof().await.map_err(broken)?;
-    }
     loop {
         match stream.rx.recv().await.map_err(broken)? {
             Event::End(last) => {
