@@ -3,13 +3,11 @@
 //! - [`frame`]: the frames of a live stream, and a decoder that copies nothing.
 //! - [`event`]: what the JSON frames say.
 //! - [`wire`]: bodies, queries and headers of the REST calls.
-//! - [`collect`]: a live session folded into one answer.
 //! - [`client`]: a [`motu_core::Service`] at the other end of a socket.
 //!
 //! Nothing here decides what a call does; both ends agree here on how it looks.
 
 pub mod client;
-pub mod collect;
 pub mod event;
 pub mod frame;
 pub mod signal;

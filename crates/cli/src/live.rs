@@ -4,7 +4,7 @@ use crate::output::{Broken, Output, To};
 use crate::{show, terminal};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use motu_api::collect::Collector;
+use motu_core::collect::Collector;
 use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Exited};
 use motu_core::{Error, ErrorKind, Result};
 use rustix::io::Errno;

@@ -8,6 +8,7 @@
 //!
 //! This crate does no I/O.
 
+pub mod collect;
 pub mod config;
 pub mod error;
 pub mod exec;

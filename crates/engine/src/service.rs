@@ -5,16 +5,16 @@ use crate::driver::Keep;
 use crate::engine::{Engine, progress_event};
 use crate::guest::files::parse_pattern;
 use async_trait::async_trait;
-use base64::Engine as _;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
+use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::report::{Doctor, Environment, Metrics, Port, Pruned, Version};
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::service::ProgressSink;
-use motu_core::{Error, Result, SandboxId, Service, limits};
+use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
 use std::collections::HashSet;
 
@@ -167,10 +167,12 @@ impl Service for Engine {
     }
 
     async fn exec(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecResult> {
-        let budget = limits::MAX_OUTPUT_BYTES.resolve(request.max_output_bytes)? as usize;
-        let handle = self.handle(id).await?;
-        let session = self.exec_stream(id, request).await?;
-        collect(session, budget, handle.sandbox()).await
+        let collector = Collector::new(request.max_output_bytes)?;
+        let mut collector = collector.within(self.handle(id).await?.sandbox());
+        collector
+            .add_all(self.exec_stream(id, request).await?)
+            .await?;
+        collector.finish()
     }
 
     async fn exec_stream(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecSession> {
@@ -349,68 +351,6 @@ fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>
     ExecSession {
         events: events.boxed(),
         input: session.input,
-    }
-}
-
-/// Runs a session to its end, keeping output up to a budget per channel.
-pub(crate) async fn collect(
-    mut session: ExecSession,
-    budget: usize,
-    sandbox: Sandbox,
-) -> Result<ExecResult> {
-    let (mut out, mut err) = (BytesMut::new(), BytesMut::new());
-    let mut cut = false;
-    let mut keep = |kept: &mut BytesMut, bytes: Bytes| {
-        let room = budget.saturating_sub(kept.len()).min(bytes.len());
-        cut |= room < bytes.len();
-        kept.extend_from_slice(&bytes[..room]);
-    };
-    let mut ended = None;
-    while let Some(event) = session.events.next().await {
-        match event? {
-            ExecEvent::Stdout(bytes) => keep(&mut out, bytes),
-            ExecEvent::Stderr(bytes) => keep(&mut err, bytes),
-            ExecEvent::Exited(exited) => ended = Some(exited),
-            ExecEvent::Sandbox(_) | ExecEvent::Started(_) | ExecEvent::Gap(_) => {}
-        }
-    }
-    let exited = ended.ok_or_else(|| Error::transport("the command's end was not reported"))?;
-    let (stdout, stdout_base64) = text(&out);
-    let (stderr, stderr_base64) = text(&err);
-    Ok(ExecResult {
-        sandbox_id: sandbox.sandbox_id,
-        environment: sandbox.environment,
-        exit_code: exited.exit_code,
-        signal: exited.signal,
-        stdout,
-        stderr,
-        stdout_base64,
-        stderr_base64,
-        truncated: cut,
-        stdout_bytes: exited.stdout_bytes,
-        stderr_bytes: exited.stderr_bytes,
-        timed_out: exited.timed_out,
-        out_of_memory: exited.out_of_memory,
-        duration_ms: exited.duration_ms,
-        runtime: sandbox.runtime,
-        isolation: sandbox.isolation,
-        network: sandbox.network,
-    })
-}
-
-/// Text as it is, anything else approximated with the exact bytes beside it.
-/// A cut in the middle of a character is not "anything else".
-fn text(bytes: &[u8]) -> (String, Option<String>) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (text.to_string(), None),
-        Err(error) if error.error_len().is_none() && bytes.len() - error.valid_up_to() < 4 => {
-            let valid = &bytes[..error.valid_up_to()];
-            (String::from_utf8_lossy(valid).into_owned(), None)
-        }
-        Err(_) => (
-            String::from_utf8_lossy(bytes).into_owned(),
-            Some(base64::engine::general_purpose::STANDARD.encode(bytes)),
-        ),
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, stream};
 use motu_api::Client;
 use motu_api::client::SocketAt;
-use motu_api::collect::Collector;
+use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::{Error, ErrorKind, SandboxId, Service};

@@ -6,7 +6,7 @@ use crate::failure::Reader;
 use crate::live::{self, Live};
 use crate::{pull, show};
 use motu_api::Client;
-use motu_api::collect::Collector;
+use motu_core::collect::Collector;
 use motu_core::exec::{ExecSession, RunRequest};
 use motu_core::{Result, Service};
 use std::process::ExitCode;

@@ -3,12 +3,13 @@
 //! Used where a caller wants the result of a one-shot as a single value. Output
 //! beyond the budget is counted and marked, never kept.
 
-use crate::wire::encode_base64;
+use crate::exec::{ExecEvent, ExecResult, ExecSession, Exited};
+use crate::sandbox::Sandbox;
+use crate::{Error, Result, limits};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use motu_core::exec::{ExecEvent, ExecResult, ExecSession, Exited};
-use motu_core::sandbox::Sandbox;
-use motu_core::{Error, Result, limits};
 
 /// One channel, cut to its budget.
 #[derive(Debug, Default)]
@@ -24,12 +25,19 @@ impl Kept {
         self.cut |= more.len() > room;
     }
 
-    /// Text, or a readable approximation and the exact bytes as base64.
-    fn text(self) -> (String, Option<String>) {
+    /// Text, or a readable approximation and the exact bytes as base64. A character that the
+    /// budget cut in two is left out: what came before it is still text.
+    fn text(mut self) -> (String, Option<String>) {
+        if let Err(error) = std::str::from_utf8(&self.bytes)
+            && self.cut
+            && error.error_len().is_none()
+        {
+            self.bytes.truncate(error.valid_up_to());
+        }
         match String::from_utf8(self.bytes) {
             Ok(text) => (text, None),
             Err(error) => {
-                let exact = encode_base64(error.as_bytes());
+                let exact = BASE64.encode(error.as_bytes());
                 let approximation = String::from_utf8_lossy(error.as_bytes()).into_owned();
                 (approximation, Some(exact))
             }
@@ -60,6 +68,13 @@ impl Collector {
             gaps: false,
             exited: None,
         })
+    }
+
+    /// Says which sandbox the session is in, where the session itself does not.
+    #[must_use]
+    pub fn within(mut self, sandbox: Sandbox) -> Collector {
+        self.sandbox = Some(Box::new(sandbox));
+        self
     }
 
     pub fn add(&mut self, event: ExecEvent) {
@@ -134,6 +149,13 @@ mod tests {
         let (text, exact) = kept.text();
         assert_eq!(text, "a\u{fffd}");
         assert_eq!(exact.as_deref(), Some("Yf8="));
+    }
+
+    #[test]
+    fn a_character_cut_in_two_leaves_text() {
+        let mut kept = Kept::default();
+        kept.add(&Bytes::from("aé".to_string()), 2);
+        assert_eq!(kept.text(), ("a".to_string(), None));
     }
 
     #[test]
