@@ -20,8 +20,8 @@ use super::{
 use crate::{error::EnvironmentError, process::Cancel, tree::TreeWriter};
 
 /// Unpacked bytes handed over at once, and how many such pieces may wait.
-const PIECE_BYTES: usize = 256 << 10;
-const PIECES: usize = 8;
+const PIECE_BYTES: usize = 64 << 10;
+const PIECES: usize = 32;
 
 /// Writes the merged tree. `on_file` is told the size of each file written.
 pub(crate) fn emit<W: Write>(
@@ -117,15 +117,27 @@ fn send_pieces(layer: Section, cancel: &Cancel, sender: &SyncSender<Piece>) -> i
     let compressed = layer.length;
     let mut unpacked = decompress::open(layer, compressed, cancel)?;
     loop {
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        unpacked
-            .by_ref()
-            .take(PIECE_BYTES as u64)
-            .read_to_end(&mut piece)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        let filled = fill(&mut unpacked, &mut piece)?;
+        piece.truncate(filled);
         if piece.is_empty() || sender.send(Ok(piece)).is_err() {
             return Ok(());
         }
     }
+}
+
+/// Reads until the buffer is full or the source ends.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 struct Pieces {

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, Read},
+    io::{self, BufReader, Read},
     os::unix::fs::FileExt as _,
     sync::{
         Arc,
@@ -35,6 +35,9 @@ const MAX_LIST_BYTES: u64 = 256 << 20;
 
 /// Largest file whose contents are kept in the list.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
+
+/// Bytes unpacked at once.
+const STEP_BYTES: usize = 128 << 10;
 
 /// Part of a file that holds one layer.
 #[derive(Debug, Clone)]
@@ -163,7 +166,9 @@ pub(crate) fn index(
         inner: unpacked,
         hash: Sha256::new(),
     };
-    let mut archive = Archive::new(&mut hashed);
+    // Unpacking in large steps is faster than in the small ones of an archive.
+    let buffered = BufReader::with_capacity(STEP_BYTES, &mut hashed);
+    let mut archive = Archive::new(buffered);
     let mut index = LayerIndex {
         items: Vec::new(),
         diff_id: String::new(),

@@ -84,12 +84,12 @@ impl Http {
                 .to_str()
                 .ok()
                 .and_then(|location| absolute(&ask.uri, location))
-                .ok_or_else(|| self.unreachable("it redirects to something that is no address"))?;
+                .ok_or_else(|| self.misled("it leads to something that is no address"))?;
             if visited.contains(&next) {
-                return Err(self.unreachable("it redirects in a circle"));
+                return Err(self.misled("it leads in a circle"));
             }
             if visited.len() > MAX_REDIRECTS {
-                return Err(self.unreachable("it redirects too often"));
+                return Err(self.misled("it leads on too often"));
             }
             // A login is for the host it was made for.
             if next.authority() != ask.uri.authority() || next.scheme() != ask.uri.scheme() {
@@ -144,6 +144,14 @@ impl Http {
         }
     }
 
+    /// Asking again would lead to the same place.
+    fn misled(&self, reason: impl Into<String>) -> EnvironmentError {
+        EnvironmentError::Malformed {
+            what: format!("an address given by registry {}", self.registry),
+            reason: reason.into(),
+        }
+    }
+
     fn stalled(&self) -> EnvironmentError {
         EnvironmentError::Stalled {
             registry: self.registry.clone(),
@@ -170,7 +178,7 @@ impl Http {
         let is_plain = uri.scheme_str() == Some("http");
         let is_local = is_loopback(host) && is_loopback(split_port(&self.registry).0);
         if is_plain && !is_local {
-            return Err(self.unreachable(format!(
+            return Err(self.misled(format!(
                 "plain HTTP to {host} is refused; only registries on this host may do without TLS"
             )));
         }
