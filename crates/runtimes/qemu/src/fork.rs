@@ -193,7 +193,7 @@ fn begin_memory(pid: i32, shape: &Shape) -> Result<File, QemuError> {
     let began = File::open(format!("/proc/{pid}/fd/{RAM_FD}"))
         .map_err(QemuError::io("cannot reach the machine's memory"))?;
     let memory = ram::empty(shape.mem_mib << 20)?;
-    ram::copy(&began, &memory)?;
+    ram::duplicate(&began, &memory)?;
     Ok(memory)
 }
 

@@ -9,7 +9,7 @@ use crate::error::QemuError;
 use crate::place::{LINK, Place, TURN};
 use bytes::Bytes;
 use motu_boot::TOKEN_BYTES;
-use motu_link::message::{Outcome, Request, Reseed, SetClock, Verb};
+use motu_link::message::{Outcome, Request, Reseed, SetClock, Start, Verb};
 use motu_link::{Event, Link, hello};
 use prost::Message as _;
 use std::time::{Duration, SystemTime};
@@ -19,6 +19,8 @@ use tokio::net::UnixStream;
 /// How long a running guest may take to begin a conversation.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const SEED_BYTES: usize = 64;
+/// How long a first command may take.
+const WARM_TIME: Duration = Duration::from_secs(10);
 /// How much may be said on the turn port before our token comes back.
 const MAX_ANSWERS: usize = 64 * TOKEN_BYTES;
 
@@ -87,6 +89,24 @@ pub(crate) async fn renew(place: &Place) -> Result<(), QemuError> {
     let done = tokio::time::timeout(PATIENCE, renewed).await;
     link.close();
     done.map_err(|_| no("it did not take its identity"))?
+}
+
+/// Lets a machine that will be copied do once what each copy does first, so that
+/// the copies find the shell and the ways to it in their memory.
+pub(crate) async fn warm(link: &Link) {
+    let first = Start {
+        argv: vec![Bytes::from_static(b"true")],
+        shell: true,
+        user: "root".into(),
+        cwd: Bytes::from_static(b"/"),
+        follow: true,
+        forget: true,
+        timeout_ms: WARM_TIME.as_millis() as u64,
+        ..Start::default()
+    };
+    // An environment without a shell is as good as any other.
+    let warmed = tokio::time::timeout(WARM_TIME, ask(link, Verb::Start(first))).await;
+    tracing::debug!(?warmed, "ran a first command");
 }
 
 async fn ask(link: &Link, verb: Verb) -> Result<(), QemuError> {

@@ -70,8 +70,18 @@ pub(crate) fn seal(file: &File) -> Result<(), QemuError> {
 
 /// Copies every page that is not zero; returns their checksum.
 pub(crate) fn copy(from: &File, to: &File) -> Result<Sum, QemuError> {
-    let failed = || QemuError::io("cannot copy a machine's memory");
     let mut sum = Sum::new();
+    copy_pages(from, to, |number, page| sum.page(number, page))?;
+    Ok(sum)
+}
+
+/// The same between files that cannot go wrong.
+pub(crate) fn duplicate(from: &File, to: &File) -> Result<(), QemuError> {
+    copy_pages(from, to, |_, _| ())
+}
+
+fn copy_pages(from: &File, to: &File, mut seen: impl FnMut(u64, &[u8])) -> Result<(), QemuError> {
+    let failed = || QemuError::io("cannot copy a machine's memory");
     let mut buffer = vec![0u8; CHUNK];
     let mut at = 0u64;
     while let Some((start, end)) = next_data(from, at).map_err(failed())? {
@@ -81,15 +91,15 @@ pub(crate) fn copy(from: &File, to: &File) -> Result<Sum, QemuError> {
             let piece = &mut buffer[..wanted.next_multiple_of(PAGE)];
             let got = read_full(from, piece, at).map_err(failed())?;
             piece[got..].fill(0);
-            put(piece, at, to, &mut sum).map_err(failed())?;
+            put(piece, at, to, &mut seen).map_err(failed())?;
             at += piece.len() as u64;
         }
     }
-    Ok(sum)
+    Ok(())
 }
 
 /// Writes the runs of pages that are not zero.
-fn put(piece: &[u8], at: u64, to: &File, sum: &mut Sum) -> io::Result<()> {
+fn put(piece: &[u8], at: u64, to: &File, seen: &mut impl FnMut(u64, &[u8])) -> io::Result<()> {
     let mut run: Option<usize> = None;
     for (number, page) in piece.chunks(PAGE).enumerate() {
         if is_zero(page) {
@@ -100,7 +110,7 @@ fn put(piece: &[u8], at: u64, to: &File, sum: &mut Sum) -> io::Result<()> {
                 )?;
             }
         } else {
-            sum.page(at / PAGE as u64 + number as u64, page);
+            seen(at / PAGE as u64 + number as u64, page);
             run.get_or_insert(number);
         }
     }

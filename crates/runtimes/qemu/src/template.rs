@@ -210,7 +210,11 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     let ended = process::wait(pidfd);
     tokio::select! {
         booted = tokio::time::timeout(BOOT_TIME, guest::greet(&place)) => match booted {
-            Ok(greeted) => greeted?.close(),
+            Ok(greeted) => {
+                let link = greeted?;
+                guest::warm(&link).await;
+                link.close();
+            }
             Err(_) => return Err(did_not_boot(&place, messages, "it took too long")),
         },
         _ = ended => return Err(did_not_boot(&place, messages, "it ended")),
