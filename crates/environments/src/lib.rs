@@ -37,7 +37,10 @@ pub use describe::{Environment, EnvironmentInfo};
 pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, Pruned, reads_host_files};
 pub use error::EnvironmentError;
 pub use image::{ImageInfo, LayerInfo};
-pub use layer::entry::{Decision, EntryKind, decide};
+pub use layer::{
+    entry::{Decision, EntryKind, decide},
+    merge_entries,
+};
 pub use name::MAX_NAME_BYTES;
 pub use oci::RegistryOptions;
 pub use privilege::Privilege;

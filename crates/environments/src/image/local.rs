@@ -40,7 +40,7 @@ struct SavedImage {
 
 impl Import {
     /// `None` when the installed image is the one in the layout.
-    pub(super) fn from_layout(
+    pub(super) fn read_layout(
         &self,
         path: &Path,
         tag: Option<&str>,
@@ -65,7 +65,7 @@ impl Import {
         if installed == Some(made_from(&chosen.digest).as_str()) {
             return Ok(None);
         }
-        let (manifest, digest) = self.from_blobs(path, chosen.clone())?;
+        let (manifest, digest) = self.follow_blobs(path, chosen.clone())?;
         let config = read_blob(path, &manifest.config)?;
         let config = Config::parse(&name, &config, manifest.layers.len())?;
         let sections = manifest.layers.iter().map(|layer| {
@@ -84,7 +84,7 @@ impl Import {
     }
 
     /// The image an entry leads to, through at most one more list.
-    fn from_blobs(
+    fn follow_blobs(
         &self,
         path: &Path,
         entry: Descriptor,
@@ -103,7 +103,7 @@ impl Import {
     }
 
     /// `None` when the archive has not changed since it was imported.
-    pub(super) fn from_docker_archive(
+    pub(super) fn read_docker_archive(
         &self,
         path: &Path,
         staging: &Staging,
@@ -140,7 +140,7 @@ impl Import {
     }
 
     /// `None` when the archive has not changed since it was imported.
-    pub(super) fn from_tar(
+    pub(super) fn read_tar(
         &self,
         path: &Path,
         installed: Option<&str>,
@@ -151,11 +151,11 @@ impl Import {
             return Ok(None);
         }
         let section = Section::whole(file).at("reading", path)?;
-        self.from_root(section, print).map(Some)
+        self.read_root(section, print).map(Some)
     }
 
     /// Reads a directory through tar, with the ids it has inside environments.
-    pub(super) fn from_directory(
+    pub(super) fn read_directory(
         &self,
         path: &Path,
         staging: &Staging,
@@ -189,11 +189,11 @@ impl Import {
             });
         }
         let section = Section::whole(spooled).at("reading", path)?;
-        self.from_root(section, made_from("directory"))
+        self.read_root(section, made_from("directory"))
     }
 
     /// A root filesystem that is one layer and says nothing else.
-    fn from_root(&self, section: Section, made_from: String) -> Result<Found, EnvironmentError> {
+    fn read_root(&self, section: Section, made_from: String) -> Result<Found, EnvironmentError> {
         let layers = self.obtain(&Supply::Local(vec![(section, None)]), None)?;
         Ok(Found {
             made_from,

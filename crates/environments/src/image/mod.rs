@@ -86,15 +86,15 @@ impl Import {
         let installed = self.installed(&name)?;
         let staging = self.store.stage()?;
         let found = match &self.origin {
-            Origin::Registry(reference) => self.from_registry(reference, installed.as_deref())?,
+            Origin::Registry(reference) => self.read_registry(reference, installed.as_deref())?,
             Origin::OciLayout(path, tag) => {
-                self.from_layout(path, tag.as_deref(), installed.as_deref())?
+                self.read_layout(path, tag.as_deref(), installed.as_deref())?
             }
             Origin::DockerArchive(path) => {
-                self.from_docker_archive(path, &staging, installed.as_deref())?
+                self.read_docker_archive(path, &staging, installed.as_deref())?
             }
-            Origin::Tar(path) => self.from_tar(path, installed.as_deref())?,
-            Origin::Directory(path) => Some(self.from_directory(path, &staging)?),
+            Origin::Tar(path) => self.read_tar(path, installed.as_deref())?,
+            Origin::Directory(path) => Some(self.read_directory(path, &staging)?),
         };
         match found {
             Some(found) => self.store(&name, &staging, found),

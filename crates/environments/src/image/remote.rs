@@ -15,7 +15,7 @@ use crate::{
 
 impl Import {
     /// `None` when the installed image is the one the registry has.
-    pub(super) fn from_registry(
+    pub(super) fn read_registry(
         &self,
         reference: &Reference,
         installed: Option<&str>,

@@ -72,7 +72,7 @@ pub(crate) fn emit<W: Write>(
                     .filter(|contents| contents.size == entry.size)
                     .filter(|_| entry.kind == EntryKind::File)
                     .ok_or_else(|| changed(&name))?;
-                let attributes = contents.attributes.as_deref().cloned().unwrap_or_default();
+                let attributes = contents.attributes.clone();
                 tree.file_with(first, contents.meta, attributes, (entry.size, &mut archive))?;
                 for other in others {
                     tree.hard_link(other, first)?;

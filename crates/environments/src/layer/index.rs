@@ -86,8 +86,7 @@ pub(crate) struct Item {
     pub change: Change,
     pub meta: Meta,
     pub size: u64,
-    /// Boxed, for almost no file has any.
-    pub attributes: Option<Box<BTreeMap<String, Vec<u8>>>>,
+    pub attributes: BTreeMap<String, Vec<u8>>,
     /// Contents of the few files that say something about the system.
     pub text: Option<Vec<u8>>,
 }
@@ -189,7 +188,7 @@ pub(crate) fn index(
                 change,
                 meta: entry.meta,
                 size: entry.size,
-                attributes: (!entry.attributes.is_empty()).then(|| Box::new(entry.attributes)),
+                attributes: entry.attributes,
             }),
             None => index.skipped += 1,
         }
@@ -256,5 +255,42 @@ impl<R: Read> Read for Hashed<R> {
         let count = self.inner.read(buffer)?;
         self.hash.update(&buffer[..count]);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: usize, size: u64) -> Entry {
+        Entry {
+            path: vec![b'a'; path],
+            link: Vec::new(),
+            kind: EntryKind::File,
+            meta: Meta::root(0o644),
+            size,
+            attributes: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn layers_share_one_budget() {
+        let what = |budget: &Budget, entry: &Entry| match budget.spend(entry) {
+            Err(EnvironmentError::TooLarge { what, .. }) => what,
+            other => panic!("{other:?}"),
+        };
+        let budget = Budget::default();
+        budget
+            .entries
+            .store(MAX_ROOT_ENTRIES - 1, Ordering::Relaxed);
+        budget.spend(&entry(1, 0)).unwrap();
+        assert_eq!(what(&budget, &entry(1, 0)), "entries");
+        let budget = Budget::default();
+        budget.list_bytes.store(MAX_LIST_BYTES, Ordering::Relaxed);
+        assert_eq!(what(&budget, &entry(1, 0)), "bytes of names");
+        let budget = Budget::default();
+        budget.spend(&entry(1, MAX_ROOT_BYTES)).unwrap();
+        assert_eq!(what(&budget, &entry(1, 1)), "bytes");
+        assert_eq!(what(&Budget::default(), &entry(1, u64::MAX)), "bytes");
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Contents {
     pub place: u32,
     pub size: u64,
     pub meta: Meta,
-    pub attributes: Option<Box<BTreeMap<String, Vec<u8>>>>,
+    pub attributes: BTreeMap<String, Vec<u8>>,
     text: Option<Vec<u8>>,
 }
 

@@ -37,7 +37,7 @@ fn layer(lines: &[&str]) -> Result<LayerIndex, EnvironmentError> {
                 change,
                 meta: entry.meta,
                 size: 1,
-                attributes: None,
+                attributes: BTreeMap::new(),
                 text: None,
             });
         }
