@@ -19,7 +19,8 @@ build: setup
 demo: build
 	target/release/motu demo
 
-test: setup
+test:
+	@tools/setup test
 	tools/suite
 
 quick:
