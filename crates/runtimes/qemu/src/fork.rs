@@ -10,6 +10,7 @@
 //! through the kernel's view of its process, so QEMU has no part in it.
 
 use crate::arguments::{RAM_FD, disk_file, disk_node};
+use crate::cache;
 use crate::error::QemuError;
 use crate::machine::{self, PROGRAM, blocking, record_of, reopen};
 use crate::place::{DISKS, Place, QMP};
@@ -108,10 +109,12 @@ async fn save(place: &Arc<Place>, record: &Record, process: Process) -> Result<S
     let layer = below.iter().map(|(_, layer)| layer + 1).max().unwrap_or(1);
     let identity = place.identity(shape.accel);
     for (disk, old) in &below {
-        let file = disk_file(disk, *old);
+        let (file, new) = (disk_file(disk, *old), disk_file(disk, layer));
+        // A fork that failed half way may have left a layer nobody uses.
+        cache::remove(&place.file(&new))?;
         place.add_layer(disk, layer, &shape, (&file, Below::Qcow2))?;
+        place.give(identity, &[new])?;
     }
-    place.give(identity, layer)?;
     qmp.execute("stop", json!({})).await?;
     let saved = save_stopped(place, &mut qmp, memory, (process.pid, &below, layer)).await;
     if was_running {

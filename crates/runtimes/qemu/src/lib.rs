@@ -100,6 +100,11 @@ impl Runtime for Qemu {
         check::all(&self.inner).await
     }
 
+    async fn emulated(&self) -> bool {
+        let decided = self.inner.probe.decide(self.inner.accel).await;
+        matches!(decided, Ok(accel::Accel::Tcg))
+    }
+
     fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
         machine::refuse(spec)?;
         Ok(check::plan(spec, self.inner.accel))

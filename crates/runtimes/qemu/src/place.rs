@@ -1,7 +1,7 @@
 //! A machine's directory: everything its QEMU may see, under plain names.
 //!
-//! QEMU runs in here as a user of its own that can enter no directory above.
-//! What machines share (kernel, images, template) is hard-linked in, readable
+//! QEMU runs in here as a user of its own that can enter no directory above and
+//! write to nothing but its disks and its saved state. What machines share (kernel, images, template) is hard-linked in, readable
 //! and not writable, so it also stays while the cache is cleaned.
 
 use crate::accel::Accel;
@@ -12,7 +12,7 @@ use crate::record::Shape;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,8 @@ pub(crate) const QMP: &str = "qmp.sock";
 /// The images below all layers of the two disks.
 pub(crate) const BASE: &str = "base.ext4";
 pub(crate) const BLANK: &str = "blank.ext4";
+/// Where QEMU saves the state of the devices.
+pub(crate) const STATE: &str = "state";
 /// The machine's disks.
 pub(crate) const DISKS: [&str; 2] = ["root", "work"];
 
@@ -107,17 +109,30 @@ impl Place {
         (is_mapped("uid_map", user) && is_mapped("gid_map", group)).then_some((user, group))
     }
 
-    /// Gives the machine its directory and one layer of each disk.
-    pub(crate) fn give(&self, identity: Option<(u32, u32)>, layer: u32) -> Result<(), QemuError> {
-        let Some((user, group)) = identity else {
-            return Ok(());
-        };
-        let giving = || QemuError::io("cannot give the machine its directory");
-        for disk in DISKS {
-            let path = self.file(&disk_file(disk, layer));
-            chown(path, Some(user), Some(group)).map_err(giving())?;
+    /// Gives files to the machine, made empty where they are missing. The
+    /// directory stays ours: QEMU may look names up in it and change none of them,
+    /// so what we write here is never somewhere else.
+    pub(crate) fn give(
+        &self,
+        identity: Option<(u32, u32)>,
+        names: &[String],
+    ) -> Result<(), QemuError> {
+        let giving = || QemuError::io("cannot give the machine its files");
+        for name in names {
+            let path = self.file(name);
+            std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(&path)
+                .map_err(giving())?;
+            if let Some((user, group)) = identity {
+                chown(path, Some(user), Some(group)).map_err(giving())?;
+            }
         }
-        chown(&self.path, Some(user), Some(group)).map_err(giving())
+        let search = if identity.is_some() { 0o711 } else { 0o700 };
+        std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(search))
+            .map_err(giving())
     }
 
     /// Takes a layer away from the machine: from now on everybody reads it and nobody writes.

@@ -1,10 +1,10 @@
 //! QEMU as a process: started detached, watched and ended through a pidfd.
 
 use crate::arguments::{
-    LINK_FD, MESSAGES_FD, Origin, QMP_FD, RAM_FD, STATE_FD, TURN_FD, arguments,
+    CONSOLE, LINK_FD, MESSAGES_FD, Origin, QMP_FD, RAM_FD, STATE_FD, TURN_FD, arguments, disk_file,
 };
 use crate::error::QemuError;
-use crate::place::{LINK, Place, QMP, TURN};
+use crate::place::{DISKS, LINK, Place, QMP, STATE, TURN};
 use crate::record::{Process, Record, Shape};
 use crate::sys::{self, Spawn};
 use crate::tool;
@@ -70,7 +70,7 @@ pub(crate) fn start(
         }
     };
     let identity = place.identity(shape.accel);
-    place.give(identity, layer)?;
+    place.give(identity, &own_files(layer, origin))?;
     let pid = sys::spawn(Spawn {
         program,
         arguments: &arguments(name, shape, layer, origin),
@@ -89,6 +89,16 @@ pub(crate) fn start(
             reason: messages.text(),
         }),
     }
+}
+
+/// What a machine writes to.
+fn own_files(layer: u32, origin: Origin) -> Vec<String> {
+    let mut names: Vec<String> = DISKS.iter().map(|disk| disk_file(disk, layer)).collect();
+    names.push(STATE.to_string());
+    if origin == Origin::Boot {
+        names.push(CONSOLE.to_string());
+    }
+    names
 }
 
 fn stored(error: motu_core::Error) -> QemuError {

@@ -15,7 +15,7 @@ use crate::cache::{self, Claim, Shelf};
 use crate::error::QemuError;
 use crate::image::Image;
 use crate::kernel::Kernel;
-use crate::place::{BASE, BLANK, DISKS, Place, QMP};
+use crate::place::{BASE, BLANK, DISKS, Place, QMP, STATE};
 use crate::process::{self, Messages, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
@@ -26,18 +26,20 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const VERSION: u32 = 1;
 const MANIFEST: &str = "manifest.json";
-const STATE: &str = "state";
 const RAM: &str = "ram";
 /// The directory of the machine that becomes the template, while it runs.
 const SEED: &str = "seed";
 /// How long a machine may take to boot, on a slow and busy host.
 const BOOT_TIME: Duration = Duration::from_secs(120);
+/// The most a machine's devices may have to say.
+const MAX_STATE: u64 = 64 << 20;
 /// Templates whose memory is kept at hand.
 const AT_HAND: usize = 4;
 
@@ -140,11 +142,13 @@ impl Templates {
         let template = match self.load(&key).await {
             Ok(Some(template)) => template,
             Ok(None) => self.make(&key, kind).await?,
-            Err(error) => {
+            Err(error @ QemuError::Damaged { .. }) => {
                 tracing::warn!(%key, %error, "a template is made again");
-                self.shelf.discard(&key)?;
+                let (shelf, name) = (self.shelf.clone(), key.clone());
+                machine::blocking(move || shelf.discard(&name)).await?;
                 self.make(&key, kind).await?
             }
+            Err(error) => return Err(error),
         };
         let template = Arc::new(template);
         *slot = Some(template.clone());
@@ -239,11 +243,14 @@ pub(crate) async fn save(qmp: &mut Qmp) -> Result<(), QemuError> {
     Ok(())
 }
 
-/// The saved state beside a machine, in memory and sealed.
+/// The state a machine's QEMU has saved, in memory and sealed.
 pub(crate) fn take_state(place: &Path) -> Result<File, QemuError> {
-    let path = place.join(STATE);
-    let bytes = std::fs::read(&path).map_err(QemuError::io("cannot read a machine's state"))?;
-    // Staging keeps its file; a copied machine's has served.
+    let reading = || QemuError::io("cannot read a machine's state");
+    let file = File::open(place.join(STATE)).map_err(reading())?;
+    let mut bytes = Vec::new();
+    file.take(MAX_STATE)
+        .read_to_end(&mut bytes)
+        .map_err(reading())?;
     sealed(&bytes)
 }
 
@@ -283,7 +290,12 @@ fn keep(staging: &Path, seed: &Path, key: &str, memory: &File) -> Result<(), Qem
 
 /// Reads a template and believes nothing it cannot check.
 fn load(dir: &Path, key: &str) -> Result<Template, QemuError> {
-    let reading = || QemuError::io("cannot read a template");
+    let reading = || {
+        |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => damaged("a part of it is missing"),
+            _ => QemuError::io("cannot read a template")(error),
+        }
+    };
     let text = std::fs::read(dir.join(MANIFEST)).map_err(reading())?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|_| damaged("its manifest is unreadable"))?;

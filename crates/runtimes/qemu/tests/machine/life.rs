@@ -35,6 +35,8 @@ async fn a_machine_answers_runs_commands_and_leaves_nothing() {
     let user = std::fs::metadata(&process).unwrap().uid();
     if rustix::process::geteuid().is_root() {
         assert!(user >= 0x9000_0000, "QEMU runs as {user}");
+        let directory = std::fs::metadata(&machine.dir).unwrap();
+        assert_eq!((directory.uid(), directory.mode() & 0o777), (0, 0o711));
     }
     assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"));
 
