@@ -6,6 +6,7 @@ use motu_core::{Error, Result, Runtime};
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
 use motu_host::Host;
+use motu_qemu::Qemu;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,9 +27,14 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     let host = Host::new(motu_host::Settings {
         guest: Arc::from(GUEST),
     })?;
+    let qemu = Qemu::new(motu_qemu::Settings {
+        guest: Arc::from(GUEST),
+        home: home.path().to_path_buf(),
+        accel: motu_qemu::AccelChoice::Auto,
+    })?;
     let environments = Environments::open(home.path(), Privilege::detect())
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;
-    let runtimes: Vec<Arc<dyn Runtime>> = vec![Arc::new(container), Arc::new(host)];
+    let runtimes: Vec<Arc<dyn Runtime>> = vec![Arc::new(qemu), Arc::new(container), Arc::new(host)];
     Engine::open(Setup {
         home,
         runtimes,

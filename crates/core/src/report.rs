@@ -54,6 +54,8 @@ pub struct RuntimeReport {
     pub name: String,
     pub isolation: Isolation,
     pub works: bool,
+    /// Its machines run on an emulated processor: chosen only when nothing faster will do.
+    pub emulated: bool,
     /// Why it does not, or what it found.
     pub detail: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

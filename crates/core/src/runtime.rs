@@ -128,6 +128,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Looks, fast and without side effects, whether this runtime can work here.
     async fn check(&self) -> Vec<Check>;
 
+    /// Whether machines run on an emulated processor here, many times slower than the host's:
+    /// such a runtime is chosen only when nothing faster satisfies the demand.
+    async fn emulated(&self) -> bool {
+        false
+    }
+
     /// The steps `create` would take, for people.
     fn plan(&self, spec: &MachineSpec) -> Result<String, Error>;
 
@@ -189,6 +195,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
             name: self.name().to_string(),
             isolation: self.isolation(),
             works: failed.is_none(),
+            emulated: self.emulated().await,
             detail: failed.map_or_else(|| "works".to_string(), |check| check.detail.clone()),
             fix: failed.and_then(|check| check.fix.clone()),
             capabilities: self.capabilities().names(),

@@ -111,6 +111,7 @@ impl Runtimes {
 
     async fn strongest(&self, demand: Demand<'_>) -> Result<Arc<dyn Runtime>> {
         let mut tried = Vec::new();
+        let mut emulated = None;
         for known in &self.list {
             let runtime = &known.runtime;
             let host = runtime.isolation() == Isolation::None;
@@ -121,10 +122,14 @@ impl Runtimes {
                 continue;
             }
             let report = known.report().await;
-            if report.works {
-                return Ok(runtime.clone());
+            match (report.works, report.emulated) {
+                (true, false) => return Ok(runtime.clone()),
+                (true, true) => emulated = emulated.or(Some(runtime)),
+                (false, _) => tried.push(report),
             }
-            tried.push(report);
+        }
+        if let Some(runtime) = emulated {
+            return Ok(runtime.clone());
         }
         let what = match demand.floor {
             Isolation::None => "no runtime works on this host".to_string(),

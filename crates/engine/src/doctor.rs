@@ -26,7 +26,8 @@ impl Engine {
         }
         let auto = runtimes
             .iter()
-            .find(|report| report.works && report.isolation != Isolation::None)
+            .filter(|report| report.works && report.isolation != Isolation::None)
+            .min_by_key(|report| report.emulated)
             .map(|report| report.name.clone());
         let host = self.host_checks();
         Ok(Doctor {
