@@ -49,10 +49,10 @@ pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
                 ExecEvent::Sandbox(_) | ExecEvent::Started(_) | ExecEvent::Gap(_) => Ok(()),
             };
             if let Err(broken) = written {
-                return Ok(Err(broken));
+                return Ok::<_, Error>(Err(broken));
             }
         }
-        Ok(output.finish().await.map(|()| end))
+        Ok::<_, Error>(output.finish().await.map(|()| end))
     };
     let shown = tokio::select! {
         shown = show => shown?,
