@@ -11,8 +11,8 @@ const PIDS_MAX: u64 = 64;
 const MEM_MIB: u64 = 64;
 const DISK_MIB: u64 = 64;
 
-/// Every copy starts two more, and those that find no room stay and try again.
-const BOMB: &str = "b() { b & b & while :; do sleep 0.1; done; }; b";
+/// Every copy starts more of them for as long as it finds room; the program itself only waits.
+const BOMB: &str = "b() { while :; do b & sleep 0.05; done; }; b & exec sleep 100";
 
 fn tight() -> CreateSandbox {
     CreateSandbox {
@@ -71,7 +71,7 @@ async fn a_fork_bomb_stays_within_its_processes() {
     assert!(most as u64 <= PIDS_MAX, "{most} processes");
     assert!(most as u64 > PIDS_MAX / 2, "only {most} processes: no bomb");
     let ended = exploding.await.unwrap().unwrap();
-    assert!(ended.timed_out || ended.exit_code != 0, "{ended:?}");
+    assert!(ended.timed_out, "{ended:?}");
     assert_quiet(&world, &id, &before).await;
     world.assert_works(&id).await;
     assert_removed(&world, &id).await;

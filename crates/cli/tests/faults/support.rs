@@ -106,8 +106,10 @@ impl World {
         let child = self.command(&["serve"]).stderr(log).spawn().unwrap();
         let daemon = self.daemon.insert(child);
         let socket = self.home.join("daemon.sock");
+        let ours = rustix::process::Pid::from_child(daemon);
         let deadline = Instant::now() + SOON;
-        while connect(&socket).is_none() {
+        // Whoever a killed daemon was just starting holds its socket for a moment longer.
+        while connect(&socket).and_then(|stream| peer(&stream)) != Some(ours) {
             let ended = daemon.try_wait().unwrap();
             assert!(ended.is_none(), "the daemon ended: {ended:?}");
             assert!(Instant::now() < deadline, "the daemon does not come up");
@@ -337,6 +339,12 @@ pub fn connect(socket: &Path) -> Option<std::os::unix::net::UnixStream> {
     std::os::unix::net::UnixStream::connect(short.as_path()).ok()
 }
 
+/// The process that listens at the other end.
+fn peer(stream: &std::os::unix::net::UnixStream) -> Option<rustix::process::Pid> {
+    let found = rustix::net::sockopt::socket_peercred(stream);
+    found.ok().map(|found| found.pid)
+}
+
 /// A sandbox with limits that no test can do harm beyond.
 pub fn small() -> CreateSandbox {
     CreateSandbox {
@@ -386,7 +394,12 @@ pub async fn hear(mut session: ExecSession) -> (Vec<u8>, Vec<u8>, Exited) {
         match event.unwrap() {
             ExecEvent::Stdout(bytes) => out.extend_from_slice(&bytes),
             ExecEvent::Stderr(bytes) => err.extend_from_slice(&bytes),
-            ExecEvent::Exited(exited) => return (out, err, exited),
+            ExecEvent::Exited(exited) => {
+                // Its connection is closed by a task, which gets its turn now.
+                drop(session);
+                tokio::task::yield_now().await;
+                return (out, err, exited);
+            }
             ExecEvent::Gap(gap) => panic!("output was lost: {gap:?}"),
             ExecEvent::Sandbox(_) | ExecEvent::Started(_) => {}
         }
