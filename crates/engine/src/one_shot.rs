@@ -23,6 +23,7 @@ impl Engine {
         let run = Run {
             first: Some(sandbox),
             events: session.events,
+            exited: false,
             life,
         };
         Ok(ExecSession {
@@ -75,6 +76,7 @@ impl Drop for Life {
 struct Run {
     first: Option<Sandbox>,
     events: BoxStream<'static, Result<ExecEvent>>,
+    exited: bool,
     life: Life,
 }
 
@@ -83,10 +85,16 @@ impl Run {
         if let Some(sandbox) = self.first.take() {
             return Some(Ok(ExecEvent::Sandbox(Box::new(sandbox))));
         }
-        match self.events.next().await {
+        // After the command's end nothing more comes but the end of the sandbox, which breaks its link.
+        let event = match self.exited {
+            true => None,
+            false => self.events.next().await,
+        };
+        match event {
             Some(Ok(event)) => {
                 // The end of the sandbox begins while the caller reads how the command ended.
                 if matches!(event, ExecEvent::Exited(_)) {
+                    self.exited = true;
                     self.life.end();
                 }
                 Some(Ok(event))
