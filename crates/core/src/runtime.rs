@@ -149,6 +149,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Whether the machine is there (after a restart of the daemon or of the host).
     async fn alive(&self, machine: &Machine) -> bool;
 
+    /// How many processes of a machine its memory limit has killed so far, as far as the host knows.
+    /// Quick: asked whenever a command fails.
+    fn memory_kills(&self, _machine: &Machine) -> u64 {
+        0
+    }
+
     async fn pause(&self, _machine: &Machine) -> Result<(), Error> {
         Err(self.cannot("pause"))
     }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "api/files.rs"]
+mod files;
 mod stub;
 
 use bytes::Bytes;
@@ -16,7 +18,7 @@ use motu_server::{Activity, serve};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stub::Stub;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -237,10 +239,9 @@ async fn a_slow_reader_slows_the_command() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn output_is_fast() {
+async fn a_gigabyte_of_output_arrives_whole() {
     let world = world();
     let chunks = 16 * 1024;
-    let begin = Instant::now();
     let flood = exec(&["flood", &chunks.to_string()]);
     let mut session = world.client.exec_stream(&id(), flood).await.unwrap();
     let mut bytes = 0;
@@ -249,8 +250,6 @@ async fn output_is_fast() {
             bytes += piece.len();
         }
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    println!("output: {:.0} MB/s", bytes as f64 / 1e6 / seconds);
     assert_eq!(bytes, chunks * 64 * 1024);
 }
 
@@ -448,145 +447,6 @@ async fn processes_are_found_by_pid_and_tag() {
         }
         other => panic!("{other:?}"),
     }
-}
-
-#[tokio::test]
-async fn files_travel_both_ways() {
-    let world = world();
-    let client = &world.client;
-    let options = WriteOptions {
-        mode: Some(0o600),
-        ..WriteOptions::default()
-    };
-    let odd = GuestPath::new(&b"/a b&c\xff"[..]).unwrap();
-    let written = client
-        .write(&id(), odd.clone(), options, content("0123456789"))
-        .await
-        .unwrap();
-    assert_eq!((written.mode, written.size), (0o600, 10));
-    assert_eq!(
-        client.stat(&id(), odd.clone(), true).await.unwrap().size,
-        10
-    );
-
-    for (offset, length, expected) in [
-        (0, None, "0123456789"),
-        (3, None, "3456789"),
-        (3, Some(2), "34"),
-        (3, Some(0), ""),
-        (8, Some(50), "89"),
-    ] {
-        let range = ReadRange { offset, length };
-        let (entry, stream) = client.read(&id(), odd.clone(), range).await.unwrap();
-        assert_eq!(entry.size, 10);
-        let bytes: Vec<Bytes> = stream.map(Result::unwrap).collect().await;
-        assert_eq!(bytes.concat(), expected.as_bytes());
-    }
-    client.hash(&id(), odd.clone()).await.unwrap();
-    client.remove(&id(), odd.clone(), false).await.unwrap();
-    let error = client.stat(&id(), odd, true).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::NotFound);
-
-    assert_eq!(
-        client
-            .mkdir(&id(), path("/d"), Some(0o700))
-            .await
-            .unwrap()
-            .mode,
-        0o700
-    );
-    assert_eq!(
-        client.chmod(&id(), path("/d"), 0o1777).await.unwrap().mode,
-        0o1777
-    );
-    let moved = client
-        .rename(&id(), path("/d"), path("/e"), true)
-        .await
-        .unwrap();
-    assert_eq!(moved.path, "/e");
-    assert_eq!(
-        client.glob(&id(), "/**/*", None).await.unwrap().entries[0].path,
-        "/**/*"
-    );
-    let options = ListOptions {
-        after: Some(Bytes::from_static(b"x y")),
-        ..ListOptions::default()
-    };
-    let page = client.list(&id(), path("/"), options).await.unwrap();
-    assert_eq!(page.next.as_deref(), Some("x y"));
-}
-
-#[tokio::test]
-async fn ranges_are_answered_as_http_says() {
-    let world = world();
-    let file = path("/f");
-    world
-        .client
-        .write(&id(), file, WriteOptions::default(), content("0123456789"))
-        .await
-        .unwrap();
-    let get = |range: &str| {
-        format!("GET /v1/sandboxes/sb-a/files/content?path=/f HTTP/1.1\r\nRange: {range}")
-    };
-    let answer = world.raw(&get("bytes=2-4"), "").await;
-    assert!(answer.starts_with("HTTP/1.1 206"), "{answer}");
-    assert!(
-        answer.contains("content-range: bytes 2-4/10\r\n"),
-        "{answer}"
-    );
-    let answer = world.raw(&get("bytes=-3"), "").await;
-    assert!(
-        answer.contains("content-range: bytes 7-9/10\r\n"),
-        "{answer}"
-    );
-    let answer = world.raw(&get("bytes=10-"), "").await;
-    assert!(answer.starts_with("HTTP/1.1 416"), "{answer}");
-}
-
-#[tokio::test]
-async fn an_upload_that_breaks_off_is_not_a_file() {
-    let world = world();
-    let broken = stream::iter([
-        Ok(Bytes::from_static(b"half")),
-        Err(Error::internal("the disk went away")),
-    ]);
-    let id = id();
-    let write = world
-        .client
-        .write(&id, path("/f"), WriteOptions::default(), broken.boxed());
-    assert!(within(write).await.is_err());
-    assert!(world.stub.files.lock().unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn a_download_that_breaks_off_is_an_error() {
-    let world = world();
-    let mut archive = world.client.read_tree(&id(), path("/")).await.unwrap();
-    assert_eq!(archive.next().await.unwrap().unwrap(), "tar");
-    assert!(archive.next().await.unwrap().is_err());
-    let error = world
-        .client
-        .read_tree(&id(), path("/gone"))
-        .await
-        .err()
-        .unwrap();
-    assert_eq!(error, Error::not_found("no such tree"));
-    let archive = content("archive");
-    let written = world
-        .client
-        .write_tree(&id(), path("/"), archive)
-        .await
-        .unwrap();
-    assert_eq!(written.bytes, 7);
-}
-
-#[tokio::test]
-async fn a_watch_reports_changes_and_its_end() {
-    let world = world();
-    let mut changes = world.client.watch(&id(), path("/w"), true).await.unwrap();
-    assert_eq!(changes.next().await.unwrap().unwrap().path, "/w");
-    assert!(changes.next().await.unwrap().is_err());
-    assert!(changes.next().await.is_none());
 }
 
 #[tokio::test]

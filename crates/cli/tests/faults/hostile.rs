@@ -98,7 +98,7 @@ async fn a_memory_hog_is_killed_and_nobody_else() {
     let said = world
         .sh(&id, "exec dd if=/dev/zero of=/dev/null bs=512M count=1")
         .await;
-    assert!(said.out_of_memory || said.signal == Some(9), "{said:?}");
+    assert!(said.out_of_memory && said.signal == Some(9), "{said:?}");
     assert_eq!(said.exit_code, 137, "{said:?}");
     world.assert_works(&other).await;
     // Its own guest and its next command neither.
@@ -116,6 +116,7 @@ async fn a_memory_hog_is_killed_and_nobody_else() {
         "count=1",
     ]);
     assert_eq!(told.code, 137, "{told:?}");
+    assert!(told.stderr.contains("memory"), "{told:?}");
     assert_removed(&world, &id).await;
 }
 

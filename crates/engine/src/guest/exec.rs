@@ -1,6 +1,6 @@
 //! Commands of a machine.
 
-use super::{Guest, broken, decode_note, failure, next_note, outcome, unexpected};
+use super::{Guest, Kills, broken, decode_note, failure, next_note, outcome, unexpected};
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, unfold};
 use motu_core::exec::{
@@ -13,6 +13,7 @@ use motu_link::message::{Control, Do, Failure, Outcome, Said, Verb};
 use motu_link::{Event, LinkError, Receiver, Sender, Stream};
 use prost::Message;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Inputs a caller may have waiting; standard input itself is held back by the link's credit.
@@ -22,7 +23,7 @@ impl Guest {
     /// Starts a command and follows it.
     pub async fn start(&self, start: link::Start) -> Result<ExecSession> {
         let stream = self.open(Verb::Start(start)).await?;
-        Ok(session(stream))
+        Ok(session(stream, self.kills.clone()))
     }
 
     /// Starts a command that runs on by itself.
@@ -56,7 +57,7 @@ impl Guest {
             .await?;
         // An unknown process is an answer, not a torn stream.
         let first = next_note(&mut stream).await?;
-        let mut session = session(stream);
+        let mut session = session(stream, self.kills.clone());
         let started = match first {
             Said::Started(started) => ExecEvent::Started(started_event(started)),
             _ => return Err(unexpected()),
@@ -103,7 +104,7 @@ fn selector(selector: Selector) -> link::Selector {
 
 /// Turns a stream into a session: events come straight off the link, so the
 /// caller's pace is the command's pace.
-fn session(stream: Stream) -> ExecSession {
+fn session(stream: Stream, kills: Arc<Kills>) -> ExecSession {
     let Stream { tx, rx } = stream;
     let (input, inputs) = mpsc::channel(INPUT_QUEUE);
     tokio::spawn(send_inputs(tx.clone(), inputs));
@@ -112,6 +113,7 @@ fn session(stream: Stream) -> ExecSession {
         tx,
         ready: VecDeque::new(),
         over: false,
+        kills,
     };
     let events = unfold(follow, |mut follow| async move {
         let event = follow.next().await?;
@@ -128,6 +130,7 @@ struct Follow {
     tx: Sender,
     ready: VecDeque<ExecEvent>,
     over: bool,
+    kills: Arc<Kills>,
 }
 
 impl Drop for Follow {
@@ -155,6 +158,10 @@ impl Follow {
                     _ => {}
                 },
                 Ok(Event::Message(note)) => match decode_note(&note).and_then(event) {
+                    Ok(Some(ExecEvent::Exited(mut exited))) => {
+                        exited.out_of_memory |= exited.exit_code != 0 && self.kills.any_new();
+                        return Some(Ok(ExecEvent::Exited(exited)));
+                    }
                     Ok(Some(event)) => return Some(Ok(event)),
                     Ok(None) => {}
                     Err(error) => return self.fail(error),

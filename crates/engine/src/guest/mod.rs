@@ -15,6 +15,7 @@ use motu_link::message::{Failure, Note, Outcome, Request, Said, Verb};
 use motu_link::{Event, Link, LinkError, Stream};
 use prost::Message;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -29,11 +30,33 @@ pub struct Guest {
     runtime: Arc<dyn Runtime>,
     machine: Machine,
     link: Mutex<Option<Link>>,
+    kills: Arc<Kills>,
+}
+
+/// What the host's memory limit did to a machine, which its guest may not be able to see.
+#[derive(Debug)]
+struct Kills {
+    runtime: Arc<dyn Runtime>,
+    machine: Machine,
+    seen: AtomicU64,
+}
+
+impl Kills {
+    /// Whether the limit has killed something since the last time this was asked.
+    fn any_new(&self) -> bool {
+        let now = self.runtime.memory_kills(&self.machine);
+        now > self.seen.swap(now, Ordering::Relaxed)
+    }
 }
 
 impl Guest {
     pub fn new(runtime: Arc<dyn Runtime>, machine: Machine) -> Guest {
         Guest {
+            kills: Arc::new(Kills {
+                runtime: runtime.clone(),
+                machine: machine.clone(),
+                seen: AtomicU64::new(0),
+            }),
             runtime,
             machine,
             link: Mutex::new(None),

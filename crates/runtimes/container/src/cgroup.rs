@@ -246,6 +246,25 @@ impl Hierarchies {
         }
     }
 
+    /// Processes the memory limit has killed.
+    pub(crate) fn memory_kills(&self, id: &str) -> u64 {
+        let Some(controller) = self.controller(Kind::Memory) else {
+            return 0;
+        };
+        let file = match controller.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        let text = std::fs::read_to_string(controller.base.join(&self.group).join(id).join(file));
+        let count = text.ok().and_then(|text| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("oom_kill "))?;
+            line.trim().parse().ok()
+        });
+        count.unwrap_or(0)
+    }
+
     /// The processes in a machine's cgroups, by host pid.
     pub(crate) fn processes(&self, id: &str) -> Vec<i32> {
         let mut pids: Vec<i32> = self

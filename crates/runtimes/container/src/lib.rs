@@ -120,6 +120,10 @@ impl Runtime for Container {
         machine::find(machine).is_some()
     }
 
+    fn memory_kills(&self, machine: &Machine) -> u64 {
+        self.inner.cgroups.memory_kills(machine.id.as_str())
+    }
+
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {
         self.inner.freeze(machine, true).await
     }
