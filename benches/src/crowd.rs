@@ -48,6 +48,10 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     bench
         .report
         .at_most("destroyed in", begun.elapsed().as_secs_f64(), 10.0, "s");
+    bench.report.note(
+        "daemon resident after all this",
+        format!("{:.1} MB", resident_kib(bench.motu.pid())? / 1e3 * 1.024),
+    );
     Ok(())
 }
 

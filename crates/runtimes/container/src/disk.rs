@@ -200,6 +200,8 @@ fn mount_ext4(device: &str) -> io::Result<OwnedFd> {
     // The disk does not outlive the machine, so nothing on it is worth a flush of the host's disk;
     // with barriers the machine's end would wait for one.
     rustix::mount::fsconfig_set_flag(&fs, "nobarrier")?;
+    // Nor is a file that replaces another worth writing out at once.
+    rustix::mount::fsconfig_set_flag(&fs, "noauto_da_alloc")?;
     rustix::mount::fsconfig_create(&fs)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOSUID
