@@ -82,6 +82,8 @@ impl From<motu_launch::GuestStart> for Serve {
 /// Serves until the machine is shut down; returns the exit code.
 pub fn serve(serve: Serve) -> i32 {
     sys::prepare_self(serve.pid1);
+    // Started from a descriptor, the program would be called by its number.
+    let _ = rustix::thread::set_name(c"motu-guest");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)

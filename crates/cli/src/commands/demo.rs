@@ -85,7 +85,7 @@ async fn tour(client: &Client, id: &SandboxId) -> Result<()> {
     say("It sees nothing of this host");
     shell(client, id, "hostname; id -un; echo /*").await?;
     shell(client, id, "ps | head -5").await?;
-    shell(client, id, "nc -w 2 1.1.1.1 80 || echo no network").await?;
+    shell(client, id, "nc -w 2 192.0.2.1 80 || echo no network").await?;
 
     say("Files go in and out");
     let path = GuestPath::new(&b"/tmp/greeting.txt"[..])?;
