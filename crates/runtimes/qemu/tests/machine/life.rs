@@ -15,7 +15,7 @@ async fn a_machine_answers_runs_commands_and_leaves_nothing() {
     println!("create and connect: {:?}", begun.elapsed());
     guest.ping().await;
     let begun = Instant::now();
-    assert_eq!(guest.sh("id -u; cat /proc/1/comm").await, "0\ninit");
+    assert_eq!(guest.sh("id -u; cat /proc/1/comm").await, "0\nmotu-guest");
     println!("first exec: {:?}", begun.elapsed());
     let begun = Instant::now();
     assert_eq!(guest.sh("true").await, "");
