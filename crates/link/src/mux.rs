@@ -10,12 +10,11 @@
 
 mod write;
 
-use crate::frame::{Frame, FrameError, HEADER_LEN, Kind, MAX_PAYLOAD, Taken};
+use crate::frame::{Frame, FrameError, Kind, MAX_PAYLOAD, Taken};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Poll;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{Semaphore, mpsc, watch};
 use write::write_frames;
@@ -28,8 +27,8 @@ pub const MAX_QUEUED_MESSAGES: usize = 4096;
 pub const MAX_STREAMS: usize = 4096;
 /// Data frames waiting for the writer.
 const WRITE_QUEUE: usize = 16;
-/// Room made for a busy link: a whole frame and its header.
-const READ_CHUNK: usize = MAX_PAYLOAD + HEADER_LEN;
+/// Room made for a busy link.
+const READ_CHUNK: usize = 128 * 1024;
 /// Room an idle link waits with.
 const IDLE_CHUNK: usize = 512;
 
@@ -484,38 +483,16 @@ async fn read_frames<R: AsyncRead + Unpin>(
                 Err(error) => return error.into(),
             }
         };
-        let got = if buffer.is_empty() {
-            read_first(&mut read, &mut buffer).await
-        } else {
-            if missing > buffer.capacity() - buffer.len() || missing > IDLE_CHUNK {
-                buffer.reserve(missing.max(READ_CHUNK));
-            }
-            read.read_buf(&mut buffer).await
-        };
-        match got {
+        if buffer.is_empty() {
+            // An idle link holds no buffer: wait with a small one.
+            buffer = BytesMut::with_capacity(IDLE_CHUNK);
+        } else if missing > buffer.capacity() - buffer.len() || missing > IDLE_CHUNK {
+            buffer.reserve(missing.max(READ_CHUNK));
+        }
+        match read.read_buf(&mut buffer).await {
             Ok(0) => return LinkError::Closed,
             Ok(_) => {}
             Err(error) => return LinkError::Io(error.to_string()),
-        }
-    }
-}
-
-/// Reads into an empty buffer: a large one when bytes are there already, else a small one to wait
-/// with. So a busy link needs few calls and an idle one holds no memory.
-async fn read_first<R: AsyncRead + Unpin>(
-    read: &mut R,
-    buffer: &mut BytesMut,
-) -> std::io::Result<usize> {
-    *buffer = BytesMut::with_capacity(READ_CHUNK);
-    let now = {
-        let mut reading = std::pin::pin!(read.read_buf(buffer));
-        std::future::poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await
-    };
-    match now {
-        Poll::Ready(got) => got,
-        Poll::Pending => {
-            *buffer = BytesMut::with_capacity(IDLE_CHUNK);
-            read.read_buf(buffer).await
         }
     }
 }
