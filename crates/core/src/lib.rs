@@ -8,6 +8,7 @@
 //!
 //! This crate does no I/O.
 
+pub mod accel;
 pub mod collect;
 pub mod config;
 pub mod error;
@@ -21,6 +22,7 @@ pub mod runtime;
 pub mod sandbox;
 pub mod service;
 
+pub use accel::Accel;
 pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use isolation::Isolation;

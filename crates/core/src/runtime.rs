@@ -14,7 +14,7 @@
 
 use crate::report::{Check, RuntimeReport};
 use crate::sandbox::AppliedLimit;
-use crate::{Error, Isolation, SandboxId};
+use crate::{Accel, Error, Isolation, SandboxId};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub struct Capabilities {
     pub pause: bool,
     pub memory_snapshot: bool,
     pub fork: bool,
+    /// Can be made with [`Kept`] disks, and so be stopped and started.
+    pub keep: bool,
     /// Needs an environment's root filesystem.
     pub uses_environment: bool,
 }
@@ -38,6 +40,7 @@ impl Capabilities {
             (self.pause, "pause"),
             (self.memory_snapshot, "memory_snapshot"),
             (self.fork, "fork"),
+            (self.keep, "keep"),
         ]
         .iter()
         .filter(|(has, _)| *has)
@@ -76,6 +79,24 @@ pub struct MachineSpec {
     /// The environment needs setuid programs (sudo) to work.
     pub wants_sudo: bool,
     pub limits: MachineLimits,
+    /// What a virtual machine's processor runs on; others have no use for it.
+    pub accel: Accel,
+    /// What outlives the machine; `None`: its disks go with it.
+    pub kept: Option<Kept>,
+}
+
+/// The disks of a machine that is stopped and started again.
+///
+/// `create` with the same `Kept` and environment finds everything a former
+/// machine wrote, to `/` and to `/workspace`. `destroy` leaves `dir` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The disks' own directory: exists and is private; empty at the first start.
+    /// It may have been moved since the last one.
+    pub dir: PathBuf,
+    /// What `/workspace` was at first: a tree that nothing ever changes, with the
+    /// owners and modes the machine is to see. The machine's writes go elsewhere.
+    pub baseline: PathBuf,
 }
 
 /// A machine that exists. `record` is the runtime's own memory of it, enough
@@ -85,6 +106,9 @@ pub struct Machine {
     pub id: SandboxId,
     pub dir: PathBuf,
     pub limits: Vec<AppliedLimit>,
+    /// What its processor runs on (`kvm`, `tcg`), where there is a choice.
+    #[serde(default)]
+    pub accelerator: Option<String>,
     pub record: serde_json::Value,
 }
 

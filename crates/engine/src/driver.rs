@@ -298,6 +298,8 @@ impl Driver {
                 hostname: id.to_string(),
                 wants_sudo: admitted.wants_sudo,
                 limits: admitted.limits,
+                accel: motu_core::Accel::Auto,
+                kept: None,
             })
             .await?;
         self.row.sandbox.limits = machine.limits.clone();

@@ -159,6 +159,8 @@ impl Service for Engine {
             root: admitted.root,
             wants_sudo: admitted.wants_sudo,
             limits: admitted.limits,
+            accel: motu_core::Accel::Auto,
+            kept: None,
         })
     }
 

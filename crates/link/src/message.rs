@@ -11,11 +11,13 @@ mod files;
 mod ports;
 mod processes;
 mod system;
+mod workspace;
 
 pub use files::*;
 pub use ports::*;
 pub use processes::*;
 pub use system::*;
+pub use workspace::*;
 
 use prost::{Message, Oneof};
 
@@ -24,7 +26,7 @@ use prost::{Message, Oneof};
 pub struct Request {
     #[prost(
         oneof = "Verb",
-        tags = "1,2,3,4,5,6,7,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31,40,41,42,43,44,45"
+        tags = "1,2,3,4,5,6,7,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31,40,41,42,43,44,45,50,51,52,53"
     )]
     pub verb: Option<Verb>,
 }
@@ -114,12 +116,25 @@ pub enum Verb {
     Reseed(Reseed),
     #[prost(message, tag = "45")]
     Shutdown(Shutdown),
+
+    /// Notes: `Changed`.
+    #[prost(message, tag = "50")]
+    Changes(Changes),
+    /// Data: the bytes.
+    #[prost(message, tag = "51")]
+    ReadBase(ReadBase),
+    /// Data: a tar stream.
+    #[prost(message, tag = "52")]
+    Pick(Pick),
+    /// Accepts a tar stream, then EOF. Note: `TreeDone`.
+    #[prost(message, tag = "53")]
+    Restore(Restore),
 }
 
 /// Something a guest says before the end of a stream.
 #[derive(Clone, PartialEq, Message)]
 pub struct Note {
-    #[prost(oneof = "Said", tags = "1,2,3,4,10,11,12,13,14,20,21,30,31")]
+    #[prost(oneof = "Said", tags = "1,2,3,4,10,11,12,13,14,20,21,30,31,40")]
     pub said: Option<Said>,
 }
 
@@ -151,6 +166,8 @@ pub enum Said {
     Pong(Pong),
     #[prost(message, tag = "31")]
     Metrics(Metrics),
+    #[prost(message, tag = "40")]
+    Changed(Changed),
 }
 
 /// Something a host says to a running stream.

@@ -89,6 +89,7 @@ impl Runtime for Container {
             pause: self.inner.can_pause(),
             memory_snapshot: false,
             fork: false,
+            keep: false,
             uses_environment: true,
         }
     }

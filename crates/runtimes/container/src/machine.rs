@@ -210,6 +210,7 @@ impl Maker {
             id: spec.id.clone(),
             dir: spec.dir.clone(),
             limits,
+            accelerator: None,
             record: serde_json::to_value(&record).map_err(|e| Error::internal(e.to_string()))?,
         })
     }

@@ -307,6 +307,8 @@ mod tests {
                 pids_max: ask(1024),
                 nofile: ask(1024),
             },
+            accel: motu_core::Accel::Auto,
+            kept: None,
         };
         let decided = Decided {
             first_id: host.privileged.then_some(0x2000_0000),

@@ -184,6 +184,7 @@ impl Runtime for Fake {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pause: true,
+            keep: false,
             uses_environment: false,
             ..Capabilities::default()
         }
@@ -221,6 +222,7 @@ impl Runtime for Fake {
             id: spec.id.clone(),
             dir: spec.dir.clone(),
             limits: limits(&spec.limits),
+            accelerator: None,
             record: serde_json::json!({ "fake": 1 }),
         })
     }

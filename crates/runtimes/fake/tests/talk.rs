@@ -31,6 +31,8 @@ fn spec(id: &str) -> MachineSpec {
             pids_max: ask,
             nofile: ask,
         },
+        accel: motu_core::Accel::Auto,
+        kept: None,
     }
 }
 

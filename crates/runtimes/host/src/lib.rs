@@ -127,6 +127,7 @@ impl Runtime for Host {
                 id: spec.id.clone(),
                 dir: spec.dir.clone(),
                 limits: limits(&spec.limits),
+                accelerator: None,
                 record: serde_json::to_value(&record)
                     .map_err(|error| Error::internal(error.to_string()))?,
             }),

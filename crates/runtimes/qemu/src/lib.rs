@@ -92,6 +92,7 @@ impl Runtime for Qemu {
             pause: true,
             memory_snapshot: true,
             fork: true,
+            keep: false,
             uses_environment: true,
         }
     }

@@ -143,6 +143,7 @@ pub(crate) async fn restore(
         id: spec.id.clone(),
         dir: spec.dir.clone(),
         limits: limits(spec),
+        accelerator: None,
         record: serde_json::to_value(record).unwrap_or_default(),
     })
 }

@@ -138,6 +138,8 @@ impl World {
                 pids_max: ask(64),
                 nofile: ask(256),
             },
+            accel: motu_core::Accel::Auto,
+            kept: None,
         }
     }
 

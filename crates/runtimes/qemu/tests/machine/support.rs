@@ -68,6 +68,8 @@ impl World {
                 pids_max: ask(1024),
                 nofile: ask(4096),
             },
+            accel: motu_core::Accel::Auto,
+            kept: None,
         }
     }
 
