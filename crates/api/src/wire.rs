@@ -50,6 +50,19 @@ pub struct PruneBody {
     pub all: bool,
 }
 
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ForkBody {
+    /// How many copies; default 1.
+    pub count: u64,
+}
+
+impl Default for ForkBody {
+    fn default() -> ForkBody {
+        ForkBody { count: 1 }
+    }
+}
+
 #[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeepaliveBody {

@@ -121,6 +121,7 @@ impl Collector {
             duration_ms: exited.duration_ms,
             runtime: sandbox.runtime,
             isolation: sandbox.isolation,
+            accelerator: sandbox.accelerator,
             network: sandbox.network,
         })
     }

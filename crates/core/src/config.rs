@@ -1,6 +1,6 @@
 //! The operator's settings: one TOML file, `config.toml`, in the state directory.
 
-use crate::{Error, Isolation, limits};
+use crate::{Accel, Error, Isolation, limits};
 use serde::{Deserialize, Serialize};
 
 /// Everything that can be set. Unknown keys are refused.
@@ -11,11 +11,42 @@ pub struct Config {
     pub min_isolation: Isolation,
     /// Runtime used when a call names none; `auto` picks the strongest that works.
     pub runtime: String,
+    /// What virtual machines run on when a call does not say.
+    pub accel: Accel,
     pub max_sandboxes: u64,
     pub min_free_disk_mib: u64,
     pub daemon_idle_seconds: u64,
+    /// Memory of all machines that wait ready.
+    pub pool_mem_mib: u64,
+    /// Machines that wait ready: `[[pool]]`, once for each kind.
+    pub pool: Vec<PoolKind>,
     /// Limits of a sandbox whose request names none.
     pub defaults: Defaults,
+}
+
+/// A kind of machine that waits ready, and how many of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolKind {
+    pub environment: String,
+    /// The configured runtime when missing.
+    #[serde(default)]
+    pub runtime: Option<String>,
+    #[serde(default)]
+    pub accel: Accel,
+    /// Sizes are the defaults when missing, as in a call.
+    #[serde(default)]
+    pub vcpu_count: Option<u64>,
+    #[serde(default)]
+    pub mem_mib: Option<u64>,
+    #[serde(default)]
+    pub disk_mib: Option<u64>,
+    #[serde(default = "ready")]
+    pub ready: u64,
+}
+
+fn ready() -> u64 {
+    limits::POOL_READY.default
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,9 +68,12 @@ impl Default for Config {
             // Host compatibility has its own switch in every call; this is the operator's floor above it.
             min_isolation: Isolation::None,
             runtime: "auto".to_string(),
+            accel: Accel::Auto,
             max_sandboxes: limits::MAX_SANDBOXES.default,
             min_free_disk_mib: limits::MIN_FREE_DISK_MIB.default,
             daemon_idle_seconds: limits::DAEMON_IDLE_SECONDS.default,
+            pool_mem_mib: limits::POOL_MEM_MIB.default,
+            pool: Vec::new(),
             defaults: Defaults::default(),
         }
     }
@@ -69,6 +103,7 @@ impl Config {
             (limits::MAX_SANDBOXES, config.max_sandboxes),
             (limits::MIN_FREE_DISK_MIB, config.min_free_disk_mib),
             (limits::DAEMON_IDLE_SECONDS, config.daemon_idle_seconds),
+            (limits::POOL_MEM_MIB, config.pool_mem_mib),
             (limits::VCPU_COUNT, config.defaults.vcpu_count),
             (limits::MEM_MIB, config.defaults.mem_mib),
             (limits::DISK_MIB, config.defaults.disk_mib),
@@ -77,7 +112,14 @@ impl Config {
             (limits::TTL_SECONDS, config.defaults.ttl_seconds),
             (limits::IDLE_SECONDS, config.defaults.idle_seconds),
             (limits::TIMEOUT_SECONDS, config.defaults.timeout_seconds),
-        ] {
+        ]
+        .into_iter()
+        .chain(
+            config
+                .pool
+                .iter()
+                .map(|kind| (limits::POOL_READY, kind.ready)),
+        ) {
             limit.resolve(Some(value)).map_err(|error| Error {
                 message: format!("config.toml: {}", error.message),
                 ..error

@@ -166,6 +166,9 @@ pub struct ExecResult {
     pub duration_ms: u64,
     pub runtime: String,
     pub isolation: Isolation,
+    /// What its processor runs on (`kvm`, `tcg`), where there is a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
     pub network: String,
 }
 

@@ -21,6 +21,7 @@ pub mod report;
 pub mod runtime;
 pub mod sandbox;
 pub mod service;
+pub mod workspace;
 
 pub use accel::Accel;
 pub use error::{Error, ErrorKind, Result};
@@ -28,3 +29,4 @@ pub use id::SandboxId;
 pub use isolation::Isolation;
 pub use runtime::Runtime;
 pub use service::Service;
+pub use workspace::Workspaces;

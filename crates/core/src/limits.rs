@@ -60,6 +60,35 @@ limits! {
     MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 10_000, "sandboxes", "sandboxes alive at once under one state directory";
     MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created";
     DAEMON_IDLE_SECONDS = "daemon_idle_seconds", default 300, 1 => 2_592_000, "s", "a daemon started on demand leaves after having had nothing to look after for this long";
+    FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
+    POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";
+    POOL_READY = "pool_ready", default 2, 0 => 64, "machines", "machines that wait ready per pool in config.toml";
+    WORKSPACE_TTL_SECONDS = "workspace_ttl_seconds", default 0, 0 => 31_536_000, "s", "how long a workspace lives before it is deleted (0: until it is deleted)";
+    NAME_CHARS = "name_chars", default 120, 1 => 120, "characters", "the name of a workspace";
+    LABELS = "labels", default 32, 0 => 32, "labels", "labels of a workspace";
+    LABEL_KEY_CHARS = "label_key_chars", default 63, 1 => 63, "characters", "the key of a label";
+    LABEL_VALUE_CHARS = "label_value_chars", default 255, 0 => 255, "characters", "the value of a label";
+    SECRETS = "secrets", default 64, 0 => 64, "secrets", "secrets of a workspace";
+    SECRET_BYTES = "secret_bytes", default 65_536, 1 => 65_536, "bytes", "the value of a secret";
+    FILE_TEXT_BYTES = "file_text_bytes", default 65_536, 1 => 1_048_576, "bytes", "what `file read` and `disk read` return when not told otherwise";
+    FILE_WRITE_BYTES = "file_write_bytes", default 1_048_576, 0 => 1_048_576, "bytes", "the text of one `file write`";
+    LIST_ENTRIES_MAX = "list_entries_max", default 10_000, 1 => 10_000, "entries", "paths in one answer of `file list` or `disk list`";
+    PATCH_BYTES = "patch_bytes", default 1_048_576, 1 => 1_048_576, "bytes", "the text of one patch";
+    DIFF_BYTES = "diff_bytes", default 262_144, 0 => 16_777_216, "bytes", "patch text in one diff";
+    DIFF_ENTRIES = "diff_entries", default 10_000, 1 => 10_000, "entries", "changed paths named in one diff";
+    SNAPSHOTS = "snapshots", default 256, 1 => 256, "snapshots", "named snapshots of a workspace";
+    SEED_BYTES = "seed_bytes", default 68_719_476_736, 1 => 68_719_476_736, "bytes", "content of a seed or a pushed tree";
+    SEED_ENTRIES = "seed_entries", default 2_000_000, 1 => 2_000_000, "entries", "files and directories of a seed or a pushed tree";
+    SERVICES = "services", default 32, 1 => 32, "services", "services of a workspace, ended ones included";
+    PUBLISHED_PORTS = "published_ports", default 16, 1 => 16, "ports", "ports one service publishes";
+    READY_TIMEOUT_SECONDS = "ready_timeout_seconds", default 30, 1 => 3600, "s", "how long a service may take to become ready";
+    READY_INTERVAL_MS = "ready_interval_ms", default 500, 10 => 60_000, "ms", "the longest pause between two probes of a service";
+    SERVICE_TAIL_LINES = "service_tail_lines", default 200, 1 => 100_000, "lines", "lines of a service's log in one answer";
+    SHELLS = "shells", default 16, 1 => 16, "shells", "open shells of a workspace";
+    SHELL_CHARS = "shell_chars", default 65_536, 1 => 1_048_576, "characters", "output in one read of a shell";
+    SHELL_IDLE_MS = "shell_idle_ms", default 300, 0 => 60_000, "ms", "the silence after which a read of a shell answers";
+    HISTORY_COMMANDS = "history_commands", default 1000, 1 => 1000, "commands", "commands of a workspace that are remembered";
+    HISTORY_OUTPUT_BYTES = "history_output_bytes", default 65_536, 1 => 65_536, "bytes", "output per channel remembered of a command";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

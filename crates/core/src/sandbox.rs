@@ -1,6 +1,6 @@
 //! A sandbox: how it is asked for and what is known of it.
 
-use crate::{Isolation, SandboxId};
+use crate::{Accel, Isolation, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,6 +38,10 @@ pub struct CreateSandbox {
     pub network: bool,
     /// Run on the host, with no isolation, if no runtime works.
     pub allow_host_compat: bool,
+    /// What a virtual machine's processor runs on.
+    pub accel: Accel,
+    /// Keep the disks when the machine ends, so that the sandbox can be stopped and started.
+    pub keep: bool,
     /// Environment variables of every command.
     pub env: BTreeMap<String, String>,
     /// The user commands run as; the environment's own when missing.
@@ -55,6 +59,8 @@ pub enum State {
     Creating,
     Running,
     Paused,
+    /// It has no machine now; its disks are kept.
+    Stopped,
     /// Its machine ended without being asked to; `reason` says why.
     Failed,
     Destroying,
@@ -67,6 +73,7 @@ impl State {
             State::Creating => "creating",
             State::Running => "running",
             State::Paused => "paused",
+            State::Stopped => "stopped",
             State::Failed => "failed",
             State::Destroying => "destroying",
             State::Destroyed => "destroyed",
@@ -104,6 +111,12 @@ pub struct Sandbox {
     pub digest: String,
     pub runtime: String,
     pub isolation: Isolation,
+    /// What its processor runs on (`kvm`, `tcg`), where there is a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// Its disks outlive its machine.
+    #[serde(default)]
+    pub keep: bool,
     /// `off`, until there is an egress gateway.
     pub network: String,
     pub vcpu_count: u64,
@@ -115,8 +128,10 @@ pub struct Sandbox {
     pub created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub last_active_at: Timestamp,
-    #[schema(value_type = String, format = DateTime)]
-    pub expires_at: Timestamp,
+    /// Missing when it never expires.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Timestamp>,
+    /// 0: it lives until it is destroyed.
     pub ttl_seconds: u64,
     pub idle_seconds: u64,
 }

@@ -1,7 +1,8 @@
 //! The one list of verbs.
 //!
 //! Every capability of motu is one method here. Faces translate a request,
-//! call the method and translate the answer; they decide nothing.
+//! call the method and translate the answer; they decide nothing. The verbs of
+//! workspaces are [`Workspaces`], for length alone.
 
 use crate::exec::{
     AttachFrom, Background, ExecRequest, ExecResult, ExecSession, Process, RunRequest, Selector,
@@ -13,7 +14,7 @@ use crate::files::{
 use crate::report::{Doctor, Environment, Metrics, Port, ProgressEvent, Pruned, Version};
 use crate::runtime::Connection;
 use crate::sandbox::{CreateSandbox, Sandbox};
-use crate::{Result, SandboxId};
+use crate::{Result, SandboxId, Workspaces};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
@@ -22,7 +23,7 @@ use tokio::sync::mpsc;
 pub type ProgressSink = mpsc::Sender<ProgressEvent>;
 
 #[async_trait]
-pub trait Service: Send + Sync + 'static {
+pub trait Service: Workspaces {
     // ── the service itself ──────────────────────────────────────────────
     async fn version(&self) -> Result<Version>;
     /// Looks at every runtime and at the host. `deep` also boots a machine with each.
@@ -42,6 +43,13 @@ pub trait Service: Send + Sync + 'static {
     async fn destroy_sandbox(&self, id: &SandboxId) -> Result<Sandbox>;
     async fn pause_sandbox(&self, id: &SandboxId) -> Result<Sandbox>;
     async fn resume_sandbox(&self, id: &SandboxId) -> Result<Sandbox>;
+    /// Ends the machine of a kept sandbox; its disks stay.
+    async fn stop_sandbox(&self, id: &SandboxId) -> Result<Sandbox>;
+    /// Makes a machine for a stopped sandbox, with the disks it had.
+    async fn start_sandbox(&self, id: &SandboxId) -> Result<Sandbox>;
+    /// Live copies of a running or paused sandbox, memory and disks, all or none.
+    /// What runs in it goes on in the sandbox and in every copy.
+    async fn fork_sandbox(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>>;
     /// Starts the time to live again, with a new length if one is given.
     async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox>;
     async fn reap_expired(&self) -> Result<Vec<SandboxId>>;

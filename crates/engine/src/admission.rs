@@ -4,15 +4,16 @@
 //! written or made.
 
 use crate::choose::{Demand, Runtimes};
+use crate::driver::{Launch, expiry};
 use crate::home::Home;
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use motu_core::config::Config;
 use motu_core::exec::{ExecMode, ExecRequest};
 use motu_core::limits::{self, Limit};
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
-use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId};
+use motu_core::{Accel, Error, ErrorKind, Result, Runtime, SandboxId};
 use motu_environments::{EnvironmentError, Environments};
 use motu_link::message as link;
 use std::collections::BTreeMap;
@@ -24,10 +25,9 @@ use std::sync::Arc;
 pub struct Admitted {
     pub runtime: Arc<dyn Runtime>,
     pub sandbox: Sandbox,
-    pub root: PathBuf,
-    pub wants_sudo: bool,
-    pub limits: MachineLimits,
-    pub env: BTreeMap<String, String>,
+    pub launch: Launch,
+    /// The caller chose the id.
+    pub named: bool,
 }
 
 /// What admission looks at.
@@ -70,21 +70,32 @@ impl Gate<'_> {
                     .min_isolation
                     .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
                 allow_host_compat: request.allow_host_compat,
+                accel: self.accel(request.accel),
             })
             .await?;
+        if request.keep && !runtime.capabilities().keep {
+            return Err(runtime
+                .cannot("keep its disks")
+                .hint("leave --keep out, or choose another --runtime"));
+        }
         self.check_disk()?;
         let root = self.root(&runtime, &request.environment).await?;
         let mut env = root.env;
         env.extend(request.env);
         let now = Timestamp::now();
         let sandbox = Sandbox {
-            sandbox_id: request.sandbox_id.unwrap_or_else(SandboxId::generate),
+            sandbox_id: request
+                .sandbox_id
+                .clone()
+                .unwrap_or_else(SandboxId::generate),
             state: State::Creating,
             reason: None,
             environment: request.environment,
             digest: root.digest,
             runtime: runtime.name().to_string(),
             isolation: runtime.isolation(),
+            accelerator: None,
+            keep: request.keep,
             network: "off".to_string(),
             vcpu_count: limits.vcpu_count.value,
             mem_mib: limits.mem_mib.value,
@@ -93,18 +104,31 @@ impl Gate<'_> {
             workdir: request.workdir.unwrap_or(root.workdir),
             created_at: now,
             last_active_at: now,
-            expires_at: now + SignedDuration::from_secs(ttl_seconds as i64),
+            expires_at: expiry(ttl_seconds),
             ttl_seconds,
             idle_seconds,
         };
         Ok(Admitted {
+            named: request.sandbox_id.is_some(),
+            launch: Launch {
+                root: root.path,
+                wants_sudo: root.wants_sudo,
+                limits,
+                env,
+                accel: self.accel(request.accel),
+                kept: None,
+            },
             runtime,
             sandbox,
-            root: root.path,
-            wants_sudo: root.wants_sudo,
-            limits,
-            env,
         })
+    }
+
+    /// What a call asks for, or else the operator.
+    fn accel(&self, asked: Accel) -> Accel {
+        match asked {
+            Accel::Auto => self.config.accel,
+            other => other,
+        }
     }
 
     fn number(&self, limit: Limit, asked: Option<u64>, configured: u64) -> Result<u64> {

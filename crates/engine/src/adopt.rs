@@ -2,8 +2,9 @@
 //!
 //! Rows say what was acknowledged, directories say what may exist. A row whose
 //! machine lives is adopted as it is; a row whose machine is gone has failed,
-//! with a reason; what was half made or half destroyed is finished off; a
-//! directory without a row was never acknowledged and goes away.
+//! with a reason, or is stopped if its disks are kept; what was half made or half
+//! destroyed is finished off; a directory without a row was never acknowledged and
+//! goes away.
 
 use crate::driver::{Driver, Keep};
 use crate::engine::Engine;
@@ -11,6 +12,7 @@ use crate::store::SandboxRow;
 use motu_core::sandbox::State;
 use motu_core::{Result, Runtime, SandboxId};
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Engine {
@@ -21,6 +23,11 @@ impl Engine {
             .filter(|row| row.sandbox.state != State::Destroyed)
             .map(|row| row.sandbox.sandbox_id.clone())
             .collect();
+        let in_use: HashSet<PathBuf> = rows
+            .iter()
+            .filter_map(|row| row.launch.as_ref()?.kept.as_ref())
+            .flat_map(|kept| [kept.dir.clone(), kept.baseline.clone()])
+            .collect();
         for row in rows {
             let Some(runtime) = self.runtimes.named(&row.sandbox.runtime).cloned() else {
                 tracing::warn!(id = %row.sandbox.sandbox_id, runtime = row.sandbox.runtime, "its runtime is not in this build");
@@ -30,11 +37,12 @@ impl Engine {
                 State::Destroyed => {}
                 State::Creating => self.undo_create(runtime, row).await?,
                 State::Destroying => self.finish_destroy(runtime, row).await?,
-                State::Running | State::Paused | State::Failed => {
+                State::Running | State::Paused | State::Stopped | State::Failed => {
                     self.take_over(runtime, row).await?
                 }
             }
         }
+        self.sweep_kept(&known, &in_use);
         for runtime in self.runtimes.all() {
             self.sweep_strays(runtime, &known).await;
         }
@@ -45,6 +53,7 @@ impl Engine {
     async fn undo_create(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
         let id = &row.sandbox.sandbox_id;
         self.remove_machine(&runtime, id).await;
+        self.shared.store.forget_workspace(id).await?;
         self.shared.store.delete(id).await
     }
 
@@ -56,6 +65,11 @@ impl Engine {
         }
         self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
         row.sandbox.state = State::Destroyed;
+        row.launch = None;
+        self.shared
+            .store
+            .forget_workspace(&row.sandbox.sandbox_id)
+            .await?;
         self.shared.store.update(&row).await
     }
 
@@ -64,8 +78,11 @@ impl Engine {
             Some(machine) => runtime.alive(machine).await,
             None => false,
         };
-        if !alive && row.sandbox.state != State::Failed {
-            row.sandbox.state = State::Failed;
+        if !alive && matches!(row.sandbox.state, State::Running | State::Paused) {
+            row.sandbox.state = match row.sandbox.keep {
+                true => State::Stopped,
+                false => State::Failed,
+            };
             row.sandbox.reason = Some(
                 "its machine was gone when the daemon came back (was the host restarted?)"
                     .to_string(),
@@ -76,7 +93,10 @@ impl Engine {
             {
                 tracing::warn!(id = %row.sandbox.sandbox_id, %error, "something of a lost machine is left");
             }
+        }
+        if !alive {
             self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
+            row.machine = None;
         }
         let id = row.sandbox.sandbox_id.clone();
         let (driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
@@ -102,6 +122,33 @@ impl Engine {
         }
     }
 
+    /// Disks and baselines that no sandbox has.
+    fn sweep_kept(&self, known: &HashSet<SandboxId>, in_use: &HashSet<PathBuf>) {
+        let trash = &self.shared.trash;
+        let discard = |path: &Path| {
+            if let Err(error) = trash.discard(path) {
+                tracing::warn!(path = %path.display(), %error, "cannot clean up what nobody keeps");
+            }
+        };
+        for (name, path) in entries(&self.shared.home.path().join("kept")) {
+            if !SandboxId::parse(&name).is_ok_and(|id| known.contains(&id)) {
+                discard(&path);
+                continue;
+            }
+            for (name, path) in entries(&path) {
+                if name.starts_with("disks-") && !in_use.contains(&path) {
+                    discard(&path);
+                }
+            }
+        }
+        for name in self.baselines.names() {
+            let empty = name.starts_with("empty-");
+            if !empty && !in_use.contains(&self.baselines.tree(&name)) {
+                discard(&self.shared.home.baselines().join(name));
+            }
+        }
+    }
+
     async fn remove_machine(&self, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
         let dir = self.shared.home.machine(runtime.name(), id);
         let swept = runtime.sweep(id, &dir).await;
@@ -109,4 +156,12 @@ impl Engine {
             tracing::warn!(%id, %error, "cannot clean up after a machine");
         }
     }
+}
+
+/// Names and paths in a directory that may be missing.
+fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
+    let found = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    found
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+        .collect()
 }

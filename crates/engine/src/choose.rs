@@ -4,7 +4,7 @@
 //! asked for is never chosen, and the host itself only when a call allows it.
 
 use motu_core::report::RuntimeReport;
-use motu_core::{Error, ErrorKind, Isolation, Result, Runtime};
+use motu_core::{Accel, Error, ErrorKind, Isolation, Result, Runtime};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
@@ -30,6 +30,8 @@ pub struct Demand<'a> {
     pub runtime: &'a str,
     pub floor: Isolation,
     pub allow_host_compat: bool,
+    /// Anything but `auto` means: a virtual machine.
+    pub accel: Accel,
 }
 
 impl Runtimes {
@@ -68,7 +70,11 @@ impl Runtimes {
     /// The runtime for a demand, or why there is none.
     pub async fn choose(&self, demand: Demand<'_>) -> Result<Arc<dyn Runtime>> {
         if demand.runtime == "auto" {
-            self.strongest(demand).await
+            let floor = match demand.accel {
+                Accel::Auto => demand.floor,
+                Accel::Kvm | Accel::Tcg => demand.floor.max(Isolation::Vm),
+            };
+            self.strongest(Demand { floor, ..demand }).await
         } else {
             self.by_name(demand).await
         }
@@ -89,6 +95,13 @@ impl Runtimes {
         let isolation = known.runtime.isolation();
         if isolation < demand.floor {
             return Err(too_weak(known.runtime.name(), isolation, demand.floor));
+        }
+        if demand.accel != Accel::Auto && isolation < Isolation::Vm {
+            return Err(Error::invalid(format!(
+                "the {} runtime has no accelerator to choose",
+                known.runtime.name()
+            ))
+            .hint("leave --accel out, or choose --runtime qemu"));
         }
         let tests_only = TEST_ONLY.contains(&known.runtime.name());
         if isolation == Isolation::None && !demand.allow_host_compat && !tests_only {

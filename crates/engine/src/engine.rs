@@ -2,13 +2,16 @@
 
 use crate::admission::{Admitted, Gate};
 use crate::choose::Runtimes;
-use crate::driver::{Driver, Handle, Keep, Shared};
+use crate::driver::{Driver, Handle, Keep, Origin, Shared};
 use crate::home::Home;
+use crate::kept::Baselines;
+use crate::pool::Pool;
 use crate::store::{SandboxRow, Store};
 use crate::trash::Trash;
 use motu_core::config::Config;
 use motu_core::report::ProgressEvent;
-use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::runtime::Kept;
+use motu_core::sandbox::{CreateSandbox, Sandbox, State};
 use motu_core::{Error, Result, Runtime, SandboxId};
 use motu_environments::Environments;
 use std::collections::HashMap;
@@ -88,6 +91,8 @@ pub struct Engine {
     pub(crate) environments: Environments,
     /// Held for reading while a sandbox takes an environment, for writing while environments are removed.
     pub(crate) environments_in_use: RwLock<()>,
+    pub(crate) pool: Pool,
+    pub(crate) baselines: Baselines,
 }
 
 impl Engine {
@@ -96,6 +101,7 @@ impl Engine {
         let config = setup.home.config()?;
         let store = Store::open(&setup.home.database())?;
         let table = Arc::new(Table::default());
+        let baselines = Baselines::open(&setup.home)?;
         let engine = Arc::new(Engine {
             shared: Arc::new(Shared {
                 trash: Trash::open(setup.home.path())?,
@@ -108,14 +114,25 @@ impl Engine {
             runtimes: Runtimes::new(setup.runtimes),
             environments: setup.environments,
             environments_in_use: RwLock::new(()),
+            pool: Pool::default(),
+            baselines,
         });
         engine.adopt().await?;
+        engine.clone().fill_pool();
         Ok(engine)
     }
 
-    /// How many sandboxes are alive.
+    /// Lets go of what no caller knows of: machines that wait ready. Sandboxes stay.
+    pub async fn close(&self) {
+        self.pool.drain(&self.shared).await;
+    }
+
+    /// How many sandboxes there is something to look after for.
     pub fn live(&self) -> usize {
-        self.table.len()
+        let all = self.table.all();
+        all.iter()
+            .filter(|handle| handle.state() != State::Stopped)
+            .count()
     }
 
     pub fn config(&self) -> &Config {
@@ -138,14 +155,45 @@ impl Engine {
         keep: Keep,
     ) -> Result<(Sandbox, Arc<Handle>)> {
         let _environments_stay = self.environments_in_use.read().await;
-        let admitted = self.gate().admit(request).await?;
-        self.start(admitted, keep).await
+        let mut admitted = self.gate().admit(request).await?;
+        if admitted.sandbox.keep {
+            let id = admitted.sandbox.sandbox_id.clone();
+            let owner = crate::kept::owner(&admitted.launch.root, &admitted.sandbox.user);
+            self.unused(&id).await?;
+            admitted.launch.kept = Some(Kept {
+                baseline: self.baselines.empty(owner)?,
+                dir: self.shared.home.make_disks(&id)?,
+            });
+        }
+        let origin = self.pool.claim(&mut admitted);
+        self.start(admitted, keep, origin.unwrap_or(Origin::New(None)))
+            .await
     }
 
-    async fn start(&self, admitted: Admitted, keep: Keep) -> Result<(Sandbox, Arc<Handle>)> {
+    /// Enters a sandbox and starts its driver.
+    pub(crate) async fn start(
+        &self,
+        admitted: Admitted,
+        keep: Keep,
+        origin: Origin,
+    ) -> Result<(Sandbox, Arc<Handle>)> {
+        let (handle, answered) = self.enter(admitted, keep, origin)?;
+        let sandbox = answered
+            .await
+            .map_err(|_| Error::internal("the sandbox's driver stopped"))??;
+        Ok((sandbox, handle))
+    }
+
+    pub(crate) fn enter(
+        &self,
+        admitted: Admitted,
+        keep: Keep,
+        origin: Origin,
+    ) -> Result<(Arc<Handle>, oneshot::Receiver<Result<Sandbox>>)> {
         let row = SandboxRow {
-            sandbox: admitted.sandbox.clone(),
+            sandbox: admitted.sandbox,
             machine: None,
+            launch: Some(admitted.launch),
         };
         let id = row.sandbox.sandbox_id.clone();
         let (driver, handle) =
@@ -153,11 +201,18 @@ impl Engine {
         self.table
             .enter(&id, handle.clone(), self.config.max_sandboxes as usize)?;
         let (answer, answered) = oneshot::channel();
-        tokio::spawn(driver.create(admitted, answer));
-        let sandbox = answered
-            .await
-            .map_err(|_| Error::internal("the sandbox's driver stopped"))??;
-        Ok((sandbox, handle))
+        tokio::spawn(driver.create(origin, answer));
+        Ok((handle, answered))
+    }
+
+    /// Makes sure that an id is nobody's before anything is put under it.
+    pub(crate) async fn unused(&self, id: &SandboxId) -> Result<()> {
+        let taken = self.table.get(id).is_some() || self.shared.home.kept(id).exists();
+        if taken {
+            return Err(Error::conflict(format!("{id} exists already"))
+                .hint("choose another id, or leave it out"));
+        }
+        Ok(())
     }
 
     /// The live sandbox of that name, or why there is none.

@@ -7,6 +7,8 @@
 //!     daemon.sock      the API, 0600
 //!     environments/    immutable roots, by digest
 //!     machines/RUNTIME/ID/   one directory per machine
+//!     kept/ID/         what outlives a machine: disks-N/, snapshots/
+//!     baselines/NAME/  what a `/workspace` was at first; nothing changes it
 //! ```
 
 use motu_core::config::Config;
@@ -84,6 +86,37 @@ impl Home {
         }
         .map_err(|error| Error::io("cannot make the machine's directory", &error))?;
         Ok(dir)
+    }
+
+    /// Directory of what a kept sandbox has beside its machine.
+    pub fn kept(&self, id: &SandboxId) -> PathBuf {
+        self.path.join("kept").join(id.as_str())
+    }
+
+    pub fn baselines(&self) -> PathBuf {
+        self.path.join("baselines")
+    }
+
+    /// Makes a fresh, empty directory for the disks of a kept sandbox.
+    pub fn make_disks(&self, id: &SandboxId) -> Result<PathBuf> {
+        let kept = self.kept(id);
+        let failed = |error| Error::io("cannot make a directory for disks", &error);
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o700);
+        builder.recursive(true).create(&kept).map_err(failed)?;
+        for number in 1.. {
+            let disks = kept.join(format!("disks-{number}"));
+            match builder.recursive(false).create(&disks) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                other => return other.map(|()| disks).map_err(failed),
+            }
+        }
+        Err(Error::internal("there are no numbers left for disks"))
+    }
+
+    /// Takes everything a kept sandbox has out of sight.
+    pub fn discard_kept(&self, trash: &crate::trash::Trash, id: &SandboxId) -> Result<()> {
+        trash.discard(&self.kept(id))
     }
 
     /// Reads `config.toml`, or the defaults when there is none.

@@ -25,13 +25,17 @@ mod choose;
 mod doctor;
 mod driver;
 mod engine;
+mod fork;
 mod guest;
 mod home;
+mod kept;
 pub mod lifecycle;
 mod one_shot;
+mod pool;
 mod service;
 pub mod store;
 mod trash;
+mod workspace;
 
 pub use engine::{Engine, Setup};
 pub use home::Home;

@@ -3,13 +3,15 @@
 //! ```text
 //!            created            pause
 //!  Creating ─────────► Running ◄──────► Paused
-//!     │                  │      resume    │
-//!     │ create failed    │ machine ended  │
-//!     ▼                  ▼                ▼
-//!  (forgotten)         Failed ◄───────────┘
-//!                        │
-//!         destroy ───────┴──► Destroying ──► Destroyed
+//!     │                │  ▲ │   resume    │
+//!     │ create failed  │  │ │ machine ended
+//!     ▼           stop ▼  │ ▼             ▼
+//!  (forgotten)       Stopped  Failed ◄────┘
+//!                    (kept)     │
+//!         destroy ──────────────┴──► Destroying ──► Destroyed
 //! ```
+//!
+//! A sandbox whose disks are kept does not fail when its machine ends: it stops.
 //!
 //! Pure: no clock, no I/O. The driver asks, acts, and reports back.
 
@@ -22,12 +24,18 @@ pub enum Request {
     Use,
     Pause,
     Resume,
+    /// End the machine, keep the disks.
+    Stop,
+    /// Make a machine for the kept disks.
+    Start,
     /// Asked for by a caller, or because time is up.
     Destroy,
     /// The machine is made and its guest answers.
     Created,
     /// The machine ended without being asked to.
     MachineEnded,
+    /// The same, where the disks are kept.
+    KeptMachineEnded,
     /// Everything the sandbox had is gone.
     Released,
 }
@@ -49,6 +57,8 @@ pub enum Refusal {
     Creating,
     #[error("the sandbox is paused")]
     Paused,
+    #[error("the sandbox is stopped")]
+    Stopped,
     #[error("the sandbox failed")]
     Failed,
     #[error("the sandbox is being destroyed")]
@@ -63,12 +73,19 @@ pub enum Refusal {
 pub fn decide(state: State, request: Request) -> Decision {
     use Decision::{Accept, AlreadyDone, Refuse};
     match (state, request) {
-        (State::Destroyed, Request::Destroy | Request::Released | Request::MachineEnded) => {
-            AlreadyDone
-        }
+        (
+            State::Destroyed,
+            Request::Destroy
+            | Request::Released
+            | Request::MachineEnded
+            | Request::KeptMachineEnded,
+        ) => AlreadyDone,
         (State::Destroyed, _) => Refuse(Refusal::Destroyed),
 
-        (State::Destroying, Request::Destroy | Request::MachineEnded) => AlreadyDone,
+        (
+            State::Destroying,
+            Request::Destroy | Request::MachineEnded | Request::KeptMachineEnded,
+        ) => AlreadyDone,
         (State::Destroying, Request::Released) => Accept(State::Destroyed),
         (State::Destroying, _) => Refuse(Refusal::Destroying),
 
@@ -76,14 +93,27 @@ pub fn decide(state: State, request: Request) -> Decision {
         (_, Request::Released) => Refuse(Refusal::OutOfOrder),
 
         (State::Creating, Request::Created) => Accept(State::Running),
-        (State::Creating, Request::MachineEnded) => Accept(State::Failed),
+        (State::Creating, Request::MachineEnded | Request::KeptMachineEnded) => {
+            Accept(State::Failed)
+        }
         (State::Creating, _) => Refuse(Refusal::Creating),
 
-        (State::Failed, Request::MachineEnded) => AlreadyDone,
+        (State::Failed, Request::MachineEnded | Request::KeptMachineEnded) => AlreadyDone,
         (State::Failed, _) => Refuse(Refusal::Failed),
 
+        (State::Stopped, Request::Start) => Accept(State::Running),
+        (State::Stopped, Request::Stop | Request::MachineEnded | Request::KeptMachineEnded) => {
+            AlreadyDone
+        }
+        (State::Stopped, _) => Refuse(Refusal::Stopped),
+
         (State::Running | State::Paused, Request::MachineEnded) => Accept(State::Failed),
+        (State::Running | State::Paused, Request::KeptMachineEnded | Request::Stop) => {
+            Accept(State::Stopped)
+        }
         (State::Running | State::Paused, Request::Created) => AlreadyDone,
+        (State::Running, Request::Start) => AlreadyDone,
+        (State::Paused, Request::Start) => Refuse(Refusal::Paused),
         (State::Running, Request::Use) => Accept(State::Running),
         (State::Running, Request::Pause) => Accept(State::Paused),
         (State::Running, Request::Resume) => AlreadyDone,
@@ -103,6 +133,9 @@ mod tests {
             Just(Request::Use),
             Just(Request::Pause),
             Just(Request::Resume),
+            Just(Request::Stop),
+            Just(Request::Start),
+            Just(Request::KeptMachineEnded),
             Just(Request::Destroy),
             Just(Request::Created),
             Just(Request::MachineEnded),

@@ -70,6 +70,7 @@ impl Service for Engine {
             .all()
             .iter()
             .map(|handle| handle.sandbox().digest)
+            .chain(self.pool.digests())
             .collect();
         let pruned = self
             .environments
@@ -133,6 +134,19 @@ impl Service for Engine {
         self.handle(id).await?.resume().await
     }
 
+    async fn stop_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.handle(id).await?.stop().await
+    }
+
+    async fn start_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        let _environments_stay = self.environments_in_use.read().await;
+        self.handle(id).await?.start().await
+    }
+
+    async fn fork_sandbox(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>> {
+        self.fork(id, count).await
+    }
+
     async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox> {
         self.handle(id).await?.keepalive(ttl_seconds).await
     }
@@ -142,7 +156,7 @@ impl Service for Engine {
         let mut reaped = Vec::new();
         for handle in self.table.all() {
             let sandbox = handle.sandbox();
-            if sandbox.expires_at <= now && handle.destroy().await.is_ok() {
+            if sandbox.expires_at.is_some_and(|at| at <= now) && handle.destroy().await.is_ok() {
                 reaped.push(sandbox.sandbox_id);
             }
         }
@@ -152,16 +166,8 @@ impl Service for Engine {
     async fn plan(&self, request: CreateSandbox) -> Result<String> {
         let admitted = self.gate().admit(request).await?;
         let id = admitted.sandbox.sandbox_id;
-        admitted.runtime.plan(&motu_core::runtime::MachineSpec {
-            dir: self.shared.home.machine(admitted.runtime.name(), &id),
-            hostname: id.to_string(),
-            id,
-            root: admitted.root,
-            wants_sudo: admitted.wants_sudo,
-            limits: admitted.limits,
-            accel: motu_core::Accel::Auto,
-            kept: None,
-        })
+        let dir = self.shared.home.machine(admitted.runtime.name(), &id);
+        admitted.runtime.plan(&admitted.launch.spec(id, dir))
     }
 
     async fn run(&self, request: RunRequest) -> Result<ExecSession> {

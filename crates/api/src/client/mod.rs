@@ -6,6 +6,7 @@
 
 mod remote;
 mod session;
+mod workspaces;
 
 use crate::socket;
 use crate::wire::{API_HEADER, API_VERSION, ErrorBody, VERSION_HEADER};

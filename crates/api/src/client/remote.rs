@@ -3,10 +3,10 @@
 use super::session::lines;
 use super::{Call, Client};
 use crate::wire::{
-    AttachQuery, ChmodBody, DIAL_PROTOCOL, DoctorQuery, ENTRY_HEADER, ExecBody, GlobQuery,
-    KeepaliveBody, ListQuery, MkdirBody, MoveBody, PathBody, PathQuery, PruneBody, PullLine,
-    Reaped, RemoveQuery, SignalBody, StatQuery, WatchLine, WatchQuery, WriteQuery, encode_base64,
-    format_mode, split_path,
+    AttachQuery, ChmodBody, DIAL_PROTOCOL, DoctorQuery, ENTRY_HEADER, ExecBody, ForkBody,
+    GlobQuery, KeepaliveBody, ListQuery, MkdirBody, MoveBody, PathBody, PathQuery, PruneBody,
+    PullLine, Reaped, RemoveQuery, SignalBody, StatQuery, WatchLine, WatchQuery, WriteQuery,
+    encode_base64, format_mode, split_path,
 };
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -141,6 +141,19 @@ impl Service for Client {
 
     async fn resume_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
         self.sandbox_verb(Method::POST, id, "/resume").await
+    }
+
+    async fn stop_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.sandbox_verb(Method::POST, id, "/stop").await
+    }
+
+    async fn start_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.sandbox_verb(Method::POST, id, "/start").await
+    }
+
+    async fn fork_sandbox(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>> {
+        let call = Call::post(format!("/v1/sandboxes/{id}/fork"));
+        self.fetch(call.json(&ForkBody { count })).await
     }
 
     async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox> {

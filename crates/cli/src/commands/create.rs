@@ -24,6 +24,10 @@ pub struct Args {
     #[arg(long, value_name = "ID", value_parser = SandboxId::parse)]
     id: Option<SandboxId>,
 
+    /// Keep its disks when its machine ends, for `motu stop` and `motu start`
+    #[arg(long, help_heading = "Sandbox")]
+    keep: bool,
+
     /// Destroy it when nobody has used it for this long [default: never]
     #[arg(long, value_name = "SECONDS", help_heading = "Sandbox")]
     idle_seconds: Option<u64>,
@@ -39,6 +43,7 @@ impl Args {
         let mut request = self.sandbox.request();
         request.sandbox_id = self.id;
         request.idle_seconds = self.idle_seconds;
+        request.keep = self.keep;
         let sandbox = match client.create_sandbox(request.clone()).await {
             Err(error) if pull::would_help(&error) => {
                 pull::pull(&client, &request.environment, Reader::of(self.json)).await?;

@@ -32,7 +32,7 @@ fn text(sandboxes: &[Sandbox]) -> String {
     let now = Timestamp::now();
     let row = |sandbox: &Sandbox| {
         let age = now.duration_since(sandbox.created_at).as_secs();
-        let left = sandbox.expires_at.duration_since(now).as_secs();
+        let left = |at: Timestamp| show::seconds(at.duration_since(now).as_secs().max(0));
         vec![
             sandbox.sandbox_id.to_string(),
             sandbox.environment.clone(),
@@ -40,7 +40,7 @@ fn text(sandboxes: &[Sandbox]) -> String {
             sandbox.runtime.clone(),
             sandbox.isolation.to_string(),
             show::seconds(age.max(0)),
-            show::seconds(left.max(0)),
+            sandbox.expires_at.map_or("never".to_string(), left),
         ]
     };
     let rows: Vec<Vec<String>> = sandboxes.iter().map(row).collect();

@@ -3,7 +3,7 @@
 use crate::terminal;
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{Error, Isolation, Result};
+use motu_core::{Accel, Error, Isolation, Result};
 use std::collections::BTreeMap;
 
 /// How a sandbox is made.
@@ -45,6 +45,10 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "LEVEL", help_heading = "Sandbox")]
     isolation: Option<Isolation>,
 
+    /// What a virtual machine runs on: auto, kvm or tcg (software emulation) [default: auto]
+    #[arg(long, value_name = "ACCEL", help_heading = "Sandbox")]
+    accel: Option<Accel>,
+
     /// Run on this host without isolation if no runtime works
     #[arg(long, help_heading = "Sandbox")]
     allow_host_compat: bool,
@@ -62,6 +66,7 @@ impl SandboxArgs {
             pids_max: self.pids_max,
             ttl_seconds: self.ttl_seconds,
             network: self.network,
+            accel: self.accel.unwrap_or_default(),
             allow_host_compat: self.allow_host_compat,
             ..CreateSandbox::default()
         }

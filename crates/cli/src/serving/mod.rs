@@ -97,6 +97,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     // Before open calls are waited for: a new daemon waits for the lock, not for a socket nobody serves.
     let _ = std::fs::remove_file(place.socket());
     server.finish().await;
+    engine.close().await;
     tracing::info!("leaving");
     Ok(())
 }

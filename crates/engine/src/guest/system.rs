@@ -19,6 +19,12 @@ impl Guest {
         self.tell(Verb::Init(init)).await
     }
 
+    /// Ends everything that runs and writes out what is on the disks.
+    pub async fn shutdown(&self, grace: std::time::Duration) -> Result<()> {
+        let grace_ms = grace.as_millis() as u64;
+        self.tell(Verb::Shutdown(link::Shutdown { grace_ms })).await
+    }
+
     pub async fn ping(&self) -> Result<link::Pong> {
         match self.ask(Verb::Ping(link::Ping {})).await? {
             Said::Pong(pong) => Ok(pong),

@@ -1,11 +1,12 @@
 //! What the daemon remembers across restarts: SQLite, on a thread of its own.
 //!
-//! WAL with `synchronous=NORMAL`: a commit survives `kill -9` of the daemon. A
-//! sandbox does not survive a power cut, so nothing is lost when its row does
-//! not either. The schema is a list of numbered steps; `user_version` says how
+//! WAL with `synchronous=NORMAL`: a commit survives `kill -9` of the daemon. An
+//! ordinary sandbox does not survive a power cut, so nothing is lost when its row
+//! does not either; what is kept (workspaces) is written with `FULL`. The schema is a list of numbered steps; `user_version` says how
 //! many of them a database has taken.
 
 mod rows;
+mod workspaces;
 
 use motu_core::{Error, ErrorKind, Result};
 use rusqlite::Connection;
@@ -16,10 +17,32 @@ use tokio::sync::oneshot;
 pub use rows::SandboxRow;
 
 /// Schema steps; only ever appended to.
-const MIGRATIONS: &[&str] = &[include_str!("0001_sandboxes.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("0001_sandboxes.sql"),
+    include_str!("0002_workspaces.sql"),
+];
 
 /// The version of a database with every step taken.
 pub const STORE_VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// What an answered transaction survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durability {
+    /// The end of the daemon.
+    Process,
+    /// The end of the host.
+    Host,
+}
+
+impl Durability {
+    fn set(self, connection: &Connection) -> rusqlite::Result<()> {
+        let level = match self {
+            Durability::Process => "NORMAL",
+            Durability::Host => "FULL",
+        };
+        connection.pragma_update(None, "synchronous", level)
+    }
+}
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -52,15 +75,34 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
+        self.transact(what, Durability::Process, work).await
+    }
+
+    /// Runs one transaction that, once answered, survives a power cut.
+    async fn with_durable<T, F>(&self, what: &'static str, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.transact(what, Durability::Host, work).await
+    }
+
+    async fn transact<T, F>(&self, what: &'static str, durability: Durability, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            let result = connection
-                .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
-                .and_then(|transaction| {
-                    let value = work(&transaction)?;
-                    transaction.commit()?;
-                    Ok(value)
-                });
+            let result = durability.set(connection).and_then(|()| {
+                connection
+                    .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+                    .and_then(|transaction| {
+                        let value = work(&transaction)?;
+                        transaction.commit()?;
+                        Ok(value)
+                    })
+            });
             let _ = answer.send(result.map_err(|error| failed(what, &error)));
         });
         self.jobs

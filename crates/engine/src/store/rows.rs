@@ -1,6 +1,7 @@
 //! Rows of the store.
 
 use super::Store;
+use crate::driver::Launch;
 use motu_core::runtime::Machine;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId};
@@ -14,9 +15,11 @@ const TOMBSTONES: u32 = 1000;
 pub struct SandboxRow {
     pub sandbox: Sandbox,
     pub machine: Option<Machine>,
+    /// What its machine is made from, while that may be needed again.
+    pub launch: Option<Launch>,
 }
 
-fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
+pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Error::internal(format!("store: {error}")))
 }
 
@@ -25,17 +28,18 @@ impl Store {
     pub async fn insert(&self, row: &SandboxRow) -> Result<()> {
         let sandbox = to_json(&row.sandbox)?;
         let machine = row.machine.as_ref().map(to_json).transpose()?;
+        let launch = row.launch.as_ref().map(to_json).transpose()?;
         let key = row.sandbox.sandbox_id.to_string();
         let (state, runtime) = (row.sandbox.state.as_str(), row.sandbox.runtime.clone());
-        self.with("insert", move |transaction| {
+        self.transact("insert", durability(row), move |transaction| {
             // A tombstone does not keep its name.
             transaction.execute(
                 "DELETE FROM sandboxes WHERE sandbox_id = ?1 AND state = 'destroyed'",
                 params![key],
             )?;
             transaction.execute(
-                "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch())",
-                params![key, state, runtime, sandbox, machine],
+                "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6)",
+                params![key, state, runtime, sandbox, machine, launch],
             )?;
             Ok(())
         })
@@ -46,12 +50,13 @@ impl Store {
     pub async fn update(&self, row: &SandboxRow) -> Result<()> {
         let sandbox = to_json(&row.sandbox)?;
         let machine = row.machine.as_ref().map(to_json).transpose()?;
+        let launch = row.launch.as_ref().map(to_json).transpose()?;
         let key = row.sandbox.sandbox_id.to_string();
         let state = row.sandbox.state;
-        self.with("update", move |transaction| {
+        self.transact("update", durability(row), move |transaction| {
             transaction.execute(
-                "UPDATE sandboxes SET state = ?2, sandbox = ?3, machine = ?4, updated_unix = unixepoch() WHERE sandbox_id = ?1",
-                params![key, state.as_str(), sandbox, machine],
+                "UPDATE sandboxes SET state = ?2, sandbox = ?3, machine = ?4, launch = ?5, updated_unix = unixepoch() WHERE sandbox_id = ?1",
+                params![key, state.as_str(), sandbox, machine, launch],
             )?;
             if state == State::Destroyed {
                 transaction.execute(
@@ -81,42 +86,52 @@ impl Store {
         let found = self
             .with("get", move |transaction| {
                 let mut query = transaction.prepare_cached(
-                    "SELECT sandbox, machine FROM sandboxes WHERE sandbox_id = ?1",
+                    "SELECT sandbox, machine, launch FROM sandboxes WHERE sandbox_id = ?1",
                 )?;
                 let mut rows = query.query(params![key])?;
                 rows.next()?
-                    .map(|row| Ok((row.get(0)?, row.get(1)?)))
+                    .map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                     .transpose()
             })
             .await?;
-        found
-            .map(|(sandbox, machine)| decode(sandbox, machine))
-            .transpose()
+        found.map(decode).transpose()
     }
 
     /// Every remembered sandbox, tombstones included.
     pub async fn all(&self) -> Result<Vec<SandboxRow>> {
-        let rows: Vec<(String, Option<String>)> = self
+        let rows: Vec<Columns> = self
             .with("list", |transaction| {
-                let mut query = transaction.prepare("SELECT sandbox, machine FROM sandboxes")?;
-                let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                let mut query =
+                    transaction.prepare("SELECT sandbox, machine, launch FROM sandboxes")?;
+                let rows =
+                    query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
                 rows.collect()
             })
             .await?;
-        rows.into_iter()
-            .map(|(sandbox, machine)| decode(sandbox, machine))
-            .collect()
+        rows.into_iter().map(decode).collect()
     }
 }
 
-fn decode(sandbox: String, machine: Option<String>) -> Result<SandboxRow> {
-    let bad =
-        |error: serde_json::Error| Error::internal(format!("store: a row is damaged: {error}"));
+/// A sandbox, its machine and its launch, as JSON.
+type Columns = (String, Option<String>, Option<String>);
+
+fn decode((sandbox, machine, launch): Columns) -> Result<SandboxRow> {
     Ok(SandboxRow {
-        sandbox: serde_json::from_str(&sandbox).map_err(bad)?,
-        machine: machine
-            .map(|text| serde_json::from_str(&text))
-            .transpose()
-            .map_err(bad)?,
+        sandbox: from_json(&sandbox)?,
+        machine: machine.as_deref().map(from_json).transpose()?,
+        launch: launch.as_deref().map(from_json).transpose()?,
     })
+}
+
+pub(super) fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text)
+        .map_err(|error| Error::internal(format!("store: a row is damaged: {error}")))
+}
+
+/// A kept sandbox outlives the host's own restarts.
+fn durability(row: &SandboxRow) -> super::Durability {
+    match row.sandbox.keep {
+        true => super::Durability::Host,
+        false => super::Durability::Process,
+    }
 }

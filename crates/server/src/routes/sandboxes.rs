@@ -7,7 +7,7 @@ use crate::fault::Failure;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use motu_api::wire::{KeepaliveBody, Reaped};
+use motu_api::wire::{ForkBody, KeepaliveBody, Reaped};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -18,6 +18,9 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(get, destroy))
         .routes(routes!(pause))
         .routes(routes!(resume))
+        .routes(routes!(stop))
+        .routes(routes!(start))
+        .routes(routes!(fork))
         .routes(routes!(keepalive))
         .routes(routes!(reap))
         .routes(routes!(plan))
@@ -72,6 +75,35 @@ async fn pause(State(app): State<App>, Id(id): Id) -> Answer<Json<Sandbox>> {
     responses((status = 200, body = Sandbox), Failure))]
 async fn resume(State(app): State<App>, Id(id): Id) -> Answer<Json<Sandbox>> {
     Ok(Json(app.service.resume_sandbox(&id).await?))
+}
+
+/// End the machine of a kept sandbox; its disks stay
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/stop", tag = "sandboxes",
+    operation_id = "stop_sandbox", params(("id" = String, Path)),
+    responses((status = 200, body = Sandbox), Failure))]
+async fn stop(State(app): State<App>, Id(id): Id) -> Answer<Json<Sandbox>> {
+    Ok(Json(app.service.stop_sandbox(&id).await?))
+}
+
+/// Make a machine for a stopped sandbox, with the disks it had
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/start", tag = "sandboxes",
+    operation_id = "start_sandbox", params(("id" = String, Path)),
+    responses((status = 200, body = Sandbox), Failure))]
+async fn start(State(app): State<App>, Id(id): Id) -> Answer<Json<Sandbox>> {
+    Ok(Json(app.service.start_sandbox(&id).await?))
+}
+
+/// Live copies of a running or paused sandbox
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/fork", tag = "sandboxes",
+    operation_id = "fork_sandbox", params(("id" = String, Path)), request_body = ForkBody,
+    responses((status = 201, body = Vec<Sandbox>), Failure))]
+async fn fork(
+    State(app): State<App>,
+    Id(id): Id,
+    Body(body): Body<ForkBody>,
+) -> Answer<(StatusCode, Json<Vec<Sandbox>>)> {
+    let copies = app.service.fork_sandbox(&id, body.count).await?;
+    Ok((StatusCode::CREATED, Json(copies)))
 }
 
 /// Start the time to live again

@@ -1,5 +1,7 @@
 //! A service in memory: enough behaviour to see every translation.
 
+mod workspaces;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
@@ -36,6 +38,8 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
         digest: "sha256:00".to_string(),
         runtime: "stub".to_string(),
         isolation: Isolation::None,
+        accelerator: None,
+        keep: false,
         network: "off".to_string(),
         vcpu_count: 1,
         mem_mib: 1024,
@@ -44,7 +48,7 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
         workdir: "/".to_string(),
         created_at: now,
         last_active_at: now,
-        expires_at: now,
+        expires_at: Some(now),
         ttl_seconds: 600,
         idle_seconds: 0,
     }
@@ -251,6 +255,18 @@ impl Service for Stub {
     async fn resume_sandbox(&self, _: &SandboxId) -> Result<Sandbox> {
         Err(Error::conflict("it is not paused"))
     }
+    async fn stop_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        Ok(sandbox(id))
+    }
+
+    async fn start_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        Ok(sandbox(id))
+    }
+
+    async fn fork_sandbox(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>> {
+        Ok(vec![sandbox(id); count as usize])
+    }
+
     async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox> {
         let mut sandbox = sandbox(id);
         sandbox.ttl_seconds = ttl_seconds.unwrap_or(600);

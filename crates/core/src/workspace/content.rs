@@ -1,0 +1,229 @@
+//! What is in `/workspace`: pushing, reading, patching, comparing, saving.
+
+use super::WorkspaceId;
+use crate::files::FileType;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Brings later content of the host into a running workspace.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SyncPush {
+    /// A directory or an archive on the daemon's host.
+    pub source_path: String,
+    /// A directory at or below `/workspace`; default `/workspace`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dest: Option<String>,
+    /// Leave out what `.gitignore` files name (directories only).
+    pub gitignore: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SyncReport {
+    pub workspace_id: WorkspaceId,
+    /// `directory` or `tar_archive`.
+    pub mode: String,
+    pub source_path: String,
+    pub destination: String,
+    /// Entries looked at, sent, and left alone because they were the same.
+    pub entry_count: u64,
+    pub sent_count: u64,
+    pub unchanged_count: u64,
+    pub bytes_written: u64,
+}
+
+/// A text file, up to a budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct FileText {
+    pub path: String,
+    pub size_bytes: u64,
+    pub max_bytes: u64,
+    pub content: String,
+    pub truncated: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriteText {
+    pub path: String,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct FileWritten {
+    pub workspace_id: WorkspaceId,
+    pub path: String,
+    pub size_bytes: u64,
+    pub bytes_written: u64,
+}
+
+/// A place under `/workspace`, without what is in its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct PathInfo {
+    pub path: String,
+    #[serde(rename = "type")]
+    pub kind: FileType,
+    pub size_bytes: u64,
+    pub mode: u32,
+    pub modified_unix_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_target: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct PathList {
+    pub workspace_id: WorkspaceId,
+    pub path: String,
+    pub recursive: bool,
+    pub entries: Vec<PathInfo>,
+    /// There is more than `list_entries_max`.
+    pub truncated: bool,
+}
+
+/// A copy on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Exported {
+    pub workspace_id: WorkspaceId,
+    pub workspace_path: String,
+    pub output_path: String,
+    #[serde(rename = "type")]
+    pub kind: FileType,
+    pub entry_count: u64,
+    pub bytes_written: u64,
+}
+
+/// One exact replacement in one file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Edit {
+    pub path: String,
+    /// Text that is there, exactly.
+    pub old: String,
+    pub new: String,
+    /// How often `old` must be there; default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+/// What a patch or a set of edits did; all of it, or an error and none of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct PatchReport {
+    pub workspace_id: WorkspaceId,
+    pub changed: bool,
+    pub added: u64,
+    pub modified: u64,
+    pub deleted: u64,
+    pub renamed: u64,
+    pub entries: Vec<PatchedFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct PatchedFile {
+    pub path: String,
+    /// `added`, `modified`, `deleted` or `renamed`.
+    pub status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+/// How one path differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiffStatus {
+    Added,
+    Modified,
+    Deleted,
+    TypeChanged,
+    ModeChanged,
+}
+
+impl DiffStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DiffStatus::Added => "added",
+            DiffStatus::Modified => "modified",
+            DiffStatus::Deleted => "deleted",
+            DiffStatus::TypeChanged => "type_changed",
+            DiffStatus::ModeChanged => "mode_changed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct DiffEntry {
+    pub path: String,
+    pub status: DiffStatus,
+    #[serde(rename = "type")]
+    pub kind: FileType,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_before: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_after: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_before: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_after: Option<u32>,
+    /// Its text is not in the patch because it is not text.
+    pub binary: bool,
+    /// Its text is not in the patch because the budget was used up.
+    pub omitted: bool,
+}
+
+/// What changed since the baseline, or between two snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct DiffReport {
+    pub workspace_id: WorkspaceId,
+    pub from: String,
+    pub to: String,
+    pub changed: bool,
+    pub added: u64,
+    pub modified: u64,
+    pub deleted: u64,
+    pub type_changed: u64,
+    pub mode_changed: u64,
+    pub entries: Vec<DiffEntry>,
+    /// One unified patch of all text that fits the budget.
+    pub patch: String,
+    /// Something was left out of `entries` or `patch`.
+    pub truncated: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiffOptions {
+    /// Bytes of patch text; default `diff_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+/// A named state of `/workspace`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Snapshot {
+    pub snapshot_name: String,
+    /// `baseline` or `named`.
+    pub kind: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// Paths that differ from the baseline.
+    pub entry_count: u64,
+    /// What it takes on the host's disk alone.
+    pub stored_bytes: u64,
+    pub deletable: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SnapshotList {
+    pub workspace_id: WorkspaceId,
+    /// The baseline first.
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// The root of a stopped workspace as a file system in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct DiskExported {
+    pub workspace_id: WorkspaceId,
+    pub output_path: String,
+    /// `ext4`.
+    pub disk_format: String,
+    pub bytes_written: u64,
+}

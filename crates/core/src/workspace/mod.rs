@@ -1,0 +1,336 @@
+//! A workspace: a sandbox that is kept.
+//!
+//! It has `/workspace` with an immutable baseline, snapshots, services, shells,
+//! secrets and history. Its id is also the id of its sandbox.
+
+mod content;
+mod running;
+mod verbs;
+
+pub use content::*;
+pub use running::*;
+pub use verbs::Workspaces;
+
+use crate::exec::ExecMode;
+use crate::{Accel, Error, Isolation, SandboxId, sandbox::State};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A workspace's name; also its sandbox's.
+pub type WorkspaceId = SandboxId;
+
+/// Where the kept files of a workspace are, inside its machine.
+pub const WORKSPACE: &str = "/workspace";
+
+/// The name of the state a workspace was created in.
+pub const BASELINE: &str = "baseline";
+
+/// What a workspace may reach, and who may reach it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
+pub enum NetworkPolicy {
+    /// Nothing in, nothing out.
+    #[default]
+    #[serde(rename = "off")]
+    Off,
+    #[serde(rename = "egress")]
+    Egress,
+    /// Also: services may publish ports on 127.0.0.1.
+    #[serde(rename = "egress+published-ports")]
+    EgressPublishedPorts,
+}
+
+impl NetworkPolicy {
+    pub const NAMES: [&'static str; 3] = ["off", "egress", "egress+published-ports"];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NetworkPolicy::Off => Self::NAMES[0],
+            NetworkPolicy::Egress => Self::NAMES[1],
+            NetworkPolicy::EgressPublishedPorts => Self::NAMES[2],
+        }
+    }
+}
+
+impl std::fmt::Display for NetworkPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for NetworkPolicy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<NetworkPolicy, Error> {
+        match text {
+            "off" => Ok(NetworkPolicy::Off),
+            "egress" => Ok(NetworkPolicy::Egress),
+            "egress+published-ports" => Ok(NetworkPolicy::EgressPublishedPorts),
+            other => Err(
+                Error::invalid(format!("there is no network policy {other:?}"))
+                    .hint(format!("one of: {}", NetworkPolicy::NAMES.join(", "))),
+            ),
+        }
+    }
+}
+
+/// A secret a caller hands over. Exactly one of `value` and `path`.
+#[derive(Clone, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SecretSource {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// A file on the daemon's host whose UTF-8 content is the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+impl std::fmt::Debug for SecretSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The value never reaches a log.
+        write!(f, "SecretSource({:?})", self.name)
+    }
+}
+
+/// What may be said of a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SecretInfo {
+    pub name: String,
+    /// `literal` or `file`.
+    pub source_kind: String,
+}
+
+/// What a caller asks for. Everything but the environment has a default.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreateWorkspace {
+    pub environment: String,
+    /// An id of the caller's own; generated when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+    /// A directory or a .tar/.tar.gz/.tgz archive on the daemon's host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub network_policy: NetworkPolicy,
+    pub secrets: Vec<SecretSource>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+    pub accel: Accel,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vcpu_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_mib: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<u64>,
+    /// Delete the workspace after this; 0 (the default): never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    /// Work on the host itself, with no isolation, if no runtime works.
+    pub allow_host_compat: bool,
+}
+
+/// How `/workspace` began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WorkspaceSeed {
+    /// `empty`, `directory`, `tar_archive` or `fork`.
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed_path: Option<String>,
+    pub destination: String,
+    pub entry_count: u64,
+    pub bytes_written: u64,
+}
+
+/// What is known of a workspace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Workspace {
+    pub workspace_id: WorkspaceId,
+    pub name: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    /// `running`, `paused`, `stopped`, `failed`, …
+    pub state: State,
+    /// Why it is in that state, when nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub environment: String,
+    pub digest: String,
+    pub runtime: String,
+    pub isolation: Isolation,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// Runs on the host itself, with no isolation.
+    pub host_compat: bool,
+    pub network_policy: NetworkPolicy,
+    pub vcpu_count: u64,
+    pub mem_mib: u64,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub last_activity_at: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Timestamp>,
+    pub workspace_path: String,
+    pub workspace_seed: WorkspaceSeed,
+    pub secrets: Vec<SecretInfo>,
+    pub reset_count: u64,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub last_reset_at: Option<Timestamp>,
+    pub command_count: u64,
+    pub service_count: u64,
+    pub running_service_count: u64,
+    pub shell_count: u64,
+    /// Named snapshots, the baseline not counted.
+    pub snapshot_count: u64,
+}
+
+/// One row of a listing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WorkspaceSummary {
+    pub workspace_id: WorkspaceId,
+    pub name: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub environment: String,
+    pub runtime: String,
+    pub isolation: Isolation,
+    pub state: State,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub last_activity_at: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Timestamp>,
+    pub command_count: u64,
+    pub service_count: u64,
+    pub running_service_count: u64,
+}
+
+impl From<&Workspace> for WorkspaceSummary {
+    fn from(workspace: &Workspace) -> WorkspaceSummary {
+        WorkspaceSummary {
+            workspace_id: workspace.workspace_id.clone(),
+            name: workspace.name.clone(),
+            labels: workspace.labels.clone(),
+            environment: workspace.environment.clone(),
+            runtime: workspace.runtime.clone(),
+            isolation: workspace.isolation,
+            state: workspace.state,
+            created_at: workspace.created_at,
+            last_activity_at: workspace.last_activity_at,
+            expires_at: workspace.expires_at,
+            command_count: workspace.command_count,
+            service_count: workspace.service_count,
+            running_service_count: workspace.running_service_count,
+        }
+    }
+}
+
+/// Changes what people find a workspace by, and nothing else.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpdateWorkspace {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub clear_name: bool,
+    /// Added to the labels there are; equal keys are replaced.
+    pub labels: BTreeMap<String, String>,
+    /// Keys to remove.
+    pub clear_labels: Vec<String>,
+}
+
+/// Live or saved copies of a workspace.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ForkWorkspace {
+    /// How many; default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Names of the copies begin with this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A persisted secret and the variable it is given as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretEnv {
+    pub secret: String,
+    /// The variable's name; the secret's own when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variable: Option<String>,
+}
+
+impl std::str::FromStr for SecretEnv {
+    type Err = Error;
+
+    /// `SECRET` or `SECRET=VARIABLE`.
+    fn from_str(text: &str) -> Result<SecretEnv, Error> {
+        let (secret, variable) = match text.split_once('=') {
+            Some((secret, variable)) => (secret, Some(variable.to_string())),
+            None => (text, None),
+        };
+        if secret.is_empty() || variable.as_deref() == Some("") {
+            return Err(Error::invalid(
+                "a secret mapping is SECRET or SECRET=VARIABLE",
+            ));
+        }
+        Ok(SecretEnv {
+            secret: secret.to_string(),
+            variable,
+        })
+    }
+}
+
+/// A command in a workspace. It runs in `/workspace` unless told otherwise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkspaceExec {
+    pub command: Vec<String>,
+    pub mode: ExecMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    pub env: BTreeMap<String, String>,
+    pub secret_env: Vec<SecretEnv>,
+    /// Default 30.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// Keep standard input open for the caller (live sessions only).
+    pub stdin: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
+}
+
+/// One command of a workspace's history. Output is cut, and secrets are redacted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CommandRecord {
+    /// Counts from 1 since the creation or the last reset.
+    pub sequence: u64,
+    pub command: Vec<String>,
+    pub workdir: String,
+    /// Missing while it runs, and when its end was never seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// `running`, `exited`, `timed_out`, `lost`.
+    pub status: String,
+    pub stdout: String,
+    pub stderr: String,
+    pub truncated: bool,
+    pub duration_ms: u64,
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: Timestamp,
+}
+
+/// A page of history, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CommandLog {
+    pub workspace_id: WorkspaceId,
+    pub count: u64,
+    pub entries: Vec<CommandRecord>,
+}

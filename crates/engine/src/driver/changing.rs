@@ -1,0 +1,271 @@
+//! What may happen to a sandbox between its making and its end.
+
+use super::handle::{Prepare, refused};
+use super::{Driver, Keep};
+use crate::lifecycle::{Refusal, Request};
+use jiff::{SignedDuration, Timestamp};
+use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Error, Result, SandboxId, limits};
+use std::time::Duration;
+
+/// How long the processes of a machine may take to end when it is stopped.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// How long the whole of an orderly stop may take before the machine is simply ended.
+const STOP_TIME: Duration = Duration::from_secs(20);
+
+impl Driver {
+    pub(super) async fn pause(&mut self) -> Result<Sandbox> {
+        if let (Some(next), Some(machine)) =
+            (self.decide(Request::Pause)?, self.row.machine.clone())
+        {
+            self.runtime.pause(&machine).await?;
+            self.become_state(next).await?;
+        }
+        Ok(self.row.sandbox.clone())
+    }
+
+    pub(super) async fn resume(&mut self) -> Result<Sandbox> {
+        if let (Some(next), Some(machine)) =
+            (self.decide(Request::Resume)?, self.row.machine.clone())
+        {
+            self.runtime.resume(&machine).await?;
+            self.become_state(next).await?;
+        }
+        Ok(self.row.sandbox.clone())
+    }
+
+    /// Ends the machine in an orderly way; what it wrote is on its disks.
+    pub(super) async fn stop(&mut self) -> Result<Sandbox> {
+        self.must_be_kept("stopped")?;
+        if let Some(next) = self.decide(Request::Stop)? {
+            self.end_machine().await?;
+            self.row.sandbox.reason = None;
+            self.become_state(next).await?;
+        }
+        Ok(self.row.sandbox.clone())
+    }
+
+    pub(super) async fn start(&mut self) -> Result<Sandbox> {
+        self.must_be_kept("started")?;
+        if let Some(next) = self.decide(Request::Start)? {
+            self.start_on(None, None).await?;
+            self.row.sandbox.reason = None;
+            self.become_state(next).await?;
+        }
+        Ok(self.row.sandbox.clone())
+    }
+
+    /// The machine again, on other disks; the old ones go when the new one is there.
+    pub(super) async fn recreate(&mut self, kept: Kept, prepare: Prepare) -> Result<Sandbox> {
+        self.must_be_kept("made again")?;
+        if let Some(next) = self.decide(Request::Stop)? {
+            self.end_machine().await?;
+            self.become_state(next).await?;
+        }
+        let old = self
+            .row
+            .launch
+            .as_ref()
+            .and_then(|launch| launch.kept.clone());
+        self.start_on(Some(kept), Some(prepare)).await?;
+        self.row.sandbox.reason = None;
+        self.become_state(State::Running).await?;
+        if let Some(old) = old
+            && let Err(error) = self.shared.trash.discard(&old.dir)
+        {
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "old disks are left");
+        }
+        Ok(self.row.sandbox.clone())
+    }
+
+    /// Makes a machine for a stopped sandbox, or leaves it stopped as it was.
+    async fn start_on(&mut self, kept: Option<Kept>, prepare: Option<Prepare>) -> Result<()> {
+        let before = self.row.launch.clone();
+        if let (Some(kept), Some(launch)) = (kept.clone(), self.row.launch.as_mut()) {
+            launch.kept = Some(kept);
+        }
+        self.check_root()?;
+        // A directory that an unclean end left behind is in the way.
+        self.discard_machine().await;
+        let up = self.bring_up(prepare).await;
+        if up.is_err() {
+            self.discard_machine().await;
+            self.row.launch = before;
+            if let Some(kept) = kept
+                && let Err(error) = self.shared.trash.discard(&kept.dir)
+            {
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "new disks are left");
+            }
+        }
+        self.watch_again = true;
+        up
+    }
+
+    fn check_root(&self) -> Result<()> {
+        let root = &self.launch()?.root;
+        if root.as_os_str().is_empty() || root.exists() {
+            return Ok(());
+        }
+        let name = &self.row.sandbox.environment;
+        Err(Error::not_found(format!(
+            "the environment {name} ({}) it was made from is gone",
+            self.row.sandbox.digest
+        ))
+        .hint(format!("`motu env pull {name}` brings it back")))
+    }
+
+    fn must_be_kept(&self, what: &str) -> Result<()> {
+        if self.row.sandbox.keep {
+            return Ok(());
+        }
+        let id = &self.row.sandbox.sandbox_id;
+        Err(Error::conflict(format!(
+            "sandbox {id} cannot be {what}: its disks go with its machine"
+        ))
+        .hint("create it with --keep, or use a workspace"))
+    }
+
+    /// Asks the guest to end everything and write it out, then ends the machine.
+    async fn end_machine(&mut self) -> Result<()> {
+        let machine = self.row.machine.clone();
+        if self.row.sandbox.state == State::Paused
+            && let Some(machine) = &machine
+        {
+            self.runtime.resume(machine).await?;
+        }
+        let guest = self.inside.guest().clone();
+        if let Some(guest) = guest {
+            let asked = tokio::time::timeout(STOP_TIME, guest.shutdown(STOP_GRACE)).await;
+            if !matches!(asked, Ok(Ok(()))) {
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, ?asked, "the guest did not stop in order");
+            }
+        }
+        self.release().await;
+        self.row.machine = None;
+        self.watch_again = true;
+        Ok(())
+    }
+
+    /// Copies of the machine. The driver does nothing else meanwhile.
+    pub(super) async fn fork(&mut self, copies: &[MachineSpec]) -> Result<Vec<Machine>> {
+        if !self.runtime.capabilities().fork {
+            return Err(self
+                .runtime
+                .cannot("fork")
+                .hint("virtual machines can: create it with --runtime qemu"));
+        }
+        match (self.row.sandbox.state, self.row.machine.clone()) {
+            (State::Running | State::Paused, Some(machine)) => {
+                self.runtime.fork(&machine, copies).await
+            }
+            (state, _) => Err(refused(
+                &self.row.sandbox,
+                match state {
+                    State::Failed => Refusal::Failed,
+                    State::Stopped => Refusal::Stopped,
+                    State::Destroying => Refusal::Destroying,
+                    State::Destroyed => Refusal::Destroyed,
+                    _ => Refusal::OutOfOrder,
+                },
+            )),
+        }
+    }
+
+    pub(super) async fn keepalive(&mut self, ttl_seconds: Option<u64>) -> Result<Sandbox> {
+        if matches!(self.row.sandbox.state, State::Destroying | State::Destroyed) {
+            return Err(refused(&self.row.sandbox, Refusal::Destroyed));
+        }
+        if let Some(ttl) = ttl_seconds {
+            self.row.sandbox.ttl_seconds = limits::TTL_SECONDS.resolve(Some(ttl))?;
+        }
+        self.row.sandbox.expires_at = expiry(self.row.sandbox.ttl_seconds);
+        self.inside.touch();
+        self.become_state(self.row.sandbox.state).await?;
+        Ok(self.row.sandbox.clone())
+    }
+
+    pub(super) async fn machine_ended(&mut self, ended: Ended) {
+        let request = match self.row.sandbox.keep {
+            true => Request::KeptMachineEnded,
+            false => Request::MachineEnded,
+        };
+        if let Ok(Some(next)) = self.decide(request) {
+            self.row.sandbox.reason = Some(ended.reason);
+            if let Err(error) = self.become_state(next).await {
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "a failure is not in the store");
+            }
+            self.release().await;
+            if next == State::Stopped {
+                self.row.machine = None;
+            }
+        }
+    }
+
+    /// Ends everything the sandbox has. Never fails half way: what cannot be
+    /// removed now is found again by its directory at the next start.
+    pub(super) async fn destroy(&mut self) {
+        if let Ok(Some(next)) = self.decide(Request::Destroy) {
+            if let Err(error) = self.become_state(next).await {
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "destroying without a record");
+            }
+            self.release().await;
+            self.discard_disks().await;
+        }
+        if let Err(error) = self.become_state(State::Destroyed).await {
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "destroyed without a record");
+        }
+    }
+
+    async fn discard_disks(&mut self) {
+        let id: SandboxId = self.row.sandbox.sandbox_id.clone();
+        self.row.launch = None;
+        if !self.row.sandbox.keep {
+            return;
+        }
+        let forgotten = self.shared.store.forget_workspace(&id).await;
+        let gone = self.shared.home.discard_kept(&self.shared.trash, &id);
+        if let Err(error) = forgotten.and(gone) {
+            tracing::warn!(%id, %error, "something that was kept is left behind");
+        }
+    }
+
+    pub(super) async fn release_guest(&mut self) {
+        let guest = self.inside.guest().take();
+        if let Some(guest) = guest {
+            guest.close().await;
+        }
+    }
+
+    pub(super) async fn release(&mut self) {
+        let id: SandboxId = self.row.sandbox.sandbox_id.clone();
+        if let Some(machine) = &self.row.machine {
+            let gone = self.runtime.destroy(machine).await;
+            if let Err(error) = gone.and_then(|()| self.shared.trash.discard(&machine.dir)) {
+                tracing::warn!(%id, %error, "something of a sandbox was left behind");
+            }
+        }
+        // After the machine's end, so that calls in progress see why they ended.
+        self.release_guest().await;
+    }
+
+    /// Writes the state down, then shows it.
+    pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
+        self.row.sandbox.state = next;
+        self.row.sandbox.last_active_at = self.last_active();
+        let written = match self.keep {
+            Keep::Stored => self.shared.store.update(&self.row).await,
+            Keep::Transient => Ok(()),
+        };
+        self.status.send_replace(self.row.sandbox.clone());
+        written
+    }
+}
+
+/// When a time to live that begins now is over; 0 is never.
+pub(crate) fn expiry(ttl_seconds: u64) -> Option<Timestamp> {
+    let ttl = SignedDuration::from_secs(i64::try_from(ttl_seconds).unwrap_or(i64::MAX));
+    (ttl_seconds > 0)
+        .then(|| Timestamp::now().checked_add(ttl).ok())
+        .flatten()
+}

@@ -1,0 +1,225 @@
+//! The outside of a driver: what everyone else sees and asks.
+
+use super::{Command, Launch};
+use crate::guest::Guest;
+use crate::lifecycle::{self, Decision, Refusal, Request};
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use motu_core::runtime::{Kept, Machine, MachineSpec};
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Error, ErrorKind, Result};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Brings the inside of a new machine to where it should be before anyone may use it.
+pub type Prepare = Box<dyn FnOnce(Arc<Guest>) -> BoxFuture<'static, Result<()>> + Send>;
+
+/// The outside of a driver.
+#[derive(Debug)]
+pub struct Handle {
+    pub(super) status: watch::Receiver<Sandbox>,
+    pub(super) inbox: mpsc::Sender<Command>,
+    pub(super) inside: Arc<Inside>,
+}
+
+/// What a driver and its handle both reach. A driver never holds its own handle: with the last
+/// handle the inbox closes, and the driver leaves.
+#[derive(Debug)]
+pub(super) struct Inside {
+    pub(super) guest: Mutex<Option<Arc<Guest>>>,
+    pub(super) last_active_ms: AtomicI64,
+}
+
+impl Inside {
+    pub(super) fn new(last_active: Timestamp) -> Inside {
+        Inside {
+            guest: Mutex::new(None),
+            last_active_ms: AtomicI64::new(last_active.as_millisecond()),
+        }
+    }
+
+    pub(super) fn guest(&self) -> MutexGuard<'_, Option<Arc<Guest>>> {
+        self.guest
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn last_active(&self) -> Option<Timestamp> {
+        Timestamp::from_millisecond(self.last_active_ms.load(Ordering::Relaxed)).ok()
+    }
+
+    pub(super) fn touch(&self) {
+        self.last_active_ms
+            .store(Timestamp::now().as_millisecond(), Ordering::Relaxed);
+    }
+}
+
+impl Handle {
+    /// The sandbox as it is now.
+    pub fn sandbox(&self) -> Sandbox {
+        let mut sandbox = self.status.borrow().clone();
+        if let Some(active) = self.inside.last_active() {
+            sandbox.last_active_at = sandbox.last_active_at.max(active);
+        }
+        sandbox
+    }
+
+    pub fn state(&self) -> State {
+        self.status.borrow().state
+    }
+
+    /// Counts as activity.
+    pub fn touch(&self) {
+        self.inside.touch();
+    }
+
+    /// The guest, if the sandbox may be used now. Counts as activity.
+    pub fn guest(&self) -> Result<Arc<Guest>> {
+        {
+            let status = self.status.borrow();
+            if let Decision::Refuse(refusal) = lifecycle::decide(status.state, Request::Use) {
+                return Err(refused(&status, refusal));
+            }
+        }
+        self.inside.touch();
+        let guest = self.inside.guest().clone();
+        guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
+    }
+
+    /// Replaces a broken connection by its cause, when the sandbox has come to an end.
+    pub fn explain(&self, error: Error) -> Error {
+        if error.kind != ErrorKind::Transport {
+            return error;
+        }
+        let status = self.status.borrow();
+        match lifecycle::decide(status.state, Request::Use) {
+            Decision::Refuse(refusal) => refused(&status, refusal),
+            _ => error,
+        }
+    }
+
+    /// Like [`Handle::explain`], after waiting a moment for the machine's end to be noticed:
+    /// a broken link and a dead machine arrive in either order.
+    pub async fn explain_soon(&self, error: Error) -> Error {
+        if error.kind == ErrorKind::Transport {
+            let mut status = self.status.clone();
+            let ended = status.wait_for(|sandbox| sandbox.state != State::Running);
+            let _ = tokio::time::timeout(Duration::from_millis(500), ended).await;
+        }
+        self.explain(error)
+    }
+
+    /// Waits until the sandbox is no longer running.
+    pub async fn stopped_running(&self) {
+        let mut status = self.status.clone();
+        let _ = status
+            .wait_for(|sandbox| sandbox.state != State::Running)
+            .await;
+    }
+
+    pub async fn pause(&self) -> Result<Sandbox> {
+        self.ask(Command::Pause).await
+    }
+
+    pub async fn resume(&self) -> Result<Sandbox> {
+        self.ask(Command::Resume).await
+    }
+
+    pub async fn stop(&self) -> Result<Sandbox> {
+        self.ask(Command::Stop).await
+    }
+
+    pub async fn start(&self) -> Result<Sandbox> {
+        self.ask(Command::Start).await
+    }
+
+    /// Throws the machine and its disks away and makes it again on others. If that
+    /// fails, the old disks stay and the sandbox is stopped.
+    pub async fn recreate(&self, kept: Kept, prepare: Prepare) -> Result<Sandbox> {
+        self.ask(|answer| Command::Recreate(kept, prepare, answer))
+            .await
+    }
+
+    pub async fn keepalive(&self, ttl_seconds: Option<u64>) -> Result<Sandbox> {
+        self.ask(|answer| Command::Keepalive(ttl_seconds, answer))
+            .await
+    }
+
+    pub async fn destroy(&self) -> Result<Sandbox> {
+        self.ask(Command::Destroy).await
+    }
+
+    /// What its machine was made from.
+    pub async fn launch(&self) -> Result<Launch> {
+        self.ask(Command::Launch).await
+    }
+
+    /// Copies of its machine, in the places the specifications name.
+    pub async fn fork(&self, copies: Vec<MachineSpec>) -> Result<Vec<Machine>> {
+        self.ask(|answer| Command::Fork(copies, answer)).await
+    }
+
+    /// Asks for destruction without waiting for it.
+    pub fn destroy_soon(self: &Arc<Self>) -> oneshot::Receiver<Result<Sandbox>> {
+        let (answer, answered) = oneshot::channel();
+        if let Err(mpsc::error::TrySendError::Full(command)) =
+            self.inbox.try_send(Command::Destroy(answer))
+        {
+            let inbox = self.inbox.clone();
+            tokio::spawn(async move { inbox.send(command).await });
+        }
+        answered
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T>>) -> Command,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || {
+            let status = self.status.borrow();
+            refused(&status, Refusal::Destroyed)
+        };
+        self.inbox.send(command(answer)).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+/// A refusal at the border.
+pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
+    let id = &sandbox.sandbox_id;
+    let details = serde_json::json!({ "sandbox_id": id, "state": sandbox.state });
+    match refusal {
+        Refusal::Destroyed => {
+            Error::not_found(format!("sandbox {id} was destroyed")).details(details)
+        }
+        Refusal::Destroying => {
+            Error::conflict(format!("sandbox {id} is being destroyed")).details(details)
+        }
+        Refusal::Failed => Error::unavailable(format!(
+            "sandbox {id} failed: {}",
+            sandbox.reason.as_deref().unwrap_or("its machine ended")
+        ))
+        .hint("create a new one; `motu rm` forgets this one")
+        .details(details),
+        Refusal::Paused => Error::conflict(format!("sandbox {id} is paused"))
+            .hint(format!("`motu resume {id}` wakes it"))
+            .details(details),
+        Refusal::Stopped => {
+            let why = sandbox
+                .reason
+                .as_deref()
+                .map(|reason| format!(": {reason}"));
+            Error::conflict(format!("{id} is stopped{}", why.unwrap_or_default()))
+                .hint(format!(
+                    "`motu start {id}` (for a workspace: `motu workspace start {id}`) makes it run again"
+                ))
+                .details(details)
+        }
+        Refusal::Creating | Refusal::OutOfOrder => {
+            Error::conflict(format!("sandbox {id}: {refusal}")).details(details)
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! How a sandbox comes to have a machine.
+
+use super::handle::Prepare;
+use super::{Driver, Keep, Launch};
+use crate::guest::Guest;
+use motu_core::runtime::{Machine, MachineSpec};
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Error, ErrorKind, Result};
+use motu_link::message as link;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::oneshot;
+
+/// How long a new guest may take to accept its identity.
+const INIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Randomness for a machine whose memory was somebody else's before.
+const ENTROPY_BYTES: usize = 64;
+
+/// Where a sandbox's first machine comes from.
+pub enum Origin {
+    /// It is made now, and prepared before anyone may use it.
+    New(Option<Prepare>),
+    /// It was made ahead and waits; its guest answers.
+    Pool(Machine, Arc<Guest>),
+    /// It will be a copy of another sandbox's, handed over when it is there.
+    Copy(oneshot::Receiver<Machine>),
+}
+
+impl Driver {
+    /// Makes the machine, answers the caller, and looks after it until its end.
+    pub async fn create(mut self, origin: Origin, answer: oneshot::Sender<Result<Sandbox>>) {
+        let id = self.row.sandbox.sandbox_id.clone();
+        match self.make(origin).await {
+            Ok(()) => {
+                if answer.send(Ok(self.row.sandbox.clone())).is_ok() {
+                    self.drive().await;
+                } else {
+                    // Nobody ever learnt of it.
+                    self.destroy().await;
+                    self.leave();
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%id, %error, "create failed");
+                self.unmake().await;
+                self.leave();
+                let _ = answer.send(Err(error));
+            }
+        }
+    }
+
+    /// Looks after a sandbox that was there before this daemon. It can be used before the task runs.
+    pub fn adopt(mut self) -> impl Future<Output = ()> {
+        if let Some(machine) = self.row.machine.clone()
+            && matches!(self.row.sandbox.state, State::Running | State::Paused)
+        {
+            self.connect(machine);
+        }
+        self.drive()
+    }
+
+    fn connect(&mut self, machine: Machine) -> Arc<Guest> {
+        let guest = Arc::new(Guest::new(self.runtime.clone(), machine));
+        *self.inside.guest() = Some(guest.clone());
+        guest
+    }
+
+    async fn make(&mut self, origin: Origin) -> Result<()> {
+        if self.keep == Keep::Stored {
+            self.shared.store.insert(&self.row).await?;
+        }
+        match origin {
+            Origin::New(prepare) => self.bring_up(prepare).await?,
+            Origin::Pool(machine, guest) => {
+                *self.inside.guest() = Some(guest.clone());
+                self.own(machine, guest, true).await?;
+            }
+            Origin::Copy(machine) => {
+                let machine = machine
+                    .await
+                    .map_err(|_| Error::internal("the copy was never made"))?;
+                let guest = self.connect(machine.clone());
+                self.own(machine, guest, false).await?;
+            }
+        }
+        self.become_state(State::Running).await
+    }
+
+    /// Makes a machine and gives it its identity; the state is the caller's to change.
+    pub(super) async fn bring_up(&mut self, prepare: Option<Prepare>) -> Result<()> {
+        let spec = self.spec()?;
+        let machine = self.runtime.create(&spec).await?;
+        let guest = self.connect(machine.clone());
+        self.own(machine, guest.clone(), false).await?;
+        match prepare {
+            Some(prepare) => prepare(guest).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What the runtime is to make, in an empty directory.
+    fn spec(&self) -> Result<MachineSpec> {
+        let id = &self.row.sandbox.sandbox_id;
+        let dir = self.shared.home.make_machine(self.runtime.name(), id)?;
+        let launch = self.launch()?;
+        Ok(launch.spec(id.clone(), dir))
+    }
+
+    pub(super) fn launch(&self) -> Result<Launch> {
+        let launch = self.row.launch.clone();
+        launch.ok_or_else(|| Error::internal("it is not known what the machine is made from"))
+    }
+
+    /// Writes a machine down as this sandbox's and tells its guest who it is.
+    async fn own(&mut self, machine: Machine, guest: Arc<Guest>, used_before: bool) -> Result<()> {
+        self.row.sandbox.limits = machine.limits.clone();
+        self.row.sandbox.accelerator = machine.accelerator.clone();
+        self.row.machine = Some(machine.clone());
+        let around = self.runtime.surroundings(&machine);
+        if self.row.sandbox.workdir.is_empty() {
+            self.row.sandbox.workdir = around.workdir.unwrap_or_else(|| "/".to_string());
+        }
+        let sandbox = &self.row.sandbox;
+        // A machine with a clock and randomness of its own may have waited for long.
+        let renew = used_before && machine.accelerator.is_some();
+        let init = guest.init(link::Init {
+            hostname: sandbox.sandbox_id.to_string(),
+            default_user: sandbox.user.clone(),
+            env: around.env.into_iter().chain(self.launch()?.env).collect(),
+            clock_unix_ns: if renew { now_ns() } else { 0 },
+            entropy: if renew {
+                entropy()?
+            } else {
+                bytes::Bytes::new()
+            },
+            default_cwd: bytes::Bytes::copy_from_slice(sandbox.workdir.as_bytes()),
+            file_root: bytes::Bytes::new(),
+        });
+        tokio::time::timeout(INIT_TIMEOUT, init)
+            .await
+            .map_err(|_| Error::new(ErrorKind::Timeout, "the guest did not come up in 30 s"))?
+    }
+
+    /// Removes every trace of a machine that did not come to be.
+    async fn unmake(&mut self) {
+        let id = self.row.sandbox.sandbox_id.clone();
+        self.discard_machine().await;
+        if let Err(error) = self.shared.home.discard_kept(&self.shared.trash, &id) {
+            tracing::warn!(%id, %error, "disks of a failed create are left");
+        }
+        if self.keep == Keep::Stored
+            && let Err(error) = self.shared.store.delete(&id).await
+        {
+            tracing::warn!(%id, %error, "a failed create is still in the store");
+        }
+    }
+
+    /// Removes a machine that is of no use, and its directory.
+    pub(super) async fn discard_machine(&mut self) {
+        let id = self.row.sandbox.sandbox_id.clone();
+        let dir = self.shared.home.machine(self.runtime.name(), &id);
+        self.release_guest().await;
+        let swept = match self.row.machine.take() {
+            Some(machine) => self.runtime.destroy(&machine).await,
+            None => self.runtime.sweep(&id, &dir).await,
+        };
+        if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
+            tracing::warn!(%id, %error, "something was left of a machine that did not come to be");
+        }
+    }
+}
+
+fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as i64
+}
+
+fn entropy() -> Result<bytes::Bytes> {
+    let mut bytes = vec![0u8; ENTROPY_BYTES];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::internal(format!("no random numbers: {error}")))?;
+    Ok(bytes.into())
+}

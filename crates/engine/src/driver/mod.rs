@@ -1,0 +1,266 @@
+//! One task owns one sandbox.
+//!
+//! The driver takes requests and events one at a time, asks [`lifecycle`] what
+//! may happen, writes the new state to the store and only then acts on it.
+//! Everyone else sees the state through a watch.
+//!
+//! ```text
+//!   handle     the outside: ask, look, use
+//!   making     how the machine comes to be
+//!   changing   pause, stop, start, fork, end
+//! ```
+
+mod changing;
+mod handle;
+mod making;
+
+pub(crate) use changing::expiry;
+pub use handle::{Handle, Prepare, refused};
+pub use making::Origin;
+
+use crate::home::Home;
+use crate::lifecycle::{self, Decision, Request};
+use crate::store::{SandboxRow, Store};
+use crate::trash::Trash;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use handle::Inside;
+use jiff::{SignedDuration, Timestamp};
+use motu_core::runtime::{Ended, Kept, Machine, MachineLimits, MachineSpec};
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Accel, Result, Runtime, SandboxId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Requests that may wait for a driver.
+const INBOX: usize = 32;
+/// How often a sandbox that never expires looks at the clock.
+const NO_DEADLINE: Duration = Duration::from_secs(86_400);
+
+type Answer<T> = oneshot::Sender<Result<T>>;
+
+/// What a driver can be asked.
+enum Command {
+    Pause(Answer<Sandbox>),
+    Resume(Answer<Sandbox>),
+    Stop(Answer<Sandbox>),
+    Start(Answer<Sandbox>),
+    Recreate(Kept, Prepare, Answer<Sandbox>),
+    Keepalive(Option<u64>, Answer<Sandbox>),
+    Launch(Answer<Launch>),
+    Fork(Vec<MachineSpec>, Answer<Vec<Machine>>),
+    Destroy(Answer<Sandbox>),
+}
+
+/// Whether a sandbox is remembered across restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// In the store, until it is destroyed.
+    Stored,
+    /// One-shots: found by their directory if the daemon dies, and removed.
+    Transient,
+}
+
+/// Everything a machine is made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    pub root: PathBuf,
+    pub wants_sudo: bool,
+    pub limits: MachineLimits,
+    /// Variables of every command.
+    pub env: BTreeMap<String, String>,
+    pub accel: Accel,
+    pub kept: Option<Kept>,
+}
+
+impl Launch {
+    /// The same for one machine in one place.
+    pub fn spec(&self, id: SandboxId, dir: PathBuf) -> MachineSpec {
+        MachineSpec {
+            hostname: id.to_string(),
+            id,
+            dir,
+            root: self.root.clone(),
+            wants_sudo: self.wants_sudo,
+            limits: self.limits,
+            accel: self.accel,
+            kept: self.kept.clone(),
+        }
+    }
+}
+
+/// What every driver shares.
+#[derive(Debug)]
+pub struct Shared {
+    pub home: Home,
+    pub store: Store,
+    pub trash: Trash,
+    /// The table that lists live sandboxes; a driver removes itself at its end.
+    pub table: Weak<crate::engine::Table>,
+}
+
+/// The inside of a driver.
+pub struct Driver {
+    shared: Arc<Shared>,
+    runtime: Arc<dyn Runtime>,
+    keep: Keep,
+    row: SandboxRow,
+    status: watch::Sender<Sandbox>,
+    inbox: mpsc::Receiver<Command>,
+    inside: Arc<Inside>,
+    handle: Weak<Handle>,
+    /// There is another machine to watch than before.
+    watch_again: bool,
+}
+
+impl Driver {
+    /// A driver and its handle, in the state the row says.
+    pub fn new(
+        shared: Arc<Shared>,
+        runtime: Arc<dyn Runtime>,
+        keep: Keep,
+        row: SandboxRow,
+    ) -> (Driver, Arc<Handle>) {
+        let (status, watch) = watch::channel(row.sandbox.clone());
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let inside = Arc::new(Inside::new(row.sandbox.last_active_at));
+        let handle = Arc::new(Handle {
+            status: watch,
+            inbox: sender,
+            inside: inside.clone(),
+        });
+        let driver = Driver {
+            shared,
+            runtime,
+            keep,
+            row,
+            status,
+            inbox,
+            inside,
+            handle: Arc::downgrade(&handle),
+            watch_again: false,
+        };
+        (driver, handle)
+    }
+
+    /// The end of the machine there is now.
+    fn watch(&self) -> BoxFuture<'static, Ended> {
+        let alive = matches!(self.row.sandbox.state, State::Running | State::Paused);
+        match self.row.machine.clone().filter(|_| alive) {
+            Some(machine) => {
+                let runtime = self.runtime.clone();
+                async move { runtime.ended(&machine).await }.boxed()
+            }
+            None => std::future::pending().boxed(),
+        }
+    }
+
+    async fn drive(mut self) {
+        let mut ended = self.watch();
+        loop {
+            let wake = self.next_deadline();
+            tokio::select! {
+                command = self.inbox.recv() => {
+                    let Some(command) = command else { return };
+                    if self.take(command).await {
+                        break;
+                    }
+                    if std::mem::take(&mut self.watch_again) {
+                        ended = self.watch();
+                    }
+                }
+                found = &mut ended => {
+                    ended = std::future::pending().boxed();
+                    self.machine_ended(found).await;
+                }
+                () = tokio::time::sleep(wake) => {
+                    if self.time_is_up() {
+                        self.destroy().await;
+                        break;
+                    }
+                }
+            }
+        }
+        self.leave();
+    }
+
+    /// Acts on one command; true when the sandbox is gone.
+    async fn take(&mut self, command: Command) -> bool {
+        match command {
+            Command::Pause(answer) => drop(answer.send(self.pause().await)),
+            Command::Resume(answer) => drop(answer.send(self.resume().await)),
+            Command::Stop(answer) => drop(answer.send(self.stop().await)),
+            Command::Start(answer) => drop(answer.send(self.start().await)),
+            Command::Recreate(kept, prepare, answer) => {
+                drop(answer.send(self.recreate(kept, prepare).await));
+            }
+            Command::Keepalive(ttl, answer) => drop(answer.send(self.keepalive(ttl).await)),
+            Command::Launch(answer) => drop(answer.send(self.launch())),
+            Command::Fork(copies, answer) => drop(answer.send(self.fork(&copies).await)),
+            Command::Destroy(answer) => {
+                self.destroy().await;
+                // Out of the table before the answer: a listing after it never shows the sandbox.
+                self.leave();
+                let _ = answer.send(Ok(self.row.sandbox.clone()));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn decide(&self, request: Request) -> Result<Option<State>> {
+        match lifecycle::decide(self.row.sandbox.state, request) {
+            Decision::Accept(next) => Ok(Some(next)),
+            Decision::AlreadyDone => Ok(None),
+            Decision::Refuse(refusal) => Err(refused(&self.row.sandbox, refusal)),
+        }
+    }
+
+    fn last_active(&self) -> Timestamp {
+        let known = self.row.sandbox.last_active_at;
+        self.inside
+            .last_active()
+            .map_or(known, |active| active.max(known))
+    }
+
+    fn idle_deadline(&self) -> Option<Timestamp> {
+        let idle = self.row.sandbox.idle_seconds;
+        (idle > 0).then(|| self.last_active() + SignedDuration::from_secs(idle as i64))
+    }
+
+    fn next_deadline(&self) -> Duration {
+        let deadlines = [self.row.sandbox.expires_at, self.idle_deadline()];
+        let Some(next) = deadlines.into_iter().flatten().min() else {
+            return NO_DEADLINE;
+        };
+        Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or_default()
+    }
+
+    fn time_is_up(&mut self) -> bool {
+        let now = Timestamp::now();
+        let idle = self.idle_deadline().is_some_and(|deadline| now >= deadline);
+        let expired = self.row.sandbox.expires_at.is_some_and(|at| now >= at);
+        if expired || idle {
+            let why = if expired {
+                "its time to live was over"
+            } else {
+                "nobody used it"
+            };
+            self.row
+                .sandbox
+                .reason
+                .get_or_insert_with(|| why.to_string());
+        }
+        expired || idle
+    }
+
+    fn leave(&self) {
+        if let Some(table) = self.shared.table.upgrade() {
+            table.remove(&self.row.sandbox.sandbox_id, &self.handle);
+        }
+    }
+}

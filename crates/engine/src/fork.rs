@@ -1,0 +1,122 @@
+//! Live copies of a sandbox.
+//!
+//! Every copy is entered and written down before there is a machine for it, so a
+//! crash at any point leaves nothing unknown: rows in `creating` are undone, with
+//! whatever is in their directories.
+
+use crate::admission::Admitted;
+use crate::driver::{Keep, Launch, Origin, expiry};
+use crate::engine::Engine;
+use jiff::Timestamp;
+use motu_core::runtime::{Kept, Machine, MachineSpec};
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Error, Result, Runtime, SandboxId, limits};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A copy that waits for its machine.
+struct Waiting {
+    spec: MachineSpec,
+    hand_over: oneshot::Sender<Machine>,
+    answered: oneshot::Receiver<Result<Sandbox>>,
+}
+
+impl Engine {
+    pub(crate) async fn fork(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>> {
+        let count = limits::FORK_COUNT.resolve(Some(count))?;
+        let ids = (0..count).map(|_| SandboxId::generate()).collect();
+        self.fork_as(id, ids).await
+    }
+
+    /// Copies under these ids, all or none.
+    pub(crate) async fn fork_as(
+        &self,
+        id: &SandboxId,
+        ids: Vec<SandboxId>,
+    ) -> Result<Vec<Sandbox>> {
+        let source = self.handle(id).await?;
+        let (sandbox, launch) = (source.sandbox(), source.launch().await?);
+        let runtime = self
+            .runtimes
+            .named(&sandbox.runtime)
+            .cloned()
+            .ok_or_else(|| Error::internal("its runtime is not in this build"))?;
+        let mut waiting = Vec::new();
+        for id in ids {
+            match self.await_copy(id, &sandbox, &launch, &runtime) {
+                Ok(copy) => waiting.push(copy),
+                Err(error) => return Err(give_up(waiting, error).await),
+            }
+        }
+        let specs = waiting.iter().map(|copy| copy.spec.clone()).collect();
+        match source.fork(specs).await {
+            Ok(machines) if machines.len() == waiting.len() => finish(waiting, machines).await,
+            Ok(_) => Err(give_up(waiting, Error::internal("a copy is missing")).await),
+            Err(error) => Err(give_up(waiting, error).await),
+        }
+    }
+
+    fn await_copy(
+        &self,
+        id: SandboxId,
+        source: &Sandbox,
+        launch: &Launch,
+        runtime: &Arc<dyn Runtime>,
+    ) -> Result<Waiting> {
+        let now = Timestamp::now();
+        let sandbox = Sandbox {
+            sandbox_id: id.clone(),
+            state: State::Creating,
+            reason: None,
+            created_at: now,
+            last_active_at: now,
+            expires_at: expiry(source.ttl_seconds),
+            ..source.clone()
+        };
+        let mut launch = launch.clone();
+        if let Some(kept) = &mut launch.kept {
+            *kept = Kept {
+                dir: self.shared.home.make_disks(&id)?,
+                baseline: kept.baseline.clone(),
+            };
+        }
+        let dir = self.shared.home.make_machine(runtime.name(), &id)?;
+        let spec = launch.spec(id, dir);
+        let (hand_over, handed_over) = oneshot::channel();
+        let admitted = Admitted {
+            runtime: runtime.clone(),
+            sandbox,
+            launch,
+            named: true,
+        };
+        let (_, answered) = self.enter(admitted, Keep::Stored, Origin::Copy(handed_over))?;
+        Ok(Waiting {
+            spec,
+            hand_over,
+            answered,
+        })
+    }
+}
+
+async fn finish(waiting: Vec<Waiting>, machines: Vec<Machine>) -> Result<Vec<Sandbox>> {
+    let mut answers = Vec::new();
+    for (copy, machine) in waiting.into_iter().zip(machines) {
+        let _ = copy.hand_over.send(machine);
+        answers.push(copy.answered);
+    }
+    let mut sandboxes = Vec::new();
+    for answer in answers {
+        let answered = answer.await;
+        sandboxes.push(answered.map_err(|_| Error::internal("a copy's driver stopped"))??);
+    }
+    Ok(sandboxes)
+}
+
+/// Lets every copy undo itself, and waits for that.
+async fn give_up(waiting: Vec<Waiting>, error: Error) -> Error {
+    for copy in waiting {
+        drop(copy.hand_over);
+        let _ = copy.answered.await;
+    }
+    error
+}

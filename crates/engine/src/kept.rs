@@ -1,0 +1,140 @@
+//! Baselines: what a `/workspace` was at first.
+//!
+//! A baseline is a directory tree that is made once, renamed into place and
+//! never changed. Workspaces that began alike share one.
+
+use crate::home::Home;
+use motu_core::{Error, Result, id};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+/// The tree inside a baseline's own directory, which nobody else may enter.
+const TREE: &str = "tree";
+
+/// Who a new file belongs to, as the machine sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// All baselines of one state directory.
+#[derive(Clone, Debug)]
+pub struct Baselines {
+    dir: PathBuf,
+}
+
+impl Baselines {
+    pub fn open(home: &Home) -> Result<Baselines> {
+        let dir = home.baselines();
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|error| Error::io("cannot make a directory for baselines", &error))?;
+        Ok(Baselines { dir })
+    }
+
+    /// An empty tree.
+    pub fn empty(&self, owner: Owner) -> Result<PathBuf> {
+        let name = format!("empty-{}-{}", owner.uid, owner.gid);
+        let tree = self.tree(&name);
+        if !tree.exists() {
+            let staged = self.stage(owner)?;
+            self.publish(&staged, &name)?;
+        }
+        Ok(tree)
+    }
+
+    /// Where a baseline's tree is.
+    pub fn tree(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join(TREE)
+    }
+
+    /// A directory with an empty tree that becomes a baseline by [`Baselines::publish`].
+    pub fn stage(&self, owner: Owner) -> Result<PathBuf> {
+        let failed = |error| Error::io("cannot make a baseline", &error);
+        let staged = self.dir.join(format!("new-{}", id::random_name(12)));
+        let tree = staged.join(TREE);
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&staged)
+            .map_err(failed)?;
+        std::fs::create_dir(&tree).map_err(failed)?;
+        std::fs::set_permissions(&tree, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        if rustix::process::geteuid().is_root() {
+            chown(&tree, Some(owner.uid), Some(owner.gid)).map_err(failed)?;
+        }
+        Ok(staged)
+    }
+
+    pub fn staged_tree(staged: &Path) -> PathBuf {
+        staged.join(TREE)
+    }
+
+    /// Gives a staged baseline its name; somebody may have been faster.
+    pub fn publish(&self, staged: &Path, name: &str) -> Result<()> {
+        let place = self.dir.join(name);
+        match std::fs::rename(staged, &place) {
+            Ok(()) => Ok(()),
+            Err(_) if place.join(TREE).exists() => {
+                let _ = std::fs::remove_dir_all(staged);
+                Ok(())
+            }
+            Err(error) => Err(Error::io("cannot keep a baseline", &error)),
+        }
+    }
+
+    /// Names of all baselines, those of a crash included.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+
+    pub fn discard(&self, trash: &crate::trash::Trash, name: &str) -> Result<()> {
+        trash.discard(&self.dir.join(name))
+    }
+}
+
+/// The ids of an environment's user, by name or number; root where it is not known.
+pub fn owner(root: &Path, user: &str) -> Owner {
+    let (name, group) = user.split_once(':').unwrap_or((user, ""));
+    let passwd = std::fs::read_to_string(root.join("etc/passwd")).unwrap_or_default();
+    let known = passwd.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let found = fields.first() == Some(&name) || fields.get(2) == Some(&name);
+        let ids = (fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
+        found.then_some(ids)
+    });
+    let number = name.parse().ok();
+    let (uid, gid) = known.unwrap_or((number.unwrap_or(0), number.unwrap_or(0)));
+    Owner {
+        uid,
+        gid: group.parse().unwrap_or(gid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name_and_number() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("etc")).unwrap();
+        let text = "root:x:0:0::/root:/bin/sh\nuser:x:1000:1001::/home/user:/bin/sh\n";
+        std::fs::write(root.path().join("etc/passwd"), text).unwrap();
+        let owner = |user| super::owner(root.path(), user);
+        let user = Owner {
+            uid: 1000,
+            gid: 1001,
+        };
+        assert_eq!(owner("user"), user);
+        assert_eq!(owner("1000"), user);
+        assert_eq!(owner("user:5"), Owner { gid: 5, ..user });
+        assert_eq!(owner("42"), Owner { uid: 42, gid: 42 });
+        assert_eq!(owner("nobody-here"), Owner::default());
+    }
+}
