@@ -15,6 +15,7 @@
 //! It runs on one thread; work that may block goes to a few short-lived ones.
 
 mod answer;
+mod arguments;
 mod blocking;
 mod dispatch;
 mod files;
@@ -27,6 +28,7 @@ mod system;
 mod transport;
 mod users;
 
+pub use motu_launch::{Upper, WorkspaceDirs};
 pub use serial::SerialPorts;
 pub use sys::Restrict;
 
@@ -61,6 +63,10 @@ pub struct Serve {
     pub pid1: bool,
     /// What is taken away from everything it runs; `None` leaves children as they are.
     pub restrict: Option<Restrict>,
+    /// The two sides of `/workspace`, where it has a baseline.
+    pub workspace: Option<WorkspaceDirs>,
+    /// Held open as long as the guest lives.
+    pub lock: Option<OwnedFd>,
 }
 
 /// What the launcher of the container runtime leaves to its pid 1.
@@ -75,6 +81,8 @@ impl From<motu_launch::GuestStart> for Serve {
                 landlock: start.restrict.landlock,
                 nofile: start.restrict.nofile,
             }),
+            workspace: start.workspace,
+            lock: start.lock,
         }
     }
 }
@@ -145,12 +153,14 @@ async fn enter(door: Door, guest: Arc<Guest>) -> std::io::Error {
 }
 
 /// Serves as the init of a virtual machine; returns the exit code.
-pub fn serve_machine() -> i32 {
+pub fn serve_machine(workspace: Option<WorkspaceDirs>) -> i32 {
     match SerialPorts::open() {
         Ok(ports) => serve(Serve {
             door: Door::Serial(ports),
             pid1: true,
             restrict: None,
+            workspace,
+            lock: None,
         }),
         Err(error) => fatal("cannot open the serial ports", &error),
     }
@@ -158,48 +168,13 @@ pub fn serve_machine() -> i32 {
 
 /// Runs `serve` with command-line arguments; returns the exit code.
 pub fn command(arguments: &[OsString]) -> i32 {
-    match parse(arguments) {
+    match arguments::parse(arguments) {
         Ok(ready) => serve(ready),
         Err(message) => {
             eprintln!("motu-guest: {message}");
             2
         }
     }
-}
-
-fn parse(arguments: &[OsString]) -> Result<Serve, String> {
-    let mut listener = None;
-    let mut pid1 = false;
-    let mut rest = arguments.iter();
-    while let Some(flag) = rest.next() {
-        match flag.to_str() {
-            Some("--pid1") => pid1 = true,
-            Some("--listen-fd") => {
-                let number = rest
-                    .next()
-                    .and_then(|value| value.to_str()?.parse::<i32>().ok());
-                let number = number
-                    .filter(|fd| *fd > 2)
-                    .ok_or("--listen-fd needs a descriptor above 2")?;
-                let owned = sys::adopt(number).ok_or(format!("descriptor {number} is not open"))?;
-                listener = Some(owned);
-            }
-            Some("--listen") => {
-                let path = rest.next().ok_or("--listen needs a path")?;
-                let bound = std::os::unix::net::UnixListener::bind(path).map_err(|error| {
-                    format!("cannot listen on {}: {error}", path.to_string_lossy())
-                })?;
-                listener = Some(bound.into());
-            }
-            _ => return Err(format!("unknown argument {}", flag.to_string_lossy())),
-        }
-    }
-    let listener = listener.ok_or("one of --listen-fd and --listen is needed")?;
-    Ok(Serve {
-        door: Door::Socket(listener),
-        pid1,
-        restrict: None,
-    })
 }
 
 fn fatal(what: &str, error: &dyn std::fmt::Display) -> i32 {

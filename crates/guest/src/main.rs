@@ -9,10 +9,12 @@ fn main() {
         Some("launch") => motu_launch::main(arguments.into_iter().skip(1), |start| {
             motu_guest::serve(start.into())
         }),
-        Some("init") => motu_boot::main(motu_guest::serve_machine),
+        Some("init") => motu_boot::main(|| motu_guest::serve_machine(None)),
         _ => {
             eprintln!(
-                "usage: motu-guest launch | init | serve (--listen-fd N [--pid1] | --listen PATH)"
+                "usage: motu-guest launch | init | serve (--listen-fd N | --listen PATH) [--pid1] \
+                 [--workspace-lower PATH [--workspace-upper PATH [--workspace-user-attributes]] \
+                 [--workspace PATH] [--workspace-copied-ns N]]"
             );
             2
         }

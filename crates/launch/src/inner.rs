@@ -75,6 +75,8 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
         Some(listener) => Side::Machine(GuestStart {
             listener,
             restrict: plan.restrict,
+            workspace: None,
+            lock: None,
         }),
         None => Side::Done,
     })

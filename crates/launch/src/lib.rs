@@ -24,7 +24,8 @@ mod outer;
 mod sys;
 
 pub use plan::{
-    Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec,
+    Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec, Upper,
+    WorkspaceDirs,
 };
 pub use report::{Failure, Report};
 
@@ -67,7 +68,7 @@ pub fn main(
         Ok(Side::Done) => 0,
         Ok(Side::Machine(start)) => {
             drop(report);
-            sys::close_others(start.listener.as_fd());
+            sys::close_others(start.descriptors());
             guest(start)
         }
         Err(failure) => {

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Everything the launcher needs to know.
@@ -37,6 +37,48 @@ pub struct GuestStart {
     /// The listening socket of the link.
     pub listener: OwnedFd,
     pub restrict: RestrictSpec,
+    /// The two sides of `/workspace`, where it has a baseline.
+    pub workspace: Option<WorkspaceDirs>,
+    /// Held open as long as the guest lives: the lock on what outlives it.
+    pub lock: Option<OwnedFd>,
+}
+
+impl GuestStart {
+    /// Every descriptor the guest is given.
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let workspace = self.workspace.as_ref();
+        let lower = workspace.map(|dirs| dirs.lower.as_fd());
+        let upper = workspace.and_then(|dirs| Some(dirs.upper.as_ref()?.dir.as_fd()));
+        let lock = self.lock.as_ref().map(AsFd::as_fd);
+        let others = [lower, upper, lock].into_iter().flatten();
+        std::iter::once(self.listener.as_fd())
+            .chain(others)
+            .collect()
+    }
+}
+
+/// Where `/workspace` is kept and what it was at first. The guest only reads
+/// through these; everything it changes, it changes at `path`.
+#[derive(Debug)]
+pub struct WorkspaceDirs {
+    /// What the machine's programs see.
+    pub path: PathBuf,
+    /// The baseline.
+    pub lower: OwnedFd,
+    /// What the overlay at `path` keeps its writes in; without one, the trees are compared.
+    pub upper: Option<Upper>,
+    /// Without an overlay: when the tree at `path` was a fresh copy of the baseline,
+    /// in nanoseconds since 1970. What has not been touched since is not looked into.
+    pub copied_unix_ns: Option<i64>,
+}
+
+/// The upper directory of an overlay.
+#[derive(Debug)]
+pub struct Upper {
+    pub dir: OwnedFd,
+    /// Whether the overlay keeps its notes in `user.` attributes (mounted with
+    /// `userxattr`) and not in `trusted.` ones.
+    pub user_attributes: bool,
 }
 
 /// A run of ids: `count` ids from `inside` are the host's from `outside`.

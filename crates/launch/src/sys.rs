@@ -217,14 +217,22 @@ pub(crate) fn dumpable() {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
 }
 
-/// Closes every descriptor above the standard three except `keep`.
-pub(crate) fn close_others(keep: BorrowedFd<'_>) {
-    let keep = keep.as_raw_fd() as u32;
-    for (first, last) in [(3, keep.saturating_sub(1)), (keep + 1, u32::MAX)] {
-        if first <= last {
-            // SAFETY: the caller owns the whole process and uses nothing but `keep` and the standard three from now on.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-        }
+/// Closes every descriptor above the standard three except those in `keep`.
+pub(crate) fn close_others(keep: Vec<BorrowedFd<'_>>) {
+    let mut keep: Vec<u32> = keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+    keep.sort_unstable();
+    let mut first = 3;
+    for fd in keep {
+        close_range(first, fd.saturating_sub(1));
+        first = first.max(fd + 1);
+    }
+    close_range(first, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    if first <= last {
+        // SAFETY: the caller owns the whole process and uses nothing in this range from now on.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     }
 }
 

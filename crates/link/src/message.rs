@@ -26,7 +26,7 @@ use prost::{Message, Oneof};
 pub struct Request {
     #[prost(
         oneof = "Verb",
-        tags = "1,2,3,4,5,6,7,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31,40,41,42,43,44,45,50,51,52,53"
+        tags = "1,2,3,4,5,6,7,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31,40,41,42,43,44,45,50,51,52,53,54"
     )]
     pub verb: Option<Verb>,
 }
@@ -123,18 +123,21 @@ pub enum Verb {
     /// Data: the bytes.
     #[prost(message, tag = "51")]
     ReadBase(ReadBase),
-    /// Data: a tar stream.
+    /// Data: a tar stream. Note: `Picked`, at its end. Accepts data when it says so.
     #[prost(message, tag = "52")]
     Pick(Pick),
     /// Accepts a tar stream, then EOF. Note: `TreeDone`.
     #[prost(message, tag = "53")]
     Restore(Restore),
+    /// Accepts data, then EOF. Note: `Applied`.
+    #[prost(message, tag = "54")]
+    Apply(Apply),
 }
 
 /// Something a guest says before the end of a stream.
 #[derive(Clone, PartialEq, Message)]
 pub struct Note {
-    #[prost(oneof = "Said", tags = "1,2,3,4,10,11,12,13,14,20,21,30,31,40")]
+    #[prost(oneof = "Said", tags = "1,2,3,4,10,11,12,13,14,20,21,30,31,40,41,42")]
     pub said: Option<Said>,
 }
 
@@ -168,6 +171,10 @@ pub enum Said {
     Metrics(Metrics),
     #[prost(message, tag = "40")]
     Changed(Changed),
+    #[prost(message, tag = "41")]
+    Picked(Picked),
+    #[prost(message, tag = "42")]
+    Applied(Applied),
 }
 
 /// Something a host says to a running stream.
