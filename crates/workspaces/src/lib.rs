@@ -1,0 +1,18 @@
+//! The storage and text side of workspaces.
+//!
+//! A workspace's `/workspace` is an immutable *baseline* tree with what the
+//! machine wrote laid over it. This crate owns everything about that which needs
+//! no machine:
+//!
+//! - [`patch`] and [`edit`]: changes written as text, applied all or nothing.
+//! - [`diff`]: what differs from the baseline, as a report with patches in it.
+//!
+//! It knows nothing of runtimes, sandboxes or the link's streams. Callers fetch
+//! bytes from a machine, hand them in and carry out what comes back.
+
+pub mod diff;
+pub mod edit;
+pub mod patch;
+pub mod path;
+
+pub use path::{PathError, WorkspacePath};
