@@ -32,6 +32,17 @@ mod tree;
 mod unpack;
 mod verify;
 
+/// Reading tar archives that may be hostile, for others who take them from strangers.
+pub mod archive {
+    pub use crate::{
+        layer::{
+            archive::{Archive, Entry},
+            entry::EntryKind,
+        },
+        tree::Meta,
+    };
+}
+
 pub use catalog::{CatalogEntry, Variant};
 pub use describe::{Environment, EnvironmentInfo};
 pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, Pruned, reads_host_files};

@@ -40,7 +40,7 @@ const PAX_ATTRIBUTE_PREFIX: &str = "SCHILY.xattr.";
 
 /// Permissions and owner of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Meta {
+pub struct Meta {
     pub mode: u32,
     pub uid: u64,
     pub gid: u64,

@@ -6,6 +6,7 @@
 //!
 //! - [`patch`] and [`edit`]: changes written as text, applied all or nothing.
 //! - [`diff`]: what differs from the baseline, as a report with patches in it.
+//! - [`snapshots`]: named checkpoints that cost what changed.
 //!
 //! It knows nothing of runtimes, sandboxes or the link's streams. Callers fetch
 //! bytes from a machine, hand them in and carry out what comes back.
@@ -14,5 +15,7 @@ pub mod diff;
 pub mod edit;
 pub mod patch;
 pub mod path;
+pub mod snapshots;
+pub mod tarball;
 
 pub use path::{PathError, WorkspacePath};

@@ -27,7 +27,7 @@ const SPARSE_PREFIX: &str = "GNU.sparse.";
 
 /// One entry, as the archive has it.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     pub path: Vec<u8>,
     pub link: Vec<u8>,
     pub kind: EntryKind,
@@ -38,7 +38,8 @@ pub(crate) struct Entry {
 }
 
 /// An archive; reading from it gives the contents of the entry last returned.
-pub(crate) struct Archive<R> {
+#[derive(Debug)]
+pub struct Archive<R> {
     input: R,
     /// Stored bytes of the current entry that were not read yet.
     stored: u64,

@@ -1,0 +1,73 @@
+//! Named checkpoints of one workspace.
+//!
+//! ```text
+//! changes ──plan()──► paths to fetch ──Pick──► tar ──commit()──► manifest + pack
+//! manifest + packs ──restore()──► remove list + tar ──Restore──► the machine
+//! ```
+//!
+//! A snapshot says how `/workspace` differs from its baseline. Its *manifest* lists
+//! the differences; contents are in *packs*, each written once by one snapshot and
+//! used by every later one that needs the same bytes. So a snapshot costs what
+//! changed since the last. Even the list itself is kept in shared segments.
+//!
+//! ```text
+//! DIRECTORY/NAME.snapshot      manifest: magic, version, checksum, segments
+//! DIRECTORY/packs/ID.pack      contents and segments, found by place and checked by hash
+//! DIRECTORY/staging/…          what is being written; swept away by the next writer
+//! DIRECTORY/lock
+//! ```
+//!
+//! Everything is staged, synced and renamed, the pack before the manifest that
+//! needs it: a crash leaves the whole snapshot or none of it, and at most a pack
+//! that nobody refers to, which the next writer removes. Every byte read back is
+//! checked against a hash before it is believed.
+
+mod error;
+mod manifest;
+mod pack;
+mod restore;
+mod store;
+
+pub use error::SnapshotError;
+pub use restore::{Contents, Files, Restore};
+pub use store::{Plan, Snapshots, Summary};
+
+/// The state before anything changed, under a name no snapshot can have.
+pub const BASELINE: &str = "baseline";
+/// Longest name.
+pub const MAX_NAME_BYTES: usize = 64;
+/// Most snapshots of one workspace.
+pub const MAX_SNAPSHOTS: usize = 256;
+/// Most changed paths in one snapshot.
+pub const MAX_ENTRIES: usize = 2_000_000;
+/// Most bytes one snapshot may add.
+pub const MAX_BYTES: u64 = 64 << 30;
+
+/// Checks the name of a snapshot: letters, digits, `.`, `_` and `-`, and the
+/// first one a letter, a digit or `_`.
+pub fn check_name(name: &str) -> Result<(), SnapshotError> {
+    let refuse = |reason| {
+        Err(SnapshotError::Name {
+            name: name.chars().take(MAX_NAME_BYTES).collect(),
+            reason,
+        })
+    };
+    if name == BASELINE {
+        return refuse("it is the name of the state before all snapshots");
+    }
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        return refuse("it must have 1 to 64 characters");
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if !name.bytes().all(allowed) {
+        return refuse("only letters, digits, `.`, `_` and `-` are allowed");
+    }
+    if name.starts_with(['.', '-']) {
+        return refuse("it must begin with a letter, a digit or `_`");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
