@@ -8,6 +8,7 @@ use crate::kept::Baselines;
 use crate::pool::Pool;
 use crate::store::{SandboxRow, Store};
 use crate::trash::Trash;
+use crate::workspace::{Rooms, Vault};
 use motu_core::config::Config;
 use motu_core::report::ProgressEvent;
 use motu_core::runtime::Kept;
@@ -75,10 +76,6 @@ impl Table {
     pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
         self.live().values().cloned().collect()
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.live().len()
-    }
 }
 
 /// The one implementation of the service.
@@ -93,6 +90,8 @@ pub struct Engine {
     pub(crate) environments_in_use: RwLock<()>,
     pub(crate) pool: Pool,
     pub(crate) baselines: Baselines,
+    pub(crate) workspaces: Rooms,
+    pub(crate) vault: Vault,
 }
 
 impl Engine {
@@ -116,8 +115,11 @@ impl Engine {
             environments_in_use: RwLock::new(()),
             pool: Pool::default(),
             baselines,
+            workspaces: Rooms::default(),
+            vault: Vault::default(),
         });
         engine.adopt().await?;
+        engine.adopt_workspaces().await?;
         engine.clone().fill_pool();
         Ok(engine)
     }

@@ -103,11 +103,6 @@ impl Pool {
             .collect()
     }
 
-    /// How many machines wait.
-    pub fn len(&self) -> usize {
-        self.ready().len()
-    }
-
     /// Ends every waiting machine.
     pub async fn drain(&self, shared: &Shared) {
         let all = std::mem::take(&mut *self.ready());

@@ -116,6 +116,7 @@ impl Service for Engine {
     }
 
     async fn destroy_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
+        self.not_a_workspace(id)?;
         match self.table.get(id) {
             // Lost a race with another destroy: the tombstone says how it went.
             Some(handle) => match handle.destroy().await {

@@ -111,14 +111,6 @@ impl Handle {
         self.explain(error)
     }
 
-    /// Waits until the sandbox is no longer running.
-    pub async fn stopped_running(&self) {
-        let mut status = self.status.clone();
-        let _ = status
-            .wait_for(|sandbox| sandbox.state != State::Running)
-            .await;
-    }
-
     pub async fn pause(&self) -> Result<Sandbox> {
         self.ask(Command::Pause).await
     }

@@ -4,7 +4,8 @@ use super::{Guest, Kills, broken, decode_note, failure, next_note, outcome, unex
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, unfold};
 use motu_core::exec::{
-    AttachFrom, Channel, ExecEvent, ExecInput, ExecSession, Exited, Gap, Process, Selector, Started,
+    AttachFrom, Channel, ExecEvent, ExecInput, ExecSession, Exited, Gap, Process, Selector,
+    Started, TtySize,
 };
 use motu_core::{Error, Result};
 use motu_link::frame::{CHANNEL_ERR, CHANNEL_IN, CHANNEL_OUT};
@@ -80,6 +81,35 @@ impl Guest {
             }
         }
         Ok(all)
+    }
+
+    /// Types into a process's standard input or terminal.
+    pub async fn input(&self, tag: &str, bytes: Bytes) -> Result<()> {
+        let input = link::Input {
+            process: Some(selector(Selector::Tag(tag.to_string()))),
+            close: false,
+        };
+        let mut stream = self.open(Verb::Input(input)).await?;
+        let content = futures_util::stream::once(async move { Ok(bytes) });
+        super::system::send_all(&mut stream, content.boxed()).await?;
+        super::finish(&mut stream).await
+    }
+
+    pub async fn resize(&self, tag: &str, size: TtySize) -> Result<()> {
+        self.tell(Verb::Resize(link::Resize {
+            process: Some(selector(Selector::Tag(tag.to_string()))),
+            size: Some(link::PtySize {
+                cols: size.cols.into(),
+                rows: size.rows.into(),
+            }),
+        }))
+        .await
+    }
+
+    /// Drops what the machine still has of a process that ended.
+    pub async fn forget(&self, tag: &str) -> Result<()> {
+        let process = selector(Selector::Tag(tag.to_string()));
+        self.tell(Verb::Forget(process)).await
     }
 
     pub async fn signal(&self, process: Selector, signal: i32, tree: bool) -> Result<()> {

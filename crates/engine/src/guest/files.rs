@@ -209,7 +209,7 @@ impl Guest {
 }
 
 /// The data of a stream up to its end; a failure at the end is the last item.
-fn data(stream: Stream) -> ByteStream {
+pub(super) fn data(stream: Stream) -> ByteStream {
     unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         loop {

@@ -7,6 +7,7 @@
 pub mod exec;
 pub mod files;
 mod system;
+pub mod workspace;
 
 use bytes::Bytes;
 use motu_core::runtime::Machine;

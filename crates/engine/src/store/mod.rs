@@ -15,6 +15,7 @@ use std::sync::mpsc;
 use tokio::sync::oneshot;
 
 pub use rows::SandboxRow;
+pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRow};
 
 /// Schema steps; only ever appended to.
 const MIGRATIONS: &[&str] = &[

@@ -1,13 +1,256 @@
 //! Rows of workspaces and of what belongs to them.
 
 use super::Store;
-use motu_core::{Result, SandboxId};
-use rusqlite::params;
+use super::rows::{from_json, to_json};
+use jiff::Timestamp;
+use motu_core::exec::ExecMode;
+use motu_core::workspace::{
+    CommandRecord, NetworkPolicy, SecretEnv, SecretInfo, ServiceStatus, Shell, WorkspaceId,
+    WorkspaceSeed,
+};
+use motu_core::{Result, SandboxId, limits};
+use rusqlite::{OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Everything that belongs to a workspace.
 const TABLES: [&str; 5] = ["workspaces", "secrets", "commands", "services", "shells"];
+/// What a reset clears.
+const HISTORY: [&str; 3] = ["commands", "services", "shells"];
+
+/// What is remembered of a workspace beside its sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkspaceRow {
+    pub workspace_id: WorkspaceId,
+    pub name: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub network_policy: NetworkPolicy,
+    pub seed: WorkspaceSeed,
+    pub secrets: Vec<SecretInfo>,
+    pub reset_count: u64,
+    pub last_reset_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+}
+
+/// A secret as it is at rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedSecret {
+    pub name: String,
+    pub source_kind: String,
+    pub sealed: Vec<u8>,
+}
+
+/// What is remembered of a service; secrets by name only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceRow {
+    pub status: ServiceStatus,
+    /// What the guest calls its process.
+    pub tag: String,
+    pub mode: ExecMode,
+    pub env: BTreeMap<String, String>,
+    pub secret_env: Vec<SecretEnv>,
+    /// What it said last, once it has ended.
+    pub stdout: String,
+    pub stderr: String,
+    /// It said more than that.
+    pub cut: bool,
+}
 
 impl Store {
+    /// Remembers a workspace and its secrets, before anything is made for it.
+    pub async fn insert_workspace(
+        &self,
+        row: &WorkspaceRow,
+        secrets: Vec<SealedSecret>,
+    ) -> Result<()> {
+        let (key, json) = (row.workspace_id.to_string(), to_json(row)?);
+        self.with_durable("insert", move |transaction| {
+            transaction.execute("INSERT INTO workspaces VALUES (?1, ?2)", params![key, json])?;
+            for secret in secrets {
+                transaction.execute(
+                    "INSERT INTO secrets VALUES (?1, ?2, ?3, ?4)",
+                    params![key, secret.name, secret.source_kind, secret.sealed],
+                )?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn update_workspace(&self, row: &WorkspaceRow) -> Result<()> {
+        let (key, json) = (row.workspace_id.to_string(), to_json(row)?);
+        self.with_durable("update", move |transaction| {
+            transaction.execute(
+                "UPDATE workspaces SET workspace = ?2 WHERE workspace_id = ?1",
+                params![key, json],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes a workspace that was reset, and clears its history with it.
+    pub async fn reset_workspace(&self, row: &WorkspaceRow) -> Result<()> {
+        let (key, json) = (row.workspace_id.to_string(), to_json(row)?);
+        self.with_durable("reset", move |transaction| {
+            transaction.execute(
+                "UPDATE workspaces SET workspace = ?2 WHERE workspace_id = ?1",
+                params![key, json],
+            )?;
+            for table in HISTORY {
+                let statement = format!("DELETE FROM {table} WHERE workspace_id = ?1");
+                transaction.execute(&statement, params![key])?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn workspaces(&self) -> Result<Vec<WorkspaceRow>> {
+        let found = self.column("SELECT workspace FROM workspaces", String::new());
+        found.await?.iter().map(|text| from_json(text)).collect()
+    }
+
+    pub async fn secrets(&self, id: &WorkspaceId) -> Result<Vec<SealedSecret>> {
+        let key = id.to_string();
+        self.with("secrets", move |transaction| {
+            let mut query = transaction.prepare_cached(
+                "SELECT name, source_kind, sealed FROM secrets WHERE workspace_id = ?1 ORDER BY name",
+            )?;
+            let rows = query.query_map(params![key], |row| {
+                Ok(SealedSecret {
+                    name: row.get(0)?,
+                    source_kind: row.get(1)?,
+                    sealed: row.get(2)?,
+                })
+            })?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// Adds a command to the history and gives it its number; the oldest make room.
+    pub async fn begin_command(
+        &self,
+        id: &WorkspaceId,
+        mut record: CommandRecord,
+    ) -> Result<CommandRecord> {
+        let key = id.to_string();
+        let keep = limits::HISTORY_COMMANDS.max as i64;
+        let sequence: i64 = {
+            let key = key.clone();
+            self.with("history", move |transaction| {
+                let last: Option<i64> = transaction.query_row(
+                    "SELECT max(sequence) FROM commands WHERE workspace_id = ?1",
+                    params![key],
+                    |row| row.get(0),
+                )?;
+                let next = last.unwrap_or(0) + 1;
+                // The number is taken now; the rest follows at once.
+                transaction.execute(
+                    "INSERT INTO commands VALUES (?1, ?2, '')",
+                    params![key, next],
+                )?;
+                transaction.execute(
+                    "DELETE FROM commands WHERE workspace_id = ?1 AND sequence <= ?2",
+                    params![key, next - keep],
+                )?;
+                Ok(next)
+            })
+            .await?
+        };
+        record.sequence = sequence as u64;
+        self.write_command(id, &record).await?;
+        Ok(record)
+    }
+
+    pub async fn write_command(&self, id: &WorkspaceId, record: &CommandRecord) -> Result<()> {
+        let (key, json, sequence) = (id.to_string(), to_json(record)?, record.sequence as i64);
+        self.with("history", move |transaction| {
+            transaction.execute(
+                "UPDATE commands SET command = ?3 WHERE workspace_id = ?1 AND sequence = ?2",
+                params![key, sequence, json],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// The history, oldest first.
+    pub async fn commands(&self, id: &WorkspaceId) -> Result<Vec<CommandRecord>> {
+        let found = self.column(
+            "SELECT command FROM commands WHERE workspace_id = ?1 AND command <> '' ORDER BY sequence",
+            id.to_string(),
+        );
+        found.await?.iter().map(|text| from_json(text)).collect()
+    }
+
+    /// How many commands a workspace has run since its creation or last reset.
+    pub async fn command_count(&self, id: &WorkspaceId) -> Result<u64> {
+        let key = id.to_string();
+        self.with("history", move |transaction| {
+            let last: Option<Option<i64>> = transaction
+                .query_row(
+                    "SELECT max(sequence) FROM commands WHERE workspace_id = ?1",
+                    params![key],
+                    |row| row.get(0),
+                )
+                .optional()?;
+            Ok(last.flatten().unwrap_or(0) as u64)
+        })
+        .await
+    }
+
+    pub async fn put_service(&self, service: &ServiceRow) -> Result<()> {
+        let key = service.status.workspace_id.to_string();
+        let (name, json) = (service.status.service_name.clone(), to_json(service)?);
+        self.with("service", move |transaction| {
+            transaction.execute(
+                "INSERT OR REPLACE INTO services VALUES (?1, ?2, ?3)",
+                params![key, name, json],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn services(&self, id: &WorkspaceId) -> Result<Vec<ServiceRow>> {
+        let query = "SELECT service FROM services WHERE workspace_id = ?1 ORDER BY name";
+        let found = self.column(query, id.to_string()).await?;
+        found.iter().map(|text| from_json(text)).collect()
+    }
+
+    pub async fn put_shell(&self, shell: &Shell) -> Result<()> {
+        let (key, id) = (shell.workspace_id.to_string(), shell.shell_id.clone());
+        let json = to_json(shell)?;
+        self.with("shell", move |transaction| {
+            transaction.execute(
+                "INSERT OR REPLACE INTO shells VALUES (?1, ?2, ?3)",
+                params![key, id, json],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn delete_shell(&self, shell: &Shell) -> Result<()> {
+        let (key, id) = (shell.workspace_id.to_string(), shell.shell_id.clone());
+        self.with("shell", move |transaction| {
+            transaction.execute(
+                "DELETE FROM shells WHERE workspace_id = ?1 AND shell_id = ?2",
+                params![key, id],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
+        let query = "SELECT shell FROM shells WHERE workspace_id = ?1 ORDER BY shell_id";
+        let found = self.column(query, id.to_string()).await?;
+        found.iter().map(|text| from_json(text)).collect()
+    }
+
     /// Forgets all that belongs to a workspace; nothing, for other sandboxes.
     pub async fn forget_workspace(&self, id: &SandboxId) -> Result<()> {
         let key = id.to_string();
@@ -17,6 +260,24 @@ impl Store {
                 transaction.execute(&statement, params![key])?;
             }
             Ok(())
+        })
+        .await
+    }
+
+    /// One column of text, of one workspace where the query asks for it.
+    async fn column(&self, query: &'static str, key: String) -> Result<Vec<String>> {
+        self.with("list", move |transaction| {
+            let mut query = transaction.prepare_cached(query)?;
+            let keyed = query.parameter_count() > 0;
+            let mut rows = match keyed {
+                true => query.query(params![key])?,
+                false => query.query([])?,
+            };
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                found.push(row.get(0)?);
+            }
+            Ok(found)
         })
         .await
     }

@@ -1,257 +1,288 @@
 //! Workspaces: sandboxes that are kept.
+//!
+//! ```text
+//!   room        what is known of each while the daemon runs
+//!   life        create, stop, start, reset, fork, delete
+//!   history     commands and what is remembered of them
+//!   content     files, pushing, exporting
+//!   patching    patches, edits, diffs
+//!   snapshots   named states of /workspace
+//!   disk        the disks of a stopped one
+//!   services    long-running processes: probes say when one is ready, publish who reaches it
+//!   shells      persistent terminals
+//!   ring, plain, pipe   output a machine still has; as a person reads it; streams for code that blocks
+//!   secrets     sealed at rest, redacted from what is shown
+//!   checks      names, labels and paths callers give
+//! ```
+
+mod checks;
+mod content;
+mod disk;
+mod history;
+mod life;
+mod patching;
+mod pipe;
+mod plain;
+mod probes;
+mod publish;
+mod ring;
+mod room;
+mod secrets;
+mod services;
+mod shells;
+mod snapshots;
+
+pub use room::Rooms;
+pub use secrets::Vault;
 
 use crate::engine::Engine;
 use async_trait::async_trait;
 use motu_core::exec::{ExecResult, ExecSession, TtySize};
 use motu_core::workspace::*;
-use motu_core::{Error, Result};
-
-fn not_yet() -> Error {
-    Error::unsupported("workspaces are being built")
-}
+use motu_core::{Result, Workspaces};
 
 #[async_trait]
 impl Workspaces for Engine {
-    async fn create_workspace(&self, _request: CreateWorkspace) -> Result<Workspace> {
-        Err(not_yet())
+    async fn create_workspace(&self, request: CreateWorkspace) -> Result<Workspace> {
+        self.make_workspace(request).await
     }
 
     async fn list_workspaces(&self) -> Result<Vec<WorkspaceSummary>> {
-        Err(not_yet())
+        self.workspaces_by_activity().await
     }
 
-    async fn status_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn status_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        let (room, handle) = self.room(id).await?;
+        self.describe(&room, &handle).await
     }
 
     async fn update_workspace(
         &self,
-        _id: &WorkspaceId,
-        _update: UpdateWorkspace,
+        id: &WorkspaceId,
+        update: UpdateWorkspace,
     ) -> Result<Workspace> {
-        Err(not_yet())
+        self.relabel(id, update).await
     }
 
-    async fn stop_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn stop_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        self.halt(id).await
     }
 
-    async fn start_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn start_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        self.wake(id).await
     }
 
-    async fn reset_workspace(&self, _id: &WorkspaceId, _snapshot: &str) -> Result<Workspace> {
-        Err(not_yet())
+    async fn reset_workspace(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
+        self.rewind(id, snapshot).await
     }
 
-    async fn delete_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn delete_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        self.remove_workspace(id).await
     }
 
     async fn fork_workspace(
         &self,
-        _id: &WorkspaceId,
-        _fork: ForkWorkspace,
+        id: &WorkspaceId,
+        fork: ForkWorkspace,
     ) -> Result<Vec<Workspace>> {
-        Err(not_yet())
+        self.copy_workspace(id, fork).await
     }
 
-    async fn exec_workspace(
-        &self,
-        _id: &WorkspaceId,
-        _request: WorkspaceExec,
-    ) -> Result<ExecResult> {
-        Err(not_yet())
+    async fn exec_workspace(&self, id: &WorkspaceId, request: WorkspaceExec) -> Result<ExecResult> {
+        self.collect_command(id, request).await
     }
 
     async fn exec_workspace_stream(
         &self,
-        _id: &WorkspaceId,
-        _request: WorkspaceExec,
+        id: &WorkspaceId,
+        request: WorkspaceExec,
     ) -> Result<ExecSession> {
-        Err(not_yet())
+        self.follow_command(id, request).await
     }
 
-    async fn logs_workspace(&self, _id: &WorkspaceId) -> Result<CommandLog> {
-        Err(not_yet())
+    async fn logs_workspace(&self, id: &WorkspaceId) -> Result<CommandLog> {
+        self.history(id).await
     }
 
-    async fn push_workspace_sync(&self, _id: &WorkspaceId, _push: SyncPush) -> Result<SyncReport> {
-        Err(not_yet())
+    async fn push_workspace_sync(&self, id: &WorkspaceId, push: SyncPush) -> Result<SyncReport> {
+        self.push(id, push).await
     }
 
     async fn list_workspace_files(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _recursive: bool,
+        id: &WorkspaceId,
+        path: &str,
+        recursive: bool,
     ) -> Result<PathList> {
-        Err(not_yet())
+        self.list_paths(id, path, recursive).await
     }
 
     async fn read_workspace_file(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _max_bytes: Option<u64>,
+        id: &WorkspaceId,
+        path: &str,
+        max_bytes: Option<u64>,
     ) -> Result<FileText> {
-        Err(not_yet())
+        self.read_text(id, path, max_bytes).await
     }
 
     async fn write_workspace_file(
         &self,
-        _id: &WorkspaceId,
-        _write: WriteText,
+        id: &WorkspaceId,
+        write: WriteText,
     ) -> Result<FileWritten> {
-        Err(not_yet())
+        self.write_text(id, write).await
     }
 
     async fn export_workspace(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _output_path: &str,
+        id: &WorkspaceId,
+        path: &str,
+        output_path: &str,
     ) -> Result<Exported> {
-        Err(not_yet())
+        self.export(id, path, output_path).await
     }
 
-    async fn apply_workspace_patch(&self, _id: &WorkspaceId, _patch: &str) -> Result<PatchReport> {
-        Err(not_yet())
+    async fn apply_workspace_patch(&self, id: &WorkspaceId, patch: &str) -> Result<PatchReport> {
+        self.patch(id, patch).await
     }
 
-    async fn edit_workspace(&self, _id: &WorkspaceId, _edits: Vec<Edit>) -> Result<PatchReport> {
-        Err(not_yet())
+    async fn edit_workspace(&self, id: &WorkspaceId, edits: Vec<Edit>) -> Result<PatchReport> {
+        self.edit(id, edits).await
     }
 
-    async fn diff_workspace(&self, _id: &WorkspaceId, _options: DiffOptions) -> Result<DiffReport> {
-        Err(not_yet())
+    async fn diff_workspace(&self, id: &WorkspaceId, options: DiffOptions) -> Result<DiffReport> {
+        self.diff(id, options).await
     }
 
-    async fn create_snapshot(&self, _id: &WorkspaceId, _name: &str) -> Result<Snapshot> {
-        Err(not_yet())
+    async fn create_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+        self.save(id, name).await
     }
 
-    async fn list_snapshots(&self, _id: &WorkspaceId) -> Result<SnapshotList> {
-        Err(not_yet())
+    async fn list_snapshots(&self, id: &WorkspaceId) -> Result<SnapshotList> {
+        self.saved(id).await
     }
 
-    async fn delete_snapshot(&self, _id: &WorkspaceId, _name: &str) -> Result<Snapshot> {
-        Err(not_yet())
+    async fn delete_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+        self.unsave(id, name).await
     }
 
     async fn diff_snapshots(
         &self,
-        _id: &WorkspaceId,
-        _from: &str,
-        _to: &str,
-        _options: DiffOptions,
+        id: &WorkspaceId,
+        from: &str,
+        to: &str,
+        options: DiffOptions,
     ) -> Result<DiffReport> {
-        Err(not_yet())
+        self.diff_saved(id, from, to, options).await
     }
 
     async fn export_workspace_disk(
         &self,
-        _id: &WorkspaceId,
-        _output_path: &str,
+        id: &WorkspaceId,
+        output_path: &str,
     ) -> Result<DiskExported> {
-        Err(not_yet())
+        self.export_disk(id, output_path).await
     }
 
     async fn list_workspace_disk(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _recursive: bool,
+        id: &WorkspaceId,
+        path: &str,
+        recursive: bool,
     ) -> Result<PathList> {
-        Err(not_yet())
+        self.list_disk(id, path, recursive).await
     }
 
     async fn read_workspace_disk(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _max_bytes: Option<u64>,
+        id: &WorkspaceId,
+        path: &str,
+        max_bytes: Option<u64>,
     ) -> Result<FileText> {
-        Err(not_yet())
+        self.read_disk(id, path, max_bytes).await
     }
 
     async fn start_service(
         &self,
-        _id: &WorkspaceId,
-        _request: StartService,
+        id: &WorkspaceId,
+        request: StartService,
     ) -> Result<ServiceStatus> {
-        Err(not_yet())
+        self.begin_service(id, request).await
     }
 
-    async fn list_services(&self, _id: &WorkspaceId) -> Result<Vec<ServiceStatus>> {
-        Err(not_yet())
+    async fn list_services(&self, id: &WorkspaceId) -> Result<Vec<ServiceStatus>> {
+        let (room, _) = self.room(id).await?;
+        let services = room.services();
+        Ok(services.values().map(|one| one.status()).collect())
     }
 
-    async fn status_service(&self, _id: &WorkspaceId, _name: &str) -> Result<ServiceStatus> {
-        Err(not_yet())
+    async fn status_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
+        let (room, _) = self.room(id).await?;
+        Ok(services::named(&room, name)?.status())
     }
 
     async fn logs_service(
         &self,
-        _id: &WorkspaceId,
-        _name: &str,
-        _options: LogOptions,
+        id: &WorkspaceId,
+        name: &str,
+        options: LogOptions,
     ) -> Result<ServiceLogs> {
-        Err(not_yet())
+        self.service_logs(id, name, options).await
     }
 
-    async fn follow_service(&self, _id: &WorkspaceId, _name: &str) -> Result<ExecSession> {
-        Err(not_yet())
+    async fn follow_service(&self, id: &WorkspaceId, name: &str) -> Result<ExecSession> {
+        self.service_output(id, name).await
     }
 
-    async fn stop_service(&self, _id: &WorkspaceId, _name: &str) -> Result<ServiceStatus> {
-        Err(not_yet())
+    async fn stop_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
+        self.end_service(id, name).await
     }
 
-    async fn open_shell(&self, _id: &WorkspaceId, _request: OpenShell) -> Result<Shell> {
-        Err(not_yet())
+    async fn open_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
+        self.begin_shell(id, request).await
     }
 
-    async fn list_shells(&self, _id: &WorkspaceId) -> Result<Vec<Shell>> {
-        Err(not_yet())
+    async fn list_shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
+        self.shells(id).await
     }
 
     async fn read_shell(
         &self,
-        _id: &WorkspaceId,
-        _shell: &str,
-        _request: ReadShell,
+        id: &WorkspaceId,
+        shell: &str,
+        request: ReadShell,
     ) -> Result<ShellOutput> {
-        Err(not_yet())
+        self.shell_output(id, shell, request).await
     }
 
     async fn write_shell(
         &self,
-        _id: &WorkspaceId,
-        _shell: &str,
-        _request: WriteShell,
+        id: &WorkspaceId,
+        shell: &str,
+        request: WriteShell,
     ) -> Result<Shell> {
-        Err(not_yet())
+        self.type_into(id, shell, request).await
     }
 
-    async fn signal_shell(&self, _id: &WorkspaceId, _shell: &str, _signal: &str) -> Result<Shell> {
-        Err(not_yet())
+    async fn signal_shell(&self, id: &WorkspaceId, shell: &str, signal: &str) -> Result<Shell> {
+        self.send_signal(id, shell, signal).await
     }
 
-    async fn resize_shell(&self, _id: &WorkspaceId, _shell: &str, _size: TtySize) -> Result<Shell> {
-        Err(not_yet())
+    async fn resize_shell(&self, id: &WorkspaceId, shell: &str, size: TtySize) -> Result<Shell> {
+        self.resize(id, shell, size).await
     }
 
     async fn attach_shell(
         &self,
-        _id: &WorkspaceId,
-        _shell: &str,
-        _size: TtySize,
+        id: &WorkspaceId,
+        shell: &str,
+        size: TtySize,
     ) -> Result<ExecSession> {
-        Err(not_yet())
+        self.sit_at(id, shell, size).await
     }
 
-    async fn close_shell(&self, _id: &WorkspaceId, _shell: &str) -> Result<Shell> {
-        Err(not_yet())
+    async fn close_shell(&self, id: &WorkspaceId, shell: &str) -> Result<Shell> {
+        self.end_shell(id, shell).await
     }
 }

@@ -94,6 +94,7 @@ impl From<&State> for Facts {
             stamp_ns: state.stamp_ns,
             inode: state.inode,
             symlink_target: Bytes::copy_from_slice(&state.symlink_target),
+            links: 0,
         }
     }
 }

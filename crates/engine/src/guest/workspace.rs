@@ -1,0 +1,149 @@
+//! `/workspace` of a machine beside its baseline.
+
+use super::files::data;
+use super::system::send_all;
+use super::{Guest, broken, decode_note, finish, next_note, outcome, unexpected};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::{iter, unfold};
+use motu_core::files::{ByteStream, TreeWritten};
+use motu_core::{Error, Result};
+use motu_link::frame::CHANNEL_IN;
+use motu_link::message as link;
+use motu_link::message::{Said, Verb};
+use motu_link::{Event, LinkError};
+
+/// Bytes of paths sent at once.
+const LIST_CHUNK: usize = 64 * 1024;
+
+impl Guest {
+    /// What differs from the baseline, in the order of the paths; an error after `max` entries.
+    pub async fn changes(&self, max: u64) -> Result<Vec<link::ChangedEntry>> {
+        let request = link::Changes { path: Bytes::new() };
+        let mut stream = self.open(Verb::Changes(request)).await?;
+        let mut all = Vec::new();
+        loop {
+            match stream.rx.recv().await.map_err(broken)? {
+                Event::Message(bytes) => match decode_note(&bytes)? {
+                    Said::Changed(page) => all.extend(page.entries),
+                    _ => return Err(unexpected()),
+                },
+                Event::End(bytes) => return outcome(&bytes).map(|()| all),
+                Event::Reset => return Err(broken(LinkError::Reset)),
+                Event::Data { .. } | Event::Eof => {}
+            }
+            if all.len() as u64 > max {
+                return Err(Error::limit(format!(
+                    "more than {max} paths differ from the baseline"
+                ))
+                .hint("take what was built out of /workspace, or begin a new workspace"));
+            }
+        }
+    }
+
+    /// A file of the baseline, up to `max` bytes.
+    pub async fn read_base(&self, path: &[u8], max: u64) -> Result<Bytes> {
+        let request = link::ReadBase {
+            path: Bytes::copy_from_slice(path),
+            offset: 0,
+            length: max,
+        };
+        let stream = self.open(Verb::ReadBase(request)).await?;
+        collect(data(stream), max).await
+    }
+
+    /// An archive of exactly these paths; what is no longer there is not in it.
+    pub async fn pick(&self, paths: Vec<Bytes>) -> Result<ByteStream> {
+        let request = link::Pick {
+            paths: Vec::new(),
+            more: true,
+        };
+        let stream = self.open(Verb::Pick(request)).await?;
+        // The guest may begin to answer before it has heard the whole list.
+        let tx = stream.tx.clone();
+        tokio::spawn(async move {
+            let mut list = name_list(paths);
+            while let Some(Ok(piece)) = list.next().await {
+                if tx.data(CHANNEL_IN, piece).await.is_err() {
+                    return;
+                }
+            }
+            let _ = tx.eof().await;
+        });
+        Ok(data(stream))
+    }
+
+    /// Brings a fresh `/workspace` to a saved state.
+    pub async fn restore(&self, remove: Vec<Bytes>, archive: ByteStream) -> Result<TreeWritten> {
+        let list_bytes: usize = remove.iter().map(|path| path.len() + 1).sum();
+        let request = link::Restore {
+            remove: Vec::new(),
+            list_bytes: list_bytes as u64,
+        };
+        let mut stream = self.open(Verb::Restore(request)).await?;
+        send_all(&mut stream, name_list(remove).chain(archive).boxed()).await?;
+        let done = match next_note(&mut stream).await? {
+            Said::TreeDone(done) => done,
+            _ => return Err(unexpected()),
+        };
+        finish(&mut stream).await?;
+        Ok(TreeWritten {
+            entries: done.entries,
+            bytes: done.bytes,
+        })
+    }
+
+    /// Changes files, all or none. On a refusal the first element says which operation and why.
+    pub async fn apply(
+        &self,
+        operations: Vec<link::Operation>,
+        contents: Vec<Bytes>,
+    ) -> Result<Option<link::Refused>> {
+        let request = link::Apply {
+            operations,
+            user: String::new(),
+        };
+        let mut stream = self.open(Verb::Apply(request)).await?;
+        send_all(&mut stream, iter(contents.into_iter().map(Ok)).boxed()).await?;
+        match next_note(&mut stream).await? {
+            Said::Applied(applied) => match (applied.refused, finish(&mut stream).await) {
+                (Some(refused), Err(error)) if refused.why() == link::RefusedWhy::Failed => {
+                    Err(error)
+                }
+                (Some(refused), _) => Ok(Some(refused)),
+                (None, done) => done.map(|()| None),
+            },
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+/// Paths, each followed by a NUL byte, in pieces.
+fn name_list(paths: Vec<Bytes>) -> ByteStream {
+    let pieces = unfold(paths.into_iter(), |mut paths| async move {
+        let mut piece = BytesMut::new();
+        for path in paths.by_ref() {
+            piece.extend_from_slice(&path);
+            piece.extend_from_slice(b"\0");
+            if piece.len() >= LIST_CHUNK {
+                break;
+            }
+        }
+        (!piece.is_empty()).then(|| (Ok(piece.freeze()), paths))
+    });
+    pieces.boxed()
+}
+
+/// A stream as one piece, cut at `max` bytes.
+pub async fn collect(mut stream: ByteStream, max: u64) -> Result<Bytes> {
+    let mut whole = BytesMut::new();
+    while let Some(piece) = stream.next().await {
+        let piece = piece?;
+        let room = (max as usize).saturating_sub(whole.len());
+        whole.extend_from_slice(&piece[..piece.len().min(room)]);
+        if piece.len() >= room {
+            break;
+        }
+    }
+    Ok(whole.freeze())
+}

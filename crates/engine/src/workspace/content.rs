@@ -1,0 +1,183 @@
+//! Files of a running workspace: looked at, written, pushed, exported.
+
+use super::checks;
+use super::patching::{carry_out, write};
+use super::room::in_words;
+use crate::engine::Engine;
+use crate::guest::Guest;
+use crate::guest::workspace::collect;
+use crate::kept::Owner;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use motu_core::files::{FileEntry, FileType, GuestPath, ListOptions, ReadRange};
+use motu_core::workspace::*;
+use motu_core::{Error, Result, limits};
+use motu_link::message as link;
+use std::path::Path;
+
+/// As deep as a tree can be.
+const ALL_LEVELS: u32 = u32::MAX;
+
+/// Makes a baseline's tree from a directory or an archive of the host.
+pub(super) fn seed(_source: &Path, _tree: &Path, _owner: Owner) -> Result<WorkspaceSeed> {
+    Err(Error::unsupported("not yet"))
+}
+
+impl Engine {
+    pub(super) async fn list_paths(
+        &self,
+        id: &WorkspaceId,
+        path: &str,
+        recursive: bool,
+    ) -> Result<PathList> {
+        let place = checks::in_machine(checks::inside(path)?.as_ref())?;
+        let (_, handle) = self.room(id).await?;
+        let guest = handle.guest().map_err(in_words)?;
+        let most = limits::LIST_ENTRIES_MAX.max as usize;
+        let (entries, truncated) = match guest.stat(&place, false).await? {
+            found if found.kind != FileType::Directory => (vec![found], false),
+            _ => list(&guest, &place, recursive, most).await?,
+        };
+        Ok(PathList {
+            workspace_id: id.clone(),
+            path: String::from_utf8_lossy(place.as_bytes()).into_owned(),
+            recursive,
+            entries: entries.into_iter().map(info).collect(),
+            truncated,
+        })
+    }
+
+    pub(super) async fn read_text(
+        &self,
+        id: &WorkspaceId,
+        path: &str,
+        max_bytes: Option<u64>,
+    ) -> Result<FileText> {
+        let max = limits::FILE_TEXT_BYTES.resolve(max_bytes)?;
+        let place = checks::in_machine(Some(&checks::below(path)?))?;
+        let (_, handle) = self.room(id).await?;
+        let guest = handle.guest().map_err(in_words)?;
+        let range = ReadRange {
+            offset: 0,
+            length: Some(max),
+        };
+        let (file, stream) = guest.read(&place, range).await?;
+        let bytes = collect(stream, max).await?;
+        text_of(place.as_bytes(), file.size, max, &bytes)
+    }
+
+    pub(super) async fn write_text(
+        &self,
+        id: &WorkspaceId,
+        request: WriteText,
+    ) -> Result<FileWritten> {
+        let limit = limits::FILE_WRITE_BYTES;
+        let size = request.text.len() as u64;
+        if size > limit.max {
+            return Err(Error::limit(format!(
+                "the text has {size} bytes; {} allows {}",
+                limit.name, limit.max
+            ))
+            .hint("use `motu cp` or `motu workspace sync push` for larger files"));
+        }
+        let path = checks::below(&request.path)?;
+        let (room, handle) = self.room(id).await?;
+        let _alone = room.edit.lock().await;
+        let guest = handle.guest().map_err(in_words)?;
+        let operation = link::Operation {
+            size,
+            ..write(&path, 0)
+        };
+        carry_out(&guest, vec![operation], vec![Bytes::from(request.text)]).await?;
+        let place = checks::in_machine(Some(&path))?;
+        Ok(FileWritten {
+            workspace_id: id.clone(),
+            path: String::from_utf8_lossy(place.as_bytes()).into_owned(),
+            size_bytes: size,
+            bytes_written: size,
+        })
+    }
+
+    pub(super) async fn export(
+        &self,
+        _id: &WorkspaceId,
+        _path: &str,
+        _output_path: &str,
+    ) -> Result<Exported> {
+        Err(Error::unsupported("not yet"))
+    }
+
+    pub(super) async fn push(&self, _id: &WorkspaceId, _push: SyncPush) -> Result<SyncReport> {
+        Err(Error::unsupported("not yet"))
+    }
+}
+
+/// The beginning of a text file, or why it is none.
+pub(super) fn text_of(path: &[u8], size: u64, max: u64, bytes: &[u8]) -> Result<FileText> {
+    let path = String::from_utf8_lossy(path).into_owned();
+    let truncated = size > bytes.len() as u64;
+    let whole = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        // A character the budget cut in two is left out.
+        Err(error) if truncated && error.error_len().is_none() => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => {
+            return Err(Error::invalid(format!("{path} is not a text file"))
+                .hint("`motu cp` or `motu workspace export` takes any file"));
+        }
+    };
+    Ok(FileText {
+        path,
+        size_bytes: size,
+        max_bytes: max,
+        content: whole.to_string(),
+        truncated,
+    })
+}
+
+async fn list(
+    guest: &Guest,
+    place: &GuestPath,
+    recursive: bool,
+    most: usize,
+) -> Result<(Vec<FileEntry>, bool)> {
+    let mut entries = Vec::new();
+    let mut after = None;
+    loop {
+        let page = guest
+            .list(
+                place,
+                ListOptions {
+                    depth: Some(if recursive { ALL_LEVELS } else { 1 }),
+                    after: after.take(),
+                    limit: None,
+                },
+            )
+            .await?;
+        entries.extend(page.entries);
+        let Some(next) = page.next else {
+            return Ok((entries, false));
+        };
+        if entries.len() >= most {
+            entries.truncate(most);
+            return Ok((entries, true));
+        }
+        let next = BASE64.decode(next);
+        after = Some(Bytes::from(next.map_err(|_| {
+            Error::transport("the guest's listing goes on nowhere")
+        })?));
+    }
+}
+
+fn info(entry: FileEntry) -> PathInfo {
+    PathInfo {
+        path: entry.path,
+        kind: entry.kind,
+        size_bytes: entry.size,
+        mode: entry.mode,
+        modified_unix_ms: entry.modified_unix_ms,
+        link_target: entry.symlink_target,
+    }
+}

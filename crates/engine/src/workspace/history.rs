@@ -1,0 +1,232 @@
+//! Commands in a workspace, and what is remembered of them.
+
+use super::room::{Room, in_words};
+use crate::admission::{Follow, command};
+use crate::driver::Handle;
+use crate::engine::Engine;
+use crate::store::Store;
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, unfold};
+use jiff::Timestamp;
+use motu_core::collect::Collector;
+use motu_core::exec::{ExecEvent, ExecRequest, ExecResult, ExecSession, Exited};
+use motu_core::workspace::{CommandLog, CommandRecord, WORKSPACE, WorkspaceExec, WorkspaceId};
+use motu_core::{Error, Result, limits};
+use std::sync::Arc;
+
+impl Engine {
+    pub(super) async fn collect_command(
+        &self,
+        id: &WorkspaceId,
+        request: WorkspaceExec,
+    ) -> Result<ExecResult> {
+        let collector = Collector::new(request.max_output_bytes)?;
+        let (_, handle) = self.room(id).await?;
+        let mut collector = collector.within(handle.sandbox());
+        let session = self.follow_command(id, request).await?;
+        collector.add_all(session).await?;
+        collector.finish()
+    }
+
+    pub(super) async fn follow_command(
+        &self,
+        id: &WorkspaceId,
+        request: WorkspaceExec,
+    ) -> Result<ExecSession> {
+        let (room, handle) = self.room(id).await?;
+        let mut env = request.env;
+        env.extend(room.secrets.environment(&request.secret_env)?);
+        let workdir = request.workdir.unwrap_or_else(|| self.workdir(&handle));
+        let exec = ExecRequest {
+            command: request.command.clone(),
+            mode: request.mode,
+            workdir: Some(workdir.clone()),
+            env,
+            stdin: request.stdin,
+            timeout_seconds: request.timeout_seconds,
+            ..ExecRequest::default()
+        };
+        let start = command(&self.config, exec, Follow::Foreground)?;
+        let guest = handle.guest().map_err(in_words)?;
+        let redact = |text: &String| room.secrets.redact(text);
+        let record = CommandRecord {
+            sequence: 0,
+            command: request.command.iter().map(redact).collect(),
+            workdir,
+            exit_code: None,
+            status: "running".to_string(),
+            stdout: String::new(),
+            stderr: String::new(),
+            truncated: false,
+            duration_ms: 0,
+            started_at: Timestamp::now(),
+        };
+        let store = &self.shared.store;
+        let record = store.begin_command(id, record).await?;
+        let mut remembered = Remembered::new(store.clone(), id.clone(), record);
+        let session = match guest.start(start).await {
+            Ok(session) => session,
+            Err(error) => {
+                remembered.finish("lost", None).await;
+                return Err(in_words(handle.explain_soon(error).await));
+            }
+        };
+        let run = Run {
+            events: room.secrets.redacted(session.events),
+            remembered,
+            room,
+            handle,
+        };
+        Ok(ExecSession {
+            events: unfold(run, |mut run| async move {
+                let event = run.next().await?;
+                Some((event, run))
+            })
+            .boxed(),
+            input: session.input,
+        })
+    }
+
+    /// Where commands of a workspace run unless told otherwise.
+    pub(super) fn workdir(&self, handle: &Handle) -> String {
+        let workdir = handle.sandbox().workdir;
+        match workdir.is_empty() {
+            true => WORKSPACE.to_string(),
+            false => workdir,
+        }
+    }
+
+    pub(super) async fn history(&self, id: &WorkspaceId) -> Result<CommandLog> {
+        let (room, _) = self.room(id).await?;
+        let entries = self.shared.store.commands(&room.id).await?;
+        Ok(CommandLog {
+            workspace_id: id.clone(),
+            count: entries.len() as u64,
+            entries,
+        })
+    }
+
+    /// Commands whose end nobody saw: they ended with the link of a daemon that died.
+    pub(super) async fn end_lost_commands(&self, id: &WorkspaceId) -> Result<()> {
+        for mut record in self.shared.store.commands(id).await? {
+            if record.status == "running" {
+                record.status = "lost".to_string();
+                self.shared.store.write_command(id, &record).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A command that is being followed and remembered.
+struct Run {
+    events: BoxStream<'static, Result<ExecEvent>>,
+    remembered: Remembered,
+    #[expect(dead_code, reason = "its secrets are needed until the last event")]
+    room: Arc<Room>,
+    handle: Arc<Handle>,
+}
+
+impl Run {
+    async fn next(&mut self) -> Option<Result<ExecEvent>> {
+        let event = match self.events.next().await? {
+            Ok(event) => event,
+            Err(error) => {
+                self.remembered.finish("lost", None).await;
+                let error: Error = self.handle.explain_soon(error).await;
+                return Some(Err(in_words(error)));
+            }
+        };
+        match &event {
+            ExecEvent::Stdout(bytes) => self.remembered.stdout.add(bytes),
+            ExecEvent::Stderr(bytes) => self.remembered.stderr.add(bytes),
+            ExecEvent::Gap(_) => self.remembered.stdout.cut = true,
+            ExecEvent::Exited(exited) => {
+                let status = if exited.timed_out {
+                    "timed_out"
+                } else {
+                    "exited"
+                };
+                // Written before it is said: who has seen the end finds it in the history.
+                self.remembered.finish(status, Some(exited)).await;
+                self.handle.touch();
+            }
+            ExecEvent::Sandbox(_) | ExecEvent::Started(_) => {}
+        }
+        Some(Ok(event))
+    }
+}
+
+/// The beginning of one channel.
+#[derive(Debug, Default)]
+struct Beginning {
+    bytes: Vec<u8>,
+    cut: bool,
+}
+
+impl Beginning {
+    fn add(&mut self, more: &[u8]) {
+        let room = limits::HISTORY_OUTPUT_BYTES.max as usize - self.bytes.len();
+        self.bytes.extend_from_slice(&more[..more.len().min(room)]);
+        self.cut |= more.len() > room;
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+/// A row of the history in the making. Written at the latest when it goes.
+struct Remembered {
+    store: Store,
+    id: WorkspaceId,
+    record: CommandRecord,
+    stdout: Beginning,
+    stderr: Beginning,
+    written: bool,
+}
+
+impl Remembered {
+    fn new(store: Store, id: WorkspaceId, record: CommandRecord) -> Remembered {
+        Remembered {
+            store,
+            id,
+            record,
+            stdout: Beginning::default(),
+            stderr: Beginning::default(),
+            written: false,
+        }
+    }
+
+    fn close(&mut self, status: &str, exited: Option<&Exited>) -> CommandRecord {
+        self.written = true;
+        self.record.status = status.to_string();
+        self.record.stdout = self.stdout.text();
+        self.record.stderr = self.stderr.text();
+        self.record.truncated = self.stdout.cut || self.stderr.cut;
+        if let Some(exited) = exited {
+            self.record.exit_code = Some(exited.exit_code);
+            self.record.duration_ms = exited.duration_ms;
+        }
+        self.record.clone()
+    }
+
+    async fn finish(&mut self, status: &str, exited: Option<&Exited>) {
+        let record = self.close(status, exited);
+        if let Err(error) = self.store.write_command(&self.id, &record).await {
+            tracing::warn!(id = %self.id, %error, "a command is not in the history");
+        }
+    }
+}
+
+impl Drop for Remembered {
+    /// The caller left before the command ended, which ended it.
+    fn drop(&mut self) {
+        if self.written {
+            return;
+        }
+        let record = self.close("cancelled", None);
+        let (store, id) = (self.store.clone(), self.id.clone());
+        tokio::spawn(async move { store.write_command(&id, &record).await });
+    }
+}

@@ -1,0 +1,423 @@
+//! Create, stop, start, reset, fork, delete.
+//!
+//! A workspace is written down before its sandbox; a sandbox that is undone or
+//! destroyed takes its workspace's rows and files with it. So whatever a crash
+//! interrupts, the next start finds either all of a workspace or knows what to remove.
+
+use super::checks;
+use super::room::Room;
+use super::secrets::Secrets;
+use super::snapshots::Saved;
+use crate::admission::Admitted;
+use crate::driver::{Handle, Keep, Origin, Prepare, expiry};
+use crate::engine::Engine;
+use crate::kept::{Baselines, Owner, owner};
+use crate::store::WorkspaceRow;
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use motu_core::runtime::Kept;
+use motu_core::sandbox::{CreateSandbox, State};
+use motu_core::workspace::*;
+use motu_core::{Error, Result, SandboxId, id, limits};
+use std::sync::Arc;
+
+impl Engine {
+    pub(super) async fn make_workspace(&self, request: CreateWorkspace) -> Result<Workspace> {
+        let name = request.name.as_deref().map(checks::name).transpose()?;
+        checks::labels(&request.labels)?;
+        let secrets = self.take_secrets(&request.secrets)?;
+        let ttl = limits::WORKSPACE_TTL_SECONDS.resolve(request.ttl_seconds)?;
+        let seed_path = request.seed_path.as_deref();
+        let source = seed_path
+            .map(|path| checks::on_host(path, "seed_path"))
+            .transpose()?;
+        let _environments_stay = self.environments_in_use.read().await;
+        let id = request.workspace_id.clone().unwrap_or_else(generate);
+        self.unused(&id).await?;
+        let mut admitted = self.admit_workspace(&id, &request, ttl).await?;
+        let owner = owner(&admitted.launch.root, &admitted.sandbox.user);
+        let (baseline, seed) = self.baseline(owner, source).await?;
+        let row = WorkspaceRow {
+            workspace_id: id.clone(),
+            name,
+            labels: request.labels,
+            network_policy: request.network_policy,
+            seed,
+            secrets: secrets.infos(),
+            reset_count: 0,
+            last_reset_at: None,
+            created_at: admitted.sandbox.created_at,
+        };
+        admitted.launch.kept = Some(Kept {
+            dir: self.shared.home.make_disks(&id)?,
+            baseline,
+        });
+        self.begin(admitted, row, secrets, None).await
+    }
+
+    /// Writes a workspace down, makes its machine and enters it.
+    async fn begin(
+        &self,
+        admitted: Admitted,
+        row: WorkspaceRow,
+        secrets: Secrets,
+        prepare: Option<Prepare>,
+    ) -> Result<Workspace> {
+        let id = row.workspace_id.clone();
+        let sealed = secrets.seal(&self.vault, &id)?;
+        self.shared.store.insert_workspace(&row, sealed).await?;
+        let started = self
+            .start(admitted, Keep::Stored, Origin::New(prepare))
+            .await;
+        let handle = match started {
+            Ok((_, handle)) => handle,
+            Err(error) => {
+                self.shared.store.forget_workspace(&id).await?;
+                self.shared.home.discard_kept(&self.shared.trash, &id)?;
+                self.drop_baselines();
+                return Err(error);
+            }
+        };
+        let room = Arc::new(Room::new(row, secrets));
+        self.workspaces.enter(room.clone());
+        self.describe(&room, &handle).await
+    }
+
+    async fn admit_workspace(
+        &self,
+        id: &WorkspaceId,
+        request: &CreateWorkspace,
+        ttl: u64,
+    ) -> Result<Admitted> {
+        let sandbox = CreateSandbox {
+            environment: request.environment.clone(),
+            sandbox_id: Some(id.clone()),
+            runtime: request.runtime.clone(),
+            isolation: request.isolation,
+            vcpu_count: request.vcpu_count,
+            mem_mib: request.mem_mib,
+            disk_mib: request.disk_mib,
+            allow_host_compat: request.allow_host_compat,
+            accel: request.accel,
+            keep: true,
+            ..CreateSandbox::default()
+        };
+        let mut admitted = self.gate().admit(sandbox).await?;
+        if admitted.runtime.capabilities().uses_environment {
+            admitted.sandbox.workdir = WORKSPACE.to_string();
+        } else if request.network_policy != NetworkPolicy::Off {
+            return Err(Error::unsupported(
+                "a workspace on the host itself has the host's network; no policy holds there",
+            )
+            .hint("leave --network-policy out, or use a runtime that isolates"));
+        }
+        admitted.sandbox.ttl_seconds = ttl;
+        admitted.sandbox.expires_at = expiry(ttl);
+        Ok(admitted)
+    }
+
+    /// The tree `/workspace` begins as.
+    async fn baseline(
+        &self,
+        owner: Owner,
+        source: Option<std::path::PathBuf>,
+    ) -> Result<(std::path::PathBuf, WorkspaceSeed)> {
+        let Some(source) = source else {
+            let seed = WorkspaceSeed {
+                mode: "empty".to_string(),
+                seed_path: None,
+                destination: WORKSPACE.to_string(),
+                entry_count: 0,
+                bytes_written: 0,
+            };
+            return Ok((self.baselines.empty(owner)?, seed));
+        };
+        let baselines = self.baselines.clone();
+        blocking(move || {
+            let staged = baselines.stage(owner)?;
+            let seeded = super::content::seed(&source, &Baselines::staged_tree(&staged), owner);
+            let seed = match seeded {
+                Ok(seed) => seed,
+                Err(error) => {
+                    let _ = std::fs::remove_dir_all(&staged);
+                    return Err(error);
+                }
+            };
+            let name = format!("base-{}", id::random_name(12));
+            baselines.publish(&staged, &name)?;
+            Ok((baselines.tree(&name), seed))
+        })
+        .await
+    }
+
+    pub(super) async fn workspaces_by_activity(&self) -> Result<Vec<WorkspaceSummary>> {
+        let mut all = Vec::new();
+        for room in self.workspaces.all() {
+            if let Ok((room, handle)) = self.room(&room.id).await {
+                all.push(WorkspaceSummary::from(
+                    &self.describe(&room, &handle).await?,
+                ));
+            }
+        }
+        all.sort_by(|a, b| {
+            (b.last_activity_at, &b.workspace_id).cmp(&(a.last_activity_at, &a.workspace_id))
+        });
+        Ok(all)
+    }
+
+    pub(super) async fn relabel(
+        &self,
+        id: &WorkspaceId,
+        update: UpdateWorkspace,
+    ) -> Result<Workspace> {
+        let (room, handle) = self.room(id).await?;
+        if update.clear_name && update.name.is_some() {
+            return Err(Error::invalid("both a name and clear_name are given"));
+        }
+        let name = update.name.as_deref().map(checks::name).transpose()?;
+        for key in &update.clear_labels {
+            checks::label_key(key)?;
+        }
+        let row = {
+            let mut row = room.row();
+            let mut labels = row.labels.clone();
+            labels.retain(|key, _| !update.clear_labels.contains(key));
+            labels.extend(update.labels);
+            checks::labels(&labels)?;
+            row.labels = labels;
+            if name.is_some() || update.clear_name {
+                row.name = name;
+            }
+            row.clone()
+        };
+        self.shared.store.update_workspace(&row).await?;
+        handle.touch();
+        self.describe(&room, &handle).await
+    }
+
+    pub(super) async fn halt(&self, id: &WorkspaceId) -> Result<Workspace> {
+        let (room, handle) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        self.quiet(&room, "the workspace was stopped").await;
+        handle.stop().await?;
+        self.forget_shells(id).await?;
+        self.describe(&room, &handle).await
+    }
+
+    pub(super) async fn wake(&self, id: &WorkspaceId) -> Result<Workspace> {
+        let (room, handle) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        let _environments_stay = self.environments_in_use.read().await;
+        handle.start().await?;
+        self.describe(&room, &handle).await
+    }
+
+    pub(super) async fn rewind(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
+        let (room, handle) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        let saved = self.open_saved(id, snapshot).await?;
+        let _environments_stay = self.environments_in_use.read().await;
+        let kept = Kept {
+            dir: self.shared.home.make_disks(id)?,
+            baseline: baseline_of(&handle).await?,
+        };
+        self.quiet(&room, "the workspace was reset").await;
+        handle.recreate(kept, restoring(saved)).await?;
+        let row = {
+            let mut row = room.row();
+            row.reset_count += 1;
+            row.last_reset_at = Some(Timestamp::now());
+            row.clone()
+        };
+        room.services().clear();
+        self.shared.store.reset_workspace(&row).await?;
+        self.describe(&room, &handle).await
+    }
+
+    pub(super) async fn remove_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        let (room, handle) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        let mut last = self.describe(&room, &handle).await?;
+        self.quiet(&room, "the workspace was deleted").await;
+        let sandbox = handle.destroy().await?;
+        self.workspaces.leave(id);
+        self.drop_baselines();
+        last.state = sandbox.state;
+        Ok(last)
+    }
+
+    /// Copies of a workspace. A runtime that can copies memory and disks; elsewhere the
+    /// copies are new machines with the same files in `/workspace`.
+    pub(super) async fn copy_workspace(
+        &self,
+        id: &WorkspaceId,
+        fork: ForkWorkspace,
+    ) -> Result<Vec<Workspace>> {
+        let count = limits::FORK_COUNT.resolve(fork.count)?;
+        let name = fork.name.as_deref().map(checks::name).transpose()?;
+        let (room, handle) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        let sandbox = handle.sandbox();
+        let runtime = self.runtimes.named(&sandbox.runtime);
+        let live = runtime.is_some_and(|runtime| runtime.capabilities().fork);
+        let mut rows = Vec::new();
+        for number in 1..=count {
+            rows.push(copy_row(&room.row(), name.as_deref(), number, count));
+        }
+        let rows = match live {
+            true => self.fork_live(&room, rows).await?,
+            false => self.fork_files(&room, &handle, rows).await?,
+        };
+        let mut copies = Vec::new();
+        for id in rows {
+            copies.push(self.status_workspace(&id).await?);
+        }
+        Ok(copies)
+    }
+
+    async fn fork_live(&self, room: &Room, rows: Vec<WorkspaceRow>) -> Result<Vec<WorkspaceId>> {
+        let ids: Vec<WorkspaceId> = rows.iter().map(|row| row.workspace_id.clone()).collect();
+        for row in &rows {
+            let sealed = room.secrets.seal(&self.vault, &row.workspace_id)?;
+            self.shared.store.insert_workspace(row, sealed).await?;
+        }
+        if let Err(error) = self.fork_as(&room.id, ids.clone()).await {
+            for id in &ids {
+                self.shared.store.forget_workspace(id).await?;
+                self.shared.home.discard_kept(&self.shared.trash, id)?;
+            }
+            return Err(error);
+        }
+        for row in rows {
+            self.workspaces
+                .enter(Arc::new(Room::new(row, room.secrets.clone())));
+        }
+        Ok(ids)
+    }
+
+    async fn fork_files(
+        &self,
+        room: &Room,
+        handle: &Handle,
+        rows: Vec<WorkspaceRow>,
+    ) -> Result<Vec<WorkspaceId>> {
+        let saved = self.save_aside(handle).await?;
+        let (sandbox, launch) = (handle.sandbox(), handle.launch().await?);
+        let runtime = self.runtimes.named(&sandbox.runtime).cloned();
+        let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
+        let mut ids = Vec::new();
+        for row in rows {
+            let id = row.workspace_id.clone();
+            let mut admitted = Admitted {
+                runtime: runtime.clone(),
+                sandbox: sandbox.clone(),
+                launch: launch.clone(),
+                named: true,
+            };
+            admitted.sandbox.sandbox_id = id.clone();
+            admitted.sandbox.state = State::Creating;
+            admitted.sandbox.created_at = row.created_at;
+            admitted.sandbox.last_active_at = row.created_at;
+            admitted.sandbox.expires_at = expiry(sandbox.ttl_seconds);
+            admitted.launch.kept = Some(Kept {
+                dir: self.shared.home.make_disks(&id)?,
+                baseline: baseline_of(handle).await?,
+            });
+            let prepare = restoring(saved.reopen()?);
+            self.begin(admitted, row, room.secrets.clone(), Some(prepare))
+                .await?;
+            ids.push(id);
+        }
+        Ok(ids)
+    }
+
+    /// Baselines nobody has any more.
+    fn drop_baselines(&self) {
+        let engine_baselines = self.baselines.clone();
+        let (table, trash) = (self.table.clone(), self.shared.clone());
+        tokio::spawn(async move {
+            let mut in_use = Vec::new();
+            for handle in table.all() {
+                match handle.launch().await {
+                    Ok(launch) => in_use.extend(launch.kept.map(|kept| kept.baseline)),
+                    // Somebody whose baseline is not known: leave all alone until the next start.
+                    Err(_) if handle.sandbox().keep => return,
+                    Err(_) => {}
+                }
+            }
+            for name in engine_baselines.names() {
+                let seeded = name.starts_with("base-");
+                if seeded && !in_use.contains(&engine_baselines.tree(&name)) {
+                    let _ = engine_baselines.discard(&trash.trash, &name);
+                }
+            }
+        });
+    }
+
+    /// Finds the workspaces of a former daemon, after their sandboxes.
+    pub(crate) async fn adopt_workspaces(&self) -> Result<()> {
+        for row in self.shared.store.workspaces().await? {
+            let id = row.workspace_id.clone();
+            let Some(handle) = self.table.get(&id) else {
+                // Its sandbox was never made, or is gone.
+                self.shared.store.forget_workspace(&id).await?;
+                continue;
+            };
+            let secrets = self.open_secrets(&id).await?;
+            let room = Arc::new(Room::new(row, secrets));
+            self.workspaces.enter(room.clone());
+            self.end_lost_commands(&id).await?;
+            self.adopt_services(&room, &handle).await?;
+            if handle.state() != State::Running {
+                self.forget_shells(&id).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn generate() -> WorkspaceId {
+    let text = format!("ws-{}", id::random_name(12));
+    SandboxId::parse(&text).unwrap_or_else(|_| SandboxId::generate())
+}
+
+fn copy_row(row: &WorkspaceRow, name: Option<&str>, number: u64, count: u64) -> WorkspaceRow {
+    let name = match (name, count) {
+        (Some(name), 1) => Some(name.to_string()),
+        (Some(name), _) => Some(format!("{name}-{number}")),
+        (None, _) => row.name.clone(),
+    };
+    WorkspaceRow {
+        workspace_id: generate(),
+        name,
+        seed: WorkspaceSeed {
+            mode: "fork".to_string(),
+            seed_path: Some(row.workspace_id.to_string()),
+            ..row.seed.clone()
+        },
+        reset_count: 0,
+        last_reset_at: None,
+        created_at: Timestamp::now(),
+        ..row.clone()
+    }
+}
+
+async fn baseline_of(handle: &Handle) -> Result<std::path::PathBuf> {
+    let kept = handle.launch().await?.kept;
+    let kept = kept.ok_or_else(|| Error::internal("the workspace has no baseline"))?;
+    Ok(kept.baseline)
+}
+
+/// Brings a new machine's `/workspace` to a saved state.
+fn restoring(saved: Saved) -> Prepare {
+    Box::new(move |guest| async move { saved.restore(&guest).await }.boxed())
+}
+
+/// Work that blocks, off the daemon's own threads.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| Error::internal("a worker panicked"))?
+}

@@ -1,0 +1,139 @@
+//! Terminal output as a person would read it.
+//!
+//! Control sequences go; a carriage return and a backspace move back over the
+//! line, so that a progress bar is its last state.
+
+/// What a line may grow to before it is taken as it is.
+const LINE: usize = 64 * 1024;
+
+/// The text that is left to read.
+pub fn text(raw: &str) -> String {
+    let mut page = Page::default();
+    let mut rest = raw.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\u{1b}' => skip_sequence(&mut rest, &mut page),
+            '\u{9b}' => skip_control(&mut rest, &mut page),
+            '\n' => page.end_line(),
+            '\r' => page.at = 0,
+            '\u{8}' => page.at = page.at.saturating_sub(1),
+            '\t' => page.put('\t'),
+            c if c.is_control() => {}
+            c => page.put(c),
+        }
+    }
+    page.finish()
+}
+
+#[derive(Default)]
+struct Page {
+    done: String,
+    line: Vec<char>,
+    at: usize,
+}
+
+impl Page {
+    fn put(&mut self, c: char) {
+        match self.line.get_mut(self.at) {
+            Some(place) => *place = c,
+            None => {
+                self.line.resize(self.at, ' ');
+                self.line.push(c);
+            }
+        }
+        self.at += 1;
+        if self.line.len() > LINE {
+            self.end_line();
+        }
+    }
+
+    fn end_line(&mut self) {
+        self.done.extend(self.line.drain(..));
+        self.done.push('\n');
+        self.at = 0;
+    }
+
+    fn finish(mut self) -> String {
+        self.done.extend(self.line);
+        self.done
+    }
+
+    /// What follows the cursor is erased.
+    fn erase_right(&mut self) {
+        self.line.truncate(self.at);
+    }
+}
+
+type Rest<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+/// After ESC.
+fn skip_sequence(rest: &mut Rest<'_>, page: &mut Page) {
+    match rest.next() {
+        Some('[') => skip_control(rest, page),
+        Some(']' | 'P' | '_' | '^' | 'X') => skip_string(rest),
+        // Which character set: one more character.
+        Some('(' | ')' | '*' | '+' | '#' | '%') => drop(rest.next()),
+        _ => {}
+    }
+}
+
+/// After CSI: parameters, then one letter.
+fn skip_control(rest: &mut Rest<'_>, page: &mut Page) {
+    let mut parameters = String::new();
+    for c in rest.by_ref() {
+        match c {
+            '\u{20}'..='\u{3f}' if parameters.len() < 64 => parameters.push(c),
+            '\u{20}'..='\u{3f}' => {}
+            'K' if matches!(parameters.as_str(), "" | "0") => return page.erase_right(),
+            'K' if parameters == "2" => return page.line.clear(),
+            'G' => {
+                let column: usize = parameters.parse().unwrap_or(1);
+                page.at = column.saturating_sub(1).min(page.line.len());
+                return;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Up to BEL or ESC \.
+fn skip_string(rest: &mut Rest<'_>) {
+    while let Some(c) = rest.next() {
+        match c {
+            '\u{7}' | '\u{9c}' => return,
+            '\u{1b}' => {
+                rest.next_if_eq(&'\\');
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_a_person_reads_is_left() {
+        for (raw, read) in [
+            ("\u{1b}[1;31mred\u{1b}[0m\r\n", "red\n"),
+            ("10%\r50%\r100%\n", "100%\n"),
+            ("abc\u{8}\u{8}X\n", "aXc\n"),
+            ("\u{1b}]0;title\u{7}$ ls\r\n", "$ ls\n"),
+            ("\u{1b}[?2004h$ \u{1b}[K", "$ "),
+            ("long line\rshort\u{1b}[K\n", "short\n"),
+            ("half \u{1b}[3", "half "),
+        ] {
+            assert_eq!(text(raw), read);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_controls_a_terminal_is_left(raw in any::<String>()) {
+            prop_assert!(!text(&raw).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+        }
+    }
+}

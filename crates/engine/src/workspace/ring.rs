@@ -1,0 +1,163 @@
+//! What a machine still has of a process's output.
+
+use crate::guest::Guest;
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use motu_core::exec::{AttachFrom, Channel, ExecEvent, Process, Selector};
+use motu_core::{Error, Result};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// One channel from an offset on.
+#[derive(Debug, Default)]
+pub struct Part {
+    pub bytes: BytesMut,
+    /// Offset behind the last byte here.
+    pub end: u64,
+    /// Something before the first byte here was no longer kept.
+    pub lost: bool,
+}
+
+/// Both channels.
+#[derive(Debug, Default)]
+pub struct Output {
+    pub stdout: Part,
+    pub stderr: Part,
+}
+
+/// How much is read, and when it is enough.
+#[derive(Clone, Copy, Debug)]
+pub struct Enough {
+    /// Bytes per channel.
+    pub max_bytes: usize,
+    /// Read on until nothing has come for this long, but no longer than `patience`.
+    pub idle: Option<Duration>,
+    pub patience: Duration,
+}
+
+/// A process by its tag.
+pub async fn find(guest: &Guest, tag: &str) -> Result<Process> {
+    let all = guest.processes().await?;
+    let found = all.into_iter().find(|process| process.tag == tag);
+    found.ok_or_else(|| Error::not_found("its process is no longer known to the machine"))
+}
+
+/// Reads what there is now, and with `idle` what still comes.
+pub async fn read(guest: &Guest, tag: &str, from: AttachFrom, enough: Enough) -> Result<Output> {
+    let process = find(guest, tag).await?;
+    let mut session = guest.attach(Selector::Tag(tag.to_string()), from).await?;
+    let mut output = Output::default();
+    // The first event says where each channel begins.
+    if let Some(first) = session.events.next().await {
+        output.add(first?);
+    }
+    let patience = Instant::now() + enough.patience;
+    loop {
+        let there =
+            output.stdout.end >= process.stdout_bytes && output.stderr.end >= process.stderr_bytes;
+        let full = output.stdout.bytes.len() >= enough.max_bytes
+            || output.stderr.bytes.len() >= enough.max_bytes;
+        if full || (there && (enough.idle.is_none() || process.exited.is_some())) {
+            return Ok(output);
+        }
+        let wait = match (there, enough.idle) {
+            (true, Some(idle)) => (Instant::now() + idle).min(patience),
+            _ => patience,
+        };
+        match tokio::time::timeout_at(wait, session.events.next()).await {
+            Err(_) | Ok(None) => return Ok(output),
+            Ok(Some(event)) => output.add(event?),
+        }
+    }
+}
+
+impl Output {
+    fn add(&mut self, event: ExecEvent) {
+        match event {
+            ExecEvent::Started(started) => {
+                self.stdout.end = started.stdout_from;
+                self.stderr.end = started.stderr_from;
+            }
+            ExecEvent::Stdout(bytes) => self.stdout.add(&bytes),
+            ExecEvent::Stderr(bytes) => self.stderr.add(&bytes),
+            ExecEvent::Gap(gap) => {
+                let part = match gap.channel {
+                    Channel::Stdout => &mut self.stdout,
+                    Channel::Stderr => &mut self.stderr,
+                };
+                part.lost = true;
+                part.end = gap.to;
+            }
+            ExecEvent::Sandbox(_) | ExecEvent::Exited(_) => {}
+        }
+    }
+}
+
+impl Part {
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.end += bytes.len() as u64;
+    }
+
+    /// The beginning as text, at most `max` characters; a character that is not whole yet is
+    /// left for the next read. Gives the text and how many bytes it stands for.
+    pub fn text(&self, max: usize) -> (String, usize) {
+        let mut whole = self.bytes.len();
+        if let Err(error) = std::str::from_utf8(&self.bytes)
+            && error.error_len().is_none()
+        {
+            whole = error.valid_up_to();
+        }
+        let text = String::from_utf8_lossy(&self.bytes[..whole]);
+        if text.chars().count() <= max {
+            return (text.into_owned(), whole);
+        }
+        let cut: String = text.chars().take(max).collect();
+        // Bytes that are no text count as what they are replaced by; the count below is of the original.
+        let used = bytes_of(&self.bytes[..whole], max);
+        (cut, used)
+    }
+}
+
+/// How many bytes the first `chars` characters of a lossy reading stand for.
+fn bytes_of(bytes: &[u8], chars: usize) -> usize {
+    let (mut left, mut used) = (chars, 0);
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if left == 0 {
+                return used;
+            }
+            left -= 1;
+            used += c.len_utf8();
+        }
+        if !chunk.invalid().is_empty() {
+            if left == 0 {
+                return used;
+            }
+            left -= 1;
+            used += chunk.invalid().len();
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(bytes: &[u8]) -> Part {
+        Part {
+            bytes: BytesMut::from(bytes),
+            end: bytes.len() as u64,
+            lost: false,
+        }
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(part("aéz".as_bytes()).text(2), ("aé".to_string(), 3));
+        assert_eq!(part(b"a\xc3").text(9), ("a".to_string(), 1));
+        assert_eq!(part(b"a\xffb").text(2), ("a\u{fffd}".to_string(), 2));
+        assert_eq!(part(b"").text(5), (String::new(), 0));
+    }
+}

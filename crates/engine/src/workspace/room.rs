@@ -1,0 +1,182 @@
+//! What the daemon knows of each workspace while it runs.
+
+use super::services::Supervised;
+use crate::driver::Handle;
+use crate::engine::Engine;
+use crate::store::WorkspaceRow;
+use motu_core::workspace::{Workspace, WorkspaceId};
+use motu_core::{Error, ErrorKind, Isolation, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard};
+
+use super::secrets::Secrets;
+
+/// One workspace.
+#[derive(Debug)]
+pub struct Room {
+    pub(super) id: WorkspaceId,
+    row: Mutex<WorkspaceRow>,
+    /// Held by whoever changes the whole: stop, start, reset, fork, snapshots, delete.
+    turn: Turn<()>,
+    /// Held while the files are changed by a patch, so that two patches do not mix.
+    pub(super) edit: Turn<()>,
+    pub(super) secrets: Secrets,
+    pub(super) services: Mutex<BTreeMap<String, Arc<Supervised>>>,
+}
+
+impl Room {
+    pub(super) fn new(row: WorkspaceRow, secrets: Secrets) -> Room {
+        Room {
+            id: row.workspace_id.clone(),
+            row: Mutex::new(row),
+            turn: Turn::new(()),
+            edit: Turn::new(()),
+            secrets,
+            services: Mutex::default(),
+        }
+    }
+
+    pub(super) fn row(&self) -> MutexGuard<'_, WorkspaceRow> {
+        self.row
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn services(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Supervised>>> {
+        self.services
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The right to change the whole; somebody else who has it is a conflict, not a queue.
+    pub(super) fn take_turn(&self) -> Result<TurnGuard<'_, ()>> {
+        self.turn.try_lock().map_err(|_| {
+            Error::conflict(format!(
+                "workspace {} is being stopped, started, reset, saved or deleted",
+                self.id
+            ))
+            .hint("try again when that has ended")
+        })
+    }
+}
+
+/// All workspaces, by id.
+#[derive(Debug, Default)]
+pub struct Rooms {
+    rooms: Mutex<HashMap<WorkspaceId, Arc<Room>>>,
+}
+
+impl Rooms {
+    fn rooms(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Arc<Room>>> {
+        self.rooms
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn enter(&self, room: Arc<Room>) {
+        self.rooms().insert(room.id.clone(), room);
+    }
+
+    pub(super) fn leave(&self, id: &WorkspaceId) {
+        self.rooms().remove(id);
+    }
+
+    pub(super) fn get(&self, id: &WorkspaceId) -> Option<Arc<Room>> {
+        self.rooms().get(id).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Room>> {
+        self.rooms().values().cloned().collect()
+    }
+}
+
+impl Engine {
+    /// A workspace and its sandbox, or why there is none.
+    pub(super) async fn room(&self, id: &WorkspaceId) -> Result<(Arc<Room>, Arc<Handle>)> {
+        let missing = || {
+            Error::not_found(format!("there is no workspace {id}"))
+                .hint("`motu workspace list` shows them")
+        };
+        let room = self.workspaces.get(id).ok_or_else(missing)?;
+        match self.table.get(id) {
+            Some(handle) => Ok((room, handle)),
+            None => {
+                // Its time to live was over.
+                self.workspaces.leave(id);
+                Err(missing())
+            }
+        }
+    }
+
+    /// A workspace is more than its sandbox, and goes by its own verb.
+    pub(crate) fn not_a_workspace(&self, id: &WorkspaceId) -> Result<()> {
+        if self.workspaces.get(id).is_none() || self.table.get(id).is_none() {
+            return Ok(());
+        }
+        Err(
+            Error::conflict(format!("{id} is a workspace")).hint(format!(
+                "`motu workspace delete {id}` deletes it with all that it has"
+            )),
+        )
+    }
+
+    pub(super) async fn describe(&self, room: &Room, handle: &Handle) -> Result<Workspace> {
+        let sandbox = handle.sandbox();
+        let store = &self.shared.store;
+        let command_count = store.command_count(&room.id).await?;
+        let shell_count = store.shells(&room.id).await?.len() as u64;
+        let snapshot_count = self.snapshot_count(&room.id).await?;
+        let (service_count, running_service_count) = {
+            let services = room.services();
+            let alive = services
+                .values()
+                .filter(|one| one.status().state.is_alive());
+            (services.len() as u64, alive.count() as u64)
+        };
+        let row = room.row().clone();
+        Ok(Workspace {
+            workspace_id: room.id.clone(),
+            name: row.name,
+            labels: row.labels,
+            state: sandbox.state,
+            reason: sandbox.reason,
+            environment: sandbox.environment,
+            digest: sandbox.digest,
+            runtime: sandbox.runtime,
+            host_compat: sandbox.isolation == Isolation::None,
+            isolation: sandbox.isolation,
+            accelerator: sandbox.accelerator,
+            network_policy: row.network_policy,
+            vcpu_count: sandbox.vcpu_count,
+            mem_mib: sandbox.mem_mib,
+            created_at: sandbox.created_at,
+            last_activity_at: sandbox.last_active_at,
+            expires_at: sandbox.expires_at,
+            workspace_path: motu_core::workspace::WORKSPACE.to_string(),
+            workspace_seed: row.seed,
+            secrets: row.secrets,
+            reset_count: row.reset_count,
+            last_reset_at: row.last_reset_at,
+            command_count,
+            service_count,
+            running_service_count,
+            shell_count,
+            snapshot_count,
+        })
+    }
+}
+
+/// A machine that went away while something was asked of it, in a workspace's words.
+pub(super) fn in_words(error: Error) -> Error {
+    let said = error.message.replace("sandbox ", "workspace ");
+    let hint = error.hint.map(|hint| match error.kind {
+        ErrorKind::Unavailable => "`motu workspace status` says more".to_string(),
+        _ => hint,
+    });
+    Error {
+        message: said,
+        hint,
+        ..error
+    }
+}

@@ -1,0 +1,671 @@
+//! Named long-running processes.
+//!
+//! The guest owns the process and its output; one task here watches over it:
+//! sees its end, starts it again where the policy says so, and keeps what is said
+//! of it in the store. A daemon that comes back finds the process by its tag.
+
+use super::checks;
+use super::probes::{self, Scene};
+use super::publish::{self, Published};
+use super::ring::{self, Enough};
+use super::room::{Room, in_words};
+use crate::admission::{Follow, command};
+use crate::driver::Handle;
+use crate::engine::Engine;
+use crate::guest::Guest;
+use crate::store::{ServiceRow, Store};
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use motu_core::config::Config;
+use motu_core::exec::{AttachFrom, ExecEvent, ExecRequest, ExecSession, Exited, Selector};
+use motu_core::sandbox::State;
+use motu_core::workspace::*;
+use motu_core::{Error, ErrorKind, Result, id, limits};
+use regex::bytes::Regex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// How long a service may take to end after SIGTERM.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Pauses before a service that ended is started again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A service that ran for this long has recovered.
+const RECOVERED: Duration = Duration::from_secs(30);
+/// Output per channel that is kept when the process is gone.
+const LAST_WORDS: usize = 64 * 1024;
+/// A line longer than this is matched in pieces.
+const LINE: usize = 16 * 1024;
+
+/// A service and the task that watches over it.
+#[derive(Debug)]
+pub struct Supervised {
+    row: watch::Sender<ServiceRow>,
+    /// Somebody asked for its end, and why.
+    ending: watch::Sender<Option<String>>,
+    ended: Notify,
+    logged: watch::Sender<bool>,
+    published: std::sync::Mutex<Published>,
+    store: Store,
+}
+
+impl Supervised {
+    fn new(row: ServiceRow, published: Published, store: Store) -> Supervised {
+        Supervised {
+            row: watch::Sender::new(row),
+            ending: watch::Sender::new(None),
+            ended: Notify::new(),
+            logged: watch::Sender::new(false),
+            published: std::sync::Mutex::new(published),
+            store,
+        }
+    }
+
+    pub fn status(&self) -> ServiceStatus {
+        self.row.borrow().status.clone()
+    }
+
+    fn row(&self) -> ServiceRow {
+        self.row.borrow().clone()
+    }
+
+    /// Changes what is said of it, in the store first.
+    async fn change(&self, change: impl FnOnce(&mut ServiceRow)) {
+        let mut row = self.row();
+        change(&mut row);
+        if let Err(error) = self.store.put_service(&row).await {
+            tracing::warn!(service = row.status.service_name, %error, "a service is not in the store");
+        }
+        self.row.send_replace(row);
+    }
+
+    async fn close(&self, state: ServiceState, reason: Option<String>, exit_code: Option<i32>) {
+        // Ports close with the service.
+        *self
+            .published
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = Published::default();
+        self.change(|row| {
+            row.status.state = state;
+            row.status.reason = reason;
+            row.status.exit_code = exit_code;
+            row.status.pid = None;
+            row.status.ended_at = Some(Timestamp::now());
+        })
+        .await;
+        self.ended.notify_waiters();
+    }
+
+    /// Asks for its end and waits for it.
+    async fn end(&self, reason: &str) {
+        let ended = self.ended.notified();
+        tokio::pin!(ended);
+        ended.as_mut().enable();
+        if !self.status().state.is_alive() {
+            return;
+        }
+        self.ending.send_replace(Some(reason.to_string()));
+        let _ = tokio::time::timeout(STOP_GRACE * 3, ended).await;
+    }
+}
+
+/// The service of that name.
+pub fn named(room: &Room, name: &str) -> Result<Arc<Supervised>> {
+    let found = room.services().get(name).cloned();
+    found.ok_or_else(|| {
+        Error::not_found(format!("workspace {} has no service {name:?}", room.id))
+            .hint("`motu workspace service list` shows them")
+    })
+}
+
+impl Engine {
+    pub(super) async fn begin_service(
+        &self,
+        id: &WorkspaceId,
+        request: StartService,
+    ) -> Result<ServiceStatus> {
+        checks::service_name(&request.service_name)?;
+        if let Some(readiness) = &request.readiness {
+            probes::check(readiness)?;
+        }
+        let patience = limits::READY_TIMEOUT_SECONDS.resolve(request.ready_timeout_seconds)?;
+        let interval = limits::READY_INTERVAL_MS.resolve(request.ready_interval_ms)?;
+        let (room, handle) = self.room(id).await?;
+        let guest = handle.guest().map_err(in_words)?;
+        self.room_for(&room, &request.service_name)?;
+        let policy = room.row().network_policy;
+        let bound = publish::bind(&request.published_ports, policy).await?;
+        let published_ports = bound.iter().map(publish::Bound::port).collect();
+        let cwd = request.cwd.clone().unwrap_or_else(|| self.workdir(&handle));
+        let row = new_row(id, &request, cwd, published_ports);
+        let environment = room.secrets.environment(&request.secret_env)?;
+        let start = start_of(&self.config, &row, environment)?;
+        let started = guest.start_background(start).await;
+        let started = match started {
+            Ok(started) => started,
+            Err(error) => return Err(in_words(handle.explain_soon(error).await)),
+        };
+        let published = publish::open(bound, &handle);
+        let service = Arc::new(Supervised::new(row, published, self.shared.store.clone()));
+        service
+            .change(|row| row.status.pid = Some(started.pid))
+            .await;
+        room.services()
+            .insert(request.service_name.clone(), service.clone());
+        self.watch_over(&service, &room, &handle)?;
+        let waiting = self.until_ready(&service, &guest, Duration::from_millis(interval));
+        match tokio::time::timeout(Duration::from_secs(patience), waiting).await {
+            Ok(ready) => ready?,
+            Err(_) => {
+                let reason = format!("it was not ready after {patience} s");
+                service.end(&reason).await;
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("service {:?}: {reason}", request.service_name),
+                )
+                .hint(format!(
+                    "`motu workspace service logs {id} {}` shows its output; --ready-timeout-seconds gives it longer",
+                    request.service_name
+                )));
+            }
+        }
+        Ok(service.status())
+    }
+
+    /// A name may be used again when its service has ended.
+    fn room_for(&self, room: &Room, name: &str) -> Result<()> {
+        let services = room.services();
+        match services.get(name) {
+            Some(old) if old.status().state.is_alive() => {
+                return Err(
+                    Error::conflict(format!("service {name:?} is running already"))
+                        .hint("stop it first, or choose another name"),
+                );
+            }
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let most = limits::SERVICES;
+        if services.len() as u64 >= most.max {
+            return Err(Error::limit(format!(
+                "the workspace has {} services; that is {}",
+                most.max, most.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Waits for the probe; without one a service is ready when it runs.
+    async fn until_ready(
+        &self,
+        service: &Arc<Supervised>,
+        guest: &Guest,
+        interval: Duration,
+    ) -> Result<()> {
+        let row = service.row();
+        let name = row.status.service_name.clone();
+        if let Some(readiness) = &row.status.readiness {
+            let scene = Scene {
+                guest,
+                config: &self.config,
+                workdir: &row.status.cwd,
+                interval,
+                logged: service.logged.subscribe(),
+            };
+            let ended = service.ended.notified();
+            tokio::select! {
+                biased;
+                ready = probes::wait(readiness, scene) => ready?,
+                () = ended => {}
+            }
+        }
+        let status = service.status();
+        if !status.state.is_alive() && status.readiness.is_some() {
+            return Err(Error::unavailable(format!(
+                "service {name:?} ended before it was ready: {}",
+                status.reason.unwrap_or_default()
+            ))
+            .hint(format!(
+                "`motu workspace service logs {} {name}` shows its output",
+                status.workspace_id
+            )));
+        }
+        if status.state == ServiceState::Starting {
+            service
+                .change(|row| {
+                    row.status.state = ServiceState::Running;
+                    row.status.ready_at = Some(Timestamp::now());
+                })
+                .await;
+        }
+        Ok(())
+    }
+
+    /// Starts the task that sees a service's end.
+    fn watch_over(
+        &self,
+        service: &Arc<Supervised>,
+        room: &Arc<Room>,
+        handle: &Arc<Handle>,
+    ) -> Result<()> {
+        let pattern = match &service.status().readiness {
+            Some(Readiness::Log { pattern }) => Some(probes::pattern_of(pattern)?),
+            _ => None,
+        };
+        let watcher = Watcher {
+            service: service.clone(),
+            room: room.clone(),
+            handle: handle.clone(),
+            config: self.config.clone(),
+            pattern,
+        };
+        tokio::spawn(watcher.run());
+        Ok(())
+    }
+
+    /// Services of a former daemon: those that still run are watched again.
+    pub(super) async fn adopt_services(
+        &self,
+        room: &Arc<Room>,
+        handle: &Arc<Handle>,
+    ) -> Result<()> {
+        for row in self.shared.store.services(&room.id).await? {
+            let name = row.status.service_name.clone();
+            let alive = row.status.state.is_alive();
+            let wanted: Vec<Publish> = row
+                .status
+                .published_ports
+                .iter()
+                .map(|port| Publish {
+                    guest_port: port.guest_port,
+                    host_port: Some(port.host_port),
+                })
+                .collect();
+            let published = match alive && handle.state() == State::Running {
+                true => match publish::bind(&wanted, room.row().network_policy).await {
+                    Ok(bound) => publish::open(bound, handle),
+                    Err(error) => {
+                        tracing::warn!(service = name, %error, "its ports are not published again");
+                        Published::default()
+                    }
+                },
+                false => Published::default(),
+            };
+            let service = Arc::new(Supervised::new(row, published, self.shared.store.clone()));
+            room.services().insert(name, service.clone());
+            if !alive {
+                continue;
+            }
+            if handle.state() == State::Running {
+                service
+                    .change(|row| row.status.state = ServiceState::Running)
+                    .await;
+                self.watch_over(&service, room, handle)?;
+            } else {
+                let reason = Some("its machine ended".to_string());
+                service.close(ServiceState::Stopped, reason, None).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn end_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
+        let (room, handle) = self.room(id).await?;
+        let service = named(&room, name)?;
+        handle.touch();
+        service.end("it was stopped").await;
+        Ok(service.status())
+    }
+
+    /// Ends everything that runs for long, before its machine goes.
+    pub(super) async fn quiet(&self, room: &Room, reason: &str) {
+        let services: Vec<_> = room.services().values().cloned().collect();
+        let ends = services.iter().map(|service| service.end(reason));
+        futures_util::future::join_all(ends).await;
+    }
+
+    pub(super) async fn service_logs(
+        &self,
+        id: &WorkspaceId,
+        name: &str,
+        options: LogOptions,
+    ) -> Result<ServiceLogs> {
+        let lines = limits::SERVICE_TAIL_LINES.resolve(options.tail_lines)?;
+        let lines = if options.all {
+            usize::MAX
+        } else {
+            lines as usize
+        };
+        let (room, handle) = self.room(id).await?;
+        let row = named(&room, name)?.row();
+        let live = match handle.guest() {
+            Ok(guest) => last_words(&guest, &row.tag, usize::MAX).await.ok(),
+            Err(_) => None,
+        };
+        let (stdout, stderr, lost) = live.unwrap_or((row.stdout, row.stderr, row.cut));
+        let (stdout, stdout_cut) = tail(&room.secrets.redact(&stdout), lines);
+        let (stderr, stderr_cut) = tail(&room.secrets.redact(&stderr), lines);
+        Ok(ServiceLogs {
+            workspace_id: id.clone(),
+            service_name: name.to_string(),
+            stdout,
+            stderr,
+            truncated: lost || stdout_cut || stderr_cut,
+        })
+    }
+
+    pub(super) async fn service_output(&self, id: &WorkspaceId, name: &str) -> Result<ExecSession> {
+        let (room, handle) = self.room(id).await?;
+        let row = named(&room, name)?.row();
+        let guest = handle.guest().map_err(in_words)?;
+        let session = guest
+            .attach(Selector::Tag(row.tag), AttachFrom::Newest)
+            .await?;
+        Ok(ExecSession {
+            events: room.secrets.redacted(session.events),
+            input: session.input,
+        })
+    }
+}
+
+fn new_row(
+    id: &WorkspaceId,
+    request: &StartService,
+    cwd: String,
+    published_ports: Vec<PublishedPort>,
+) -> ServiceRow {
+    ServiceRow {
+        tag: format!("service-{}", id::random_name(12)),
+        status: ServiceStatus {
+            workspace_id: id.clone(),
+            service_name: request.service_name.clone(),
+            state: ServiceState::Starting,
+            reason: None,
+            command: request.command.clone(),
+            cwd,
+            pid: None,
+            exit_code: None,
+            started_at: Timestamp::now(),
+            ready_at: None,
+            ended_at: None,
+            readiness: request.readiness.clone(),
+            restart: request.restart,
+            restart_count: 0,
+            published_ports,
+        },
+        mode: request.mode,
+        env: request.env.clone(),
+        secret_env: request.secret_env.clone(),
+        stdout: String::new(),
+        stderr: String::new(),
+        cut: false,
+    }
+}
+
+fn start_of(
+    config: &Config,
+    row: &ServiceRow,
+    secrets: BTreeMap<String, String>,
+) -> Result<motu_link::message::Start> {
+    let mut env = row.env.clone();
+    env.extend(secrets);
+    let request = ExecRequest {
+        command: row.status.command.clone(),
+        mode: row.mode,
+        workdir: Some(row.status.cwd.clone()),
+        env,
+        tag: Some(row.tag.clone()),
+        no_timeout: true,
+        ..ExecRequest::default()
+    };
+    command(config, request, Follow::Background)
+}
+
+/// The end of a process's output, and whether there was more.
+async fn last_words(guest: &Guest, tag: &str, most: usize) -> Result<(String, String, bool)> {
+    let enough = Enough {
+        max_bytes: usize::MAX,
+        idle: None,
+        patience: Duration::from_secs(10),
+    };
+    let output = ring::read(guest, tag, AttachFrom::Oldest, enough).await?;
+    let cut = |bytes: &[u8]| {
+        let from = bytes.len().saturating_sub(most);
+        (
+            String::from_utf8_lossy(&bytes[from..]).into_owned(),
+            from > 0,
+        )
+    };
+    let (stdout, cut_out) = cut(&output.stdout.bytes);
+    let (stderr, cut_err) = cut(&output.stderr.bytes);
+    let lost = output.stdout.lost || output.stderr.lost || cut_out || cut_err;
+    Ok((stdout, stderr, lost))
+}
+
+/// The last lines of a text, and whether something is missing before them.
+fn tail(text: &str, lines: usize) -> (String, bool) {
+    let all: Vec<&str> = text.split_inclusive('\n').collect();
+    let from = all.len().saturating_sub(lines);
+    (all[from..].concat(), from > 0)
+}
+
+/// The task that watches over one service.
+struct Watcher {
+    service: Arc<Supervised>,
+    room: Arc<Room>,
+    handle: Arc<Handle>,
+    config: Config,
+    pattern: Option<Regex>,
+}
+
+impl Watcher {
+    async fn run(self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let began = tokio::time::Instant::now();
+            let ended = self.follow().await;
+            let asked = self.service.ending.borrow().clone();
+            if let Some(reason) = asked {
+                let code = ended.as_ref().ok().map(|exited| exited.exit_code);
+                let ready = reason.starts_with("it was not ready");
+                let state = if ready {
+                    ServiceState::Failed
+                } else {
+                    ServiceState::Stopped
+                };
+                return self.service.close(state, Some(reason), code).await;
+            }
+            let exited = match ended {
+                Ok(exited) => exited,
+                Err(error) => {
+                    let reason = Some(self.handle.explain_soon(error).await.message);
+                    return self
+                        .service
+                        .close(ServiceState::Stopped, reason, None)
+                        .await;
+                }
+            };
+            if !again(self.service.status().restart, &exited) {
+                let state = match exited.exit_code {
+                    0 => ServiceState::Exited,
+                    _ => ServiceState::Failed,
+                };
+                let reason = Some(how(&exited));
+                return self
+                    .service
+                    .close(state, reason, Some(exited.exit_code))
+                    .await;
+            }
+            if began.elapsed() > RECOVERED {
+                pause = FIRST_PAUSE;
+            }
+            if let Err(error) = self.start_again(&exited, pause).await {
+                let reason = Some(format!("it could not be started again: {}", error.message));
+                return self.service.close(ServiceState::Failed, reason, None).await;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Follows the process to its end, which somebody may ask for.
+    async fn follow(&self) -> Result<Exited> {
+        let guest = self.handle.guest()?;
+        let tag = self.service.row().tag;
+        let selector = Selector::Tag(tag.clone());
+        let mut session = guest.attach(selector.clone(), AttachFrom::Oldest).await?;
+        let mut ending = self.service.ending.subscribe();
+        let mut matcher = Matcher::new(self.pattern.clone());
+        let mut killed = tokio::time::Instant::now() + Duration::from_secs(86_400 * 365);
+        let mut asked = false;
+        let exited = loop {
+            tokio::select! {
+                event = session.events.next() => match event {
+                    Some(Ok(ExecEvent::Exited(exited))) => break exited,
+                    Some(Ok(ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes))) => {
+                        if matcher.sees(&bytes) {
+                            self.service.logged.send_replace(true);
+                        }
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(Error::transport("the service's output ended")),
+                },
+                wanted = asked_for(&mut ending), if !asked => {
+                    asked = true;
+                    if wanted {
+                        guest.signal(selector.clone(), libc::SIGTERM, true).await?;
+                        killed = tokio::time::Instant::now() + STOP_GRACE;
+                    }
+                }
+                () = tokio::time::sleep_until(killed), if asked => {
+                    guest.signal(selector.clone(), libc::SIGKILL, true).await?;
+                    killed = tokio::time::Instant::now() + STOP_GRACE;
+                }
+            }
+        };
+        // The machine may go next: what it said last stays.
+        if let Ok((stdout, stderr, cut)) = last_words(&guest, &tag, LAST_WORDS).await {
+            let (stdout, stderr) = (
+                self.room.secrets.redact(&stdout),
+                self.room.secrets.redact(&stderr),
+            );
+            self.service
+                .change(|row| (row.stdout, row.stderr, row.cut) = (stdout, stderr, cut))
+                .await;
+        }
+        Ok(exited)
+    }
+
+    async fn start_again(&self, exited: &Exited, pause: Duration) -> Result<()> {
+        let reason = how(exited);
+        self.service
+            .change(|row| {
+                row.status.state = ServiceState::Starting;
+                row.status.reason = Some(format!("{reason}; it is started again"));
+                row.status.exit_code = Some(exited.exit_code);
+                row.status.pid = None;
+            })
+            .await;
+        let mut ending = self.service.ending.subscribe();
+        if tokio::time::timeout(pause, asked_for(&mut ending)).await == Ok(true) {
+            return Ok(());
+        }
+        let mut row = self.service.row();
+        row.tag = format!("service-{}", id::random_name(12));
+        let secrets = self.room.secrets.environment(&row.secret_env)?;
+        let start = start_of(&self.config, &row, secrets)?;
+        let started = self.handle.guest()?.start_background(start).await?;
+        let tag = row.tag;
+        self.service
+            .change(|row| {
+                row.tag = tag;
+                row.status.state = ServiceState::Running;
+                row.status.restart_count += 1;
+                row.status.started_at = Timestamp::now();
+                row.status.pid = Some(started.pid);
+            })
+            .await;
+        Ok(())
+    }
+}
+
+/// Waits until somebody asks for the end; false if nobody can any more.
+async fn asked_for(ending: &mut watch::Receiver<Option<String>>) -> bool {
+    ending.wait_for(Option::is_some).await.is_ok()
+}
+
+fn again(restart: Restart, exited: &Exited) -> bool {
+    match restart {
+        Restart::Never => false,
+        Restart::OnFailure => exited.exit_code != 0,
+        Restart::Always => true,
+    }
+}
+
+/// How it ended, for people.
+fn how(exited: &Exited) -> String {
+    match (exited.signal, exited.out_of_memory) {
+        (_, true) => "it ran out of memory".to_string(),
+        (Some(signal), _) => format!("it was killed by signal {signal}"),
+        (None, _) => format!("it ended with exit code {}", exited.exit_code),
+    }
+}
+
+/// Looks for a pattern line by line.
+struct Matcher {
+    pattern: Option<Regex>,
+    line: Vec<u8>,
+}
+
+impl Matcher {
+    fn new(pattern: Option<Regex>) -> Matcher {
+        Matcher {
+            pattern,
+            line: Vec::new(),
+        }
+    }
+
+    /// Whether the pattern is in what has come so far of some line.
+    fn sees(&mut self, bytes: &[u8]) -> bool {
+        let Some(pattern) = &self.pattern else {
+            return false;
+        };
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(piece);
+            let whole = piece.ends_with(b"\n");
+            if pattern.is_match(self.line.strip_suffix(b"\n").unwrap_or(&self.line)) {
+                self.pattern = None;
+                self.line = Vec::new();
+                return true;
+            }
+            if whole || self.line.len() > LINE {
+                self.line.clear();
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_found_across_pieces_but_not_across_lines() {
+        let mut matcher = Matcher::new(Some(Regex::new("ready on [0-9]+").unwrap()));
+        assert!(!matcher.sees(b"starting\nrea"));
+        assert!(!matcher.sees(b"dy\non 80\n"));
+        assert!(!matcher.sees(b"ready "));
+        assert!(matcher.sees(b"on 8080"));
+        assert!(!matcher.sees(b"ready on 1\n"));
+    }
+
+    #[test]
+    fn a_tail_is_whole_lines() {
+        assert_eq!(tail("a\nb\nc", 2), ("b\nc".to_string(), true));
+        assert_eq!(tail("a\n", 5), ("a\n".to_string(), false));
+        assert_eq!(tail("", 5), (String::new(), false));
+    }
+}

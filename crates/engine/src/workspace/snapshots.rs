@@ -1,0 +1,297 @@
+//! Named states of `/workspace`.
+
+use super::life::blocking;
+use super::patching::diff_report;
+use super::pipe;
+use super::room::in_words;
+use crate::driver::Handle;
+use crate::engine::Engine;
+use crate::guest::Guest;
+use bytes::Bytes;
+use jiff::Timestamp;
+use motu_core::workspace::*;
+use motu_core::{Error, Result, id, limits};
+use motu_link::message::ChangedEntry;
+use motu_workspaces::diff::{self, Builder};
+use motu_workspaces::snapshots::{Contents, SnapshotError, Snapshots, Summary, check_name};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How often a state is looked at again because files changed meanwhile.
+const TRIES: usize = 5;
+
+/// A state a machine can be brought to.
+pub(super) enum Saved {
+    Baseline,
+    Snapshot {
+        store: Snapshots,
+        name: String,
+    },
+    /// Made for one purpose, gone with the last use.
+    Aside(Arc<Aside>),
+}
+
+/// Snapshots in a directory that goes with them.
+pub(super) struct Aside {
+    store: Snapshots,
+    dir: PathBuf,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+const ASIDE: &str = "aside";
+
+impl Saved {
+    pub(super) fn reopen(&self) -> Result<Saved> {
+        Ok(match self {
+            Saved::Baseline => Saved::Baseline,
+            Saved::Snapshot { store, name } => Saved::Snapshot {
+                store: store.clone(),
+                name: name.clone(),
+            },
+            Saved::Aside(aside) => Saved::Aside(aside.clone()),
+        })
+    }
+
+    /// Brings a fresh machine's `/workspace` to this state.
+    pub(super) async fn restore(self, guest: &Guest) -> Result<()> {
+        let (store, name, _aside) = match self {
+            Saved::Baseline => return Ok(()),
+            Saved::Snapshot { store, name } => (store, name, None),
+            Saved::Aside(aside) => (aside.store.clone(), ASIDE.to_string(), Some(aside)),
+        };
+        let saved = blocking(move || Ok(store.restore(&name)?)).await?;
+        let remove = saved.remove.clone();
+        let archive = pipe::written(move |out| Ok(saved.write_to(out).map(drop)?));
+        guest.restore(remove, archive).await.map(drop)
+    }
+}
+
+impl Engine {
+    fn snapshots_dir(&self, id: &WorkspaceId) -> PathBuf {
+        self.shared.home.kept(id).join("snapshots")
+    }
+
+    async fn snapshots(&self, id: &WorkspaceId) -> Result<Snapshots> {
+        let dir = self.snapshots_dir(id);
+        blocking(move || Ok(Snapshots::open(dir)?)).await
+    }
+
+    pub(super) async fn snapshot_count(&self, id: &WorkspaceId) -> Result<u64> {
+        let dir = self.snapshots_dir(id);
+        if !dir.exists() {
+            return Ok(0);
+        }
+        let store = self.snapshots(id).await?;
+        blocking(move || Ok(store.list()?.len() as u64)).await
+    }
+
+    pub(super) async fn save(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+        check_name(name)?;
+        let (room, handle) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        let guest = handle.guest().map_err(in_words)?;
+        let store = self.snapshots(id).await?;
+        let summary = take(&guest, &store, name).await?;
+        Ok(described(summary))
+    }
+
+    /// The state of a running workspace, for one use.
+    pub(super) async fn save_aside(&self, handle: &Handle) -> Result<Saved> {
+        let guest = handle.guest().map_err(in_words)?;
+        let place = self.shared.home.path().join("kept");
+        let dir = place.join(format!("aside-{}", id::random_name(12)));
+        let (store, made) = {
+            let dir = dir.clone();
+            blocking(move || Ok((Snapshots::open(&dir)?, dir))).await?
+        };
+        let aside = Aside { store, dir: made };
+        take(&guest, &aside.store, ASIDE).await?;
+        Ok(Saved::Aside(Arc::new(aside)))
+    }
+
+    pub(super) async fn saved(&self, id: &WorkspaceId) -> Result<SnapshotList> {
+        let (room, _) = self.room(id).await?;
+        let created_at = room.row().created_at;
+        let mut snapshots = vec![Snapshot {
+            snapshot_name: BASELINE.to_string(),
+            kind: "baseline".to_string(),
+            created_at,
+            entry_count: 0,
+            stored_bytes: 0,
+            deletable: false,
+        }];
+        if self.snapshots_dir(id).exists() {
+            let store = self.snapshots(id).await?;
+            let named = blocking(move || Ok(store.list()?)).await?;
+            snapshots.extend(named.into_iter().map(described));
+        }
+        Ok(SnapshotList {
+            workspace_id: id.clone(),
+            snapshots,
+        })
+    }
+
+    pub(super) async fn unsave(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+        if name == BASELINE {
+            return Err(
+                Error::invalid("the baseline cannot be deleted").hint("it goes with the workspace")
+            );
+        }
+        let (room, _) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        let store = self.snapshots(id).await?;
+        let name = name.to_string();
+        blocking(move || {
+            let found = find(&store, &name)?;
+            store.delete(&name)?;
+            Ok(described(found))
+        })
+        .await
+    }
+
+    /// A state by its name, known to be there.
+    pub(super) async fn open_saved(&self, id: &WorkspaceId, name: &str) -> Result<Saved> {
+        if name == BASELINE {
+            return Ok(Saved::Baseline);
+        }
+        check_name(name)?;
+        if !self.snapshots_dir(id).exists() {
+            return Err(missing(name));
+        }
+        let store = self.snapshots(id).await?;
+        let name = name.to_string();
+        blocking(move || {
+            find(&store, &name)?;
+            // Damage is found before the old machine is gone.
+            store.restore(&name)?;
+            Ok(Saved::Snapshot { store, name })
+        })
+        .await
+    }
+
+    pub(super) async fn diff_saved(
+        &self,
+        id: &WorkspaceId,
+        from: &str,
+        to: &str,
+        options: DiffOptions,
+    ) -> Result<DiffReport> {
+        let budget = limits::DIFF_BYTES.resolve(options.max_bytes)?;
+        let (room, handle) = self.room(id).await?;
+        for name in [from, to] {
+            self.open_saved(id, name).await?;
+        }
+        let kept = handle.launch().await?.kept;
+        let baseline = kept.map(|kept| kept.baseline).unwrap_or_default();
+        let store = self.snapshots(id).await?;
+        let (names, key) = ((from.to_string(), to.to_string()), id.clone());
+        let report = blocking(move || {
+            let (from, to) = &names;
+            let changes = store.compare(from, to)?;
+            let mut builder = Builder::new(budget as usize);
+            let (mut before, mut after) = (store.contents(from)?, store.contents(to)?);
+            for entry in &changes {
+                let wants = builder.wants(entry);
+                let old = content(&mut before, wants.before, entry, &baseline)?;
+                let new = content(&mut after, wants.after, entry, &baseline)?;
+                builder.push(entry, old.as_deref(), new.as_deref());
+            }
+            Ok(diff_report(&key, from, to, builder.finish()))
+        })
+        .await?;
+        Ok(DiffReport {
+            patch: room.secrets.redact(&report.patch),
+            ..report
+        })
+    }
+}
+
+/// One side of a difference between snapshots.
+fn content(
+    files: &mut motu_workspaces::snapshots::Files,
+    wanted: bool,
+    entry: &ChangedEntry,
+    baseline: &Path,
+) -> Result<Option<Vec<u8>>> {
+    use std::os::unix::ffi::OsStrExt;
+    if !wanted {
+        return Ok(None);
+    }
+    Ok(match files.read(&entry.path, diff::MAX_COMPARED_BYTES)? {
+        Contents::Bytes(bytes) => Some(bytes),
+        Contents::None => None,
+        Contents::Baseline => {
+            let path = baseline.join(std::ffi::OsStr::from_bytes(&entry.path));
+            std::fs::read(path).ok()
+        }
+    })
+}
+
+/// Saves what a machine has in `/workspace` now.
+async fn take(guest: &Guest, store: &Snapshots, name: &str) -> Result<Summary> {
+    let mut last = Error::internal("no snapshot was tried");
+    for _ in 0..TRIES {
+        let changes = guest.changes(limits::SEED_ENTRIES.max).await?;
+        let changes: Vec<ChangedEntry> = changes.into_iter().filter(lasting).collect();
+        let (plan, paths) = {
+            let (store, name) = (store.clone(), name.to_string());
+            blocking(move || {
+                let plan = store.plan(&name, &changes)?;
+                let paths: Vec<Bytes> = plan.fetch().map(Bytes::copy_from_slice).collect();
+                Ok((plan, paths))
+            })
+            .await?
+        };
+        // Files that would not settle are told by the commit: their facts differ.
+        let reader = pipe::reader(guest.pick(paths).await?);
+        let store = store.clone();
+        let done = tokio::task::spawn_blocking(move || store.commit(plan, reader))
+            .await
+            .map_err(|_| Error::internal("a worker panicked"))?;
+        match done {
+            Ok(summary) => return Ok(summary),
+            Err(error @ SnapshotError::Changed { .. }) => {
+                last = Error::from(error).hint("something writes to it all the time: pause it");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(last)
+}
+
+/// What a snapshot can bring back: not a socket or a device.
+fn lasting(entry: &ChangedEntry) -> bool {
+    const TYPE: u32 = 0o170_000;
+    const KEPT: [u32; 4] = [0o100_000, 0o040_000, 0o120_000, 0o010_000];
+    match &entry.after {
+        Some(facts) => KEPT.contains(&(facts.mode & TYPE)),
+        None => true,
+    }
+}
+
+fn find(store: &Snapshots, name: &str) -> Result<Summary> {
+    let all = store.list()?;
+    let found = all.into_iter().find(|summary| summary.name == name);
+    found.ok_or_else(|| missing(name))
+}
+
+fn missing(name: &str) -> Error {
+    Error::not_found(format!("there is no snapshot {name:?}"))
+        .hint("`motu workspace snapshot list` shows them")
+}
+
+fn described(summary: Summary) -> Snapshot {
+    Snapshot {
+        snapshot_name: summary.name,
+        kind: "named".to_string(),
+        created_at: Timestamp::from_nanosecond(summary.created_unix_ns.into()).unwrap_or_default(),
+        entry_count: summary.entries,
+        stored_bytes: summary.new_bytes,
+        deletable: true,
+    }
+}
