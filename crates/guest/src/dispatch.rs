@@ -3,7 +3,7 @@
 
 use crate::answer::{Failed, note};
 use crate::state::Guest;
-use crate::{blocking, files, ports, process, system};
+use crate::{blocking, files, ports, process, system, workspace};
 use bytes::Bytes;
 use motu_link::Link;
 use motu_link::message::{Failure, Outcome, Request, Said, Verb};
@@ -60,6 +60,12 @@ async fn run(guest: &Arc<Guest>, verb: Verb, tx: &Sender, rx: Receiver) -> Resul
         Verb::TreeIn(request) => files::tree_in(guest, request, tx, rx).await,
         Verb::Hash(request) => files::hash(guest, request, tx).await,
         Verb::Dial(request) => ports::dial(guest, request, tx, rx).await,
+
+        Verb::Changes(request) => workspace::changes(guest, request, tx).await,
+        Verb::ReadBase(request) => workspace::read_base(guest, request, tx).await,
+        Verb::Pick(request) => workspace::pick(guest, request, tx, rx).await,
+        Verb::Restore(request) => workspace::restore(guest, request, tx, rx).await,
+        Verb::Apply(request) => workspace::apply(guest, request, tx, rx).await,
 
         Verb::Ping(_) => Ok(note(tx, Said::Pong(system::pong(guest))).await?),
         Verb::Init(request) => system::init(guest, request).await,

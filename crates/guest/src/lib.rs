@@ -6,6 +6,7 @@
 //!   dispatch    one task per stream: request in, outcome out
 //!   process/    starts, follows, signals and ends processes
 //!   files/      every file operation, below one root
+//!   workspace/  what became of /workspace, out and back in
 //!   ports/      dials and lists ports of this machine
 //!   system/     identity, clock, metrics, the end of the machine
 //!   sys/        the only module with `unsafe`
@@ -27,6 +28,7 @@ mod sys;
 mod system;
 mod transport;
 mod users;
+mod workspace;
 
 pub use motu_launch::{Upper, WorkspaceDirs};
 pub use serial::SerialPorts;
@@ -109,7 +111,13 @@ pub fn serve(serve: Serve) -> i32 {
 }
 
 async fn run(serve: Serve) -> i32 {
-    let guest = match Guest::new(serve.pid1, serve.restrict) {
+    let workspace = match serve.workspace.map(workspace::Workspace::open).transpose() {
+        Ok(workspace) => workspace,
+        Err(error) => return fatal("cannot open the workspace", &error),
+    };
+    // It goes with this process, however that ends.
+    let _lock = serve.lock;
+    let guest = match Guest::new(serve.pid1, serve.restrict, workspace) {
         Ok(guest) => Arc::new(guest),
         Err(error) => return fatal("cannot open the root directory", &error),
     };

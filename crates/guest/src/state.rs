@@ -4,6 +4,7 @@ use crate::files::Root;
 use crate::process::Table;
 use crate::sys::Restrict;
 use crate::users::Users;
+use crate::workspace::Workspace;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,6 +28,8 @@ pub struct Guest {
     pub restrict: Option<Restrict>,
     pub processes: Table,
     pub users: Users,
+    /// `/workspace` and its baseline, where there is one.
+    pub workspace: Option<Arc<Workspace>>,
     settings: Mutex<Arc<Settings>>,
     over: watch::Sender<bool>,
     /// Woken when a stream has ended.
@@ -34,7 +37,11 @@ pub struct Guest {
 }
 
 impl Guest {
-    pub fn new(pid1: bool, restrict: Option<Restrict>) -> Result<Guest, Errno> {
+    pub fn new(
+        pid1: bool,
+        restrict: Option<Restrict>,
+        workspace: Option<Workspace>,
+    ) -> Result<Guest, Errno> {
         let settings = Settings {
             default_user: String::new(),
             default_cwd: Vec::new(),
@@ -47,6 +54,7 @@ impl Guest {
             restrict,
             processes: Table::default(),
             users: Users::default(),
+            workspace: workspace.map(Arc::new),
             settings: Mutex::new(Arc::new(settings)),
             over: watch::Sender::new(false),
             rested: Notify::new(),

@@ -4,8 +4,8 @@
 //! none on the host, and gives up what it does not need as its last steps: the
 //! filters go on at the end because the steps before them use what they forbid.
 
-use crate::outer::{Layers, Xattrs, overlay};
-use crate::plan::{GuestStart, Inner, Plan};
+use crate::outer::{Layers, Workspace, Xattrs, overlay, workspace};
+use crate::plan::{GuestStart, Inner, Plan, Upper, WorkspaceDirs};
 use crate::report::{Failure, Reporter, receive_packet};
 use crate::{Side, sys};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -30,6 +30,9 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
+/// Where `/workspace` is.
+const WORKSPACE: &str = "/workspace";
+
 const QUIET: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
@@ -39,12 +42,14 @@ pub(crate) struct Given {
     pub(crate) socket: OwnedFd,
     pub(crate) dir: OwnedFd,
     pub(crate) listener: Option<OwnedFd>,
+    pub(crate) lock: Option<OwnedFd>,
 }
 
 /// What pid 1 has so far.
 struct Machine {
     dir: OwnedFd,
     root: Option<OwnedFd>,
+    workspace: Option<Workspace>,
     host: Option<OwnedFd>,
 }
 
@@ -54,17 +59,27 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
         socket,
         dir,
         listener,
+        lock,
     } = given;
     let mut word = [0u8; 8];
-    let (length, root) = receive_packet(socket.as_fd(), &mut word)
+    let (length, fds) = receive_packet(socket.as_fd(), &mut word)
         .map_err(|e| Failure::new("wait for the launcher", e))?;
     if length == 0 {
         // The launcher failed and has said so itself.
         std::process::exit(1);
     }
+    let mut fds = fds.into_iter();
     let mut machine = Machine {
         dir,
-        root,
+        root: fds.next(),
+        workspace: match (fds.next(), fds.next(), fds.next()) {
+            (Some(mount), Some(upper), Some(lower)) => Some(Workspace {
+                mount,
+                upper,
+                lower,
+            }),
+            _ => None,
+        },
         host: None,
     };
     for step in &plan.inner {
@@ -75,8 +90,16 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
         Some(listener) => Side::Machine(GuestStart {
             listener,
             restrict: plan.restrict,
-            workspace: None,
-            lock: None,
+            workspace: machine.workspace.map(|sides| WorkspaceDirs {
+                path: WORKSPACE.into(),
+                lower: sides.lower,
+                upper: Some(Upper {
+                    dir: sides.upper,
+                    user_attributes: true,
+                }),
+                copied_unix_ns: None,
+            }),
+            lock,
         }),
         None => Side::Done,
     })
@@ -95,7 +118,17 @@ impl Machine {
                 self.root = Some(make_root(lower, disk, *allow_setuid)?);
                 Ok(())
             }
+            Inner::MakeWorkspace {
+                baseline,
+                disk,
+                allow_setuid,
+            } => {
+                let sides = workspace(open(baseline)?, open(disk)?, *allow_setuid)?;
+                self.workspace = Some(sides);
+                Ok(())
+            }
             Inner::EnterRoot => self.enter_root(),
+            Inner::MountWorkspace => self.mount_workspace(),
             Inner::MountProc => mount_at("proc", "/proc", QUIET, ""),
             Inner::MountSys => mount_at("sysfs", "/sys", QUIET | MountFlags::RDONLY, ""),
             Inner::MountDev {
@@ -129,6 +162,23 @@ impl Machine {
         rustix::process::chdir("/")?;
         self.host = Some(host);
         Ok(())
+    }
+
+    /// Puts the workspace where programs look for it. The directory there is the
+    /// environment's or made now; a link is not followed.
+    fn mount_workspace(&mut self) -> io::Result<()> {
+        let workspace = self.workspace.as_ref().ok_or(Errno::PROTO)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = match rustix::fs::open(WORKSPACE, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                rustix::fs::mkdirat(CWD, WORKSPACE, Mode::from_raw_mode(0o755))?;
+                rustix::fs::open(WORKSPACE, flags, Mode::empty())?
+            }
+            other => other?,
+        };
+        let flags =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        Ok(move_mount(&workspace.mount, "", place, "", flags)?)
     }
 
     fn leave_host(&mut self) -> io::Result<()> {
@@ -200,11 +250,12 @@ fn private_mounts() -> io::Result<()> {
     Ok(mount_change("/", propagation)?)
 }
 
+fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
 fn make_root(lower: &Path, disk: &Path, allow_setuid: bool) -> io::Result<OwnedFd> {
-    let open = |path: &Path| {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(path, flags, Mode::empty())
-    };
     let lower = open(lower)?;
     let layers = Layers {
         lower: lower.as_fd(),

@@ -25,7 +25,7 @@ mod sys;
 
 pub use plan::{
     Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec, Upper,
-    WorkspaceDirs,
+    WORKSPACE_LAYERS, WorkspaceDirs,
 };
 pub use report::{Failure, Report};
 
@@ -89,6 +89,7 @@ enum Side {
 fn receive_plan(socket: &OwnedFd) -> io::Result<Option<(Plan, Option<OwnedFd>)>> {
     let mut buffer = vec![0; PLAN_BYTES];
     let (length, disk) = report::receive_packet(socket.as_fd(), &mut buffer)?;
+    let disk = disk.into_iter().next();
     if length == 0 {
         return Ok(None);
     }
@@ -103,5 +104,6 @@ pub fn send_plan(
     disk: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let bytes = postcard::to_allocvec(plan).map_err(io::Error::other)?;
-    report::send_packet(socket, &bytes, disk)
+    let disk: Vec<BorrowedFd<'_>> = disk.into_iter().collect();
+    report::send_packet(socket, &bytes, &disk)
 }

@@ -5,7 +5,7 @@
 //! detached mount, so nothing is left behind when it fails half-way: pid 1
 //! sees its end of the socket close and leaves.
 
-use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan};
+use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan, WORKSPACE_LAYERS};
 use crate::report::{Failure, Reporter, send_packet};
 use crate::sys::{self, Cloned};
 use crate::{LINK_SOCKET, Side, inner};
@@ -27,12 +27,22 @@ struct Launcher<'a> {
     report: &'a Reporter,
     dir: OwnedFd,
     listener: Option<OwnedFd>,
+    lock: Option<OwnedFd>,
     child: Option<Child>,
     lower: Option<OwnedFd>,
     /// The disk as the daemon sent it.
     mounted: Option<OwnedFd>,
     disk: Option<OwnedFd>,
     root: Option<OwnedFd>,
+    baseline: Option<OwnedFd>,
+    workspace: Option<Workspace>,
+}
+
+/// The overlay of `/workspace` as a detached mount, and its upper directory.
+pub(crate) struct Workspace {
+    pub(crate) mount: OwnedFd,
+    pub(crate) upper: OwnedFd,
+    pub(crate) lower: OwnedFd,
 }
 
 /// Pid 1, seen from the host.
@@ -55,16 +65,24 @@ pub(crate) fn run(
         report,
         dir,
         listener: None,
+        lock: None,
         child: None,
         lower: None,
         mounted,
         disk: None,
         root: None,
+        baseline: None,
+        workspace: None,
     };
     for step in &plan.outer {
         let side = launcher.step(step).map_err(|e| Failure::new(step, e))?;
         if let Some(socket) = side {
-            let Launcher { dir, listener, .. } = launcher;
+            let Launcher {
+                dir,
+                listener,
+                lock,
+                ..
+            } = launcher;
             return inner::run(
                 plan,
                 report,
@@ -72,6 +90,7 @@ pub(crate) fn run(
                     socket,
                     dir,
                     listener,
+                    lock,
                 },
             );
         }
@@ -90,15 +109,22 @@ impl Launcher<'_> {
         match step {
             Outer::EnterCgroup { file } => enter_cgroup(file)?,
             Outer::Listen => self.listener = Some(listen(self.dir.as_fd())?),
+            Outer::Lock { file } => self.lock = Some(lock(file)?),
             Outer::StartClocks => start_clocks()?,
             Outer::HideMounts => self.hide_mounts()?,
             Outer::Clone(namespaces) => return self.clone_child(*namespaces),
             Outer::MapIds(map) => self.map_ids(map)?,
             Outer::TakeLower { root } => self.lower = Some(self.take(CWD, root)?),
             Outer::TakeDisk(disk) => self.disk = Some(self.take_disk(disk)?),
+            Outer::TakeBaseline { baseline } => {
+                self.baseline = Some(self.take_baseline(baseline)?);
+            }
             Outer::AttachLayers => self.attach_layers()?,
             Outer::ActAs { id } => act_as(*id)?,
             Outer::MakeRoot { allow_setuid } => self.root = Some(self.make_root(*allow_setuid)?),
+            Outer::MakeWorkspace { allow_setuid } => {
+                self.workspace = Some(self.make_workspace(*allow_setuid)?);
+            }
             Outer::Release => self.release()?,
         }
         Ok(None)
@@ -170,6 +196,13 @@ impl Launcher<'_> {
         Ok(tree)
     }
 
+    /// Nothing may ever be written to a baseline, whoever gets hold of it.
+    fn take_baseline(&self, path: &Path) -> io::Result<OwnedFd> {
+        let tree = self.take(CWD, path)?;
+        sys::mount_setattr(tree.as_fd(), libc::MOUNT_ATTR_RDONLY, None)?;
+        Ok(tree)
+    }
+
     fn take_disk(&mut self, disk: &Disk) -> io::Result<OwnedFd> {
         match disk {
             Disk::Directory(path) => self.take(&self.dir, path),
@@ -193,8 +226,15 @@ impl Launcher<'_> {
     /// Puts the detached layers where overlayfs of older kernels accepts them.
     /// The mount points are covered in the launcher's private view only.
     fn attach_layers(&mut self) -> io::Result<()> {
-        for (layer, name) in [(&self.lower, "lower"), (&self.disk, "layers")] {
-            let layer = layer.as_ref().ok_or_else(out_of_order)?;
+        let layers = [
+            (&self.lower, "lower"),
+            (&self.disk, "layers"),
+            (&self.baseline, "baseline"),
+        ];
+        for (layer, name) in layers {
+            let Some(layer) = layer else {
+                continue;
+            };
             match rustix::fs::mkdirat(&self.dir, name, Mode::RWXU) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
@@ -217,14 +257,49 @@ impl Launcher<'_> {
         overlay(&layers, allow_setuid, Xattrs::Trusted)
     }
 
+    fn make_workspace(&mut self, allow_setuid: bool) -> io::Result<Workspace> {
+        let lower = self.baseline.take().ok_or_else(out_of_order)?;
+        let disk = self.disk.as_ref().ok_or_else(out_of_order)?;
+        workspace(lower, disk, allow_setuid)
+    }
+
     fn release(&mut self) -> io::Result<()> {
         let child = self.child.as_ref().ok_or_else(out_of_order)?;
-        send_packet(
-            child.socket.as_fd(),
-            b"go",
-            self.root.as_ref().map(AsFd::as_fd),
-        )
+        let mut given: Vec<BorrowedFd<'_>> = self.root.iter().map(AsFd::as_fd).collect();
+        if let Some(workspace) = &self.workspace {
+            let Workspace {
+                mount,
+                upper,
+                lower,
+            } = workspace;
+            given.extend([mount.as_fd(), upper.as_fd(), lower.as_fd()]);
+        }
+        send_packet(child.socket.as_fd(), b"go", &given)
     }
+}
+
+/// Makes the overlay of `/workspace` as a detached mount. Its notes are in `user.`
+/// attributes also where the host's root makes it: the guest reads them, and
+/// `trusted.` ones cannot be read in a user namespace. Nobody can forge them:
+/// overlayfs hides them from everybody who looks through it.
+pub(crate) fn workspace(
+    lower: OwnedFd,
+    disk: impl AsFd,
+    allow_setuid: bool,
+) -> io::Result<Workspace> {
+    let top = Path::new(WORKSPACE_LAYERS);
+    let layers = Layers {
+        lower: lower.as_fd(),
+        upper: open_dir(&disk, &top.join("upper"))?,
+        work: open_dir(&disk, &top.join("work"))?,
+    };
+    let mount = overlay(&layers, allow_setuid, Xattrs::User)?;
+    let upper = layers.upper;
+    Ok(Workspace {
+        mount,
+        upper,
+        lower,
+    })
 }
 
 /// The layers of a root.
@@ -312,6 +387,14 @@ fn listen(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     bound?;
     rustix::net::listen(&socket, LINK_BACKLOG)?;
     Ok(socket)
+}
+
+/// The lock is the open file's: it is gone when the last process that has it open is.
+fn lock(file: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(file, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::flock(&fd, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    Ok(fd)
 }
 
 /// The next process this one starts sees clocks that begin now.

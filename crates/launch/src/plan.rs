@@ -19,6 +19,9 @@ pub struct Plan {
     pub restrict: RestrictSpec,
 }
 
+/// Where the layers of `/workspace` are on a disk.
+pub const WORKSPACE_LAYERS: &str = "workspace";
+
 /// How the guest must restrict the commands it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestrictSpec {
@@ -133,6 +136,10 @@ pub enum Outer {
         file: PathBuf,
     },
     Listen,
+    /// Locks a file for as long as the machine lives.
+    Lock {
+        file: PathBuf,
+    },
     /// Monotonic and boot clocks start at zero inside.
     StartClocks,
     /// Kernels before 6.15 want overlay layers attached somewhere; this makes a place nobody else sees.
@@ -143,11 +150,18 @@ pub enum Outer {
         root: PathBuf,
     },
     TakeDisk(Disk),
+    /// What `/workspace` was at first.
+    TakeBaseline {
+        baseline: PathBuf,
+    },
     AttachLayers,
     ActAs {
         id: u32,
     },
     MakeRoot {
+        allow_setuid: bool,
+    },
+    MakeWorkspace {
         allow_setuid: bool,
     },
     Release,
@@ -166,7 +180,14 @@ pub enum Inner {
         disk: PathBuf,
         allow_setuid: bool,
     },
+    /// The same for `/workspace`, on a baseline of its own.
+    MakeWorkspace {
+        baseline: PathBuf,
+        disk: PathBuf,
+        allow_setuid: bool,
+    },
     EnterRoot,
+    MountWorkspace,
     MountProc,
     MountSys,
     MountDev {
@@ -225,6 +246,7 @@ impl fmt::Display for Outer {
         match self {
             Outer::EnterCgroup { file } => write!(f, "enter cgroup {}", file.display()),
             Outer::Listen => f.write_str("listen on link.sock"),
+            Outer::Lock { file } => write!(f, "lock {}", file.display()),
             Outer::StartClocks => f.write_str("start the clocks at zero"),
             Outer::HideMounts => f.write_str("take a private view of the mounts"),
             Outer::Clone(Namespaces::User) => {
@@ -247,10 +269,18 @@ impl fmt::Display for Outer {
                 "take directory {} as the upper layer, with mapped ids",
                 dir.display()
             ),
+            Outer::TakeBaseline { baseline } => write!(
+                f,
+                "take {} as the baseline of /workspace, with mapped ids",
+                baseline.display()
+            ),
             Outer::AttachLayers => f.write_str("attach the layers in the private view"),
             Outer::ActAs { id } => write!(f, "act as the machine's root, uid {id}"),
             Outer::MakeRoot { allow_setuid } => {
                 write!(f, "make the root overlay{}", setuid(*allow_setuid))
+            }
+            Outer::MakeWorkspace { allow_setuid } => {
+                write!(f, "make the overlay of /workspace{}", setuid(*allow_setuid))
             }
             Outer::Release => f.write_str("hand the root to pid 1 and leave"),
         }
@@ -274,7 +304,19 @@ impl fmt::Display for Inner {
                 disk.display(),
                 setuid(*allow_setuid)
             ),
+            Inner::MakeWorkspace {
+                baseline,
+                disk,
+                allow_setuid,
+            } => write!(
+                f,
+                "make the overlay of /workspace of {} and {}{}",
+                baseline.display(),
+                disk.display(),
+                setuid(*allow_setuid)
+            ),
             Inner::EnterRoot => f.write_str("pivot into the root"),
+            Inner::MountWorkspace => f.write_str("mount /workspace"),
             Inner::MountProc => f.write_str("mount /proc"),
             Inner::MountSys => f.write_str("mount /sys read-only"),
             Inner::MountDev { size_mib, .. } => {

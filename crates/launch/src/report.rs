@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The longest message.
 const PACKET: usize = 4096;
+/// The most descriptors of one message.
+const PACKET_FDS: usize = 4;
 
 /// A step that failed, and the kernel's reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -71,7 +73,8 @@ impl Reporter {
     fn send(&self, report: &Report, fd: Option<BorrowedFd<'_>>) {
         if let Ok(bytes) = postcard::to_allocvec(report) {
             // A daemon that is gone finds the machine again by its own record.
-            let _ = send_packet(self.socket.as_fd(), &bytes, fd);
+            let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
+            let _ = send_packet(self.socket.as_fd(), &bytes, &fds);
         }
     }
 }
@@ -79,26 +82,26 @@ impl Reporter {
 /// The receiving side: the next message, or `None` when every sender is gone.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Report, Option<OwnedFd>)>> {
     let mut buffer = [0u8; PACKET];
-    let (length, fd) = receive_packet(socket, &mut buffer)?;
+    let (length, fds) = receive_packet(socket, &mut buffer)?;
     if length == 0 {
         return Ok(None);
     }
+    let fd = fds.into_iter().next();
     let report = postcard::from_bytes(&buffer[..length])
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     Ok(Some((report, fd)))
 }
 
-/// Sends one packet, with a descriptor if there is one.
+/// Sends one packet, with a few descriptors if there are any.
 pub(crate) fn send_packet(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
-    fd: Option<BorrowedFd<'_>>,
+    fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
-    if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&fds));
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     sys::again(|| {
         rustix::net::sendmsg(
@@ -111,12 +114,12 @@ pub(crate) fn send_packet(
     Ok(())
 }
 
-/// Receives one packet and at most one descriptor.
+/// Receives one packet and its descriptors.
 pub(crate) fn receive_packet(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
-) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = sys::again(|| {
         rustix::net::recvmsg(
@@ -126,11 +129,13 @@ pub(crate) fn receive_packet(
             RecvFlags::CMSG_CLOEXEC,
         )
     })?;
-    let fd = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok((received.bytes, fd))
+    let mut found = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            found.extend(fds);
+        }
+    }
+    Ok((received.bytes, found))
 }
 
 #[cfg(test)]

@@ -164,8 +164,8 @@ fn copy_over(
                 holder.try_clone().map_err(|_| failed(Errno::MFILE))?,
                 Ownership::Archive,
                 Limits::none(),
-            );
-            unpacker.keep_special_bits();
+            )
+            .exactly();
             let mut packer = Packer::entry(from, from_name)?;
             while let Some(piece) = packer.next_piece()? {
                 if cancel.is_set() {
@@ -196,7 +196,7 @@ pub fn remove(root: &Root, place: &Place, recursive: bool, cancel: &Cancel) -> R
 }
 
 /// Removes a name and, if asked, everything below it.
-fn remove_entry(
+pub fn remove_entry(
     directory: &OwnedFd,
     name: &[u8],
     recursive: bool,

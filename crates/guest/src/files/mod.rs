@@ -9,21 +9,24 @@ mod list;
 mod pack;
 mod place;
 mod read;
-mod tar;
+pub mod sparse;
+pub mod tar;
 mod unpack;
 mod watch;
 mod write;
 
+pub use change::remove_entry;
+pub use entry::Owner;
 pub use place::{Place, Root};
 pub use read::{hash, read};
+pub use unpack::{Limits, Ownership, Unpacker};
 pub use watch::watch;
-pub use write::write;
+pub use write::{fresh_name, rename, write};
 
 use crate::answer::{Failed, note};
 use crate::blocking::{self, Cancel};
 use crate::state::Guest;
 use bytes::Bytes;
-use entry::Owner;
 use motu_link::Event;
 use motu_link::frame::CHANNEL_IN;
 use motu_link::message::{Entries, Entry, Failure, List, Said, TreeIn, TreeOut, Verb};
@@ -32,7 +35,6 @@ use pack::Packer;
 use prost::Message as _;
 use rustix::fs::{Mode, OFlags};
 use std::sync::Arc;
-use unpack::{Limits, Ownership, Unpacker};
 
 /// The owner of a received tree that means the archive's own numbers.
 const ARCHIVE_OWNERS: &str = "archive";

@@ -200,6 +200,9 @@ impl Packer {
             gid: stat.st_gid,
             size,
             mtime: stat.st_mtime,
+            nanos: 0,
+            attributes: Vec::new(),
+            real_size: None,
         };
         header.write(&mut self.out);
     }

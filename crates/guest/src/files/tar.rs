@@ -5,14 +5,14 @@
 //! stop at any byte: nothing may wait for more, and no size in a header may
 //! decide how much memory is used.
 
-use std::fmt::Write as _;
-
 /// The unit of the format.
 pub const BLOCK: usize = 512;
 /// The largest number an octal field of twelve bytes holds.
 const MAX_OCTAL_SIZE: u64 = 0o77_777_777_777;
 /// The same for the eight-byte fields of ids.
 const MAX_OCTAL_ID: u32 = 0o7_777_777;
+/// Before the name of an extended attribute in a record's key.
+const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,9 @@ pub enum Type {
     Sparse,
 }
 
+/// Names and values of extended attributes.
+pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// One entry's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -43,6 +46,19 @@ pub struct Header {
     pub gid: u32,
     pub size: u64,
     pub mtime: i64,
+    /// Nanoseconds after `mtime`.
+    pub nanos: u32,
+    /// Extended attributes with their full names.
+    pub attributes: Attributes,
+    /// The file's size when the body is a map of its written parts and these parts (GNU's format 1.0).
+    pub real_size: Option<u64>,
+}
+
+/// The records of a sparse file's format that were seen.
+#[derive(Default)]
+struct SparseRecords {
+    major: Option<u64>,
+    minor: Option<u64>,
 }
 
 /// Why a block is not a header.
@@ -86,6 +102,9 @@ impl Header {
             gid: narrow(&block[116..124])?,
             size: number(&block[124..136])?,
             mtime: number(&block[136..148]).map_or(0, |time| i64::try_from(time).unwrap_or(0)),
+            nanos: 0,
+            attributes: Vec::new(),
+            real_size: None,
         }))
     }
 
@@ -102,6 +121,9 @@ impl Header {
                 gid: 0,
                 size: records.len() as u64,
                 mtime: 0,
+                nanos: 0,
+                attributes: Vec::new(),
+                real_size: None,
             };
             before.write_block(out);
             out.extend_from_slice(&records);
@@ -116,25 +138,42 @@ impl Header {
         let plain = |bytes: &[u8]| bytes.len() <= 100 && bytes.is_ascii();
         let binary = |bytes: &[u8]| std::str::from_utf8(bytes).is_err();
         if binary(&self.path) || binary(&self.link) {
-            record(&mut records, "hdrcharset", b"BINARY");
+            record(&mut records, b"hdrcharset", b"BINARY");
         }
         if !plain(&self.path) {
-            record(&mut records, "path", &self.path);
+            record(&mut records, b"path", &self.path);
         }
         if !plain(&self.link) {
-            record(&mut records, "linkpath", &self.link);
+            record(&mut records, b"linkpath", &self.link);
         }
         if self.size > MAX_OCTAL_SIZE {
-            record(&mut records, "size", self.size.to_string().as_bytes());
+            record(&mut records, b"size", self.size.to_string().as_bytes());
         }
         if self.uid > MAX_OCTAL_ID {
-            record(&mut records, "uid", self.uid.to_string().as_bytes());
+            record(&mut records, b"uid", self.uid.to_string().as_bytes());
         }
         if self.gid > MAX_OCTAL_ID {
-            record(&mut records, "gid", self.gid.to_string().as_bytes());
+            record(&mut records, b"gid", self.gid.to_string().as_bytes());
         }
-        if self.mtime < 0 || self.mtime as u64 > MAX_OCTAL_SIZE {
-            record(&mut records, "mtime", self.mtime.to_string().as_bytes());
+        if self.nanos != 0 {
+            let time = decimal_time(self.mtime, self.nanos);
+            record(&mut records, b"mtime", time.as_bytes());
+        } else if self.mtime < 0 || self.mtime as u64 > MAX_OCTAL_SIZE {
+            record(&mut records, b"mtime", self.mtime.to_string().as_bytes());
+        }
+        for (name, value) in &self.attributes {
+            let key = [ATTRIBUTE, &escaped(name)[..]].concat();
+            record(&mut records, &key, value);
+        }
+        if let Some(size) = self.real_size {
+            record(&mut records, b"GNU.sparse.major", b"1");
+            record(&mut records, b"GNU.sparse.minor", b"0");
+            record(&mut records, b"GNU.sparse.name", &self.path);
+            record(
+                &mut records,
+                b"GNU.sparse.realsize",
+                size.to_string().as_bytes(),
+            );
         }
         records
     }
@@ -162,6 +201,8 @@ impl Header {
     /// Takes the records of an extended header over.
     pub fn extend(&mut self, records: &[u8]) -> Result<(), TarError> {
         let mut rest = records;
+        let mut sparse = None::<SparseRecords>;
+        let mut name = None;
         while !rest.is_empty() {
             let (key, value, after) = next_record(rest).ok_or(TarError::Extended)?;
             rest = after;
@@ -173,17 +214,89 @@ impl Header {
                 b"size" => self.size = number()?,
                 b"uid" => self.uid = number()?.min(u64::from(u32::MAX)) as u32,
                 b"gid" => self.gid = number()?.min(u64::from(u32::MAX)) as u32,
-                b"mtime" => {
-                    // Whole seconds are all that is kept.
-                    let seconds = digits()?.split('.').next().unwrap_or_default();
-                    self.mtime = seconds.parse().map_err(|_| TarError::Extended)?;
+                b"mtime" => (self.mtime, self.nanos) = parse_time(digits()?)?,
+                b"GNU.sparse.major" => sparse.get_or_insert_default().major = Some(number()?),
+                b"GNU.sparse.minor" => sparse.get_or_insert_default().minor = Some(number()?),
+                b"GNU.sparse.name" => name = Some(value.to_vec()),
+                b"GNU.sparse.realsize" => self.real_size = Some(number()?),
+                other if other.starts_with(b"GNU.sparse.") => {
+                    sparse.get_or_insert_default();
                 }
-                other if other.starts_with(b"GNU.sparse.") => self.kind = Type::Sparse,
-                _ => {}
+                other => {
+                    if let Some(name) = other.strip_prefix(ATTRIBUTE) {
+                        self.attributes.push((unescaped(name), value.to_vec()));
+                    }
+                }
             }
+        }
+        match sparse {
+            // Older formats keep the map elsewhere.
+            Some(seen) if (seen.major, seen.minor) != (Some(1), Some(0)) => {
+                self.kind = Type::Sparse;
+            }
+            Some(_) if self.real_size.is_none() => return Err(TarError::Extended),
+            Some(_) => self.path = name.ok_or(TarError::Extended)?,
+            None => self.real_size = None,
         }
         Ok(())
     }
+}
+
+/// Seconds and nanoseconds as one decimal number, also before 1970.
+fn decimal_time(seconds: i64, nanos: u32) -> String {
+    if seconds >= 0 {
+        return format!("{seconds}.{nanos:09}");
+    }
+    // -1 s and 250 ms after it is -0.75 s.
+    let (whole, part) = (-(seconds + 1), 1_000_000_000 - nanos);
+    format!("-{whole}.{part:09}")
+}
+
+fn parse_time(text: &str) -> Result<(i64, u32), TarError> {
+    let wrong = |_| TarError::Extended;
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().map_err(wrong)?;
+    // Finer than nanoseconds is of no use to anybody.
+    let digits = part.get(..part.len().min(9)).ok_or(TarError::Extended)?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(TarError::Extended);
+    }
+    let nanos: u32 = format!("{digits:0<9}").parse().map_err(wrong)?;
+    match (whole.starts_with('-'), nanos) {
+        (false, _) | (true, 0) => Ok((seconds, nanos)),
+        (true, _) => Ok((
+            seconds.checked_sub(1).ok_or(TarError::Extended)?,
+            1_000_000_000 - nanos,
+        )),
+    }
+}
+
+/// An attribute's name as a key: the two bytes that would be misread are escaped as GNU tar does.
+fn escaped(name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'=' => out.extend_from_slice(b"%3D"),
+            b'%' => out.extend_from_slice(b"%25"),
+            other => out.push(*other),
+        }
+    }
+    out
+}
+
+fn unescaped(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.len());
+    let mut rest = key;
+    while let Some((byte, after)) = rest.split_first() {
+        let (meant, after) = match (byte, after) {
+            (b'%', [b'3', b'D', after @ ..]) => (b'=', after),
+            (b'%', [b'2', b'5', after @ ..]) => (b'%', after),
+            (byte, after) => (*byte, after),
+        };
+        out.push(meant);
+        rest = after;
+    }
+    out
 }
 
 fn kind(byte: u8) -> Type {
@@ -265,16 +378,15 @@ fn octal(field: &mut [u8], value: u64) {
 }
 
 /// Appends `LENGTH key=value\n`, where the length counts itself.
-fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + rest.to_string().len();
     if rest + length.to_string().len() > length {
         length += 1;
     }
-    let mut head = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(head, "{length} {key}=");
-    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(format!("{length} ").as_bytes());
+    out.extend_from_slice(key);
+    out.push(b'=');
     out.extend_from_slice(value);
     out.push(b'\n');
 }
@@ -320,9 +432,12 @@ mod tests {
             mode in 0u32..0o7777,
             uid: u32,
             size: u64,
-            mtime: i64,
+            mtime in -8_000_000_000_000i64..8_000_000_000_000,
+            nanos in 0u32..1_000_000_000,
+            attributes in prop::collection::vec((prop::collection::vec(1u8.., 1..20), prop::collection::vec(any::<u8>(), 0..20)), 0..3),
+            real_size in prop::option::of(any::<u64>()),
         ) {
-            let header = Header { path, link, kind: Type::Symlink, mode, uid, gid: uid / 2, size, mtime };
+            let header = Header { path, link, kind: Type::Symlink, mode, uid, gid: uid / 2, size, mtime, nanos, attributes, real_size };
             let mut bytes = Vec::new();
             header.write(&mut bytes);
             prop_assert_eq!(read_back(&bytes), header);

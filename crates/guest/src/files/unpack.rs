@@ -4,11 +4,19 @@
 //! of an entry may be a symlink, whoever made it; links go only to files that are
 //! below the directory already; devices, pipes and sparse files are refused. Set-
 //! user-id bits are not kept.
+//!
+//! A tree that comes back to where it was is unpacked exactly: special bits,
+//! attributes, times to the nanosecond, holes and pipes included.
+
+mod exact;
+mod names;
 
 use super::entry::Owner;
+use super::sparse::SparseSink;
 use super::tar::{BLOCK, Header, Type, padding};
-use crate::answer::{Failed, Quoted};
+use crate::answer::Failed;
 use motu_link::message::{Failure, TreeDone};
+use names::{clean, failed, make_file, make_way, refused, set_mode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -21,8 +29,9 @@ const DEFAULT_MAX_ENTRIES: u64 = 2_000_000;
 const MAX_META: u64 = 64 * 1024;
 /// The deepest entry.
 const MAX_DEPTH: usize = 256;
-/// Directories whose final mode has to wait because it would lock us out.
-const MAX_LATE_MODES: usize = 10_000;
+/// Directories whose final mode has to wait because it would lock us out, or
+/// whose time has to wait because what is made in them changes it.
+const MAX_LATE: usize = 200_000;
 
 /// Who gets the entries.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +76,7 @@ pub struct Unpacker {
     dest: OwnedFd,
     ownership: Ownership,
     limits: Limits,
-    special_bits: bool,
+    exact: bool,
     state: State,
     block: Vec<u8>,
     pax: Option<Vec<u8>>,
@@ -75,8 +84,17 @@ pub struct Unpacker {
     long_link: Option<Vec<u8>>,
     /// The directory of the last entry: most entries share it with the one before.
     parent: Option<(Vec<u8>, OwnedFd)>,
-    late_modes: Vec<(Vec<u8>, u32)>,
+    late: Vec<Late>,
     done: TreeDone,
+}
+
+/// What a directory gets when everything is in it.
+#[derive(Debug)]
+struct Late {
+    path: Vec<u8>,
+    mode: u32,
+    /// Seconds and nanoseconds.
+    time: Option<(i64, u32)>,
 }
 
 #[derive(Debug)]
@@ -89,8 +107,18 @@ enum State {
 
 #[derive(Debug)]
 enum Sink {
-    File { fd: OwnedFd, header: Header },
-    Meta { kind: Type, bytes: Vec<u8> },
+    File {
+        fd: OwnedFd,
+        header: Box<Header>,
+    },
+    Sparse {
+        sink: Box<SparseSink>,
+        header: Box<Header>,
+    },
+    Meta {
+        kind: Type,
+        bytes: Vec<u8>,
+    },
     Nothing,
 }
 
@@ -100,21 +128,23 @@ impl Unpacker {
             dest,
             ownership,
             limits,
-            special_bits: false,
+            exact: false,
             state: State::Header,
             block: Vec::with_capacity(BLOCK),
             pax: None,
             long_name: None,
             long_link: None,
             parent: None,
-            late_modes: Vec::new(),
+            late: Vec::new(),
             done: TreeDone::default(),
         }
     }
 
-    /// Keeps set-user-id and set-group-id bits: only for trees that are moved, not received.
-    pub fn keep_special_bits(&mut self) {
-        self.special_bits = true;
+    /// Makes everything as it was, set-user-id bits included: only for trees that are moved or
+    /// brought back, not received.
+    pub fn exactly(mut self) -> Unpacker {
+        self.exact = true;
+        self
     }
 
     /// Takes the next piece of the archive.
@@ -167,9 +197,13 @@ impl Unpacker {
             }
         }
         // Deepest first, so that a locked directory does not hide the ones in it.
-        while let Some((path, mode)) = self.late_modes.pop() {
+        while let Some(Late { path, mode, time }) = self.late.pop() {
             let (parent, name) = self.locate(&path)?;
-            set_mode(&parent, &name, mode).map_err(|errno| failed(&path, errno))?;
+            let done = set_mode(&parent, &name, mode).and_then(|()| match time {
+                Some(time) => exact::set_time(&parent, &name, time),
+                None => Ok(()),
+            });
+            done.map_err(|errno| failed(&path, errno))?;
         }
         Ok(self.done)
     }
@@ -251,18 +285,38 @@ impl Unpacker {
         if path.is_empty() {
             // The directory itself, which exists.
             return match header.kind {
+                Type::Directory if self.exact => {
+                    let set = exact::attributes_of(&self.dest, &header);
+                    set.map_err(|errno| failed(b".", errno))?;
+                    Ok(Sink::Nothing)
+                }
                 Type::Directory => Ok(Sink::Nothing),
                 _ => Err(refused(&header.path, "has no name")),
             };
         }
         let (parent, name) = self.locate(&path)?;
         let result = match header.kind {
+            Type::File if header.real_size.is_some() => {
+                if !self.exact {
+                    return Err(refused(&header.path, "is sparse, which is not supported"));
+                }
+                make_file(&parent, &name).map(|fd| Sink::Sparse {
+                    sink: Box::new(SparseSink::new(fd, header.real_size.unwrap_or(0))),
+                    header: Box::new(Header {
+                        path: path.clone(),
+                        ..header
+                    }),
+                })
+            }
+            Type::Other(exact::PIPE) if self.exact => {
+                exact::make_pipe(&parent, &name, &header).map(|()| Sink::Nothing)
+            }
             Type::File => make_file(&parent, &name).map(|fd| Sink::File {
                 fd,
-                header: Header {
+                header: Box::new(Header {
                     path: path.clone(),
                     ..header
-                },
+                }),
             }),
             Type::Directory => self
                 .make_directory(&parent, &name, &path, &header)
@@ -302,7 +356,7 @@ impl Unpacker {
     }
 
     fn mode(&self, header: &Header, kept: u32) -> u32 {
-        header.mode & if self.special_bits { 0o7777 } else { kept }
+        header.mode & if self.exact { 0o7777 } else { kept }
     }
 
     /// Opens the directory of a clean path, making what is missing, following nothing.
@@ -368,10 +422,15 @@ impl Unpacker {
             }
             other => other?,
         }
-        self.owner(header).give_at(parent, name)?;
-        if mode & 0o700 != 0o700 && self.late_modes.len() < MAX_LATE_MODES {
-            self.late_modes.push((path.to_vec(), mode));
+        let time = self.exact.then_some((header.mtime, header.nanos));
+        if (mode & 0o700 != 0o700 || time.is_some()) && self.late.len() < MAX_LATE {
+            let path = path.to_vec();
+            self.late.push(Late { path, mode, time });
         }
+        if self.exact {
+            return exact::make_directory(parent, name, header, mode | 0o700);
+        }
+        self.owner(header).give_at(parent, name)?;
         set_mode(parent, name, mode | 0o700)
     }
 
@@ -381,6 +440,9 @@ impl Unpacker {
         }
         make_way(parent, name)?;
         rustix::fs::symlinkat(&header.link[..], parent, name)?;
+        if self.exact {
+            return exact::name(parent, name, header);
+        }
         self.owner(header).give_at(parent, name)
     }
 
@@ -414,6 +476,13 @@ impl Unpacker {
         }
         match sink {
             Sink::Nothing => {}
+            Sink::Sparse { sink, header } => {
+                let fd = sink.finish(&header.path)?;
+                exact::file(&fd, &header).map_err(|errno| failed(&header.path, errno))?;
+            }
+            Sink::File { fd, header } if self.exact => {
+                exact::file(&fd, &header).map_err(|errno| failed(&header.path, errno))?;
+            }
             Sink::File { fd, header } => {
                 let finish = || {
                     self.owner(&header).give(&fd)?;
@@ -457,6 +526,7 @@ impl Sink {
                 known.extend_from_slice(bytes);
                 Ok(())
             }
+            Sink::Sparse { sink, header } => sink.take(bytes, &header.path),
             Sink::File { fd, header } => {
                 while !bytes.is_empty() {
                     match rustix::io::write(&*fd, bytes) {
@@ -469,62 +539,4 @@ impl Sink {
             }
         }
     }
-}
-
-fn failed(path: &[u8], errno: Errno) -> Failed {
-    Failed::errno(format!("entry {}", Quoted(path)), errno)
-}
-
-fn refused(path: &[u8], why: &str) -> Failed {
-    Failed::invalid(format!("entry {} {why}", Quoted(path)))
-}
-
-/// A path of an archive without empty and `.` parts; refused when it could lead outside.
-fn clean(path: &[u8]) -> Result<Vec<u8>, Failed> {
-    if path.first() == Some(&b'/') {
-        return Err(refused(path, "has an absolute name"));
-    }
-    if path.contains(&0) || path.len() > 4096 {
-        return Err(refused(path, "has an impossible name"));
-    }
-    let mut parts = Vec::new();
-    for part in path.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => return Err(refused(path, "has a name with \"..\"")),
-            part => parts.push(part),
-        }
-    }
-    if parts.len() > MAX_DEPTH {
-        return Err(refused(path, "is too deep"));
-    }
-    Ok(parts.join(&b'/'))
-}
-
-/// Removes what an entry replaces. A directory is never replaced by something else.
-fn make_way(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::PERM | Errno::ISDIR) => Err(Errno::ISDIR),
-        Err(errno) => Err(errno),
-    }
-}
-
-fn make_file(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = || rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600));
-    match open() {
-        Err(Errno::EXIST) => {
-            make_way(parent, name)?;
-            open()
-        }
-        other => other,
-    }
-}
-
-/// Sets a directory's mode by name, never through a symlink.
-fn set_mode(parent: &OwnedFd, name: &[u8], mode: u32) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))
 }

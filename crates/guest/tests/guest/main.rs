@@ -12,3 +12,6 @@ mod processes;
 mod support;
 mod trees;
 mod watching;
+mod workspace;
+mod workspace_apply;
+mod workspace_files;

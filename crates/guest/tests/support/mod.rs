@@ -126,8 +126,16 @@ impl Machine {
         Some(Machine::start_by(unshare, &["--pid1"]).await)
     }
 
-    async fn start_by(mut command: Command, flags: &[&str]) -> Machine {
-        let place = tempfile::tempdir().unwrap();
+    async fn start_by(command: Command, flags: &[&str]) -> Machine {
+        Machine::start_in(tempfile::tempdir().unwrap(), command, flags).await
+    }
+
+    /// A guest in a directory that has something in it already.
+    pub async fn start_in(
+        place: tempfile::TempDir,
+        mut command: Command,
+        flags: &[&str],
+    ) -> Machine {
         std::fs::create_dir(place.path().join("root")).unwrap();
         let socket = place.path().join("link");
         let child = command

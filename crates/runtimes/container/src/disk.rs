@@ -5,7 +5,9 @@
 //! Such a mount lives exactly as long as somebody holds its descriptor; if the
 //! daemon dies, the kernel unmounts it and frees the loop device by itself.
 //!
-//! An image has no name: the loop device holds the only reference to it. So its
+//! The disk of a machine that is kept is a named image of its own; see `kept`.
+//!
+//! Any other image has no name: the loop device holds the only reference to it. So its
 //! space comes back by itself with the machine's last process, off everybody's
 //! path, and no crash can leave an image behind.
 //!
@@ -26,8 +28,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Disks of the usual size that wait for a machine.
 const POOL: usize = 4;
+/// The journal of a disk that outlives its machine; smaller disks have what `mke2fs` thinks best.
+const JOURNAL_MIB: u64 = 16;
+const JOURNAL_FROM_MIB: u64 = 512;
 /// How often a loop device that somebody else took first is tried again.
 const LOOP_TRIES: u32 = 64;
+
+/// What a disk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Gone with its machine: nothing on it is worth a flush of the host's disk.
+    Machine,
+    /// Found again by the next machine, whatever happened to the host.
+    Kept,
+}
 
 /// Makes disks, or says why it cannot.
 #[derive(Debug)]
@@ -97,16 +111,21 @@ impl Disks {
     }
 
     fn make(&self, mib: u64) -> io::Result<OwnedFd> {
-        let template = self.template(mib)?;
-        let image = copy_sparse(&template, &self.dir)?;
-        let mount = mount_image(&image)?;
+        let template = self.template(mib, Life::Machine)?;
+        let image = tempfile::tempfile_in(&self.dir)?;
+        copy_sparse(&template, &image)?;
+        let mount = mount_image(&image, Life::Machine)?;
         layers(&mount)?;
         Ok(mount)
     }
 
     /// An empty file system of this size, made once.
-    fn template(&self, mib: u64) -> io::Result<PathBuf> {
-        let template = self.dir.join(format!("template-{mib}.img"));
+    pub(crate) fn template(&self, mib: u64, life: Life) -> io::Result<PathBuf> {
+        let kind = match life {
+            Life::Machine => "",
+            Life::Kept => "kept-",
+        };
+        let template = self.dir.join(format!("template-{kind}{mib}.img"));
         if template.exists() {
             return Ok(template);
         }
@@ -116,13 +135,21 @@ impl Disks {
             .dir
             .join(format!("staged-{}-{serial}", std::process::id()));
         let mke2fs = self.mke2fs.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let output = std::process::Command::new(mke2fs)
-            .args(["-q", "-F", "-t", "ext4", "-m", "0"])
-            .args(["-O", "^has_journal,^resize_inode"])
-            .args(["-E", "lazy_itable_init=1,nodiscard"])
-            .arg(&staged)
-            .arg(format!("{mib}M"))
-            .output()?;
+        let mut command = std::process::Command::new(mke2fs);
+        command.args(["-q", "-F", "-t", "ext4", "-m", "0", "-I", "256"]);
+        match life {
+            Life::Machine => {
+                command.args(["-O", "^has_journal,^resize_inode"]);
+                command.args(["-E", "lazy_itable_init=1,nodiscard"]);
+            }
+            Life::Kept => {
+                command.args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"]);
+                if mib >= JOURNAL_FROM_MIB {
+                    command.args(["-J", &format!("size={JOURNAL_MIB}")]);
+                }
+            }
+        }
+        let output = command.arg(&staged).arg(format!("{mib}M")).output()?;
         if !output.status.success() {
             let _ = std::fs::remove_file(&staged);
             let said = String::from_utf8_lossy(&output.stderr);
@@ -141,11 +168,10 @@ fn find_mke2fs() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Copies the written parts only, into a file without a name: an empty disk of 10 GiB is 230 KB.
-fn copy_sparse(from: &Path, dir: &Path) -> io::Result<File> {
+/// Copies the written parts only: an empty disk of 10 GiB is 230 KB.
+pub(crate) fn copy_sparse(from: &Path, target: &File) -> io::Result<()> {
     let source = File::open(from)?;
     let size = source.metadata()?.len();
-    let target = tempfile::tempfile_in(dir)?;
     target.set_len(size)?;
     let mut at = 0;
     while at < size {
@@ -161,7 +187,7 @@ fn copy_sparse(from: &Path, dir: &Path) -> io::Result<File> {
             let copied = rustix::fs::copy_file_range(
                 &source,
                 Some(&mut read_at),
-                &target,
+                target,
                 Some(&mut write_at),
                 left,
             )?;
@@ -171,11 +197,12 @@ fn copy_sparse(from: &Path, dir: &Path) -> io::Result<File> {
         }
         at = end;
     }
-    Ok(target)
+    Ok(())
 }
 
-/// Mounts an image, attached nowhere.
-fn mount_image(image: &File) -> io::Result<OwnedFd> {
+/// Mounts an image, attached nowhere. The loop device holds the very opening of
+/// the file it is given, so a lock on it lasts as long as the mount.
+pub(crate) fn mount_image(image: &File, life: Life) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
     for _ in 0..LOOP_TRIES {
@@ -183,7 +210,7 @@ fn mount_image(image: &File) -> io::Result<OwnedFd> {
         let path = format!("/dev/loop{number}");
         let device = rustix::fs::open(&path, flags, Mode::empty())?;
         match sys::configure_loop(device.as_fd(), image.as_fd()) {
-            Ok(()) => return mount_ext4(&path),
+            Ok(()) => return mount_ext4(&path, life),
             // Another process was faster; ask for the next free one.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error),
@@ -192,16 +219,18 @@ fn mount_image(image: &File) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-fn mount_ext4(device: &str) -> io::Result<OwnedFd> {
+fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "source", device)?;
     // Otherwise a kernel thread fills the sparse image with zeroes.
     rustix::mount::fsconfig_set_flag(&fs, "noinit_itable")?;
-    // The disk does not outlive the machine, so nothing on it is worth a flush of the host's disk;
-    // with barriers the machine's end would wait for one.
-    rustix::mount::fsconfig_set_flag(&fs, "nobarrier")?;
-    // Nor is a file that replaces another worth writing out at once.
-    rustix::mount::fsconfig_set_flag(&fs, "noauto_da_alloc")?;
+    if life == Life::Machine {
+        // Nothing on it is worth a flush of the host's disk; with barriers the machine's end would
+        // wait for one.
+        rustix::mount::fsconfig_set_flag(&fs, "nobarrier")?;
+        // Nor is a file that replaces another worth writing out at once.
+        rustix::mount::fsconfig_set_flag(&fs, "noauto_da_alloc")?;
+    }
     rustix::mount::fsconfig_create(&fs)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOSUID
@@ -214,7 +243,7 @@ fn mount_ext4(device: &str) -> io::Result<OwnedFd> {
 }
 
 /// Makes the overlay's two directories below a disk or directory.
-fn layers(at: impl AsFd) -> io::Result<()> {
+pub(crate) fn layers(at: impl AsFd) -> io::Result<()> {
     let at = at.as_fd();
     rustix::fs::mkdirat(at, "upper", Mode::from_raw_mode(0o755))?;
     rustix::fs::chmodat(
@@ -245,7 +274,8 @@ mod tests {
         let file = File::create(&from).unwrap();
         file.set_len(64 << 20).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, b"in the middle", 32 << 20).unwrap();
-        let mut copy = copy_sparse(&from, dir.path()).unwrap();
+        let mut copy = tempfile::tempfile_in(dir.path()).unwrap();
+        copy_sparse(&from, &copy).unwrap();
         let mut found = Vec::new();
         io::Read::read_to_end(&mut copy, &mut found).unwrap();
         assert_eq!(std::fs::read(&from).unwrap(), found);

@@ -11,6 +11,7 @@
 //!   launch     runs a plan with the launcher
 //!   cgroup     limits of memory, processes and CPU; freezing
 //!   disk       disks of bounded size, some of them ready beforehand
+//!   kept       disks that outlive their machine
 //!   slots      ranges of host ids
 //!   seccomp    the system call filter, from seccomp.json; bpf compiles it
 //!   record     what is remembered of a machine
@@ -26,6 +27,7 @@ mod cgroup;
 mod check;
 mod disk;
 mod host;
+mod kept;
 mod launch;
 mod machine;
 mod prepare;
@@ -74,6 +76,17 @@ impl Container {
     }
 }
 
+impl Container {
+    /// Removes the disks of a machine that is never started again, but not their directory. An
+    /// ordinary user's disks have files of other ids, which only this can remove.
+    pub async fn discard(&self, kept: &Path) -> Result<(), Error> {
+        let (maker, dir) = (self.inner.clone(), kept.to_path_buf());
+        tokio::task::spawn_blocking(move || maker.empty(&dir))
+            .await
+            .map_err(|_| Error::internal("emptying a directory panicked"))?
+    }
+}
+
 #[async_trait]
 impl Runtime for Container {
     fn name(&self) -> &'static str {
@@ -89,7 +102,7 @@ impl Runtime for Container {
             pause: self.inner.can_pause(),
             memory_snapshot: false,
             fork: false,
-            keep: false,
+            keep: true,
             uses_environment: true,
         }
     }

@@ -7,6 +7,7 @@
 use crate::cgroup::{Hierarchies, Kind};
 use crate::disk::{self, Disks};
 use crate::host::Host;
+use crate::kept::{self, Form, Mounted};
 use crate::launch::{Finished, LaunchError, Launcher, Started};
 use crate::prepare::{self, Decided};
 use crate::record::{Process, Record, start_time};
@@ -73,7 +74,7 @@ impl Maker {
     }
 
     pub(crate) fn plan_text(&self, spec: &MachineSpec) -> Result<String, Error> {
-        let (disk, _) = self.judge_disk(spec.limits.disk_mib)?;
+        let (disk, _) = self.judge_disk(spec)?;
         self.cgroups.judge(&spec.limits)?;
         let nofile = self.judge_nofile(spec.limits.nofile)?;
         let decided = Decided {
@@ -116,11 +117,27 @@ impl Maker {
     }
 
     /// How the disk will be bounded, or that it will not be.
-    fn judge_disk(&self, ask: Ask) -> Result<(Disk, AppliedLimit), Error> {
+    fn judge_disk(&self, spec: &MachineSpec) -> Result<(Disk, AppliedLimit), Error> {
+        let ask = spec.limits.disk_mib;
         let reason = if self.host.privileged {
             self.disks.missing()
         } else {
             Some("an ordinary user cannot mount a disk of bounded size")
+        };
+        let form = spec.kept.as_ref().map(|kept| kept::form(&kept.dir));
+        let reason = match (form, reason) {
+            (Some(Form::Image), Some(reason)) => {
+                return Err(Error::unsupported(format!(
+                    "the machine's disk cannot be mounted: {reason}"
+                ))
+                .hint("run the daemon as root with e2fsprogs installed, as when it was made"));
+            }
+            (Some(Form::Directory), None) => Some("its disk was made as a plain directory"),
+            (_, reason) => reason,
+        };
+        let place = match &spec.kept {
+            Some(kept) => kept::directory(&kept.dir),
+            None => prepare::DIRECTORY.into(),
         };
         let limit = |enforced, by: &str| AppliedLimit {
             name: "disk_mib".into(),
@@ -134,10 +151,7 @@ impl Maker {
                 "disk_mib cannot be enforced: {reason}"
             ))
             .hint("leave the limit out, or run the daemon as root with e2fsprogs installed")),
-            Some(reason) => Ok((
-                Disk::Directory(prepare::DIRECTORY.into()),
-                limit(false, reason),
-            )),
+            Some(reason) => Ok((Disk::Directory(place), limit(false, reason))),
         }
     }
 
@@ -178,7 +192,7 @@ impl Maker {
         spec: &MachineSpec,
         finished: &mut Option<Finished>,
     ) -> Result<Machine, Error> {
-        let (mut disk, mut disk_limit) = self.judge_disk(spec.limits.disk_mib)?;
+        let (mut disk, mut disk_limit) = self.judge_disk(spec)?;
         let nofile = self.judge_nofile(spec.limits.nofile)?;
         let slot = match self.host.privileged {
             true => Some(self.slots.take(&spec.dir)?),
@@ -188,6 +202,8 @@ impl Maker {
         record.store(&spec.dir)?;
         let cgroups = self.cgroups.make(spec.id.as_str(), &spec.limits)?;
         let mount = self.make_disk(&mut disk, &mut disk_limit, spec)?;
+        // Only now: a machine that could not have the disks must not wait for those who have them.
+        record.kept = spec.kept.as_ref().map(|kept| kept.dir.clone());
         let decided = Decided {
             first_id: slot.map(Slots::first_id),
             cgroup_entries: cgroups.entries,
@@ -224,6 +240,14 @@ impl Maker {
         spec: &MachineSpec,
     ) -> Result<Option<OwnedFd>, Error> {
         let failed = |error: io::Error| Error::io("the machine's disk", &error);
+        if let Some(kept) = &spec.kept {
+            if *disk != Disk::Mounted {
+                return kept::make_directory(kept).map(|_| None);
+            }
+            let Mounted { mount, mib } = kept::mount(&self.disks, kept, limit.value)?;
+            limit.value = mib;
+            return Ok(Some(mount));
+        }
         if *disk == Disk::Mounted {
             match self.disks.take(spec.limits.disk_mib.value) {
                 Ok(mount) => return Ok(Some(mount)),
@@ -260,7 +284,7 @@ impl Maker {
     }
 
     /// Removes what is in a machine's directory, but not the directory.
-    fn empty(&self, dir: &Path) -> Result<(), Error> {
+    pub(crate) fn empty(&self, dir: &Path) -> Result<(), Error> {
         match remove_contents(dir) {
             Err(error)
                 if error.kind() == io::ErrorKind::PermissionDenied && !self.host.privileged =>
@@ -340,6 +364,7 @@ fn explain(error: &LaunchError) -> Error {
     };
     let message = failure.to_string();
     match failure.errno {
+        libc::EAGAIN if failure.step.starts_with("lock ") => kept::in_use(),
         libc::EPERM | libc::EACCES => {
             Error::unavailable(message).hint("`motu doctor` says what this host does not allow")
         }
@@ -432,9 +457,15 @@ pub(crate) async fn remove(
     }
     maker.cgroups.remove(id.as_str()).await?;
     let (worker, place) = (maker.clone(), dir.to_path_buf());
-    tokio::task::spawn_blocking(move || worker.empty(&place))
-        .await
-        .map_err(|_| Error::internal("emptying a directory panicked"))??;
+    let kept = record.as_ref().and_then(|record| record.kept.clone());
+    tokio::task::spawn_blocking(move || {
+        if let Some(kept) = kept {
+            kept::settle(&kept)?;
+        }
+        worker.empty(&place)
+    })
+    .await
+    .map_err(|_| Error::internal("emptying a directory panicked"))??;
     match record {
         Some(record) => record
             .slot

@@ -1,7 +1,7 @@
 //! Builds the plan of a machine. Pure: it looks at nothing and changes nothing.
 
 use crate::host::Host;
-use crate::slots;
+use crate::{kept, slots};
 use motu_core::runtime::MachineSpec;
 use motu_launch::{Disk, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec};
 use std::path::{Path, PathBuf};
@@ -122,17 +122,23 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
             nofile: Some((nofile, nofile)),
         },
     };
-    if decided.first_id.is_none() {
+    if let (None, Disk::Directory(disk)) = (decided.first_id, &decided.disk) {
+        let (disk, allow_setuid) = (spec.dir.join(disk), spec.wants_sudo);
         plan.inner.push(Inner::MakeRoot {
             lower: spec.root.clone(),
-            disk: spec.dir.join(DIRECTORY),
-            allow_setuid: spec.wants_sudo,
+            disk: disk.clone(),
+            allow_setuid,
         });
+        plan.inner
+            .extend(spec.kept.iter().map(|kept| Inner::MakeWorkspace {
+                baseline: kept.baseline.clone(),
+                disk: disk.clone(),
+                allow_setuid,
+            }));
     }
     let tty_group = (map.by != Mapper::Single).then_some(TTY_GROUP);
     plan.outer = outer(host, spec, decided, map);
-    plan.inner
-        .extend(inner(host, &spec.hostname, tty_group, filter));
+    plan.inner.extend(inner(host, spec, tty_group, filter));
     plan
 }
 
@@ -143,6 +149,10 @@ fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<O
         .map(|file| Outer::EnterCgroup { file })
         .collect();
     steps.push(Outer::Listen);
+    if let (Some(kept), Disk::Directory(_)) = (&spec.kept, &decided.disk) {
+        let file = kept::lock_file(&kept.dir);
+        steps.push(Outer::Lock { file });
+    }
     let Some(id) = decided.first_id else {
         steps.push(Outer::Clone(Namespaces::Machine));
         steps.push(Outer::MapIds(map));
@@ -161,6 +171,9 @@ fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<O
         },
         Outer::TakeDisk(decided.disk),
     ]);
+    steps.extend(spec.kept.iter().map(|kept| Outer::TakeBaseline {
+        baseline: kept.baseline.clone(),
+    }));
     if !host.takes_detached_layers() {
         steps.push(Outer::AttachLayers);
     }
@@ -169,14 +182,20 @@ fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<O
         Outer::MakeRoot {
             allow_setuid: spec.wants_sudo,
         },
-        Outer::Release,
     ]);
+    if spec.kept.is_some() {
+        steps.push(Outer::MakeWorkspace {
+            allow_setuid: spec.wants_sudo,
+        });
+    }
+    steps.push(Outer::Release);
     steps
 }
 
-fn inner(host: &Host, hostname: &str, tty_group: Option<u32>, filter: Vec<u8>) -> Vec<Inner> {
-    let mut steps = vec![
-        Inner::EnterRoot,
+fn inner(host: &Host, spec: &MachineSpec, tty_group: Option<u32>, filter: Vec<u8>) -> Vec<Inner> {
+    let mut steps = vec![Inner::EnterRoot];
+    steps.extend(spec.kept.iter().map(|_| Inner::MountWorkspace));
+    steps.extend([
         Inner::MountProc,
         Inner::MountSys,
         Inner::MountDev {
@@ -184,7 +203,7 @@ fn inner(host: &Host, hostname: &str, tty_group: Option<u32>, filter: Vec<u8>) -
             tty_group,
         },
         Inner::LeaveHost,
-    ];
+    ]);
     steps.extend(host.masked.iter().map(|(path, directory)| Inner::Mask {
         path: path.to_string(),
         directory: *directory,
@@ -194,7 +213,7 @@ fn inner(host: &Host, hostname: &str, tty_group: Option<u32>, filter: Vec<u8>) -
     }));
     steps.extend([
         Inner::Hostname {
-            name: hostname.to_string(),
+            name: spec.hostname.clone(),
         },
         Inner::Loopback,
         Inner::Keyring,
@@ -265,7 +284,7 @@ pub(crate) fn probe(host: &Host, dir: &Path) -> Plan {
 mod tests {
     use super::*;
     use motu_core::SandboxId;
-    use motu_core::runtime::{Ask, MachineLimits};
+    use motu_core::runtime::{Ask, Kept, MachineLimits};
 
     fn host(privileged: bool, kernel: (u32, u32)) -> Host {
         let one = |outside| {
@@ -290,6 +309,10 @@ mod tests {
     }
 
     fn text(host: &Host, wants_sudo: bool) -> String {
+        text_of(host, wants_sudo, None)
+    }
+
+    fn text_of(host: &Host, wants_sudo: bool, kept: Option<Kept>) -> String {
         let ask = |value| Ask {
             value,
             explicit: false,
@@ -308,7 +331,7 @@ mod tests {
                 nofile: ask(1024),
             },
             accel: motu_core::Accel::Auto,
-            kept: None,
+            kept,
         };
         let decided = Decided {
             first_id: host.privileged.then_some(0x2000_0000),
@@ -342,6 +365,27 @@ mod tests {
     #[test]
     fn the_plan_of_an_ordinary_user_needs_no_privilege() {
         insta::assert_snapshot!(text(&host(false, (6, 18)), false));
+    }
+
+    #[test]
+    fn a_kept_machine_has_a_workspace_on_its_baseline() {
+        let kept = Kept {
+            dir: "/home/kept/ws-1".into(),
+            baseline: "/home/baselines/1".into(),
+        };
+        for privileged in [true, false] {
+            let host = host(privileged, (6, 1));
+            let text = text_of(&host, false, Some(kept.clone()));
+            let lines: Vec<&str> = text.lines().collect();
+            let at = |line: &str| lines.iter().position(|l| l.contains(line)).unwrap();
+            assert!(
+                at("/home/baselines/1") < at("pivot into the root"),
+                "{text}"
+            );
+            assert!(at("overlay of /workspace") < at("pivot into the root"));
+            assert!(at("pivot into the root") < at("mount /workspace"));
+            assert_eq!(text.contains("lock /home/kept/ws-1/lock"), !privileged);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The record's file in the machine's directory.
 const FILE: &str = "machine.json";
@@ -19,6 +19,9 @@ const VERSION: u32 = 1;
 pub(crate) struct Record {
     pub(crate) version: u32,
     pub(crate) boot_id: String,
+    /// Where its disks are, if they outlive it.
+    #[serde(default)]
+    pub(crate) kept: Option<PathBuf>,
     /// Which range of host ids it has, if one of its own.
     pub(crate) slot: Option<u32>,
     /// Pid 1, as the host sees it; not there yet while the machine is being made.
@@ -37,6 +40,7 @@ impl Record {
         Record {
             version: VERSION,
             boot_id: boot_id(),
+            kept: None,
             slot,
             process: None,
         }

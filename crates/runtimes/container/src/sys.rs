@@ -190,6 +190,18 @@ pub(crate) fn configure_loop(device: BorrowedFd<'_>, image: BorrowedFd<'_>) -> i
     Ok(())
 }
 
+/// Gives a mounted ext4 this many blocks.
+pub(crate) fn resize_ext4(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
+    /// `EXT4_IOC_RESIZE_FS` of the kernel.
+    const RESIZE: libc::Ioctl = 0x4008_6610;
+    // SAFETY: the kernel reads one u64, which lives through the call.
+    let result = unsafe { libc::ioctl(directory.as_raw_fd(), RESIZE, std::ptr::from_ref(&blocks)) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// The version of Landlock, if the kernel has it.
 pub(crate) fn landlock_version() -> Option<i64> {
     const CREATE_RULESET_VERSION: u32 = 1;

@@ -5,6 +5,7 @@
     reason = "a failed step ends the test, and should"
 )]
 
+mod kept;
 mod life;
 mod limits;
 mod programs;

@@ -3,6 +3,7 @@
 //! The test is run by root and runs itself again as a user nobody knows, with
 //! one id and no privilege.
 
+use crate::kept;
 use crate::support::{World, guest_program};
 use motu_core::Runtime;
 use motu_core::report::Health;
@@ -85,4 +86,34 @@ async fn live_as_user() {
     world.runtime.destroy(&machine).await.unwrap();
     assert!(!world.runtime.alive(&machine).await);
     assert_eq!(std::fs::read_dir(&machine.dir).unwrap().count(), 0);
+    keep_as_user(&world).await;
+}
+
+async fn keep_as_user(world: &World) {
+    let kept = kept::baseline(world.home.path());
+    let (machine, guest) = world.create_from(&kept::spec(world, &kept)).await;
+    assert_eq!(guest.changes().await, [""; 0]);
+    let said = guest
+        .sh(
+            "root",
+            "cd /workspace && cat a && echo more >> a && rm -r gone && mkdir gone && rm mode && echo kept > /etc/kept; ls -A gone",
+        )
+        .await;
+    assert_eq!((said.code, &*said.out), (0, "one\n"), "{said:?}");
+    let expected = ["~a", "-gone/x", "-mode"];
+    assert_eq!(guest.changes().await, expected);
+    let error = world.runtime.create(&kept::spec(world, &kept)).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind, motu_core::ErrorKind::Conflict, "{error}");
+    drop(guest);
+    world.runtime.destroy(&machine).await.unwrap();
+
+    let (machine, guest) = world.create_from(&kept::spec(world, &kept)).await;
+    let said = guest.sh("root", "cat /workspace/a /etc/kept").await;
+    assert_eq!(said.out, "one\nmore\nkept\n", "{said:?}");
+    assert_eq!(guest.changes().await, expected);
+    world.runtime.destroy(&machine).await.unwrap();
+    assert_eq!(std::fs::read(kept.baseline.join("a")).unwrap(), b"one\n");
+    world.runtime.discard(&kept.dir).await.unwrap();
+    assert_eq!(std::fs::read_dir(&kept.dir).unwrap().count(), 0);
 }

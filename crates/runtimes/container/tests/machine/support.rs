@@ -7,7 +7,7 @@ use bytes::Bytes;
 use motu_container::{Container, Settings};
 use motu_core::runtime::{Ask, Machine, MachineLimits, MachineSpec};
 use motu_core::{Runtime, SandboxId};
-use motu_link::message::{Note, Outcome, Ping, Request, Said, Start, Verb};
+use motu_link::message::{Changes, Note, Outcome, Ping, Request, Said, Shutdown, Start, Verb};
 use motu_link::{Event, Link};
 use prost::Message;
 use std::path::{Path, PathBuf};
@@ -234,6 +234,36 @@ impl Guest {
         let stream = self.link.open(request(Verb::Ping(Ping::default()))).await;
         let (_, _, outcome) = drain(stream.unwrap()).await;
         assert_eq!(outcome.kind, 0, "{}", outcome.message);
+    }
+
+    /// Asks the machine to end; what was written is on its disk when this comes back.
+    pub async fn shutdown(&self) {
+        let request = request(Verb::Shutdown(Shutdown { grace_ms: 1000 }));
+        let stream = self.link.open(request).await.unwrap();
+        let (_, _, outcome) = drain(stream).await;
+        assert_eq!(outcome.kind, 0, "{}", outcome.message);
+    }
+
+    /// What became of the workspace: `+` added, `-` deleted, `~` changed.
+    pub async fn changes(&self) -> Vec<String> {
+        let request = request(Verb::Changes(Changes::default()));
+        let stream = self.link.open(request).await.unwrap();
+        let (_, notes, outcome) = drain(stream).await;
+        assert_eq!(outcome.kind, 0, "{}", outcome.message);
+        let pages = notes.into_iter().map(|note| match note {
+            Said::Changed(page) => page.entries,
+            other => panic!("{other:?}"),
+        });
+        let entries = pages.flatten();
+        let short = entries.map(|entry| {
+            let sign = match (&entry.before, &entry.after) {
+                (None, _) => '+',
+                (_, None) => '-',
+                _ => '~',
+            };
+            format!("{sign}{}", String::from_utf8_lossy(&entry.path))
+        });
+        short.collect()
     }
 
     /// Runs a shell script as a user and collects everything.

@@ -1,0 +1,183 @@
+//! What is known of a file, and whether two files are the same.
+
+use crate::answer::Failed;
+use crate::blocking::Cancel;
+use crate::files::tar::Attributes;
+use bytes::Bytes;
+use motu_link::message::Facts;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Bytes compared at a time.
+const STEP: usize = 256 * 1024;
+/// The longest list of a file's attributes and the longest value, as in the kernel.
+const MAX_ATTRIBUTE: usize = 64 * 1024;
+/// Where overlayfs keeps notes of its own; they are no part of a file.
+const OVERLAY: &[u8] = b"user.overlay.";
+
+pub fn nanoseconds(seconds: i64, nanoseconds: u64) -> i64 {
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds as i64)
+}
+
+pub fn modified_ns(stat: &Stat) -> i64 {
+    nanoseconds(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+pub fn stamp_ns(stat: &Stat) -> i64 {
+    nanoseconds(stat.st_ctime, stat.st_ctime_nsec)
+}
+
+pub fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// A name in an open directory and what `stat` says of it.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    pub directory: &'a OwnedFd,
+    pub name: &'a [u8],
+    pub stat: &'a Stat,
+}
+
+impl Named<'_> {
+    pub fn facts(&self) -> Facts {
+        let stat = self.stat;
+        Facts {
+            mode: stat.st_mode,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: match kind(stat) {
+                FileType::Directory => 0,
+                _ => u64::try_from(stat.st_size).unwrap_or(0),
+            },
+            modified_unix_ns: modified_ns(stat),
+            stamp_ns: stamp_ns(stat),
+            inode: stat.st_ino,
+            symlink_target: match kind(stat) {
+                FileType::Symlink => Bytes::from(self.target()),
+                _ => Bytes::new(),
+            },
+            links: match kind(stat) {
+                FileType::Directory => 1,
+                _ => stat.st_nlink,
+            },
+        }
+    }
+
+    /// Where a symlink leads; nothing if it is none any more.
+    fn target(&self) -> Vec<u8> {
+        let target = rustix::fs::readlinkat(self.directory, self.name, Vec::new());
+        target.map_or_else(|_| Vec::new(), |target| target.into_bytes())
+    }
+
+    /// Whether both are the same as far as anybody can see. Content is read only where all else agrees.
+    pub fn same(&self, other: &Named<'_>, cancel: &Cancel) -> Result<bool, Failed> {
+        let (a, b) = (self.stat, other.stat);
+        if (a.st_mode, a.st_uid, a.st_gid) != (b.st_mode, b.st_uid, b.st_gid) {
+            return Ok(false);
+        }
+        match kind(a) {
+            FileType::Directory => Ok(self.same_attributes(other)),
+            FileType::Symlink => {
+                Ok(modified_ns(a) == modified_ns(b) && self.target() == other.target())
+            }
+            FileType::RegularFile => {
+                let equal = a.st_size == b.st_size
+                    && modified_ns(a) == modified_ns(b)
+                    && a.st_nlink == b.st_nlink
+                    && self.same_attributes(other);
+                Ok(equal && self.same_content(other, cancel)?)
+            }
+            _ => Ok(modified_ns(a) == modified_ns(b) && a.st_rdev == b.st_rdev),
+        }
+    }
+
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::openat(self.directory, self.name, flags, Mode::empty())
+    }
+
+    fn same_attributes(&self, other: &Named<'_>) -> bool {
+        let read = |named: &Named<'_>| attributes(named.open()?);
+        // What cannot be read is said to be different: a report too many does no harm.
+        matches!((read(self), read(other)), (Ok(a), Ok(b)) if a == b)
+    }
+
+    fn same_content(&self, other: &Named<'_>, cancel: &Cancel) -> Result<bool, Failed> {
+        let (Ok(a), Ok(b)) = (self.open(), other.open()) else {
+            return Ok(false);
+        };
+        let (mut left, mut right) = (vec![0; STEP], vec![0; STEP]);
+        let mut at = 0;
+        loop {
+            if cancel.is_set() {
+                return Err(Failed::cancelled());
+            }
+            let (Ok(got), Ok(also)) = (fill(&a, &mut left, at), fill(&b, &mut right, at)) else {
+                return Ok(false);
+            };
+            if left.get(..got) != right.get(..also) {
+                return Ok(false);
+            }
+            if got < STEP {
+                return Ok(true);
+            }
+            at += got as u64;
+        }
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+pub fn fill(file: impl AsFd, buffer: &mut [u8], from: u64) -> Result<usize, Errno> {
+    let mut got = 0;
+    while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::pread(file.as_fd(), rest, from + got as u64) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(got)
+}
+
+/// A name's `stat`, the link itself if it is one; `None` when there is none.
+pub fn look(directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>, Errno> {
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The `user.` attributes of an open file, in the order of their names.
+pub fn attributes(file: OwnedFd) -> Result<Attributes, Errno> {
+    let mut names = vec![0; 1024];
+    let length = loop {
+        match rustix::fs::flistxattr(&file, &mut names[..]) {
+            Ok(length) => break length,
+            Err(Errno::RANGE) if names.len() < MAX_ATTRIBUTE => names.resize(MAX_ATTRIBUTE, 0),
+            // A file system without attributes.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+            Err(errno) => return Err(errno),
+        }
+    };
+    let mut wanted: Vec<&[u8]> = names
+        .get(..length)
+        .unwrap_or_default()
+        .split(|byte| *byte == 0)
+        .filter(|name| name.starts_with(b"user.") && !name.starts_with(OVERLAY))
+        .collect();
+    wanted.sort_unstable();
+    let mut found = Vec::with_capacity(wanted.len());
+    for name in wanted {
+        let mut value = vec![0; MAX_ATTRIBUTE];
+        let length = rustix::fs::fgetxattr(&file, name, &mut value[..])?;
+        value.truncate(length);
+        found.push((name.to_vec(), value));
+    }
+    Ok(found)
+}

@@ -1,0 +1,388 @@
+//! Finding what differs, in the order of the paths.
+//!
+//! Over an overlay only its upper directory is walked: a name in it is a change
+//! or was copied up for nothing, and a name that is not in it is as it was. Only
+//! in a directory that hides its former self (opaque), and where there is no
+//! overlay, the names of both sides are looked at.
+//!
+//! A directory's own entry is at `a`, what is in it at `a/…`, and `a.txt` is
+//! between the two: so every directory is two items of its parent's list.
+
+use super::facts::{Named, kind, look, stamp_ns};
+use super::inside::Inside;
+use super::{Mode as WorkspaceMode, Workspace};
+use crate::answer::{Failed, Quoted};
+use crate::blocking::Cancel;
+use bytes::Bytes;
+use motu_link::message::{Changed, ChangedEntry, Failure};
+use prost::Message as _;
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// About how much one page of changes holds; a frame holds more.
+const PAGE_BYTES: usize = 128 * 1024;
+/// Names looked at for one page: a page without a change ends too.
+const PAGE_NAMES: usize = 20_000;
+/// The most changes of one workspace.
+const MAX_CHANGES: u64 = 4_000_000;
+/// The deepest directory; each level holds two descriptors.
+const MAX_DEPTH: usize = 200;
+
+/// Which sides a directory has, and whose names are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sides {
+    /// Both, and a name that is not above is unchanged.
+    Overlaid,
+    /// Both, and a name that is not above is gone.
+    Both,
+    Above,
+    Below,
+}
+
+#[derive(Debug)]
+struct Level {
+    sides: Sides,
+    above: Option<OwnedFd>,
+    below: Option<OwnedFd>,
+    /// The path with a slash at its end unless empty.
+    prefix: Vec<u8>,
+    /// What is left to do, the next at the end.
+    items: Vec<Item>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Item {
+    /// The name; with a slash at its end when it is about what is in the directory.
+    key: Vec<u8>,
+    enter: Option<Sides>,
+}
+
+/// A walk over all differences.
+#[derive(Debug)]
+pub struct Walk {
+    workspace: Arc<Workspace>,
+    cancel: Cancel,
+    stack: Vec<Level>,
+    /// Names on the way to the wanted path, the first at the end.
+    way: Vec<Vec<u8>>,
+    found: u64,
+    begun: bool,
+}
+
+impl Walk {
+    pub fn new(workspace: Arc<Workspace>, path: &Inside, cancel: Cancel) -> Walk {
+        let mut way: Vec<Vec<u8>> = path.parts().map(<[u8]>::to_vec).collect();
+        way.reverse();
+        Walk {
+            workspace,
+            cancel,
+            stack: Vec::new(),
+            way,
+            found: 0,
+            begun: false,
+        }
+    }
+
+    /// The next page, perhaps without an entry; `None` after the last.
+    pub fn next_page(&mut self) -> Result<Option<Changed>, Failed> {
+        let mut page = Changed::default();
+        let mut size = 0;
+        if !self.begun {
+            self.begun = true;
+            if let Some(entry) = self.begin()? {
+                size += entry.encoded_len();
+                page.entries.push(entry);
+            }
+        }
+        for _ in 0..PAGE_NAMES {
+            if self.cancel.is_set() {
+                return Err(Failed::cancelled());
+            }
+            if size > PAGE_BYTES {
+                return Ok(Some(page));
+            }
+            let Some(level) = self.stack.last_mut() else {
+                return Ok((!page.entries.is_empty()).then_some(page));
+            };
+            let Some(item) = level.items.pop() else {
+                self.stack.pop();
+                continue;
+            };
+            match item.enter {
+                Some(sides) => self.enter(&item.key, sides)?,
+                None => {
+                    if let Some(entry) = self.visit(&item.key)? {
+                        size += entry.encoded_len() + 8;
+                        page.entries.push(entry);
+                        self.count()?;
+                    }
+                }
+            }
+        }
+        Ok(Some(page))
+    }
+
+    fn count(&mut self) -> Result<(), Failed> {
+        self.found += 1;
+        if self.found > MAX_CHANGES {
+            let message = format!("more than {MAX_CHANGES} changes");
+            return Err(Failed::new(Failure::Limit, message));
+        }
+        Ok(())
+    }
+
+    /// Opens both tops; their own difference is an entry without a path.
+    fn begin(&mut self) -> Result<Option<ChangedEntry>, Failed> {
+        let failed = |errno| Failed::errno("the workspace", errno);
+        let top = Inside::default();
+        let (above, below) = (self.workspace.above(), &self.workspace.lower);
+        let open = |fd: &OwnedFd| top.open(fd, OFlags::RDONLY | OFlags::DIRECTORY);
+        let (above, below) = (open(above).map_err(failed)?, open(below).map_err(failed)?);
+        let stats = |fd: &OwnedFd| rustix::fs::fstat(fd).map_err(failed);
+        let (after, before) = (stats(&above)?, stats(&below)?);
+        let entry = match self.way.is_empty() {
+            true => self.compare(
+                b"",
+                named(&below, b".", &before),
+                named(&above, b".", &after),
+            )?,
+            false => None,
+        };
+        let sides = self.sides_of_pair(&above);
+        self.push(sides, Some(above), Some(below), Vec::new())
+            .map_err(failed)?;
+        Ok(entry)
+    }
+
+    /// Whether a directory that is on both sides hides what it was.
+    fn sides_of_pair(&self, above: &OwnedFd) -> Sides {
+        match self.workspace.mode {
+            WorkspaceMode::Compare { .. } => Sides::Both,
+            WorkspaceMode::Overlay { attribute, .. } => {
+                let mut value = [0u8; 2];
+                match rustix::fs::fgetxattr(above, attribute, &mut value[..]) {
+                    Ok(1) if value[0] == b'y' => Sides::Both,
+                    _ => Sides::Overlaid,
+                }
+            }
+        }
+    }
+
+    fn push(
+        &mut self,
+        sides: Sides,
+        above: Option<OwnedFd>,
+        below: Option<OwnedFd>,
+        prefix: Vec<u8>,
+    ) -> Result<(), Errno> {
+        let mut names = BTreeSet::new();
+        match self.way.pop() {
+            Some(name) => {
+                names.insert(name);
+            }
+            None => {
+                let listed = match sides {
+                    Sides::Overlaid | Sides::Above => [above.as_ref(), None],
+                    Sides::Both => [above.as_ref(), below.as_ref()],
+                    Sides::Below => [below.as_ref(), None],
+                };
+                for fd in listed.into_iter().flatten() {
+                    list(fd, &mut names)?;
+                }
+            }
+        }
+        let items = names
+            .into_iter()
+            .rev()
+            .map(|key| Item { key, enter: None })
+            .collect();
+        self.stack.push(Level {
+            sides,
+            above,
+            below,
+            prefix,
+            items,
+        });
+        Ok(())
+    }
+
+    fn enter(&mut self, key: &[u8], sides: Sides) -> Result<(), Failed> {
+        let depth = self.stack.len();
+        let Some(level) = self.stack.last() else {
+            return Ok(());
+        };
+        let prefix = [&level.prefix[..], key].concat();
+        if depth >= MAX_DEPTH {
+            return Err(Failed::new(
+                Failure::Limit,
+                format!("{} is deeper than {MAX_DEPTH} directories", Quoted(&prefix)),
+            ));
+        }
+        let failed = |errno| Failed::errno(Quoted(&prefix), errno);
+        let name = key.strip_suffix(b"/").unwrap_or(key);
+        let open = |fd: &Option<OwnedFd>, wanted: bool| match fd {
+            Some(fd) if wanted => open_directory(fd, name),
+            _ => Ok(None),
+        };
+        let above = open(&level.above, sides != Sides::Below).map_err(failed)?;
+        let below = open(&level.below, sides != Sides::Above).map_err(failed)?;
+        let sides = match (&above, &below) {
+            (Some(above), Some(_)) => self.sides_of_pair(above),
+            (Some(_), None) => Sides::Above,
+            (None, Some(_)) if sides == Sides::Below => Sides::Below,
+            // Gone meanwhile.
+            _ => return Ok(()),
+        };
+        self.push(sides, above, below, prefix.clone())
+            .map_err(failed)
+    }
+
+    /// One name: whether it differs, and what is to be looked at because of it.
+    fn visit(&mut self, name: &[u8]) -> Result<Option<ChangedEntry>, Failed> {
+        let Some(level) = self.stack.last() else {
+            return Ok(None);
+        };
+        let path = [&level.prefix[..], name].concat();
+        let failed = |errno| Failed::errno(Quoted(&path), errno);
+        let side = |fd: &Option<OwnedFd>| match fd {
+            Some(fd) => look(fd, name),
+            None => Ok(None),
+        };
+        let found = side(&level.above).map_err(failed)?;
+        if found.is_none() && level.sides == Sides::Overlaid {
+            return Ok(None);
+        }
+        let overlay = matches!(self.workspace.mode, WorkspaceMode::Overlay { .. });
+        let after = found.filter(|stat| !(overlay && is_whiteout(stat)));
+        let before = match level.below {
+            Some(_) => side(&level.below).map_err(failed)?,
+            None => None,
+        };
+        let wanted = self.way.is_empty();
+        let entry = match (&level.below, &level.above, before, after) {
+            _ if !wanted => None,
+            (Some(below), Some(above), Some(before), Some(after)) => self.compare(
+                &path,
+                named(below, name, &before),
+                named(above, name, &after),
+            )?,
+            (Some(below), _, Some(before), None) => {
+                Some(entry(&path, Some(named(below, name, &before)), None))
+            }
+            (_, Some(above), None, Some(after)) => {
+                Some(entry(&path, None, Some(named(above, name, &after))))
+            }
+            _ => None,
+        };
+        let directory = |stat: &Option<Stat>| {
+            stat.as_ref()
+                .is_some_and(|stat| kind(stat) == FileType::Directory)
+        };
+        let enter = match (directory(&before), directory(&after)) {
+            (true, true) => Sides::Both,
+            (true, false) => Sides::Below,
+            (false, true) => Sides::Above,
+            (false, false) => return Ok(entry),
+        };
+        if let Some(level) = self.stack.last_mut() {
+            level.later([name, b"/"].concat(), enter);
+        }
+        Ok(entry)
+    }
+
+    fn compare(
+        &self,
+        path: &[u8],
+        before: Named<'_>,
+        after: Named<'_>,
+    ) -> Result<Option<ChangedEntry>, Failed> {
+        if let WorkspaceMode::Compare {
+            copied_unix_ns: Some(copied),
+        } = self.workspace.mode
+            && stamp_ns(after.stat) <= copied
+        {
+            return Ok(None);
+        }
+        match after.same(&before, &self.cancel)? {
+            true => Ok(None),
+            false => Ok(Some(entry(path, Some(before), Some(after)))),
+        }
+    }
+}
+
+fn entry(path: &[u8], before: Option<Named<'_>>, after: Option<Named<'_>>) -> ChangedEntry {
+    ChangedEntry {
+        path: Bytes::copy_from_slice(path),
+        before: before.map(|named| named.facts()),
+        after: after.map(|named| named.facts()),
+    }
+}
+
+impl Level {
+    /// Puts an item where it belongs among those left.
+    fn later(&mut self, key: Vec<u8>, sides: Sides) {
+        let at = self.items.partition_point(|item| item.key > key);
+        let enter = Some(sides);
+        self.items.insert(at, Item { key, enter });
+    }
+}
+
+fn named<'a>(directory: &'a OwnedFd, name: &'a [u8], stat: &'a Stat) -> Named<'a> {
+    Named {
+        directory,
+        name,
+        stat,
+    }
+}
+
+/// What overlayfs puts where something of the lower directory was removed.
+fn is_whiteout(stat: &Stat) -> bool {
+    kind(stat) == FileType::CharacterDevice && stat.st_rdev == 0
+}
+
+/// A directory, or `None` when it is none any more.
+fn open_directory(at: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(at, name, flags, Mode::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn list(directory: &OwnedFd, names: &mut BTreeSet<Vec<u8>>) -> Result<(), Errno> {
+    for found in Dir::read_from(directory)? {
+        let found = found?;
+        let name = found.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.insert(name.to_vec());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_directory_comes_in_its_turn() {
+        let item = |key: &[u8]| Item {
+            key: key.to_vec(),
+            enter: None,
+        };
+        let mut level = Level {
+            sides: Sides::Both,
+            above: None,
+            below: None,
+            prefix: Vec::new(),
+            items: vec![item(b"b"), item(b"a0"), item(b"a.txt")],
+        };
+        level.later(b"a/".to_vec(), Sides::Both);
+        let order: Vec<_> = level.items.iter().rev().map(|i| i.key.clone()).collect();
+        assert_eq!(order, [&b"a.txt"[..], b"a/", b"a0", b"b"]);
+    }
+}

@@ -1,0 +1,267 @@
+//! Disks that outlive their machine.
+//!
+//! ```text
+//!   DIR/
+//!     disk.img            a sparse ext4 image with a journal, where this host can mount one
+//!     disk/               else a plain directory
+//!     lock                held by the machine that has the directory
+//!   on the disk:
+//!     upper work          the root's
+//!     workspace/upper     /workspace, on its baseline
+//!     workspace/work
+//! ```
+//!
+//! Ids on the disk are those inside the machine, so a later machine with another
+//! range of host ids finds its files. An image is locked by the opening its loop
+//! device holds: the lock lasts exactly as long as the mount, through every crash
+//! of ours, and two mounts of one image cannot be.
+
+use crate::disk::{self, Disks, Life};
+use crate::sys;
+use motu_core::runtime::Kept;
+use motu_core::{Error, ErrorKind};
+use motu_launch::WORKSPACE_LAYERS;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const IMAGE: &str = "disk.img";
+const STAGED: &str = "disk.img.new";
+const DIRECTORY: &str = "disk";
+/// What a machine on a plain directory holds.
+const LOCK: &str = "lock";
+/// How long the kernel may take to unmount a disk and write it out.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is asked. Nothing announces the end of a lock to somebody who must not wait for ever.
+const LOOK: Duration = Duration::from_millis(2);
+/// Images grow by whole units of this.
+const MIB: u64 = 1 << 20;
+
+/// What a directory of disks has in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Nothing,
+    Image,
+    Directory,
+}
+
+pub(crate) fn form(dir: &Path) -> Form {
+    if dir.join(IMAGE).exists() {
+        Form::Image
+    } else if dir.join(DIRECTORY).exists() {
+        Form::Directory
+    } else {
+        Form::Nothing
+    }
+}
+
+pub(crate) fn directory(dir: &Path) -> PathBuf {
+    dir.join(DIRECTORY)
+}
+
+pub(crate) fn lock_file(dir: &Path) -> PathBuf {
+    dir.join(LOCK)
+}
+
+pub(crate) fn in_use() -> Error {
+    Error::conflict("the disks are in use by another machine")
+}
+
+/// A mounted disk and its size.
+pub(crate) struct Mounted {
+    pub(crate) mount: OwnedFd,
+    pub(crate) mib: u64,
+}
+
+/// Mounts the image, making or growing it first. It never shrinks.
+pub(crate) fn mount(disks: &Disks, kept: &Kept, mib: u64) -> Result<Mounted, Error> {
+    let failed = |error: io::Error| Error::io("the machine's disk", &error);
+    let path = kept.dir.join(IMAGE);
+    if !path.exists() {
+        make_image(disks, kept, mib).map_err(failed)?;
+    }
+    let image = open(&path).map_err(failed)?;
+    match rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Err(in_use()),
+        other => other.map_err(|errno| failed(errno.into()))?,
+    }
+    let size = image.metadata().map_err(failed)?.len().max(mib * MIB);
+    image.set_len(size).map_err(failed)?;
+    let mount = disk::mount_image(&image, Life::Kept).map_err(failed)?;
+    let superblock = Superblock::read(&image).map_err(failed)?;
+    let size = match grow(superblock, &mount, size) {
+        Ok(size) => size,
+        Err(error) => {
+            tracing::warn!(%error, image = %path.display(), "a disk keeps its size");
+            superblock.size()
+        }
+    };
+    prepare(&mount, kept).map_err(failed)?;
+    Ok(Mounted {
+        mount,
+        mib: size / MIB,
+    })
+}
+
+/// What a file system says of its own size.
+#[derive(Clone, Copy, Debug)]
+struct Superblock {
+    block: u64,
+    blocks: u64,
+}
+
+impl Superblock {
+    fn read(image: &File) -> io::Result<Superblock> {
+        let mut bytes = [0; 0x154];
+        image.read_exact_at(&mut bytes, 1024)?;
+        let number = |at: usize| {
+            let four = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+            u32::from_le_bytes(four)
+        };
+        let block = 1024u64.checked_shl(number(0x18));
+        Ok(Superblock {
+            block: block.ok_or(io::ErrorKind::InvalidData)?,
+            blocks: u64::from(number(0x4)) | u64::from(number(0x150)) << 32,
+        })
+    }
+
+    fn size(self) -> u64 {
+        self.block.saturating_mul(self.blocks)
+    }
+}
+
+/// A plain directory in place of an image.
+pub(crate) fn make_directory(kept: &Kept) -> Result<PathBuf, Error> {
+    let failed = |error: io::Error| Error::io("the machine's disk", &error);
+    let path = directory(&kept.dir);
+    match std::fs::create_dir(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other.map_err(failed)?,
+    }
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(CWD, &path, flags, Mode::empty());
+    prepare(dir.map_err(|errno| failed(errno.into()))?, kept).map_err(failed)?;
+    Ok(path)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+/// Staged and renamed: an image is whole or not there.
+fn make_image(disks: &Disks, kept: &Kept, mib: u64) -> io::Result<()> {
+    let template = disks.template(mib, Life::Kept)?;
+    let staged = kept.dir.join(STAGED);
+    let image = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&staged)?;
+    disk::copy_sparse(&template, &image)?;
+    image.sync_all()?;
+    std::fs::rename(&staged, kept.dir.join(IMAGE))?;
+    File::open(&kept.dir)?.sync_all()
+}
+
+/// Lets the file system have all of its image. A host that forbids it
+/// (`CAP_SYS_RESOURCE`) has disks that keep their size.
+fn grow(superblock: Superblock, mount: &OwnedFd, size: u64) -> io::Result<u64> {
+    let wanted = size / superblock.block;
+    if superblock.blocks < wanted {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::openat(mount, c".", flags, Mode::empty())?;
+        sys::resize_ext4(top.as_fd(), wanted)?;
+    }
+    Ok(superblock.size().max(size))
+}
+
+/// Makes the layers that are not there yet.
+fn prepare(disk: impl AsFd, kept: &Kept) -> io::Result<()> {
+    let disk = disk.as_fd();
+    if !exists(disk, "upper")? || !exists(disk, "work")? {
+        // A start that was interrupted may have made one of them.
+        let _ = rustix::fs::unlinkat(disk, "upper", AtFlags::REMOVEDIR);
+        disk::layers(disk)?;
+    }
+    if exists(disk, WORKSPACE_LAYERS)? {
+        return Ok(());
+    }
+    let staged = "workspace.new";
+    match rustix::fs::mkdirat(disk, staged, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::openat(disk, staged, flags, Mode::empty())?;
+    for name in ["upper", "work"] {
+        match rustix::fs::mkdirat(&top, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    resemble(&top, "upper", &kept.baseline)?;
+    Ok(rustix::fs::renameat(disk, staged, disk, WORKSPACE_LAYERS)?)
+}
+
+fn exists(dir: impl AsFd, name: &str) -> io::Result<bool> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The top of an overlay is its upper directory, which must look like the lower one.
+fn resemble(dir: impl AsFd, name: &str, like: &Path) -> io::Result<()> {
+    let model = std::fs::metadata(like)?;
+    if rustix::process::geteuid().is_root() {
+        let (uid, gid) = (Uid::from_raw(model.uid()), Gid::from_raw(model.gid()));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(&dir, name, Some(uid), Some(gid), flags)?;
+    }
+    let mode = Mode::from_raw_mode(model.mode() & 0o7777);
+    rustix::fs::chmodat(&dir, name, mode, AtFlags::empty())?;
+    let time = Timespec {
+        tv_sec: model.mtime(),
+        tv_nsec: model.mtime_nsec(),
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    Ok(rustix::fs::utimensat(&dir, name, &times, AtFlags::empty())?)
+}
+
+/// Waits until no machine has the disks any more, and until everything is on the host's disk.
+pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::io("the machine's disk", &error);
+    match form(dir) {
+        Form::Nothing => Ok(()),
+        Form::Image => {
+            let image = open(&dir.join(IMAGE)).map_err(failed)?;
+            let end = Instant::now() + PATIENCE;
+            loop {
+                match rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => break,
+                    Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOOK),
+                    Err(Errno::WOULDBLOCK) => {
+                        let message = "the machine's disk is not unmounted";
+                        return Err(Error::new(ErrorKind::Cleanup, message));
+                    }
+                    Err(errno) => return Err(failed(errno.into())),
+                }
+            }
+            image.sync_all().map_err(failed)
+        }
+        Form::Directory => {
+            let opened = File::open(directory(dir)).map_err(failed)?;
+            rustix::fs::syncfs(opened).map_err(|errno| failed(errno.into()))
+        }
+    }
+}
