@@ -6,7 +6,7 @@
 
 use crate::life::Life;
 use crate::subject::{Skip, Subject};
-use motu_core::Service as _;
+use motu_core::{SandboxId, Service as _, Workspaces as _};
 use motu_engine::{Engine, Home, Setup};
 use std::future::Future;
 use std::io::Write as _;
@@ -64,6 +64,12 @@ impl Bench {
         result
     }
 
+    /// Ends a machine while no daemon lives.
+    pub fn end_machine(&self, id: &SandboxId) {
+        let machines = self.home().join("machines").join(self.subject.name);
+        (self.subject.end_machine)(id, &machines.join(id.as_str()));
+    }
+
     async fn open(&self) -> Life {
         let runtime = (self.subject.make)(self.home());
         let setup = Setup {
@@ -85,6 +91,9 @@ impl Drop for Bench {
     /// Nothing of a test is left behind, not even of a failed one.
     fn drop(&mut self) {
         self.life(|life| async move {
+            for workspace in life.engine.list_workspaces().await.unwrap_or_default() {
+                let _ = life.engine.delete_workspace(&workspace.workspace_id).await;
+            }
             for sandbox in life.engine.list_sandboxes().await.unwrap_or_default() {
                 let _ = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
             }

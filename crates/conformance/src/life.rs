@@ -83,6 +83,11 @@ impl Life {
             .join(id.as_str())
     }
 
+    /// Directory of what a kept sandbox has beside its machine.
+    pub fn kept_dir(&self, id: &SandboxId) -> PathBuf {
+        self.home.join("kept").join(id.as_str())
+    }
+
     /// Ends a machine behind the engine's back.
     pub fn end_machine(&self, id: &SandboxId) {
         (self.subject.end_machine)(id, &self.machine_dir(id));

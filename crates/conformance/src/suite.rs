@@ -83,6 +83,38 @@ macro_rules! conformance {
                 a_paused_process_stands_still,
                 a_paused_sandbox_can_be_destroyed,
             ]);
+            $crate::group!($subject, keeping: prove, [
+                a_stopped_sandbox_starts_with_its_disks,
+                what_is_not_kept_cannot_be_stopped,
+                a_killed_machine_leaves_its_disks,
+                copies_go_on_by_themselves,
+                a_paused_sandbox_is_copied_running,
+            ]);
+            $crate::group!($subject, workspaces: prove, [
+                commands_are_remembered,
+                files_are_listed_read_and_written,
+                a_patch_is_all_or_nothing,
+                a_diff_names_every_kind_of_change,
+                a_reset_brings_a_snapshot_back,
+                a_stopped_workspace_keeps_what_it_has,
+                what_is_known_of_a_workspace_can_be_changed,
+                a_service_is_ready_when_its_probe_says_so,
+                a_failed_service_is_started_again_when_asked_to,
+                ports_are_published_only_by_policy,
+                a_shell_is_there_for_the_next_call,
+                deleting_ends_what_runs,
+                one_change_of_the_whole_at_a_time,
+                a_fork_has_the_files_and_a_life_of_its_own,
+            ]);
+            mod across {
+                $crate::group!($subject, keeping: prove_across, [
+                    a_new_daemon_finds_what_was_stopped,
+                    a_machine_lost_meanwhile_is_stopped_not_failed,
+                ]);
+                $crate::group!($subject, workspaces: prove_across, [
+                    a_new_daemon_finds_workspaces_and_what_runs_in_them,
+                ]);
+            }
             $crate::group!($subject, restart: prove_across, [
                 a_new_daemon_adopts_what_runs,
                 output_of_both_lives_is_complete,

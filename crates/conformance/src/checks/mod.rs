@@ -2,8 +2,10 @@
 
 pub mod exec;
 pub mod files;
+pub mod keeping;
 pub mod lifecycle;
 pub mod pause;
 pub mod processes;
 pub mod refusals;
 pub mod restart;
+pub mod workspaces;

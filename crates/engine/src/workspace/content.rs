@@ -16,8 +16,8 @@ use motu_core::{Error, Result, limits};
 use motu_link::message as link;
 use std::path::Path;
 
-/// As deep as a tree can be.
-const ALL_LEVELS: u32 = u32::MAX;
+/// As deep as a guest lists.
+const ALL_LEVELS: u32 = 64;
 
 /// Makes a baseline's tree from a directory or an archive of the host.
 pub(super) fn seed(_source: &Path, _tree: &Path, _owner: Owner) -> Result<WorkspaceSeed> {
