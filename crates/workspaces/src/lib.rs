@@ -6,15 +6,18 @@
 //!
 //! - [`patch`] and [`edit`]: changes written as text, applied all or nothing.
 //! - [`diff`]: what differs from the baseline, as a report with patches in it.
+//! - [`seed`]: the baseline itself, from a directory or an [`archive`].
 //! - [`snapshots`]: named checkpoints that cost what changed.
 //!
 //! It knows nothing of runtimes, sandboxes or the link's streams. Callers fetch
 //! bytes from a machine, hand them in and carry out what comes back.
 
+pub mod archive;
 pub mod diff;
 pub mod edit;
 pub mod patch;
 pub mod path;
+pub mod seed;
 pub mod snapshots;
 pub mod tarball;
 

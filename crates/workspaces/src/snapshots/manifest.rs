@@ -192,7 +192,9 @@ fn runs<T>(list: &[T], mark: impl Fn(&T) -> u8) -> Vec<&[T]> {
     let mut runs = Vec::new();
     let mut rest = list;
     while !rest.is_empty() {
-        let last = rest.iter().position(|one| mark(one).is_multiple_of(RUN_ODDS));
+        let last = rest
+            .iter()
+            .position(|one| mark(one).is_multiple_of(RUN_ODDS));
         let count = last.map_or(rest.len(), |last| last + 1);
         let (run, after) = rest.split_at(count.min(MAX_RUN));
         runs.push(run);

@@ -1,0 +1,117 @@
+//! Making single files and directories below a root, never through a link.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read, Write as _},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
+};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
+
+use crate::tarball::Meta;
+
+/// Zeros in runs of this size are left as holes.
+const HOLE_BYTES: usize = 64 << 10;
+const NANOSECONDS: i64 = 1_000_000_000;
+
+/// Opens a directory at or below `root` without following any link.
+pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
+    let path: &[u8] = match path {
+        b"" => b".",
+        path => path,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(
+        root,
+        path,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?)
+}
+
+/// The directory that holds `path`, and its name in there.
+pub(super) fn parent(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
+    let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&b""[..], path),
+    };
+    Ok((open_directory(root, above)?, name.to_vec()))
+}
+
+/// Creates an empty file that must not exist.
+pub(super) fn create_file(directory: impl AsFd, name: &[u8]) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(File::from(file))
+}
+
+/// Gives an open file or directory its owner, permissions and time.
+pub(super) fn dress(file: impl AsFd, meta: Meta, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let file = file.as_fd();
+    // The owner first: changing it takes permissions away.
+    if let Some((uid, gid)) = owner {
+        rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(meta.mode & 0o777))?;
+    Ok(rustix::fs::futimens(file, &times(meta))?)
+}
+
+pub(super) fn symlink(
+    directory: impl AsFd,
+    name: &[u8],
+    target: &[u8],
+    meta: Meta,
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
+    let directory = directory.as_fd();
+    let target = Path::new(OsStr::from_bytes(target));
+    rustix::fs::symlinkat(target, directory, name)?;
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    if let Some((uid, gid)) = owner {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        rustix::fs::chownat(directory, name, Some(uid), Some(gid), flags)?;
+    }
+    Ok(rustix::fs::utimensat(directory, name, &times(meta), flags)?)
+}
+
+fn times(meta: Meta) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: meta.modified_unix_ns.div_euclid(NANOSECONDS),
+            tv_nsec: meta.modified_unix_ns.rem_euclid(NANOSECONDS),
+        },
+    }
+}
+
+/// Writes contents, leaving runs of zeros out: an archive may claim any number.
+pub(super) fn write_sparse(file: &mut File, size: u64, contents: &mut dyn Read) -> io::Result<()> {
+    let mut buffer = vec![0; HOLE_BYTES.min(usize::try_from(size).unwrap_or(HOLE_BYTES))];
+    let mut at = 0;
+    while at < size {
+        let wanted = buffer
+            .len()
+            .min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        contents.read_exact(&mut buffer[..wanted])?;
+        if wanted == HOLE_BYTES && buffer.iter().all(|byte| *byte == 0) {
+            io::Seek::seek(file, io::SeekFrom::Current(wanted as i64))?;
+        } else {
+            file.write_all(&buffer[..wanted])?;
+        }
+        at += wanted as u64;
+    }
+    if size >= HOLE_BYTES as u64 {
+        file.set_len(size)?;
+    }
+    Ok(())
+}

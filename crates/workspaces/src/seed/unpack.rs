@@ -1,0 +1,107 @@
+//! Unpacking an archive into a fresh directory.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+};
+
+use rustix::fs::{AtFlags, Mode};
+
+use super::{
+    Options,
+    place::{self, create_file, dress, open_directory, parent, write_sparse},
+};
+use crate::{
+    archive::{self, About, ArchiveError, Item, Totals},
+    tarball::Meta,
+};
+
+/// Unpacks into `target`, which is empty.
+pub(super) fn unpack(
+    source: impl Read,
+    target: &Path,
+    options: Options,
+) -> Result<Totals, ArchiveError> {
+    let root = std::fs::File::open(target).map_err(ArchiveError::Io)?;
+    let mut tree = Tree {
+        root: root.into(),
+        options,
+        directories: BTreeMap::new(),
+        open: None,
+    };
+    let totals = archive::read(source, options.limits, |about, item| {
+        tree.place(&about, item)
+    })?;
+    tree.finish().map_err(ArchiveError::Io)?;
+    Ok(totals)
+}
+
+struct Tree {
+    root: OwnedFd,
+    options: Options,
+    /// Dressed last: writing into a directory changes its time, and its
+    /// permissions may forbid it.
+    directories: BTreeMap<Vec<u8>, Meta>,
+    /// The directory used last: entries of one come together.
+    open: Option<(Vec<u8>, OwnedFd)>,
+}
+
+impl Tree {
+    fn place(&mut self, about: &About<'_>, item: Item<'_>) -> io::Result<()> {
+        let path = about.path.as_bytes();
+        if let Item::Directory = item {
+            if !about.replaces {
+                let (directory, name) = parent(self.root.as_fd(), path)?;
+                rustix::fs::mkdirat(directory, name, Mode::RWXU)?;
+            }
+            self.directories.insert(path.to_vec(), about.meta);
+            return Ok(());
+        }
+        let root = self.root.try_clone()?;
+        let owner = self.options.owner;
+        let (directory, name) = self.parent(path)?;
+        if about.replaces {
+            rustix::fs::unlinkat(directory, &name, AtFlags::empty())?;
+        }
+        match item {
+            Item::Directory => Ok(()),
+            Item::File { size, contents } => {
+                let mut file = create_file(directory, &name)?;
+                write_sparse(&mut file, size, contents)?;
+                dress(&file, about.meta, owner)
+            }
+            Item::Symlink { target } => place::symlink(directory, &name, target, about.meta, owner),
+            Item::HardLink { target } => {
+                let (from, old) = parent(root.as_fd(), target.as_bytes())?;
+                Ok(rustix::fs::linkat(
+                    from,
+                    old,
+                    directory,
+                    name,
+                    AtFlags::empty(),
+                )?)
+            }
+        }
+    }
+
+    fn parent(&mut self, path: &[u8]) -> io::Result<(&OwnedFd, Vec<u8>)> {
+        let at = path.iter().rposition(|byte| *byte == b'/');
+        let above = &path[..at.unwrap_or(0)];
+        let name = path[at.map_or(0, |at| at + 1)..].to_vec();
+        let open = match self.open.take() {
+            Some((open, directory)) if open == above => (open, directory),
+            _ => (above.to_vec(), open_directory(&self.root, above)?),
+        };
+        Ok((&self.open.insert(open).1, name))
+    }
+
+    fn finish(self) -> io::Result<()> {
+        // The deepest first: the ones above may forbid going down.
+        for (path, meta) in self.directories.iter().rev() {
+            dress(open_directory(&self.root, path)?, *meta, self.options.owner)?;
+        }
+        Ok(())
+    }
+}
