@@ -13,6 +13,7 @@ const WORKSPACE: &str = "/workspace";
 #[derive(Default)]
 struct Said {
     listener: Option<OwnedFd>,
+    lock: Option<OwnedFd>,
     pid1: bool,
     workspace: Option<PathBuf>,
     lower: Option<PathBuf>,
@@ -29,7 +30,8 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
         let mut value = || rest.next().ok_or(format!("{name} needs a value"));
         match &*name {
             "--pid1" => said.pid1 = true,
-            "--listen-fd" => said.listener = Some(inherited(value()?)?),
+            "--listen-fd" => said.listener = Some(inherited(&name, value()?)?),
+            "--lock-fd" => said.lock = Some(inherited(&name, value()?)?),
             "--listen" => said.listener = Some(listen(Path::new(value()?))?),
             "--workspace" => said.workspace = Some(value()?.into()),
             "--workspace-lower" => said.lower = Some(value()?.into()),
@@ -52,7 +54,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
         pid1: said.pid1,
         restrict: None,
         workspace,
-        lock: None,
+        lock: said.lock,
     })
 }
 
@@ -80,11 +82,11 @@ impl Said {
     }
 }
 
-fn inherited(value: &OsString) -> Result<OwnedFd, String> {
+fn inherited(flag: &str, value: &OsString) -> Result<OwnedFd, String> {
     let number = value.to_str().and_then(|text| text.parse::<i32>().ok());
     let number = number
         .filter(|fd| *fd > 2)
-        .ok_or("--listen-fd needs a descriptor above 2")?;
+        .ok_or(format!("{flag} needs a descriptor above 2"))?;
     sys::adopt(number).ok_or(format!("descriptor {number} is not open"))
 }
 

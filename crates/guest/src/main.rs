@@ -12,7 +12,7 @@ fn main() {
         Some("init") => motu_boot::main(|| motu_guest::serve_machine(None)),
         _ => {
             eprintln!(
-                "usage: motu-guest launch | init | serve (--listen-fd N | --listen PATH) [--pid1] \
+                "usage: motu-guest launch | init | serve (--listen-fd N | --listen PATH) [--pid1] [--lock-fd N] \
                  [--workspace-lower PATH [--workspace-upper PATH [--workspace-user-attributes]] \
                  [--workspace PATH] [--workspace-copied-ns N]]"
             );

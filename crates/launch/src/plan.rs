@@ -71,7 +71,8 @@ pub struct WorkspaceDirs {
     /// What the overlay at `path` keeps its writes in; without one, the trees are compared.
     pub upper: Option<Upper>,
     /// Without an overlay: when the tree at `path` was a fresh copy of the baseline,
-    /// in nanoseconds since 1970. What has not been touched since is not looked into.
+    /// in nanoseconds since 1970 by the clock of its file system. What has a change
+    /// time before it is as it was.
     pub copied_unix_ns: Option<i64>,
 }
 

@@ -27,6 +27,8 @@ const DEFAULT_MAX_BYTES: u64 = 16 << 30;
 const DEFAULT_MAX_ENTRIES: u64 = 2_000_000;
 /// The largest extended header or long name.
 const MAX_META: u64 = 64 * 1024;
+/// The least zeros worth a hole: what the pieces of an archive hold, about.
+const HOLE: usize = 16 * 1024;
 /// The deepest entry.
 const MAX_DEPTH: usize = 256;
 /// Directories whose final mode has to wait because it would lock us out, or
@@ -164,7 +166,7 @@ impl Unpacker {
                 State::Body { sink, left, .. } => {
                     let most = usize::try_from(*left).unwrap_or(usize::MAX);
                     let (now, rest) = piece.split_at(piece.len().min(most));
-                    sink.take(now)?;
+                    sink.take(now, self.exact)?;
                     *left -= now.len() as u64;
                     piece = rest;
                     if *left == 0 {
@@ -481,6 +483,9 @@ impl Unpacker {
                 exact::file(&fd, &header).map_err(|errno| failed(&header.path, errno))?;
             }
             Sink::File { fd, header } if self.exact => {
+                // Zeros at the end were left out.
+                rustix::fs::ftruncate(&fd, header.size)
+                    .map_err(|errno| failed(&header.path, errno))?;
                 exact::file(&fd, &header).map_err(|errno| failed(&header.path, errno))?;
             }
             Sink::File { fd, header } => {
@@ -519,7 +524,8 @@ impl Unpacker {
 }
 
 impl Sink {
-    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Failed> {
+    /// Takes more of the body; `holes`: what is only zeros need not be written.
+    fn take(&mut self, mut bytes: &[u8], holes: bool) -> Result<(), Failed> {
         match self {
             Sink::Nothing => Ok(()),
             Sink::Meta { bytes: known, .. } => {
@@ -528,6 +534,13 @@ impl Sink {
             }
             Sink::Sparse { sink, header } => sink.take(bytes, &header.path),
             Sink::File { fd, header } => {
+                if holes && bytes.len() >= HOLE && bytes.iter().all(|byte| *byte == 0) {
+                    let ahead = rustix::fs::SeekFrom::Current(bytes.len() as i64);
+                    return match rustix::fs::seek(&*fd, ahead) {
+                        Ok(_) => Ok(()),
+                        Err(errno) => Err(failed(&header.path, errno)),
+                    };
+                }
                 while !bytes.is_empty() {
                     match rustix::io::write(&*fd, bytes) {
                         Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),

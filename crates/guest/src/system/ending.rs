@@ -71,8 +71,21 @@ pub async fn end_processes(guest: &Arc<Guest>, grace: Duration) {
         process::kill_tree(&process).await;
     }
     if guest.pid1 {
-        let flush = tokio::task::spawn_blocking(rustix::fs::sync);
+        let guest = guest.clone();
+        let flush = tokio::task::spawn_blocking(move || flush(&guest));
         let _ = tokio::time::timeout(SYNC_TIME, flush).await;
+    }
+}
+
+/// Brings to the disk what outlives this machine. One that shares its kernel with
+/// others must not make them wait for each other's files.
+fn flush(guest: &Guest) {
+    if let Some(workspace) = &guest.workspace {
+        // A disk that fails now fails for its host too, who looks at it next.
+        let _ = workspace.flush();
+    }
+    if guest.restrict.is_none() {
+        rustix::fs::sync();
     }
 }
 

@@ -87,6 +87,13 @@ impl Workspace {
         })
     }
 
+    /// Brings everything on the disk behind it to rest.
+    pub fn flush(&self) -> Result<(), Errno> {
+        let top = Inside::default();
+        let dir = top.open(self.above(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::syncfs(dir)
+    }
+
     /// Where a walk finds what became of the baseline.
     fn above(&self) -> &OwnedFd {
         match &self.mode {

@@ -302,7 +302,7 @@ impl Walk {
         if let WorkspaceMode::Compare {
             copied_unix_ns: Some(copied),
         } = self.workspace.mode
-            && stamp_ns(after.stat) <= copied
+            && stamp_ns(after.stat) < copied
         {
             return Ok(None);
         }

@@ -224,7 +224,10 @@ fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
     rustix::mount::fsconfig_set_string(&fs, "source", device)?;
     // Otherwise a kernel thread fills the sparse image with zeroes.
     rustix::mount::fsconfig_set_flag(&fs, "noinit_itable")?;
-    if life == Life::Machine {
+    if life == Life::Kept {
+        // What is deleted goes back to the host: an image would otherwise only ever grow.
+        rustix::mount::fsconfig_set_flag(&fs, "discard")?;
+    } else {
         // Nothing on it is worth a flush of the host's disk; with barriers the machine's end would
         // wait for one.
         rustix::mount::fsconfig_set_flag(&fs, "nobarrier")?;

@@ -13,12 +13,15 @@
 //!     workspace/      the working directory and HOME of commands
 //! ```
 //!
+//! A machine that is kept has its workspace elsewhere; see `kept`.
+//!
 //! - `spawn` starts the guest, detached, with a clean environment.
 //! - `record` finds it again.
 //! - `tree` ends it with everything it has started.
 //!
 //! It never switches users and never touches a process that is not a machine's.
 
+mod kept;
 mod record;
 mod spawn;
 mod sys;
@@ -59,8 +62,13 @@ impl Host {
     }
 
     async fn remove(&self, dir: &Path) -> Result<(), Error> {
-        tree::end(dir, Record::load(dir)).await?;
+        let record = Record::load(dir);
+        let kept = record.as_ref().and_then(|record| record.kept.clone());
+        tree::end(dir, record).await?;
         let owned = dir.to_path_buf();
+        tokio::task::spawn_blocking(move || kept.map_or(Ok(()), |kept| kept::settle(&kept)))
+            .await
+            .map_err(|_| Error::internal("flushing a workspace panicked"))??;
         tokio::task::spawn_blocking(move || empty(&owned))
             .await
             .map_err(|_| Error::internal("emptying a directory panicked"))?
@@ -85,7 +93,10 @@ impl Runtime for Host {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            keep: true,
+            ..Capabilities::default()
+        }
     }
 
     async fn check(&self) -> Vec<Check> {
@@ -108,8 +119,16 @@ impl Runtime for Host {
 
     fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
         let dir = spec.dir.display();
+        let make = match &spec.kept {
+            Some(kept) => format!(
+                "copy {} to {}, unless that was done before",
+                kept.baseline.display(),
+                kept::workspace(&kept.dir).display()
+            ),
+            None => format!("make {dir}/{WORKSPACE}"),
+        };
         Ok(format!(
-            "make {dir}/{WORKSPACE}\n\
+            "{make}\n\
              start the guest as user {}, in its own session, listening on {dir}/{}\n\
              isolate nothing, enforce no limit\n",
             rustix::process::geteuid().as_raw(),
@@ -118,7 +137,7 @@ impl Runtime for Host {
     }
 
     async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
-        let started = match spawn::start(&self.program, &spec.dir) {
+        let started = match spawn::start(&self.program, &spec.dir, spec.kept.as_ref()) {
             Ok(record) => spawn::answers(&spec.dir, &record).await.map(|()| record),
             Err(error) => Err(error),
         };
@@ -164,7 +183,12 @@ impl Runtime for Host {
     }
 
     fn surroundings(&self, machine: &Machine) -> Surroundings {
-        let text = machine.dir.join(WORKSPACE).display().to_string();
+        let kept = record::of(machine).and_then(|record| record.kept);
+        let place = match kept {
+            Some(kept) => kept::workspace(&kept),
+            None => machine.dir.join(WORKSPACE),
+        };
+        let text = place.display().to_string();
         Surroundings {
             env: [
                 ("HOME".to_string(), text.clone()),

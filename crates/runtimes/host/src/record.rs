@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FILE: &str = "machine.json";
 const STAGED: &str = "machine.json.new";
@@ -21,6 +21,9 @@ pub struct Record {
     version: u32,
     boot_id: String,
     pub process: Process,
+    /// Where its disks are, if they outlive it.
+    #[serde(default)]
+    pub kept: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +35,7 @@ pub struct Process {
 
 impl Record {
     /// The record of a process that runs.
-    pub fn new(pid: i32) -> Option<Record> {
+    pub fn new(pid: i32, kept: Option<PathBuf>) -> Option<Record> {
         let stat = Stat::read(pid)?;
         Some(Record {
             version: VERSION,
@@ -41,6 +44,7 @@ impl Record {
                 pid,
                 start_time: stat.start_time,
             },
+            kept,
         })
     }
 
@@ -175,7 +179,7 @@ mod tests {
     #[test]
     fn a_record_opens_only_its_own_process() {
         let me = std::process::id() as i32;
-        let record = Record::new(me).unwrap();
+        let record = Record::new(me, None).unwrap();
         assert!(record.open().is_some());
         let mut other = record.clone();
         other.process.start_time += 1;

@@ -1,8 +1,9 @@
 //! Starting a guest that belongs to nobody, and talking to it.
 
+use crate::kept::{self, Copied};
 use crate::record::{self, Record};
 use crate::{sys, tree};
-use motu_core::runtime::Connection;
+use motu_core::runtime::{Connection, Kept};
 use motu_core::{Error, ErrorKind};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use std::io::{self, Write as _};
@@ -43,13 +44,20 @@ impl Program {
 }
 
 /// Starts a guest in its directory and writes down which process it is.
-pub fn start(program: &Program, dir: &Path) -> Result<Record, Error> {
+pub fn start(program: &Program, dir: &Path, kept: Option<&Kept>) -> Result<Record, Error> {
     let failed = |what: &str, error: &io::Error| Error::io(format!("the guest: {what}"), error);
-    let workspace = dir.join(WORKSPACE);
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&workspace)
-        .map_err(|error| failed("its workspace", &error))?;
+    let copied = kept.map(kept::open).transpose()?;
+    let workspace = match &copied {
+        Some(copied) => copied.workspace.clone(),
+        None => {
+            let workspace = dir.join(WORKSPACE);
+            std::fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&workspace)
+                .map_err(|error| failed("its workspace", &error))?;
+            workspace
+        }
+    };
     let listener = listen(dir).map_err(|error| failed("its socket", &error))?;
     let mut command = Command::new(format!("/proc/self/fd/{}", program.0.as_raw_fd()));
     command
@@ -65,13 +73,31 @@ pub fn start(program: &Program, dir: &Path) -> Result<Record, Error> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    sys::detach(&mut command, listener.as_raw_fd());
+    let mut inherited = vec![listener.as_raw_fd()];
+    if let (Some(kept), Some(copied)) = (kept, &copied) {
+        let Copied {
+            workspace,
+            lock,
+            copied_unix_ns,
+        } = copied;
+        command
+            .arg("--workspace")
+            .arg(workspace)
+            .arg("--workspace-lower")
+            .arg(&kept.baseline)
+            .arg("--workspace-copied-ns")
+            .arg(copied_unix_ns.to_string())
+            .arg("--lock-fd")
+            .arg(lock.as_raw_fd().to_string());
+        inherited.push(lock.as_raw_fd());
+    }
+    sys::detach(&mut command, inherited);
     let child = command
         .spawn()
         .map_err(|error| failed("its start", &error))?;
     drop(listener);
     // Dropping the child neither kills nor reaps it: whoever sees its end does.
-    let record = Record::new(child.id() as i32)
+    let record = Record::new(child.id() as i32, kept.map(|kept| kept.dir.clone()))
         .ok_or_else(|| Error::internal("the guest was gone at once"))?;
     record.store(dir)?;
     Ok(record)

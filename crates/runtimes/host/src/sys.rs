@@ -7,19 +7,21 @@ use std::process::Command;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Makes a command start in a session of its own, adopt its orphans, and keep one descriptor.
+/// Makes a command start in a session of its own, adopt its orphans, and keep these descriptors.
 ///
-/// The descriptor must stay open until the command has been started.
-pub fn detach(command: &mut Command, keep: RawFd) {
+/// They must stay open until the command has been started.
+pub fn detach(command: &mut Command, keep: Vec<RawFd>) {
     // SAFETY: between fork and exec the closure only makes system calls; it allocates nothing
     // and takes no lock.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
             rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
-            // SAFETY: the caller keeps the descriptor open until the command has been started.
-            let keep = BorrowedFd::borrow_raw(keep);
-            rustix::io::fcntl_setfd(keep, rustix::io::FdFlags::empty())?;
+            for fd in &keep {
+                // SAFETY: the caller keeps the descriptor open until the command has been started.
+                let fd = BorrowedFd::borrow_raw(*fd);
+                rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+            }
             Ok::<(), io::Error>(())
         });
     }

@@ -169,6 +169,61 @@ async fn what_a_killed_guest_had_written_is_there() {
     world.runtime.destroy(&machine).await.unwrap();
 }
 
+/// A copy of the image, as a host that lost its power would find it, made whole by its journal.
+fn after_power_loss(world: &World, kept: &Kept) -> std::path::PathBuf {
+    let copy = world.home.path().join("lost.img");
+    let script = format!(
+        "cp --sparse=always {} {}; e2fsck -fy {1} > /dev/null || test $? = 1",
+        kept.dir.join("disk.img").display(),
+        copy.display()
+    );
+    run(world.home.path(), &script);
+    copy
+}
+
+#[tokio::test]
+async fn what_a_machine_wrote_before_its_shutdown_is_on_the_image() {
+    let world = World::new();
+    let kept = baseline(world.home.path());
+    let (machine, guest) = world.create_from(&spec(&world, &kept)).await;
+    guest
+        .sh(
+            "root",
+            "echo safe > /workspace/late; echo sound > /etc/late",
+        )
+        .await;
+    guest.shutdown().await;
+    // Nothing has been unmounted yet, or it does not matter that it has.
+    let image = after_power_loss(&world, &kept);
+    for (path, content) in [
+        ("/workspace/upper/late", "safe\n"),
+        ("/upper/etc/late", "sound\n"),
+    ] {
+        let cat = format!("debugfs -R 'cat {path}' {} 2>/dev/null", image.display());
+        assert_eq!(run(world.home.path(), &cat), content);
+    }
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_deleted_goes_back_to_the_host() {
+    let world = World::new();
+    let kept = baseline(world.home.path());
+    let blocks = || {
+        std::fs::metadata(kept.dir.join("disk.img"))
+            .unwrap()
+            .blocks()
+            * 512
+    };
+    let (machine, guest) = world.create_from(&spec(&world, &kept)).await;
+    let fill = "dd if=/dev/urandom of=/workspace/fill bs=1M count=30; sync";
+    guest.sh("root", fill).await;
+    assert!(blocks() > 30 << 20, "{}", blocks());
+    guest.sh("root", "rm /workspace/fill").await;
+    stop(&world, &machine, guest).await;
+    assert!(blocks() < 16 << 20, "{}", blocks());
+}
+
 #[tokio::test]
 async fn the_disks_of_one_machine_are_not_anothers() {
     let world = World::new();
