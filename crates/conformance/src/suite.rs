@@ -91,6 +91,7 @@ macro_rules! conformance {
                 a_paused_sandbox_is_copied_running,
             ]);
             $crate::group!($subject, workspaces: prove, [
+                a_seed_is_the_baseline_and_comes_back_out,
                 commands_are_remembered,
                 files_are_listed_read_and_written,
                 a_patch_is_all_or_nothing,

@@ -5,7 +5,7 @@
 
 use crate::home::Home;
 use motu_core::{Error, Result, id};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The tree inside a baseline's own directory, which nobody else may enter.
@@ -16,6 +16,14 @@ const TREE: &str = "tree";
 pub struct Owner {
     pub uid: u32,
     pub gid: u32,
+}
+
+impl Owner {
+    /// Only root gives files away.
+    pub fn to_set(self) -> Option<(u32, u32)> {
+        let root = rustix::process::geteuid().is_root();
+        root.then_some((self.uid, self.gid))
+    }
 }
 
 /// All baselines of one state directory.
@@ -40,7 +48,12 @@ impl Baselines {
         let name = format!("empty-{}-{}", owner.uid, owner.gid);
         let tree = self.tree(&name);
         if !tree.exists() {
-            let staged = self.stage(owner)?;
+            let staged = self.stage()?;
+            let options = motu_workspaces::seed::Options {
+                owner: owner.to_set(),
+                ..Default::default()
+            };
+            motu_workspaces::seed::seed(None, &Baselines::staged_tree(&staged), options)?;
             self.publish(&staged, &name)?;
         }
         Ok(tree)
@@ -51,20 +64,13 @@ impl Baselines {
         self.dir.join(name).join(TREE)
     }
 
-    /// A directory with an empty tree that becomes a baseline by [`Baselines::publish`].
-    pub fn stage(&self, owner: Owner) -> Result<PathBuf> {
-        let failed = |error| Error::io("cannot make a baseline", &error);
+    /// A directory that becomes a baseline by [`Baselines::publish`], once its tree is made.
+    pub fn stage(&self) -> Result<PathBuf> {
         let staged = self.dir.join(format!("new-{}", id::random_name(12)));
-        let tree = staged.join(TREE);
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&staged)
-            .map_err(failed)?;
-        std::fs::create_dir(&tree).map_err(failed)?;
-        std::fs::set_permissions(&tree, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        if rustix::process::geteuid().is_root() {
-            chown(&tree, Some(owner.uid), Some(owner.gid)).map_err(failed)?;
-        }
+            .map_err(|error| Error::io("cannot make a baseline", &error))?;
         Ok(staged)
     }
 

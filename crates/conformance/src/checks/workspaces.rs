@@ -794,3 +794,94 @@ pub fn a_new_daemon_finds_workspaces_and_what_runs_in_them(bench: &Bench) {
         life.engine.delete_workspace(&id).await.expect("deleted");
     });
 }
+
+pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
+    let host = tempfile::tempdir().expect("a directory");
+    let source = host.path().join("project");
+    std::fs::create_dir_all(source.join("src")).expect("made");
+    std::fs::write(source.join("src/main.txt"), "seeded\n").expect("written");
+    std::fs::write(source.join("big"), vec![0u8; 3 << 20]).expect("written");
+    std::os::unix::fs::symlink("src/main.txt", source.join("link")).expect("linked");
+    let asked = CreateWorkspace {
+        seed_path: Some(source.display().to_string()),
+        ..request(&life)
+    };
+    let Some(workspace) = create_with(&life, asked).await else {
+        return;
+    };
+    let id = &workspace.workspace_id;
+    let engine = &life.engine;
+    let seed = &workspace.workspace_seed;
+    assert_eq!(
+        (seed.mode.as_str(), seed.entry_count),
+        ("directory", 4),
+        "{seed:?}"
+    );
+    let clean = engine.diff_workspace(id, DiffOptions::default()).await;
+    assert!(!clean.expect("a diff").changed);
+    run(
+        &life,
+        &workspace,
+        "test -w src && echo more >> src/main.txt && rm big",
+    )
+    .await;
+    let diff = engine.diff_workspace(id, DiffOptions::default()).await;
+    let diff = diff.expect("a diff");
+    assert_eq!(
+        (diff.modified, diff.deleted, diff.added),
+        (1, 1, 0),
+        "{diff:?}"
+    );
+    assert!(diff.patch.contains("+more"), "{}", diff.patch);
+    // The source is a source, not a mount.
+    assert_eq!(
+        std::fs::read_to_string(source.join("src/main.txt")).expect("read"),
+        "seeded\n"
+    );
+    let out = host.path().join("out");
+    let text = out.display().to_string();
+    let exported = engine
+        .export_workspace(id, "/workspace", &text)
+        .await
+        .expect("exported");
+    assert_eq!(exported.entry_count, 3, "{exported:?}");
+    let read = std::fs::read_to_string(out.join("src/main.txt")).expect("read");
+    assert_eq!(read, "seeded\nmore\n");
+    assert!(out.join("link").is_symlink());
+    refused(
+        ErrorKind::Conflict,
+        engine.export_workspace(id, "src", &text).await,
+    );
+    let file = host.path().join("one.txt").display().to_string();
+    engine
+        .export_workspace(id, "src/main.txt", &file)
+        .await
+        .expect("exported");
+    assert_eq!(
+        std::fs::read_to_string(&file).expect("read"),
+        "seeded\nmore\n"
+    );
+    refused(
+        ErrorKind::Invalid,
+        engine.export_workspace(id, "link", &file).await,
+    );
+    refused(
+        ErrorKind::Invalid,
+        engine.export_workspace(id, "src", "relative").await,
+    );
+    engine.reset_workspace(id, "baseline").await.expect("reset");
+    assert_eq!(
+        read_text(&life, &workspace, "src/main.txt").await,
+        "seeded\n"
+    );
+    let missing = CreateWorkspace {
+        seed_path: Some("/nowhere/at/all".to_string()),
+        ..request(&life)
+    };
+    refused(ErrorKind::NotFound, engine.create_workspace(missing).await);
+    assert_eq!(engine.list_workspaces().await.expect("a list").len(), 1);
+}
+
+async fn read_text(life: &Life, workspace: &Workspace, path: &str) -> String {
+    read(life, workspace, path).await.expect("read")
+}

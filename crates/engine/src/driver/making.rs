@@ -117,7 +117,8 @@ impl Driver {
         self.row.sandbox.accelerator = machine.accelerator.clone();
         self.row.machine = Some(machine.clone());
         let around = self.runtime.surroundings(&machine);
-        if self.row.sandbox.workdir.is_empty() {
+        let moved = self.row.sandbox.keep && around.workdir.is_some();
+        if self.row.sandbox.workdir.is_empty() || moved {
             self.row.sandbox.workdir = around.workdir.unwrap_or_else(|| "/".to_string());
         }
         let sandbox = &self.row.sandbox;

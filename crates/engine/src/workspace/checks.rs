@@ -2,7 +2,6 @@
 
 use motu_core::files::GuestPath;
 use motu_core::limits::{self, Limit};
-use motu_core::workspace::WORKSPACE;
 use motu_core::{Error, Result};
 use motu_workspaces::{PathError, WorkspacePath};
 use std::collections::BTreeMap;
@@ -101,9 +100,9 @@ pub fn below(path: &str) -> Result<WorkspacePath> {
     inside(path)?.ok_or_else(|| Error::invalid("the path is /workspace itself"))
 }
 
-/// The path as the machine has it.
-pub fn in_machine(path: Option<&WorkspacePath>) -> Result<GuestPath> {
-    let mut whole = WORKSPACE.as_bytes().to_vec();
+/// The path as the machine has it, where `/workspace` is `root`.
+pub fn in_machine(root: &str, path: Option<&WorkspacePath>) -> Result<GuestPath> {
+    let mut whole = root.trim_end_matches('/').as_bytes().to_vec();
     if let Some(path) = path {
         whole.push(b'/');
         whole.extend_from_slice(path.as_bytes());
@@ -146,7 +145,7 @@ mod tests {
         assert!(inside("").is_err());
         assert!(inside("/etc/passwd").is_err());
         assert!(inside("a/../../b").is_err());
-        let path = in_machine(inside("src/x").unwrap().as_ref()).unwrap();
+        let path = in_machine("/workspace", inside("src/x").unwrap().as_ref()).unwrap();
         assert_eq!(&path.as_bytes()[..], b"/workspace/src/x");
         assert!(below("/workspace/").is_err());
     }

@@ -1,7 +1,9 @@
 //! Files of a running workspace: looked at, written, pushed, exported.
 
 use super::checks;
+use super::life::blocking;
 use super::patching::{carry_out, write};
+use super::pipe;
 use super::room::in_words;
 use crate::engine::Engine;
 use crate::guest::Guest;
@@ -14,14 +16,41 @@ use motu_core::files::{FileEntry, FileType, GuestPath, ListOptions, ReadRange};
 use motu_core::workspace::*;
 use motu_core::{Error, Result, limits};
 use motu_link::message as link;
-use std::path::Path;
+use motu_workspaces::archive::Limits;
+use motu_workspaces::seed::{Mode, Options, SeedError, unpack_stream};
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 /// As deep as a guest lists.
 const ALL_LEVELS: u32 = 64;
 
 /// Makes a baseline's tree from a directory or an archive of the host.
-pub(super) fn seed(_source: &Path, _tree: &Path, _owner: Owner) -> Result<WorkspaceSeed> {
-    Err(Error::unsupported("not yet"))
+pub(super) fn seed(source: &Path, tree: &Path, owner: Owner) -> Result<WorkspaceSeed> {
+    let seeded = motu_workspaces::seed::seed(Some(source), tree, options(owner.to_set()))?;
+    Ok(WorkspaceSeed {
+        mode: match seeded.mode {
+            Mode::Empty => "empty",
+            Mode::Directory => "directory",
+            Mode::TarArchive => "tar_archive",
+        }
+        .to_string(),
+        seed_path: Some(source.display().to_string()),
+        destination: WORKSPACE.to_string(),
+        entry_count: seeded.entry_count,
+        bytes_written: seeded.bytes,
+    })
+}
+
+fn options(owner: Option<(u32, u32)>) -> Options {
+    Options {
+        owner,
+        limits: Limits {
+            bytes: limits::SEED_BYTES.max,
+            entries: limits::SEED_ENTRIES.max,
+        },
+    }
 }
 
 impl Engine {
@@ -31,8 +60,9 @@ impl Engine {
         path: &str,
         recursive: bool,
     ) -> Result<PathList> {
-        let place = checks::in_machine(checks::inside(path)?.as_ref())?;
+        let inside = checks::inside(path)?;
         let (_, handle) = self.room(id).await?;
+        let place = checks::in_machine(&self.workdir(&handle), inside.as_ref())?;
         let guest = handle.guest().map_err(in_words)?;
         let most = limits::LIST_ENTRIES_MAX.max as usize;
         let (entries, truncated) = match guest.stat(&place, false).await? {
@@ -55,8 +85,9 @@ impl Engine {
         max_bytes: Option<u64>,
     ) -> Result<FileText> {
         let max = limits::FILE_TEXT_BYTES.resolve(max_bytes)?;
-        let place = checks::in_machine(Some(&checks::below(path)?))?;
+        let below = checks::below(path)?;
         let (_, handle) = self.room(id).await?;
+        let place = checks::in_machine(&self.workdir(&handle), Some(&below))?;
         let guest = handle.guest().map_err(in_words)?;
         let range = ReadRange {
             offset: 0,
@@ -90,7 +121,7 @@ impl Engine {
             ..write(&path, 0)
         };
         carry_out(&guest, vec![operation], vec![Bytes::from(request.text)]).await?;
-        let place = checks::in_machine(Some(&path))?;
+        let place = checks::in_machine(&self.workdir(&handle), Some(&path))?;
         Ok(FileWritten {
             workspace_id: id.clone(),
             path: String::from_utf8_lossy(place.as_bytes()).into_owned(),
@@ -99,17 +130,91 @@ impl Engine {
         })
     }
 
+    /// Copies to the host. What is there already is only ever a file that is replaced whole.
     pub(super) async fn export(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _output_path: &str,
+        id: &WorkspaceId,
+        path: &str,
+        output_path: &str,
     ) -> Result<Exported> {
-        Err(Error::unsupported("not yet"))
+        let output = checks::on_host(output_path, "output_path")?;
+        let inside = checks::inside(path)?;
+        let (_, handle) = self.room(id).await?;
+        let place = checks::in_machine(&self.workdir(&handle), inside.as_ref())?;
+        let guest = handle.guest().map_err(in_words)?;
+        let found = guest.stat(&place, false).await?;
+        let (entry_count, bytes_written) = match found.kind {
+            FileType::File => (1, export_file(&guest, &place, output).await?),
+            FileType::Directory => export_tree(&guest, &place, output).await?,
+            FileType::Symlink | FileType::Other => {
+                return Err(Error::invalid(format!(
+                    "{} is neither a file nor a directory",
+                    found.path
+                ))
+                .hint("export what it points to, or the directory it is in"));
+            }
+        };
+        Ok(Exported {
+            workspace_id: id.clone(),
+            workspace_path: found.path,
+            output_path: output_path.to_string(),
+            kind: found.kind,
+            entry_count,
+            bytes_written,
+        })
     }
 
     pub(super) async fn push(&self, _id: &WorkspaceId, _push: SyncPush) -> Result<SyncReport> {
         Err(Error::unsupported("not yet"))
+    }
+}
+
+async fn export_file(guest: &Guest, place: &GuestPath, output: PathBuf) -> Result<u64> {
+    let (file, stream) = guest.read(place, ReadRange::default()).await?;
+    let mut reader = pipe::reader(stream);
+    blocking(move || {
+        let failed = |error: io::Error| Error::io("cannot export a file", &error);
+        let directory = output.parent().unwrap_or(Path::new("/"));
+        if output.is_dir() {
+            return Err(
+                Error::conflict(format!("{} is a directory", output.display()))
+                    .hint("name the file it should become"),
+            );
+        }
+        let mut staged = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
+        let bytes = io::copy(&mut reader, &mut staged).map_err(unwrapped)?;
+        let mode = Permissions::from_mode(file.mode & 0o777);
+        staged.as_file().set_permissions(mode).map_err(failed)?;
+        staged
+            .persist(&output)
+            .map_err(|error| failed(error.error))?;
+        Ok(bytes)
+    })
+    .await
+}
+
+async fn export_tree(guest: &Guest, place: &GuestPath, output: PathBuf) -> Result<(u64, u64)> {
+    let reader = pipe::reader(guest.read_tree(place).await?);
+    blocking(move || {
+        // An empty directory is as good as none.
+        let _ = std::fs::remove_dir(&output);
+        let name = output.display().to_string();
+        let totals = unpack_stream(reader, &name, &output, options(None));
+        let totals = totals.map_err(|error| match error {
+            SeedError::Exists { path } => Error::conflict(format!("{path} exists already"))
+                .hint("name a directory that does not exist, or is empty"),
+            other => other.into(),
+        })?;
+        Ok((totals.entries, totals.bytes))
+    })
+    .await
+}
+
+/// The error behind a stream that broke while it was read.
+fn unwrapped(error: io::Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::io("cannot export a file", &error),
     }
 }
 

@@ -134,7 +134,7 @@ impl Engine {
         };
         let baselines = self.baselines.clone();
         blocking(move || {
-            let staged = baselines.stage(owner)?;
+            let staged = baselines.stage()?;
             let seeded = super::content::seed(&source, &Baselines::staged_tree(&staged), owner);
             let seed = match seeded {
                 Ok(seed) => seed,

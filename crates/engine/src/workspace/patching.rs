@@ -46,7 +46,7 @@ impl Engine {
         let _alone = room.edit.lock().await;
         let guest = handle.guest().map_err(in_words)?;
         let paths = patch.paths().into_iter().cloned().collect();
-        let found = read_files(&guest, paths).await?;
+        let found = read_files(&guest, &self.workdir(&handle), paths).await?;
         let applied = patch::apply(&patch, |path| {
             let file = found.get(path)?.as_ref()?;
             Some(file.content.to_vec())
@@ -83,7 +83,12 @@ impl Engine {
         let (room, handle) = self.room(id).await?;
         let _alone = room.edit.lock().await;
         let guest = handle.guest().map_err(in_words)?;
-        let found = read_files(&guest, by_path.keys().cloned().collect()).await?;
+        let found = read_files(
+            &guest,
+            &self.workdir(&handle),
+            by_path.keys().cloned().collect(),
+        )
+        .await?;
         let (mut operations, mut contents, mut entries) = (Vec::new(), Vec::new(), Vec::new());
         for (path, edits) in &by_path {
             let Some(Some(file)) = found.get(path) else {
@@ -126,10 +131,11 @@ impl Engine {
         let guest = handle.guest().map_err(in_words)?;
         let changes = guest.changes(limits::SEED_ENTRIES.max).await?;
         let mut builder = Builder::new(budget as usize);
+        let root = self.workdir(&handle);
         for batch in changes.chunks(AT_ONCE) {
             let reads = batch.iter().map(|entry| {
                 let wants = builder.wants(entry);
-                both_sides(&guest, entry.path.clone(), wants)
+                both_sides(&guest, &root, entry.path.clone(), wants)
             });
             let contents = try_join_all(reads.collect::<Vec<_>>()).await?;
             for (entry, (before, after)) in batch.iter().zip(contents) {
@@ -148,6 +154,7 @@ impl Engine {
 /// The contents of a changed path that the report needs.
 async fn both_sides(
     guest: &Guest,
+    root: &str,
     path: Bytes,
     wants: diff::Wants,
 ) -> Result<(Option<Bytes>, Option<Bytes>)> {
@@ -162,7 +169,7 @@ async fn both_sides(
                 .map_err(|_| Error::transport("the guest named a path that is none"))?;
             // A file that went meanwhile reads as empty: the next diff says the rest.
             Some(
-                read_file(guest, &path, max)
+                read_file(guest, root, &path, max)
                     .await?
                     .map_or(Bytes::new(), |file| file.content),
             )
@@ -305,12 +312,13 @@ pub(super) async fn carry_out(
 
 async fn read_files(
     guest: &Guest,
+    root: &str,
     paths: Vec<WorkspacePath>,
 ) -> Result<BTreeMap<WorkspacePath, Option<Found>>> {
     let max = patch::MAX_PATCHED_BYTES as u64;
     let mut found = BTreeMap::new();
     for batch in paths.chunks(AT_ONCE) {
-        let reads = batch.iter().map(|path| read_file(guest, path, max));
+        let reads = batch.iter().map(|path| read_file(guest, root, path, max));
         let files = try_join_all(reads.collect::<Vec<_>>()).await?;
         found.extend(batch.iter().cloned().zip(files));
     }
@@ -318,8 +326,13 @@ async fn read_files(
 }
 
 /// A regular file, or nothing where there is none; anything else cannot be edited as text.
-async fn read_file(guest: &Guest, path: &WorkspacePath, max: u64) -> Result<Option<Found>> {
-    let place: GuestPath = checks::in_machine(Some(path))?;
+async fn read_file(
+    guest: &Guest,
+    root: &str,
+    path: &WorkspacePath,
+    max: u64,
+) -> Result<Option<Found>> {
+    let place: GuestPath = checks::in_machine(root, Some(path))?;
     let entry = match guest.stat(&place, false).await {
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
         other => other?,
