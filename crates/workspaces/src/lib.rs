@@ -7,6 +7,7 @@
 //! - [`patch`] and [`edit`]: changes written as text, applied all or nothing.
 //! - [`diff`]: what differs from the baseline, as a report with patches in it.
 //! - [`seed`]: the baseline itself, from a directory or an [`archive`].
+//! - [`secrets`]: values sealed at rest and taken out of output.
 //! - [`snapshots`]: named checkpoints that cost what changed.
 //!
 //! It knows nothing of runtimes, sandboxes or the link's streams. Callers fetch
@@ -17,6 +18,7 @@ pub mod diff;
 pub mod edit;
 pub mod patch;
 pub mod path;
+pub mod secrets;
 pub mod seed;
 pub mod snapshots;
 pub mod tarball;
