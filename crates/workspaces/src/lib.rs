@@ -9,6 +9,7 @@
 //! - [`seed`]: the baseline itself, from a directory or an [`archive`].
 //! - [`secrets`]: values sealed at rest and taken out of output.
 //! - [`snapshots`]: named checkpoints that cost what changed.
+//! - [`sync`]: what a later push of a directory has to send.
 //!
 //! It knows nothing of runtimes, sandboxes or the link's streams. Callers fetch
 //! bytes from a machine, hand them in and carry out what comes back.
@@ -21,6 +22,7 @@ pub mod path;
 pub mod secrets;
 pub mod seed;
 pub mod snapshots;
+pub mod sync;
 pub mod tarball;
 
 pub use path::{PathError, WorkspacePath};
