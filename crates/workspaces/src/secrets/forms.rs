@@ -1,0 +1,86 @@
+//! The ways a value may appear in output.
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+use zeroize::Zeroizing;
+
+use super::redact::MIN_REDACTED_BYTES;
+
+/// Values up to this size are also looked for in encoded forms.
+const MAX_ENCODED_BYTES: usize = 1 << 10;
+/// Shorter encoded forms could be anything.
+const MIN_ENCODED_BYTES: usize = 8;
+/// Lines of a value with several (a private key) count alone from this size on.
+const MIN_LINE_BYTES: usize = 12;
+
+/// Every form of a value that is looked for, each once. Values that are too short
+/// have none.
+pub(super) fn forms(value: &str) -> Vec<Zeroizing<Vec<u8>>> {
+    let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+    let mut add = |form: &[u8], least: usize| {
+        if form.len() >= least && !forms.iter().any(|known| known.as_slice() == form) {
+            forms.push(Zeroizing::new(form.to_vec()));
+        }
+    };
+    add(value.as_bytes(), MIN_REDACTED_BYTES);
+    // What `$(cat file)` and most programs make of it.
+    let trimmed = value.trim_end_matches(['\n', '\r']);
+    add(trimmed.as_bytes(), MIN_REDACTED_BYTES);
+    if trimmed.contains('\n') {
+        // A terminal ends lines in its own way.
+        let crlf = Zeroizing::new(trimmed.replace("\r\n", "\n").replace('\n', "\r\n"));
+        add(crlf.as_bytes(), MIN_REDACTED_BYTES);
+        for line in trimmed.lines() {
+            add(line.trim().as_bytes(), MIN_LINE_BYTES);
+        }
+    }
+    if value.len() > MAX_ENCODED_BYTES {
+        return forms;
+    }
+    for text in [value, trimmed] {
+        for before in 0..3 {
+            let padded = Zeroizing::new([&[0; 2][..before.min(2)], text.as_bytes()].concat());
+            add(
+                inner(&STANDARD_NO_PAD.encode(&*padded), before, text.len()),
+                MIN_ENCODED_BYTES,
+            );
+            add(
+                inner(&URL_SAFE_NO_PAD.encode(&*padded), before, text.len()),
+                MIN_ENCODED_BYTES,
+            );
+        }
+    }
+    for (upper, plus) in [(true, false), (false, false), (true, true)] {
+        add(percent(trimmed, upper, plus).as_bytes(), MIN_REDACTED_BYTES);
+    }
+    if let Ok(json) = serde_json::to_string(trimmed) {
+        let json = Zeroizing::new(json);
+        add(json[1..json.len() - 1].as_bytes(), MIN_REDACTED_BYTES);
+    }
+    forms
+}
+
+/// The characters of an encoding that depend on the value alone, when `before`
+/// other bytes come before it and any after.
+fn inner(encoded: &str, before: usize, length: usize) -> &[u8] {
+    let first = (before * 8).div_ceil(6);
+    let last = (before + length) * 8 / 6;
+    encoded.as_bytes().get(first..last).unwrap_or_default()
+}
+
+fn percent(text: &str, upper: bool, plus: bool) -> Zeroizing<String> {
+    let mut out = Zeroizing::new(String::with_capacity(text.len() * 3));
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            b' ' if plus => out.push('+'),
+            byte if upper => out.push_str(&format!("%{byte:02X}")),
+            byte => out.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    out
+}
