@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 const STEP: usize = 256 * 1024;
 /// The longest list of a file's attributes and the longest value, as in the kernel.
 const MAX_ATTRIBUTE: usize = 64 * 1024;
+/// More than the longest tick of the clock that stamps files.
+const TICK_NS: i64 = 20_000_000;
 /// Where overlayfs keeps notes of its own; they are no part of a file.
 const OVERLAY: &[u8] = b"user.overlay.";
 
@@ -43,8 +45,15 @@ pub struct Named<'a> {
 }
 
 impl Named<'_> {
-    pub fn facts(&self) -> Facts {
+    /// What is known at a moment, in nanoseconds since 1970. A change of this very
+    /// moment could be followed by one with the same stamp, because the clock of a
+    /// file system is coarse: such a stamp is replaced by one that never comes again.
+    pub fn facts(&self, moment_ns: i64) -> Facts {
         let stat = self.stat;
+        let stamp = match stamp_ns(stat) {
+            fresh if fresh >= moment_ns.saturating_sub(TICK_NS) => moment_ns.saturating_neg(),
+            old => old,
+        };
         Facts {
             mode: stat.st_mode,
             uid: stat.st_uid,
@@ -54,7 +63,7 @@ impl Named<'_> {
                 _ => u64::try_from(stat.st_size).unwrap_or(0),
             },
             modified_unix_ns: modified_ns(stat),
-            stamp_ns: stamp_ns(stat),
+            stamp_ns: stamp,
             inode: stat.st_ino,
             symlink_target: match kind(stat) {
                 FileType::Symlink => Bytes::from(self.target()),

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The longest path, as in the kernel.
-const MAX_PATH: usize = 4096;
+pub const MAX_PATH: usize = 4096;
 /// How often a resolution is tried again when renames disturb it.
 const RETRIES: usize = 32;
 

@@ -8,8 +8,8 @@
 //! A directory's own entry is at `a`, what is in it at `a/…`, and `a.txt` is
 //! between the two: so every directory is two items of its parent's list.
 
-use super::facts::{Named, kind, look, stamp_ns};
-use super::inside::Inside;
+use super::facts::{Named, kind, look, nanoseconds, stamp_ns};
+use super::inside::{Inside, MAX_PATH};
 use super::{Mode as WorkspaceMode, Workspace};
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
@@ -70,6 +70,8 @@ pub struct Walk {
     way: Vec<Vec<u8>>,
     found: u64,
     begun: bool,
+    /// When the walk began, in nanoseconds since 1970.
+    moment_ns: i64,
 }
 
 impl Walk {
@@ -83,6 +85,7 @@ impl Walk {
             way,
             found: 0,
             begun: false,
+            moment_ns: now_ns(),
         }
     }
 
@@ -246,6 +249,11 @@ impl Walk {
             return Ok(None);
         };
         let path = [&level.prefix[..], name].concat();
+        if path.len() > MAX_PATH {
+            // Nobody could name it to us again.
+            let message = format!("{} is longer than {MAX_PATH} bytes", Quoted(&path));
+            return Err(Failed::new(Failure::Limit, message));
+        }
         let failed = |errno| Failed::errno(Quoted(&path), errno);
         let side = |fd: &Option<OwnedFd>| match fd {
             Some(fd) => look(fd, name),
@@ -270,10 +278,10 @@ impl Walk {
                 named(above, name, &after),
             )?,
             (Some(below), _, Some(before), None) => {
-                Some(entry(&path, Some(named(below, name, &before)), None))
+                Some(self.entry(&path, Some(named(below, name, &before)), None))
             }
             (_, Some(above), None, Some(after)) => {
-                Some(entry(&path, None, Some(named(above, name, &after))))
+                Some(self.entry(&path, None, Some(named(above, name, &after))))
             }
             _ => None,
         };
@@ -308,16 +316,21 @@ impl Walk {
         }
         match after.same(&before, &self.cancel)? {
             true => Ok(None),
-            false => Ok(Some(entry(path, Some(before), Some(after)))),
+            false => Ok(Some(self.entry(path, Some(before), Some(after)))),
         }
     }
-}
 
-fn entry(path: &[u8], before: Option<Named<'_>>, after: Option<Named<'_>>) -> ChangedEntry {
-    ChangedEntry {
-        path: Bytes::copy_from_slice(path),
-        before: before.map(|named| named.facts()),
-        after: after.map(|named| named.facts()),
+    fn entry(
+        &self,
+        path: &[u8],
+        before: Option<Named<'_>>,
+        after: Option<Named<'_>>,
+    ) -> ChangedEntry {
+        ChangedEntry {
+            path: Bytes::copy_from_slice(path),
+            before: before.map(|named| named.facts(self.moment_ns)),
+            after: after.map(|named| named.facts(self.moment_ns)),
+        }
     }
 }
 
@@ -336,6 +349,11 @@ fn named<'a>(directory: &'a OwnedFd, name: &'a [u8], stat: &'a Stat) -> Named<'a
         name,
         stat,
     }
+}
+
+fn now_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    nanoseconds(now.tv_sec, now.tv_nsec as u64)
 }
 
 /// What overlayfs puts where something of the lower directory was removed.

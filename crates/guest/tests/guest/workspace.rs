@@ -294,6 +294,30 @@ async fn content_is_compared_where_times_say_nothing() {
 }
 
 #[tokio::test]
+async fn a_stamp_that_comes_again_means_the_same_content() {
+    let Some(world) = World::new(Kind::User, "true").await else {
+        return;
+    };
+    let stamp = async || {
+        let entry = world.changes().await.remove(0);
+        entry.after.unwrap().stamp_ns
+    };
+    // As quick as can be: no write may hide behind the one before.
+    let file = world.machine.place.path().join("upper/file");
+    let mut seen = std::collections::HashMap::new();
+    for content in 0..50 {
+        std::fs::write(&file, content.to_string()).unwrap();
+        let known = seen.insert(stamp().await, content);
+        assert_eq!(known, None, "at {content}");
+    }
+    eventually("the stamp rests", async || {
+        let first = stamp().await;
+        first > 0 && first == stamp().await
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn attributes_and_owners_are_part_of_a_file() {
     let Some(world) = World::new(Kind::User, BASELINE).await else {
         return;

@@ -58,7 +58,8 @@ pub struct Facts {
     pub size: u64,
     #[prost(int64, tag = "5")]
     pub modified_unix_ns: i64,
-    /// Changes with every write and cannot be set: equal stamps of one path and inode mean equal content.
+    /// Changes with every write and cannot be set: equal stamps of one path and inode mean equal
+    /// content. Negative where the last change is so recent that the next one could look the same.
     #[prost(int64, tag = "6")]
     pub stamp_ns: i64,
     #[prost(uint64, tag = "7")]

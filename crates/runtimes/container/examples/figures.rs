@@ -1,7 +1,8 @@
-//! Measures the runtime on this host: `cargo run --release --example figures -- [count]`.
+//! Measures the runtime on this host: `cargo run --release --example figures -- [count] [kept]`.
 //!
 //! Prints how long a machine takes from the call to an answering guest, to the
-//! end of its first command, and to its removal.
+//! end of its first command, and to its removal. With `kept`, every machine
+//! starts on the disks of the one before.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,6 +14,7 @@
 mod support;
 
 use motu_core::Runtime;
+use motu_core::runtime::Kept;
 use std::time::{Duration, Instant};
 use support::World;
 
@@ -24,9 +26,19 @@ async fn main() {
         .unwrap_or(50);
     let world = World::new();
     world.runtime.warm().await;
+    let kept = std::env::args()
+        .any(|argument| argument == "kept")
+        .then(|| Kept {
+            dir: world.home.path().join("kept"),
+            baseline: world.home.path().join("baseline"),
+        });
+    for dir in kept.iter().flat_map(|kept| [&kept.dir, &kept.baseline]) {
+        std::fs::create_dir(dir).unwrap();
+    }
     let [mut created, mut answered, mut ran, mut gone] = [(); 4].map(|()| Vec::new());
     for _ in 0..count {
-        let spec = world.spec();
+        let mut spec = world.spec();
+        spec.kept.clone_from(&kept);
         let start = Instant::now();
         let machine = world.runtime.create(&spec).await.unwrap();
         created.push(start.elapsed());
