@@ -135,7 +135,8 @@ impl CommandArgs {
     }
 }
 
-fn variables(settings: &[String]) -> Result<BTreeMap<String, String>> {
+/// The variables of `--env`.
+pub fn variables(settings: &[String]) -> Result<BTreeMap<String, String>> {
     let one = |setting: &String| match setting.split_once('=') {
         Some((name, value)) => Ok((name.to_string(), value.to_string())),
         None => match std::env::var(setting) {
