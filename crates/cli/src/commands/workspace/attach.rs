@@ -1,6 +1,7 @@
 //! `motu workspace attach`: a person in a shell of a workspace.
 
 use super::Which;
+use crate::commands::shape::word;
 use crate::detach::{Attached, Keys, attach};
 use crate::{live, show, terminal};
 use motu_api::Client;
@@ -26,7 +27,7 @@ pub struct Args {
     shell: Option<String>,
 
     /// Keys that leave the shell running: ctrl-X, or characters, separated by commas
-    #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
+    #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q", value_parser = word::<Keys>)]
     detach_keys: Keys,
 
     /// The directory a new shell starts in [default: /workspace]

@@ -2,6 +2,7 @@
 
 use super::{given, life};
 use crate::cli::answer;
+use crate::commands::shape::word;
 use crate::failure::Reader;
 use crate::{pull, show};
 use motu_api::Client;
@@ -45,7 +46,7 @@ pub struct Args {
     labels: Vec<String>,
 
     /// What it may reach: off, egress, or egress+published-ports (services on 127.0.0.1 too)
-    #[arg(long, value_name = "POLICY", default_value = "off")]
+    #[arg(long, value_name = "POLICY", default_value = "off", value_parser = word::<NetworkPolicy>)]
     network_policy: NetworkPolicy,
 
     /// Print only its id
@@ -87,11 +88,11 @@ pub struct Args {
     runtime: Option<String>,
 
     /// The weakest isolation that will do: vm, gvisor, container or none
-    #[arg(long, value_name = "LEVEL", help_heading = "Sandbox")]
+    #[arg(long, value_name = "LEVEL", help_heading = "Sandbox", value_parser = word::<Isolation>)]
     isolation: Option<Isolation>,
 
     /// What a virtual machine runs on: auto, kvm or tcg (software emulation) [default: auto]
-    #[arg(long, value_name = "ACCEL", help_heading = "Sandbox")]
+    #[arg(long, value_name = "ACCEL", help_heading = "Sandbox", value_parser = word::<Accel>)]
     accel: Option<Accel>,
 
     /// Work on this host without isolation if no runtime works

@@ -2,7 +2,7 @@
 
 use super::Which;
 use crate::cli::answer;
-use crate::commands::shape::variables;
+use crate::commands::shape::{variables, word};
 use crate::live;
 use crate::show;
 use motu_api::Client;
@@ -70,11 +70,11 @@ struct StartArgs {
     env: Vec<String>,
 
     /// Give it a secret of the workspace as a variable; may be given several times
-    #[arg(long, value_name = "NAME[=ENV]")]
+    #[arg(long, value_name = "NAME[=ENV]", value_parser = word::<SecretEnv>)]
     secret_env: Vec<SecretEnv>,
 
     /// Publish a port of it on 127.0.0.1; may be given several times
-    #[arg(long, value_name = "[HOST:]GUEST")]
+    #[arg(long, value_name = "[HOST:]GUEST", value_parser = word::<Publish>)]
     publish: Vec<Publish>,
 
     /// When it is started again after it ended: never, on-failure or always
