@@ -102,16 +102,16 @@ pub async fn attach(session: ExecSession, keys: Keys) -> Result<Attached> {
     let (left, leaving) = oneshot::channel();
     pass_keys_on(input.clone(), keys, left);
     let shown = tokio::select! {
-        shown = show_all(&mut events) => shown?,
+        shown = show_all(&mut events) => shown,
         // The sender goes away unused when the shell takes no more input: its end comes next.
-        Ok(()) = leaving => None,
-        outcome = resize_until_told_to_go(input) => { outcome?; None }
+        Ok(()) = leaving => Ok(None),
+        told = resize_until_told_to_go(input) => told.map(|()| None),
     };
     // First, so that the other side sees a caller that left and not the end of input.
     drop(events);
     show::exact_error(SANE);
     drop(raw);
-    Ok(shown.map_or(Attached::Left, Attached::Ended))
+    Ok(shown?.map_or(Attached::Left, Attached::Ended))
 }
 
 async fn show_all(

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "workspaces/attach.rs"]
+mod attach;
 #[expect(dead_code, reason = "the other stories use all of it")]
 mod story;
 #[path = "../../server/tests/stub/mod.rs"]
@@ -471,7 +473,7 @@ fn services_have_names() {
     told!(world.motu("service logs ws-a web --all --follow"), @r#"
     out
     ------- stderr -------
-    (older output is not shown; --all shows all that is kept)
+    (older output is no longer kept)
     err
     a line
     "#);
@@ -499,8 +501,9 @@ fn shells_are_driven_by_programs() {
     SHELL  STATE    PID  SIZE    DIRECTORY
     sh-1   running  9    120x30  /workspace
     "#);
-    told!(world.motu("shell read ws-a sh-1"), @r#"
-    [1m$ ------- stderr -------
+    let told = world.motu("shell read ws-a sh-1");
+    assert_eq!(told.stdout, "\u{1b}[1m$ ", "byte for byte");
+    assert_snapshot!(told.stderr, @r#"
     (older output is no longer kept)
 
     running; next cursor: 4

@@ -331,6 +331,8 @@ async fn shells_of_a_workspace() {
     let mut session = world.client.attach_shell(&ws(), ODD, size).await.unwrap();
     assert_eq!(world.called(), ("attach_shell", json!(["ws-a", ODD, size])));
     session.events.next().await.unwrap().unwrap();
+    let screen = session.events.next().await.unwrap().unwrap();
+    assert_eq!(screen, ExecEvent::Stdout("the screen\r\n".into()));
     session.input.send(ExecInput::Resize(size)).await.unwrap();
     let echoed = within(session.events.next()).await.unwrap().unwrap();
     assert_eq!(echoed, ExecEvent::Stdout("99x9\n".into()));
@@ -377,6 +379,7 @@ async fn a_shell_over_a_websocket() {
         .unwrap();
     let attached = json!(["ws-a", "sh-1", {"cols": 70, "rows": 30}]);
     assert_eq!(world.called(), ("attach_shell", attached));
+    socket.next().await.unwrap().unwrap();
     socket.next().await.unwrap().unwrap();
     socket
         .send(Message::binary(&b"\x01\x00\x00\x00\x02hi"[..]))

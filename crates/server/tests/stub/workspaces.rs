@@ -493,7 +493,8 @@ impl Workspaces for Stub {
             command: vec!["cat".to_string()],
             ..ExecRequest::default()
         };
-        self.start(&request, vec![started()])
+        let screen = ExecEvent::Stdout("the screen\r\n".into());
+        self.start(&request, vec![started(), screen])
     }
     async fn close_shell(&self, id: &WorkspaceId, shell_id: &str) -> Result<Shell> {
         self.note("close_shell", (id, shell_id));

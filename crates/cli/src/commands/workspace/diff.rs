@@ -196,7 +196,6 @@ mod tests {
             "{bold}--- a/f{bold:#}\n{bold}+++ b/f{bold:#}\n{cyan}@@ -1,2 +1 @@{cyan:#}\n\
              {red}--- x{red:#}\n{green}+y{green:#}\n{plain} z{plain:#}\n{bold}--- a/g{bold:#}\n"
         );
-        // The hunk ends after one more line of before than the header says.
         assert_eq!(coloured(patch), expected);
     }
 

@@ -266,7 +266,7 @@ impl LogsArgs {
         if json {
             show::json(&logs);
         } else {
-            told(&logs);
+            told(&logs, self.all);
         }
         match session {
             Some(session) => live::watch(session).await,
@@ -275,9 +275,11 @@ impl LogsArgs {
     }
 }
 
-fn told(logs: &ServiceLogs) {
-    if logs.truncated {
-        show::note("(older output is not shown; --all shows all that is kept)\n");
+fn told(logs: &ServiceLogs, all: bool) {
+    match (logs.truncated, all) {
+        (true, true) => show::note("(older output is no longer kept)\n"),
+        (true, false) => show::note("(older output is not shown; --all shows all that is kept)\n"),
+        (false, _) => {}
     }
     show::foreign(&logs.stdout);
     show::foreign_error(&logs.stderr);
