@@ -248,6 +248,9 @@ queries! {
     }
 }
 
+mod workspaces;
+pub use workspaces::*;
+
 impl AttachQuery {
     /// Everything still kept is the default.
     pub fn begin(&self) -> Result<AttachFrom, Error> {

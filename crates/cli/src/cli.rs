@@ -27,6 +27,8 @@ use std::process::ExitCode;
                                             One command in a machine of its own
   motu create debian:12                     A machine that stays
   motu exec sb-3f9k2m7qx0ab -- make test    A command in it
+  motu workspace create debian:12 --seed-path .
+                                            One that is kept, with your files in it
 
 Exit codes of commands are passed on; those of motu itself begin at 100 (docs/exit-codes.md)."
 )]
@@ -58,6 +60,7 @@ enum Command {
     Start(commands::stop::StartArgs),
     Fork(commands::fork::Args),
     Cp(commands::cp::Args),
+    Workspace(commands::workspace::Args),
     Env(commands::env::Args),
     Doctor(commands::doctor::Args),
     Demo(commands::demo::Args),
@@ -129,6 +132,7 @@ impl Command {
             Command::Start(args) => args.json,
             Command::Fork(args) => args.json,
             Command::Cp(args) => args.json,
+            Command::Workspace(args) => args.json,
             Command::Env(args) => args.json(),
             Command::Doctor(args) => args.json,
             Command::Version(args) => args.json,
@@ -151,6 +155,7 @@ impl Command {
             Command::Start(args) => wait(args.run(context)),
             Command::Fork(args) => wait(args.run(context)),
             Command::Cp(args) => wait(args.run(context)),
+            Command::Workspace(args) => wait(args.run(context)),
             Command::Env(args) => wait(args.run(context)),
             Command::Doctor(args) => wait(args.run(context)),
             Command::Demo(args) => wait(args.run(context)),

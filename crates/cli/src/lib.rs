@@ -15,6 +15,7 @@ mod cli;
 mod commands;
 mod connect;
 mod daemon;
+mod detach;
 pub mod docs;
 mod failure;
 mod guest;

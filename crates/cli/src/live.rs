@@ -62,8 +62,15 @@ pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
     match shown {
         Ok(Some(exited)) => Ok(told(&exited)),
         Ok(None) => Err(Error::transport("the session ended before its command did")),
-        Err(Broken(Errno::PIPE)) => Ok(ExitCode::from(UNREAD)),
-        Err(Broken(errno)) => Err(Error::io("write the output", &errno.into())),
+        Err(broken) => unread(broken),
+    }
+}
+
+/// Our output could not be written.
+fn unread(Broken(errno): Broken) -> Result<ExitCode> {
+    match errno {
+        Errno::PIPE => Ok(ExitCode::from(UNREAD)),
+        errno => Err(Error::io("write the output", &errno.into())),
     }
 }
 
@@ -88,6 +95,38 @@ pub async fn collect(
         outcome = read => outcome.map(|()| collector),
         _ = signals.pass_on(input) => Err(Error::unavailable("interrupted")),
     }
+}
+
+/// Shows the output of something that is not ours to end, until it ends or we are interrupted.
+pub async fn watch(session: ExecSession) -> Result<ExitCode> {
+    let ExecSession { mut events, input } = session;
+    let mut output = Output::default();
+    let show = async {
+        while let Some(event) = events.next().await {
+            let written = match event? {
+                ExecEvent::Stdout(bytes) => output.write(To::Stdout, bytes).await,
+                ExecEvent::Stderr(bytes) => output.write(To::Stderr, bytes).await,
+                _ => Ok(()),
+            };
+            if let Err(broken) = written {
+                return unread(broken);
+            }
+        }
+        match output.finish().await {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(broken) => unread(broken),
+        }
+    };
+    let interrupted = async {
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    // Input stays open: its end would be the end of the request.
+    let outcome = tokio::select! {
+        outcome = show => outcome,
+        () = interrupted => Ok(ExitCode::SUCCESS),
+    };
+    drop(input);
+    outcome
 }
 
 /// Says what the exit code alone does not.

@@ -4,9 +4,10 @@
 //! terminal. Nothing here fails: a reader that has gone away is not an error.
 
 use anstyle::{AnsiColor, Color, Style};
+use motu_core::Isolation;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal, Write as _};
 
 pub const RED: AnsiColor = AnsiColor::Red;
 pub const GREEN: AnsiColor = AnsiColor::Green;
@@ -16,6 +17,20 @@ pub const CYAN: AnsiColor = AnsiColor::Cyan;
 /// A bold colour; taken out again where colours are not wanted.
 pub fn style(colour: AnsiColor) -> Style {
     Style::new().bold().fg_color(Some(Color::Ansi(colour)))
+}
+
+/// A colour alone, for long texts.
+pub fn plain(colour: AnsiColor) -> Style {
+    Style::new().fg_color(Some(Color::Ansi(colour)))
+}
+
+/// The colour of what happened to a file.
+pub fn status(status: &str) -> Style {
+    plain(match status {
+        "added" => GREEN,
+        "deleted" => RED,
+        _ => YELLOW,
+    })
 }
 
 pub fn bold() -> Style {
@@ -36,6 +51,32 @@ pub fn note(text: &str) {
     let _ = anstream::stderr().write_all(text.as_bytes());
 }
 
+/// Writes to standard output, byte for byte.
+pub fn exact(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Writes to standard error, byte for byte.
+pub fn exact_error(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Writes foreign text to standard output: exactly to a program, made safe to a terminal.
+pub fn foreign(text: &str) {
+    match std::io::stdout().is_terminal() {
+        true => exact(&safe(text)),
+        false => exact(text),
+    }
+}
+
+/// The same to standard error.
+pub fn foreign_error(text: &str) {
+    match std::io::stderr().is_terminal() {
+        true => exact_error(&safe(text)),
+        false => exact_error(text),
+    }
+}
+
 /// Writes one JSON value to standard output.
 pub fn json(value: &impl Serialize) {
     let mut out = std::io::stdout().lock();
@@ -52,6 +93,24 @@ pub fn safe(text: &str) -> String {
             c => c,
         })
         .collect()
+}
+
+/// What is known of something, a line each; what is not known is left out.
+pub fn facts(facts: &[(&str, Option<String>)]) -> String {
+    let known = facts
+        .iter()
+        .filter_map(|(name, fact)| Some((name, fact.as_ref()?)));
+    known
+        .map(|(name, fact)| format!("{name:14}{}\n", safe(fact)))
+        .collect()
+}
+
+/// What made a machine, and what that gives: `qemu (vm, tcg)`.
+pub fn made_by(runtime: &str, isolation: Isolation, accelerator: Option<&str>) -> String {
+    match accelerator {
+        Some(accelerator) => format!("{runtime} ({isolation}, {accelerator})"),
+        None => format!("{runtime} ({isolation})"),
+    }
 }
 
 /// Columns under headings. The last column is never padded.

@@ -12,7 +12,8 @@
 //! served or refused at connect; it never talks to a daemon that is gone.
 
 use crate::app::{App, router};
-use axum::Router;
+use crate::caller::Caller;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -94,11 +95,13 @@ pub struct Server {
 
 impl Server {
     pub fn new(service: Arc<dyn Service>, activity: Activity) -> Server {
+        let app = App {
+            service,
+            activity: activity.clone(),
+        };
         Server {
-            router: router(App {
-                service,
-                activity: activity.clone(),
-            }),
+            // It takes connections of private sockets only; see `accept_until`.
+            router: router(app).layer(Extension(Caller::Local)),
             activity,
             stopping: watch::Sender::new(false),
         }

@@ -46,6 +46,11 @@ impl std::fmt::Debug for App {
         (name = "commands", description = "Commands and processes inside a sandbox."),
         (name = "files", description = "Files inside a sandbox."),
         (name = "ports", description = "Ports, sockets and measurements of a sandbox."),
+        (name = "workspaces", description = "Sandboxes that are kept, with `/workspace`, a baseline and a history."),
+        (name = "workspace content", description = "What is in `/workspace`: pushing, reading, patching, comparing."),
+        (name = "snapshots", description = "Named states of `/workspace`."),
+        (name = "services", description = "Long-running processes of a workspace."),
+        (name = "shells", description = "Persistent terminals of a workspace."),
     ),
 )]
 struct Document;
@@ -58,6 +63,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(routes::commands::routes())
         .merge(routes::files::routes())
         .merge(routes::ports::routes())
+        .merge(routes::workspaces::routes())
 }
 
 /// The OpenAPI document of everything served.
@@ -69,6 +75,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
             &mut path.put,
             &mut path.post,
             &mut path.delete,
+            &mut path.patch,
         ];
         for operation in operations.into_iter().flatten() {
             for response in operation.responses.responses.values_mut() {

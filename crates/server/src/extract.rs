@@ -22,9 +22,27 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     }
 }
 
+/// A JSON body that carries whole texts: files, patches, secrets.
+///
+/// A text at its own limit may be several times as long when JSON escapes it.
+pub struct Long<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Long<T> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, _: &App) -> Result<Self, Fault> {
+        let most = limits::REQUEST_BODY_BYTES.max;
+        read_json_up_to(request.into_body(), most).await.map(Long)
+    }
+}
+
 /// Reads a body as JSON, up to the limit.
 pub async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Fault> {
-    let bytes = read_limited(body).await?;
+    read_json_up_to(body, limits::REQUEST_BODY_BYTES.default).await
+}
+
+async fn read_json_up_to<T: DeserializeOwned>(body: Body, most: u64) -> Result<T, Fault> {
+    let bytes = read_limited(body, most).await?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
     Ok(parse_json(text)?)
 }
@@ -34,15 +52,15 @@ pub fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
         .map_err(|error| Error::invalid(format!("the request cannot be read: {error}")))
 }
 
-async fn read_limited(body: Body) -> Result<Bytes, Error> {
-    let limit = limits::REQUEST_BODY_BYTES;
-    match Limited::new(body, limit.default as usize).collect().await {
+async fn read_limited(body: Body, most: u64) -> Result<Bytes, Error> {
+    match Limited::new(body, most as usize).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Error::limit(format!(
-            "the request is longer than {} bytes",
-            limit.default
+            "the request is longer than {most} bytes"
         ))
-        .details(serde_json::json!({"limit": limit.name, "max": limit.default}))),
+        .details(serde_json::json!({
+            "limit": limits::REQUEST_BODY_BYTES.name, "max": most,
+        }))),
         Err(error) => Err(Error::transport(format!(
             "the request did not arrive whole: {error}"
         ))),
@@ -98,7 +116,7 @@ impl FromRequestParts<App> for Selected {
     }
 }
 
-/// `{name}`: an environment.
+/// `{name}`: an environment, a snapshot, a service.
 pub struct Named(pub String);
 
 impl FromRequestParts<App> for Named {
@@ -106,6 +124,17 @@ impl FromRequestParts<App> for Named {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Fault> {
         Ok(Named(segment(parts, app, "name").await?))
+    }
+}
+
+/// `{shell}`: a shell of a workspace.
+pub struct ShellId(pub String);
+
+impl FromRequestParts<App> for ShellId {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Fault> {
+        Ok(ShellId(segment(parts, app, "shell").await?))
     }
 }
 

@@ -5,11 +5,13 @@
 //!
 //! - [`accept`]: connections, and whether anybody is there.
 //! - [`app`]: the routes, the shape of every answer, the OpenAPI document.
+//! - `caller`: who may name paths of the host.
 //! - `routes`: one file per family of verbs.
 //! - `stream`, `websocket`: live sessions over HTTP bodies and WebSockets.
 
 pub mod accept;
 pub mod app;
+mod caller;
 mod extract;
 mod fault;
 mod routes;

@@ -5,6 +5,8 @@
 #[path = "api/files.rs"]
 mod files;
 mod stub;
+#[path = "api/workspaces.rs"]
+mod workspaces;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, stream};

@@ -30,7 +30,7 @@ use motu_core::{Error, Result, SandboxId, Service};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 fn environment(name: &str) -> String {
     format!("/v1/environments/{}", utf8_percent_encode(name, SEGMENT))

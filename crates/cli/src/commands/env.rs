@@ -101,7 +101,7 @@ fn inspect(environment: &Environment) -> String {
         true => None,
         false => Some(environment.packages.join(" ")),
     };
-    let facts = [
+    show::facts(&[
         ("name", Some(environment.name.clone())),
         ("description", Some(environment.description.clone())),
         (
@@ -116,13 +116,7 @@ fn inspect(environment: &Environment) -> String {
         ("workdir", Some(environment.default_workdir.clone())),
         ("source", Some(environment.source.clone())),
         ("packages", packages),
-    ];
-    let known = facts
-        .into_iter()
-        .filter_map(|(name, fact)| Some((name, fact?)));
-    known
-        .map(|(name, fact)| format!("{name:14}{}\n", show::safe(&fact)))
-        .collect()
+    ])
 }
 
 fn pruned(pruned: &Pruned) -> String {

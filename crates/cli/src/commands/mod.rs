@@ -16,3 +16,4 @@ pub mod serve;
 pub mod shape;
 pub mod stop;
 pub mod version;
+pub mod workspace;

@@ -42,11 +42,11 @@ pub struct SandboxArgs {
     runtime: Option<String>,
 
     /// The weakest isolation that will do: vm, gvisor, container or none
-    #[arg(long, value_name = "LEVEL", help_heading = "Sandbox")]
+    #[arg(long, value_name = "LEVEL", help_heading = "Sandbox", value_parser = word::<Isolation>)]
     isolation: Option<Isolation>,
 
     /// What a virtual machine runs on: auto, kvm or tcg (software emulation) [default: auto]
-    #[arg(long, value_name = "ACCEL", help_heading = "Sandbox")]
+    #[arg(long, value_name = "ACCEL", help_heading = "Sandbox", value_parser = word::<Accel>)]
     accel: Option<Accel>,
 
     /// Run on this host without isolation if no runtime works
@@ -135,7 +135,16 @@ impl CommandArgs {
     }
 }
 
-fn variables(settings: &[String]) -> Result<BTreeMap<String, String>> {
+/// Reads a word of the command line; what would help is part of the message.
+pub fn word<T: std::str::FromStr<Err = Error>>(text: &str) -> std::result::Result<T, String> {
+    text.parse().map_err(|error: Error| match &error.hint {
+        Some(hint) => format!("{error} ({hint})"),
+        None => error.to_string(),
+    })
+}
+
+/// The variables of `--env`.
+pub fn variables(settings: &[String]) -> Result<BTreeMap<String, String>> {
     let one = |setting: &String| match setting.split_once('=') {
         Some((name, value)) => Ok((name.to_string(), value.to_string())),
         None => match std::env::var(setting) {

@@ -1,6 +1,6 @@
 //! A service in memory: enough behaviour to see every translation.
 
-mod workspaces;
+pub mod workspaces;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,6 +26,8 @@ pub struct Stub {
     /// Chunks a flood has produced.
     pub produced: Arc<AtomicUsize>,
     pub signals: Mutex<Vec<(Selector, i32, bool)>>,
+    /// The verb of workspaces that was called last, and its arguments.
+    pub called: Mutex<Option<(&'static str, serde_json::Value)>>,
 }
 
 pub fn sandbox(id: &SandboxId) -> Sandbox {

@@ -1,257 +1,503 @@
-//! The verbs of workspaces; none of them does anything here yet.
+//! Workspaces in memory: every verb notes what reached it and answers with something to compare.
 
-use super::Stub;
+use super::{Stub, exited, started};
 use async_trait::async_trait;
-use motu_core::exec::{ExecResult, ExecSession, TtySize};
+use futures_util::{StreamExt, stream};
+use motu_core::exec::*;
+use motu_core::files::FileType;
+use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{Error, Result};
+use motu_core::{Error, Isolation, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
 
-fn not_yet() -> Error {
-    Error::unsupported("workspaces are being built")
+fn moment() -> jiff::Timestamp {
+    jiff::Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+pub fn workspace(id: &WorkspaceId) -> Workspace {
+    Workspace {
+        workspace_id: id.clone(),
+        name: Some("a name".to_string()),
+        labels: BTreeMap::from([("team".to_string(), "red".to_string())]),
+        state: State::Running,
+        reason: None,
+        environment: "debian:12".to_string(),
+        digest: "sha256:00".to_string(),
+        runtime: "stub".to_string(),
+        isolation: Isolation::None,
+        accelerator: Some("tcg".to_string()),
+        host_compat: false,
+        network_policy: NetworkPolicy::EgressPublishedPorts,
+        vcpu_count: 1,
+        mem_mib: 1024,
+        created_at: moment(),
+        last_activity_at: moment(),
+        expires_at: None,
+        workspace_path: WORKSPACE.to_string(),
+        workspace_seed: WorkspaceSeed {
+            mode: "empty".to_string(),
+            seed_path: None,
+            destination: WORKSPACE.to_string(),
+            entry_count: 0,
+            bytes_written: 0,
+        },
+        secrets: vec![SecretInfo {
+            name: "KEY".to_string(),
+            source_kind: "literal".to_string(),
+        }],
+        reset_count: 1,
+        last_reset_at: Some(moment()),
+        command_count: 2,
+        service_count: 3,
+        running_service_count: 1,
+        shell_count: 1,
+        snapshot_count: 4,
+    }
+}
+
+pub fn path_list(id: &WorkspaceId, path: &str, recursive: bool) -> PathList {
+    PathList {
+        workspace_id: id.clone(),
+        path: path.to_string(),
+        recursive,
+        entries: vec![PathInfo {
+            path: format!("{path}/link"),
+            kind: FileType::Symlink,
+            size_bytes: 3,
+            mode: 0o777,
+            modified_unix_ms: -1,
+            link_target: Some("\u{e4}\n".to_string()),
+        }],
+        truncated: true,
+    }
+}
+
+pub fn file_text(path: &str, max_bytes: Option<u64>) -> FileText {
+    FileText {
+        path: path.to_string(),
+        size_bytes: 12,
+        max_bytes: max_bytes.unwrap_or(65_536),
+        content: "line\n\u{1f30a}\u{0}".to_string(),
+        truncated: false,
+    }
+}
+
+pub fn patch_report(id: &WorkspaceId) -> PatchReport {
+    PatchReport {
+        workspace_id: id.clone(),
+        changed: true,
+        added: 1,
+        modified: 2,
+        deleted: 3,
+        renamed: 4,
+        entries: vec![PatchedFile {
+            path: "/workspace/b".to_string(),
+            status: "renamed".to_string(),
+            from: Some("/workspace/a".to_string()),
+        }],
+    }
+}
+
+pub fn diff_report(id: &WorkspaceId, from: &str, to: &str) -> DiffReport {
+    DiffReport {
+        workspace_id: id.clone(),
+        from: from.to_string(),
+        to: to.to_string(),
+        changed: true,
+        added: 0,
+        modified: 0,
+        deleted: 0,
+        type_changed: 0,
+        mode_changed: 1,
+        entries: vec![DiffEntry {
+            path: "/workspace/a".to_string(),
+            status: DiffStatus::ModeChanged,
+            kind: FileType::File,
+            size_before: None,
+            size_after: Some(5),
+            mode_before: Some(0o644),
+            mode_after: Some(0o755),
+            binary: true,
+            omitted: false,
+        }],
+        patch: "--- a\n+++ b\n".to_string(),
+        truncated: false,
+    }
+}
+
+pub fn snapshot(name: &str) -> Snapshot {
+    Snapshot {
+        snapshot_name: name.to_string(),
+        kind: "named".to_string(),
+        created_at: moment(),
+        entry_count: 1,
+        stored_bytes: 2,
+        deletable: true,
+    }
+}
+
+pub fn service_status(id: &WorkspaceId, name: &str) -> ServiceStatus {
+    ServiceStatus {
+        workspace_id: id.clone(),
+        service_name: name.to_string(),
+        state: ServiceState::Failed,
+        reason: Some("never became ready".to_string()),
+        command: vec!["serve".to_string()],
+        cwd: WORKSPACE.to_string(),
+        pid: Some(7),
+        exit_code: Some(1),
+        started_at: moment(),
+        ready_at: None,
+        ended_at: Some(moment()),
+        readiness: Some(Readiness::Http {
+            port: 80,
+            path: Some("/up".to_string()),
+        }),
+        restart: Restart::OnFailure,
+        restart_count: 2,
+        published_ports: vec![PublishedPort {
+            guest_port: 80,
+            host: "127.0.0.1".to_string(),
+            host_port: 8080,
+        }],
+    }
+}
+
+pub fn shell(id: &WorkspaceId, shell_id: &str) -> Shell {
+    Shell {
+        workspace_id: id.clone(),
+        shell_id: shell_id.to_string(),
+        state: "running".to_string(),
+        cwd: WORKSPACE.to_string(),
+        size: TtySize {
+            cols: 120,
+            rows: 30,
+        },
+        pid: Some(9),
+        exit_code: None,
+        started_at: moment(),
+    }
+}
+
+impl Stub {
+    /// Notes a verb and its arguments, as JSON so that nothing is left out.
+    fn note(&self, verb: &'static str, arguments: impl Serialize) {
+        let arguments = serde_json::to_value(arguments).unwrap();
+        *self.called.lock().unwrap() = Some((verb, arguments));
+    }
 }
 
 #[async_trait]
 impl Workspaces for Stub {
-    async fn create_workspace(&self, _request: CreateWorkspace) -> Result<Workspace> {
-        Err(not_yet())
+    async fn create_workspace(&self, request: CreateWorkspace) -> Result<Workspace> {
+        self.note("create_workspace", &request);
+        match request.workspace_id {
+            Some(id) => Ok(workspace(&id)),
+            None => Err(Error::invalid("the stub makes up no names")),
+        }
     }
-
     async fn list_workspaces(&self) -> Result<Vec<WorkspaceSummary>> {
-        Err(not_yet())
+        self.note("list_workspaces", ());
+        let one = workspace(&WorkspaceId::parse("ws-a")?);
+        Ok(vec![WorkspaceSummary::from(&one)])
     }
-
-    async fn status_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn status_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        self.note("status_workspace", id);
+        Ok(workspace(id))
     }
-
     async fn update_workspace(
         &self,
-        _id: &WorkspaceId,
-        _update: UpdateWorkspace,
+        id: &WorkspaceId,
+        update: UpdateWorkspace,
     ) -> Result<Workspace> {
-        Err(not_yet())
+        self.note("update_workspace", (id, &update));
+        Ok(workspace(id))
     }
-
-    async fn stop_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn stop_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        self.note("stop_workspace", id);
+        Ok(workspace(id))
     }
-
-    async fn start_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn start_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        self.note("start_workspace", id);
+        Ok(workspace(id))
     }
-
-    async fn reset_workspace(&self, _id: &WorkspaceId, _snapshot: &str) -> Result<Workspace> {
-        Err(not_yet())
+    async fn reset_workspace(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
+        self.note("reset_workspace", (id, snapshot));
+        Ok(workspace(id))
     }
-
-    async fn delete_workspace(&self, _id: &WorkspaceId) -> Result<Workspace> {
-        Err(not_yet())
+    async fn delete_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+        self.note("delete_workspace", id);
+        Ok(workspace(id))
     }
-
     async fn fork_workspace(
         &self,
-        _id: &WorkspaceId,
-        _fork: ForkWorkspace,
+        id: &WorkspaceId,
+        fork: ForkWorkspace,
     ) -> Result<Vec<Workspace>> {
-        Err(not_yet())
+        self.note("fork_workspace", (id, &fork));
+        Ok(vec![workspace(id); fork.count.unwrap_or(1) as usize])
     }
-
-    async fn exec_workspace(
-        &self,
-        _id: &WorkspaceId,
-        _request: WorkspaceExec,
-    ) -> Result<ExecResult> {
-        Err(not_yet())
+    async fn exec_workspace(&self, id: &WorkspaceId, request: WorkspaceExec) -> Result<ExecResult> {
+        self.note("exec_workspace", (id, &request));
+        let mut collector = motu_core::collect::Collector::new(None)?;
+        collector.add(ExecEvent::Sandbox(Box::new(super::sandbox(id))));
+        collector.add(ExecEvent::Stdout("out".into()));
+        collector.add(exited(3));
+        collector.finish()
     }
-
     async fn exec_workspace_stream(
         &self,
-        _id: &WorkspaceId,
-        _request: WorkspaceExec,
+        id: &WorkspaceId,
+        request: WorkspaceExec,
     ) -> Result<ExecSession> {
-        Err(not_yet())
+        self.note("exec_workspace_stream", (id, &request));
+        let request = ExecRequest {
+            command: request.command,
+            ..ExecRequest::default()
+        };
+        self.start(&request, vec![started()])
     }
-
-    async fn logs_workspace(&self, _id: &WorkspaceId) -> Result<CommandLog> {
-        Err(not_yet())
+    async fn logs_workspace(&self, id: &WorkspaceId) -> Result<CommandLog> {
+        self.note("logs_workspace", id);
+        Ok(CommandLog {
+            workspace_id: id.clone(),
+            count: 0,
+            entries: Vec::new(),
+        })
     }
-
-    async fn push_workspace_sync(&self, _id: &WorkspaceId, _push: SyncPush) -> Result<SyncReport> {
-        Err(not_yet())
+    async fn push_workspace_sync(&self, id: &WorkspaceId, push: SyncPush) -> Result<SyncReport> {
+        self.note("push_workspace_sync", (id, &push));
+        Ok(SyncReport {
+            workspace_id: id.clone(),
+            mode: "directory".to_string(),
+            source_path: push.source_path,
+            destination: push.dest.unwrap_or_default(),
+            entry_count: 3,
+            sent_count: 2,
+            unchanged_count: 1,
+            bytes_written: 9,
+        })
     }
-
     async fn list_workspace_files(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _recursive: bool,
+        id: &WorkspaceId,
+        path: &str,
+        recursive: bool,
     ) -> Result<PathList> {
-        Err(not_yet())
+        self.note("list_workspace_files", (id, path, recursive));
+        Ok(path_list(id, path, recursive))
     }
-
     async fn read_workspace_file(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _max_bytes: Option<u64>,
+        id: &WorkspaceId,
+        path: &str,
+        max_bytes: Option<u64>,
     ) -> Result<FileText> {
-        Err(not_yet())
+        self.note("read_workspace_file", (id, path, max_bytes));
+        Ok(file_text(path, max_bytes))
     }
-
     async fn write_workspace_file(
         &self,
-        _id: &WorkspaceId,
-        _write: WriteText,
+        id: &WorkspaceId,
+        write: WriteText,
     ) -> Result<FileWritten> {
-        Err(not_yet())
+        let bytes = write.text.len() as u64;
+        self.note("write_workspace_file", (id, &write.path));
+        Ok(FileWritten {
+            workspace_id: id.clone(),
+            path: write.path,
+            size_bytes: bytes,
+            bytes_written: bytes,
+        })
     }
-
     async fn export_workspace(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _output_path: &str,
+        id: &WorkspaceId,
+        path: &str,
+        output_path: &str,
     ) -> Result<Exported> {
-        Err(not_yet())
+        self.note("export_workspace", (id, path, output_path));
+        Ok(Exported {
+            workspace_id: id.clone(),
+            workspace_path: path.to_string(),
+            output_path: output_path.to_string(),
+            kind: FileType::Directory,
+            entry_count: 1,
+            bytes_written: 2,
+        })
     }
-
-    async fn apply_workspace_patch(&self, _id: &WorkspaceId, _patch: &str) -> Result<PatchReport> {
-        Err(not_yet())
+    async fn apply_workspace_patch(&self, id: &WorkspaceId, patch: &str) -> Result<PatchReport> {
+        self.note("apply_workspace_patch", (id, patch.len()));
+        Ok(patch_report(id))
     }
-
-    async fn edit_workspace(&self, _id: &WorkspaceId, _edits: Vec<Edit>) -> Result<PatchReport> {
-        Err(not_yet())
+    async fn edit_workspace(&self, id: &WorkspaceId, edits: Vec<Edit>) -> Result<PatchReport> {
+        self.note("edit_workspace", (id, &edits));
+        Ok(patch_report(id))
     }
-
-    async fn diff_workspace(&self, _id: &WorkspaceId, _options: DiffOptions) -> Result<DiffReport> {
-        Err(not_yet())
+    async fn diff_workspace(&self, id: &WorkspaceId, options: DiffOptions) -> Result<DiffReport> {
+        self.note("diff_workspace", (id, &options));
+        Ok(diff_report(id, BASELINE, "now"))
     }
-
-    async fn create_snapshot(&self, _id: &WorkspaceId, _name: &str) -> Result<Snapshot> {
-        Err(not_yet())
+    async fn create_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+        self.note("create_snapshot", (id, name));
+        Ok(snapshot(name))
     }
-
-    async fn list_snapshots(&self, _id: &WorkspaceId) -> Result<SnapshotList> {
-        Err(not_yet())
+    async fn list_snapshots(&self, id: &WorkspaceId) -> Result<SnapshotList> {
+        self.note("list_snapshots", id);
+        Ok(SnapshotList {
+            workspace_id: id.clone(),
+            snapshots: vec![snapshot(BASELINE), snapshot("before")],
+        })
     }
-
-    async fn delete_snapshot(&self, _id: &WorkspaceId, _name: &str) -> Result<Snapshot> {
-        Err(not_yet())
+    async fn delete_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+        self.note("delete_snapshot", (id, name));
+        Ok(snapshot(name))
     }
-
     async fn diff_snapshots(
         &self,
-        _id: &WorkspaceId,
-        _from: &str,
-        _to: &str,
-        _options: DiffOptions,
+        id: &WorkspaceId,
+        from: &str,
+        to: &str,
+        options: DiffOptions,
     ) -> Result<DiffReport> {
-        Err(not_yet())
+        self.note("diff_snapshots", (id, from, to, &options));
+        Ok(diff_report(id, from, to))
     }
-
     async fn export_workspace_disk(
         &self,
-        _id: &WorkspaceId,
-        _output_path: &str,
+        id: &WorkspaceId,
+        output_path: &str,
     ) -> Result<DiskExported> {
-        Err(not_yet())
+        self.note("export_workspace_disk", (id, output_path));
+        Ok(DiskExported {
+            workspace_id: id.clone(),
+            output_path: output_path.to_string(),
+            disk_format: "ext4".to_string(),
+            bytes_written: 1 << 40,
+        })
     }
-
     async fn list_workspace_disk(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _recursive: bool,
+        id: &WorkspaceId,
+        path: &str,
+        recursive: bool,
     ) -> Result<PathList> {
-        Err(not_yet())
+        self.note("list_workspace_disk", (id, path, recursive));
+        Ok(path_list(id, path, recursive))
     }
-
     async fn read_workspace_disk(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _max_bytes: Option<u64>,
+        id: &WorkspaceId,
+        path: &str,
+        max_bytes: Option<u64>,
     ) -> Result<FileText> {
-        Err(not_yet())
+        self.note("read_workspace_disk", (id, path, max_bytes));
+        Ok(file_text(path, max_bytes))
     }
-
     async fn start_service(
         &self,
-        _id: &WorkspaceId,
-        _request: StartService,
+        id: &WorkspaceId,
+        request: StartService,
     ) -> Result<ServiceStatus> {
-        Err(not_yet())
+        self.note("start_service", (id, &request));
+        Ok(service_status(id, &request.service_name))
     }
-
-    async fn list_services(&self, _id: &WorkspaceId) -> Result<Vec<ServiceStatus>> {
-        Err(not_yet())
+    async fn list_services(&self, id: &WorkspaceId) -> Result<Vec<ServiceStatus>> {
+        self.note("list_services", id);
+        Ok(vec![service_status(id, "web")])
     }
-
-    async fn status_service(&self, _id: &WorkspaceId, _name: &str) -> Result<ServiceStatus> {
-        Err(not_yet())
+    async fn status_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
+        self.note("status_service", (id, name));
+        Ok(service_status(id, name))
     }
-
     async fn logs_service(
         &self,
-        _id: &WorkspaceId,
-        _name: &str,
-        _options: LogOptions,
+        id: &WorkspaceId,
+        name: &str,
+        options: LogOptions,
     ) -> Result<ServiceLogs> {
-        Err(not_yet())
+        self.note("logs_service", (id, name, options));
+        Ok(ServiceLogs {
+            workspace_id: id.clone(),
+            service_name: name.to_string(),
+            stdout: "out\n".to_string(),
+            stderr: "err\n".to_string(),
+            truncated: true,
+        })
     }
-
-    async fn follow_service(&self, _id: &WorkspaceId, _name: &str) -> Result<ExecSession> {
-        Err(not_yet())
+    async fn follow_service(&self, id: &WorkspaceId, name: &str) -> Result<ExecSession> {
+        self.note("follow_service", (id, name));
+        let (input, _) = tokio::sync::mpsc::channel(1);
+        let lines = [Ok(ExecEvent::Stderr("a line\n".into())), Ok(exited(0))];
+        Ok(ExecSession {
+            events: stream::iter(lines).boxed(),
+            input,
+        })
     }
-
-    async fn stop_service(&self, _id: &WorkspaceId, _name: &str) -> Result<ServiceStatus> {
-        Err(not_yet())
+    async fn stop_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
+        self.note("stop_service", (id, name));
+        Ok(service_status(id, name))
     }
-
-    async fn open_shell(&self, _id: &WorkspaceId, _request: OpenShell) -> Result<Shell> {
-        Err(not_yet())
+    async fn open_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
+        self.note("open_shell", (id, &request));
+        Ok(shell(id, "sh-1"))
     }
-
-    async fn list_shells(&self, _id: &WorkspaceId) -> Result<Vec<Shell>> {
-        Err(not_yet())
+    async fn list_shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
+        self.note("list_shells", id);
+        Ok(vec![shell(id, "sh-1")])
     }
-
     async fn read_shell(
         &self,
-        _id: &WorkspaceId,
-        _shell: &str,
-        _request: ReadShell,
+        id: &WorkspaceId,
+        shell: &str,
+        request: ReadShell,
     ) -> Result<ShellOutput> {
-        Err(not_yet())
+        self.note("read_shell", (id, shell, request));
+        Ok(ShellOutput {
+            shell_id: shell.to_string(),
+            state: "running".to_string(),
+            cursor: request.cursor,
+            next_cursor: request.cursor + 4,
+            output: "\u{1b}[1m$ ".to_string(),
+            truncated: false,
+            lost: true,
+            plain: request.plain,
+        })
     }
-
     async fn write_shell(
         &self,
-        _id: &WorkspaceId,
-        _shell: &str,
-        _request: WriteShell,
+        id: &WorkspaceId,
+        shell_id: &str,
+        request: WriteShell,
     ) -> Result<Shell> {
-        Err(not_yet())
+        self.note("write_shell", (id, shell_id, &request));
+        Ok(shell(id, shell_id))
     }
-
-    async fn signal_shell(&self, _id: &WorkspaceId, _shell: &str, _signal: &str) -> Result<Shell> {
-        Err(not_yet())
+    async fn signal_shell(&self, id: &WorkspaceId, shell_id: &str, signal: &str) -> Result<Shell> {
+        self.note("signal_shell", (id, shell_id, signal));
+        Ok(shell(id, shell_id))
     }
-
-    async fn resize_shell(&self, _id: &WorkspaceId, _shell: &str, _size: TtySize) -> Result<Shell> {
-        Err(not_yet())
+    async fn resize_shell(&self, id: &WorkspaceId, shell_id: &str, size: TtySize) -> Result<Shell> {
+        self.note("resize_shell", (id, shell_id, size));
+        Ok(shell(id, shell_id))
     }
-
     async fn attach_shell(
         &self,
-        _id: &WorkspaceId,
-        _shell: &str,
-        _size: TtySize,
+        id: &WorkspaceId,
+        shell_id: &str,
+        size: TtySize,
     ) -> Result<ExecSession> {
-        Err(not_yet())
+        self.note("attach_shell", (id, shell_id, size));
+        let request = ExecRequest {
+            command: vec!["cat".to_string()],
+            ..ExecRequest::default()
+        };
+        let screen = ExecEvent::Stdout("the screen\r\n".into());
+        self.start(&request, vec![started(), screen])
     }
-
-    async fn close_shell(&self, _id: &WorkspaceId, _shell: &str) -> Result<Shell> {
-        Err(not_yet())
+    async fn close_shell(&self, id: &WorkspaceId, shell_id: &str) -> Result<Shell> {
+        self.note("close_shell", (id, shell_id));
+        Ok(shell(id, shell_id))
     }
 }

@@ -1,0 +1,161 @@
+//! `motu workspace exec` and `logs`: commands, and what they did.
+
+use super::Which;
+use crate::cli::answer;
+use crate::commands::shape::variables;
+use crate::live::{self, Live};
+use crate::show;
+use motu_api::Client;
+use motu_core::workspace::{CommandLog, CommandRecord, SecretEnv, WorkspaceExec, Workspaces};
+use motu_core::{Error, Result};
+use std::process::ExitCode;
+
+/// Run a command in a workspace, in /workspace
+///
+/// Output appears as it comes and the exit code is the command's (128 + signal, 124
+/// after a timeout). It ends when this ends, and is remembered in the history.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu workspace exec sb-3f9k2m7qx0ab -- make test
+  motu workspace exec sb-3f9k2m7qx0ab --secret-env API_KEY=TOKEN -- ./deploy
+  git diff | motu workspace exec -i sb-3f9k2m7qx0ab -- git apply")]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+
+    /// Stop the command and all it started after this long [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    timeout_seconds: Option<u64>,
+
+    /// Give it a secret of the workspace as a variable; may be given several times
+    #[arg(long, value_name = "NAME[=ENV]")]
+    secret_env: Vec<SecretEnv>,
+
+    /// Set a variable; KEY alone takes its value from here
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    env: Vec<String>,
+
+    /// The directory it starts in [default: /workspace]
+    #[arg(long, alias = "workdir", value_name = "DIR")]
+    cwd: Option<String>,
+
+    /// Pass standard input on
+    #[arg(short = 'i', long)]
+    stdin: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    command: Vec<String>,
+}
+
+impl Args {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        if json && self.stdin {
+            return Err(
+                Error::unsupported("--json and --stdin do not go together here")
+                    .hint("leave one of them out"),
+            );
+        }
+        let request = WorkspaceExec {
+            command: self.command,
+            workdir: self.cwd,
+            env: variables(&self.env)?,
+            secret_env: self.secret_env,
+            timeout_seconds: self.timeout_seconds,
+            stdin: self.stdin,
+            ..WorkspaceExec::default()
+        };
+        if json {
+            let result = client.exec_workspace(&self.which.id, request).await?;
+            show::json(&result);
+            return Ok(live::exit_code(result.exit_code, result.timed_out));
+        }
+        let live = Live {
+            stdin: self.stdin,
+            tty: false,
+        };
+        let session = client.exec_workspace_stream(&self.which.id, request);
+        live::follow(session.await?, live).await
+    }
+}
+
+/// Show the commands a workspace has run, oldest first
+///
+/// The history begins with the workspace, or with its last reset. Output is cut, and
+/// secrets are taken out.
+#[derive(Debug, clap::Args)]
+pub struct LogsArgs {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl LogsArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        answer(json, &client.logs_workspace(&self.which.id).await?, log);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn log(log: &CommandLog) -> String {
+    if log.entries.is_empty() {
+        return "no commands yet\n".to_string();
+    }
+    log.entries.iter().map(record).collect()
+}
+
+fn record(record: &CommandRecord) -> String {
+    let (bold, dim) = (show::bold(), show::dim());
+    let end = match record.exit_code {
+        Some(0) => String::new(),
+        Some(code) => format!(" {code}"),
+        None => String::new(),
+    };
+    let colour = show::style(match record.exit_code {
+        Some(0) => show::GREEN,
+        Some(_) => show::RED,
+        None => show::YELLOW,
+    });
+    let words: Vec<String> = record.command.iter().map(|word| quoted(word)).collect();
+    let mut text = format!(
+        "{bold}#{} $ {}{bold:#}\n{colour}{}{end}{colour:#}{dim} after {} ms, {} in {}{dim:#}\n",
+        record.sequence,
+        show::safe(&words.join(" ")),
+        show::safe(&record.status),
+        record.duration_ms,
+        record.started_at,
+        show::safe(&record.workdir),
+    );
+    for output in [&record.stdout, &record.stderr] {
+        if !output.is_empty() {
+            text.push_str(&show::safe(output));
+            if !output.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+    }
+    if record.truncated {
+        text.push_str(&format!("{dim}(there was more){dim:#}\n"));
+    }
+    text
+}
+
+/// A word as a person would type it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-./=:,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_can_be_typed_again() {
+        assert_eq!(quoted("a-b=c"), "a-b=c");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

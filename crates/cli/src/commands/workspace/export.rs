@@ -1,0 +1,47 @@
+//! `motu workspace export`: out of /workspace, to this host.
+
+use super::{Which, given};
+use crate::cli::answer;
+use crate::show;
+use motu_api::Client;
+use motu_core::Result;
+use motu_core::workspace::{Exported, Workspaces};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Copy a file or a directory out of /workspace to this host
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu workspace export sb-3f9k2m7qx0ab /workspace/report.pdf --output report.pdf
+  motu workspace export sb-3f9k2m7qx0ab /workspace --output ./result")]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+
+    /// A file or a directory at or below /workspace
+    #[arg(value_name = "PATH")]
+    path: String,
+
+    /// Where the copy goes
+    #[arg(long, value_name = "HOST_PATH")]
+    output: PathBuf,
+}
+
+impl Args {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        let output = given::host_path(&self.output)?;
+        let exported = client.export_workspace(&self.which.id, &self.path, &output);
+        answer(json, &exported.await?, exported_text);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn exported_text(exported: &Exported) -> String {
+    format!(
+        "{} is now {}: {} entries, {}\n",
+        show::safe(&exported.workspace_path),
+        show::safe(&exported.output_path),
+        exported.entry_count,
+        show::bytes(exported.bytes_written)
+    )
+}
