@@ -92,6 +92,7 @@ macro_rules! conformance {
             ]);
             $crate::group!($subject, workspaces: prove, [
                 a_seed_is_the_baseline_and_comes_back_out,
+                a_push_sends_only_what_changed,
                 commands_are_remembered,
                 files_are_listed_read_and_written,
                 a_patch_is_all_or_nothing,
@@ -114,6 +115,7 @@ macro_rules! conformance {
                 ]);
                 $crate::group!($subject, workspaces: prove_across, [
                     a_new_daemon_finds_workspaces_and_what_runs_in_them,
+                    secrets_are_used_and_never_shown,
                 ]);
             }
             $crate::group!($subject, restart: prove_across, [

@@ -8,7 +8,7 @@ use crate::kept::Baselines;
 use crate::pool::Pool;
 use crate::store::{SandboxRow, Store};
 use crate::trash::Trash;
-use crate::workspace::{Rooms, Vault};
+use crate::workspace::Rooms;
 use motu_core::config::Config;
 use motu_core::report::ProgressEvent;
 use motu_core::runtime::Kept;
@@ -91,7 +91,6 @@ pub struct Engine {
     pub(crate) pool: Pool,
     pub(crate) baselines: Baselines,
     pub(crate) workspaces: Rooms,
-    pub(crate) vault: Vault,
 }
 
 impl Engine {
@@ -116,7 +115,6 @@ impl Engine {
             pool: Pool::default(),
             baselines,
             workspaces: Rooms::default(),
-            vault: Vault::default(),
         });
         engine.adopt().await?;
         engine.adopt_workspaces().await?;

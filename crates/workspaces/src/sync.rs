@@ -223,8 +223,9 @@ impl Plan {
         Ok(())
     }
 
-    /// Writes what has to be sent as an archive. After an error it has no end mark.
-    pub fn write_to<W: Write>(&self, out: W) -> Result<W, SyncError> {
+    /// Writes what has to be sent as an archive, with `below` before every path. After an
+    /// error it has no end mark.
+    pub fn write_to<W: Write>(&self, below: &[u8], out: W) -> Result<W, SyncError> {
         let failed = |path: &[u8]| {
             let context = format!("sending {}", String::from_utf8_lossy(path));
             move |source: io::Error| SyncError::Io { context, source }
@@ -241,12 +242,13 @@ impl Plan {
                 modified_unix_ns: sent.modified_unix_ns,
             };
             let none = Attributes::new();
+            let path = joined(below, &sent.path);
             let written = match Kind::of(sent.mode) {
-                Kind::Directory => tar.directory(&sent.path, meta, &none),
-                Kind::Symlink => tar.symlink(&sent.path, meta, &sent.target),
+                Kind::Directory => tar.directory(&path, meta, &none),
+                Kind::Symlink => tar.symlink(&path, meta, &sent.target),
                 _ => {
                     let (mut file, size) = open(&root, sent)?;
-                    match tar.file(&sent.path, meta, &none, size, &mut file) {
+                    match tar.file(&path, meta, &none, size, &mut file) {
                         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                             return Err(changed(sent));
                         }
@@ -297,9 +299,18 @@ fn open(root: &OwnedFd, sent: &Sent) -> Result<(impl Read + use<>, u64), SyncErr
     Ok((file, meta.len()))
 }
 
-/// Passes an archive on as a clean one.
+/// A path below a directory, which may be none.
+fn joined(below: &[u8], path: &[u8]) -> Vec<u8> {
+    match below {
+        [] => path.to_vec(),
+        below => [below, b"/", path].concat(),
+    }
+}
+
+/// Passes an archive on as a clean one, with `below` before every path.
 pub fn repack<W: Write>(
     archive: &Path,
+    below: &[u8],
     options: Options,
     out: W,
 ) -> Result<(Totals, W), ArchiveError> {
@@ -312,12 +323,14 @@ pub fn repack<W: Write>(
             gid,
             ..about.meta
         };
-        let path = about.path.as_bytes();
+        let path = &joined(below, about.path.as_bytes());
         let none = Attributes::new();
         match item {
             Item::Directory => tar.directory(path, meta, &none),
             Item::Symlink { target } => tar.symlink(path, meta, target),
-            Item::HardLink { target } => tar.hard_link(path, meta, target.as_bytes()),
+            Item::HardLink { target } => {
+                tar.hard_link(path, meta, &joined(below, target.as_bytes()))
+            }
             Item::File { size, mut contents } => tar.file(path, meta, &none, size, &mut contents),
         }
     })?;
@@ -376,7 +389,7 @@ mod tests {
         let source = example();
         let first = plan(source.path(), &[], Options::default()).unwrap();
         assert_eq!((first.entries, first.unchanged, first.bytes), (7, 0, 12));
-        let tar = first.write_to(Vec::new()).unwrap();
+        let tar = first.write_to(b"", Vec::new()).unwrap();
         assert_eq!(
             names(&tar),
             [
@@ -419,7 +432,7 @@ mod tests {
         let plan = plan(source.path(), &[], Options::default()).unwrap();
         fs::remove_file(source.path().join("src/b.rs")).unwrap();
         symlink("/etc/passwd", source.path().join("src/b.rs")).unwrap();
-        let error = plan.write_to(Vec::new()).unwrap_err();
+        let error = plan.write_to(b"", Vec::new()).unwrap_err();
         assert!(matches!(error, SyncError::Changed { .. }), "{error}");
     }
 
@@ -454,7 +467,7 @@ mod tests {
             owner: (1000, 1000),
             ..Options::default()
         };
-        let (totals, out) = repack(&path, options, Vec::new()).unwrap();
+        let (totals, out) = repack(&path, b"", options, Vec::new()).unwrap();
         assert_eq!(totals.entries, 2);
         assert_eq!(names(&out), ["d/", "d/f"]);
         let mut archive = Archive::new(out.as_slice());
@@ -467,7 +480,7 @@ mod tests {
             .unwrap();
         fs::write(&path, tar.finish().unwrap()).unwrap();
         assert!(matches!(
-            repack(&path, options, Vec::new()),
+            repack(&path, b"", options, Vec::new()),
             Err(ArchiveError::Refused { .. })
         ));
     }

@@ -885,3 +885,185 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
 async fn read_text(life: &Life, workspace: &Workspace, path: &str) -> String {
     read(life, workspace, path).await.expect("read")
 }
+
+pub async fn a_push_sends_only_what_changed(life: Life) {
+    let host = tempfile::tempdir().expect("a directory");
+    let source = host.path().join("project");
+    std::fs::create_dir_all(source.join("src")).expect("made");
+    for name in ["src/a", "src/b", "top", "skip.log"] {
+        std::fs::write(source.join(name), name).expect("written");
+    }
+    std::fs::write(source.join(".gitignore"), "*.log\n").expect("written");
+    let asked = CreateWorkspace {
+        seed_path: Some(source.display().to_string()),
+        ..request(&life)
+    };
+    let Some(workspace) = create_with(&life, asked).await else {
+        return;
+    };
+    let id = &workspace.workspace_id;
+    let engine = &life.engine;
+    let push = |dest: Option<&str>, gitignore| SyncPush {
+        source_path: source.display().to_string(),
+        dest: dest.map(str::to_string),
+        gitignore,
+    };
+    let same = engine.push_workspace_sync(id, push(None, false)).await;
+    let same = same.expect("pushed");
+    assert_eq!((same.sent_count, same.entry_count), (0, 6), "{same:?}");
+    std::fs::write(source.join("src/a"), "changed on the host").expect("written");
+    std::fs::create_dir(source.join("new")).expect("made");
+    std::fs::write(source.join("new/c"), "c").expect("written");
+    run(&life, &workspace, "echo mine > top; echo own > other").await;
+    let changed = engine.push_workspace_sync(id, push(None, false)).await;
+    let changed = changed.expect("pushed");
+    assert_eq!(changed.unchanged_count, 4, "{changed:?}");
+    assert_eq!(
+        read_text(&life, &workspace, "src/a").await,
+        "changed on the host"
+    );
+    assert_eq!(read_text(&life, &workspace, "top").await, "top");
+    assert_eq!(read_text(&life, &workspace, "other").await, "own\n");
+    let beside = engine
+        .push_workspace_sync(id, push(Some("deep/copy"), true))
+        .await;
+    let beside = beside.expect("pushed");
+    assert_eq!(beside.destination, "/workspace/deep/copy");
+    assert_eq!(read_text(&life, &workspace, "deep/copy/new/c").await, "c");
+    refused(
+        ErrorKind::NotFound,
+        read(&life, &workspace, "deep/copy/skip.log").await,
+    );
+    for outside in ["/etc", "../x"] {
+        let pushed = engine
+            .push_workspace_sync(id, push(Some(outside), false))
+            .await;
+        refused(ErrorKind::Invalid, pushed);
+    }
+    let hostile = host.path().join("hostile.tar");
+    let archive = archive_with(&[("fine", "ok"), ("../../escaped", "no")]);
+    std::fs::write(&hostile, archive).expect("written");
+    let bad = SyncPush {
+        source_path: hostile.display().to_string(),
+        ..SyncPush::default()
+    };
+    engine
+        .push_workspace_sync(id, bad)
+        .await
+        .expect_err("it is refused");
+    refused(ErrorKind::NotFound, read(&life, &workspace, "fine").await);
+    let good = host.path().join("good.tar");
+    std::fs::write(&good, archive_with(&[("dir/fine", "ok")])).expect("written");
+    let good = SyncPush {
+        source_path: good.display().to_string(),
+        ..SyncPush::default()
+    };
+    let sent = engine.push_workspace_sync(id, good).await.expect("pushed");
+    assert_eq!(sent.mode, "tar_archive");
+    assert_eq!(read_text(&life, &workspace, "dir/fine").await, "ok");
+}
+
+/// A tar archive, names unchecked.
+fn archive_with(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, text) in files {
+        let mut header = [0u8; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[100..108].copy_from_slice(b"0000644\0");
+        header[108..116].copy_from_slice(b"0000000\0");
+        header[116..124].copy_from_slice(b"0000000\0");
+        header[124..136].copy_from_slice(format!("{:011o}\0", text.len()).as_bytes());
+        header[136..148].copy_from_slice(b"00000000000\0");
+        header[148..156].copy_from_slice(b"        ");
+        header[156] = b'0';
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        out.extend_from_slice(&header);
+        out.extend_from_slice(text.as_bytes());
+        out.resize(out.len().next_multiple_of(512), 0);
+    }
+    out.resize(out.len() + 1024, 0);
+    out
+}
+
+const SECRET: &str = "correct-horse-battery-staple-9000";
+
+pub fn secrets_are_used_and_never_shown(bench: &Bench) {
+    let id = bench.life(|life| async move {
+        let asked = CreateWorkspace {
+            secrets: vec![SecretSource {
+                name: "TOKEN".to_string(),
+                value: Some(SECRET.to_string()),
+                path: None,
+            }],
+            ..request(&life)
+        };
+        let workspace = create_with(&life, asked).await?;
+        assert_eq!(workspace.secrets[0].name, "TOKEN");
+        assert_eq!(workspace.secrets[0].source_kind, "literal");
+        uses_its_secret(&life, &workspace).await;
+        Some(workspace.workspace_id)
+    });
+    let Some(id) = id else { return };
+    nowhere_in_clear(bench.home());
+    bench.life(|life| async move {
+        let workspace = life.engine.status_workspace(&id).await.expect("found");
+        uses_its_secret(&life, &workspace).await;
+    });
+}
+
+async fn uses_its_secret(life: &Life, workspace: &Workspace) {
+    let id = &workspace.workspace_id;
+    let without = run(life, workspace, "echo [$TOKEN]").await;
+    assert_eq!(without.stdout, "[]\n");
+    let with = WorkspaceExec {
+        secret_env: vec!["TOKEN=API_KEY".parse().expect("a mapping")],
+        ..script("echo [$API_KEY]; printf %s \"$API_KEY\" | wc -c; echo $API_KEY >&2")
+    };
+    let result = life
+        .engine
+        .exec_workspace(id, with)
+        .await
+        .expect("a result");
+    assert!(!format!("{result:?}").contains(SECRET), "{result:?}");
+    assert!(
+        result.stdout.contains(&SECRET.len().to_string()),
+        "{result:?}"
+    );
+    let log = life.engine.logs_workspace(id).await.expect("a history");
+    assert!(!format!("{log:?}").contains(SECRET));
+    let unknown = WorkspaceExec {
+        secret_env: vec!["NOBODY".parse().expect("a mapping")],
+        ..script("true")
+    };
+    refused(
+        ErrorKind::NotFound,
+        life.engine.exec_workspace(id, unknown).await,
+    );
+}
+
+/// Looks at every file of the state directory that is small enough to be one of ours.
+fn nowhere_in_clear(home: &std::path::Path) {
+    let mut rest = vec![home.to_path_buf()];
+    while let Some(directory) = rest.pop() {
+        for entry in std::fs::read_dir(&directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            if kind.is_dir() {
+                rest.push(entry.path());
+            } else if kind.is_file() && entry.metadata().is_ok_and(|meta| meta.len() < 64 << 20) {
+                let content = std::fs::read(entry.path()).unwrap_or_default();
+                let found = content
+                    .windows(SECRET.len())
+                    .any(|bytes| bytes == SECRET.as_bytes());
+                assert!(!found, "{} holds a secret in clear", entry.path().display());
+            }
+        }
+    }
+}

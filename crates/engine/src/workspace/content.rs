@@ -163,10 +163,6 @@ impl Engine {
             bytes_written,
         })
     }
-
-    pub(super) async fn push(&self, _id: &WorkspaceId, _push: SyncPush) -> Result<SyncReport> {
-        Err(Error::unsupported("not yet"))
-    }
 }
 
 async fn export_file(guest: &Guest, place: &GuestPath, output: PathBuf) -> Result<u64> {

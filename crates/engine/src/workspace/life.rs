@@ -64,7 +64,7 @@ impl Engine {
         prepare: Option<Prepare>,
     ) -> Result<Workspace> {
         let id = row.workspace_id.clone();
-        let sealed = secrets.seal(&self.vault, &id)?;
+        let sealed = secrets.seal(self, &id)?;
         self.shared.store.insert_workspace(&row, sealed).await?;
         let started = self
             .start(admitted, Keep::Stored, Origin::New(prepare))
@@ -278,7 +278,7 @@ impl Engine {
     async fn fork_live(&self, room: &Room, rows: Vec<WorkspaceRow>) -> Result<Vec<WorkspaceId>> {
         let ids: Vec<WorkspaceId> = rows.iter().map(|row| row.workspace_id.clone()).collect();
         for row in &rows {
-            let sealed = room.secrets.seal(&self.vault, &row.workspace_id)?;
+            let sealed = room.secrets.seal(self, &row.workspace_id)?;
             self.shared.store.insert_workspace(row, sealed).await?;
         }
         if let Err(error) = self.fork_as(&room.id, ids.clone()).await {

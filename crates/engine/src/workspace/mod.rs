@@ -4,7 +4,7 @@
 //!   room        what is known of each while the daemon runs
 //!   life        create, stop, start, reset, fork, delete
 //!   history     commands and what is remembered of them
-//!   content     files, pushing, exporting
+//!   content     files, exporting; pushing what came later
 //!   patching    patches, edits, diffs
 //!   snapshots   named states of /workspace
 //!   disk        the disks of a stopped one
@@ -25,6 +25,7 @@ mod pipe;
 mod plain;
 mod probes;
 mod publish;
+mod pushing;
 mod ring;
 mod room;
 mod secrets;
@@ -33,7 +34,6 @@ mod shells;
 mod snapshots;
 
 pub use room::Rooms;
-pub use secrets::Vault;
 
 use crate::engine::Engine;
 use async_trait::async_trait;
