@@ -3,11 +3,12 @@
 use std::{
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
 };
 
 use ext4_view::{Ext4, Ext4Error, Ext4Read, FileType, Metadata, PathBuf};
 
-use crate::{Attributes, Blocks, DiskError, Kind, Layer};
+use crate::{Attributes, Blocks, DiskError, Kind, Layer, opaque::OpaqueReader};
 
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -18,6 +19,8 @@ pub struct Ext4Layer {
     root: Vec<u8>,
     /// Layers below it can be hidden by devices.
     is_upper: bool,
+    /// Says which directories cover those below, if the disk can be asked.
+    opaque: Option<OpaqueReader>,
 }
 
 impl std::fmt::Debug for Ext4Layer {
@@ -26,7 +29,7 @@ impl std::fmt::Debug for Ext4Layer {
     }
 }
 
-struct Reader(Box<dyn Blocks>);
+struct Reader(Rc<dyn Blocks>);
 
 impl Ext4Read for Reader {
     fn read(
@@ -51,11 +54,18 @@ impl Ext4Layer {
     }
 
     fn new(disk: Box<dyn Blocks>, root: &[u8], is_upper: bool) -> Result<Ext4Layer, DiskError> {
-        let fs = guarded(|| Ext4::load(Box::new(Reader(disk))))?;
+        let disk: Rc<dyn Blocks> = Rc::from(disk);
+        let reader = Reader(Rc::clone(&disk));
+        let fs = guarded(|| Ext4::load(Box::new(reader)))?;
+        let opaque = match is_upper {
+            true => OpaqueReader::new(disk),
+            false => None,
+        };
         Ok(Ext4Layer {
             fs,
             root: root.to_vec(),
             is_upper,
+            opaque,
         })
     }
 
@@ -75,7 +85,7 @@ impl Ext4Layer {
         })
     }
 
-    fn attributes(&self, path: &PathBuf, meta: &Metadata) -> Result<Attributes, DiskError> {
+    fn attributes(&mut self, path: &PathBuf, meta: &Metadata) -> Result<Attributes, DiskError> {
         let kind = match meta.file_type() {
             FileType::Regular => Kind::File,
             FileType::Directory => Kind::Directory,
@@ -86,6 +96,12 @@ impl Ext4Layer {
         let symlink_target = match kind {
             Kind::Symlink => guarded(|| self.fs.read_link(path))?.as_ref().to_vec(),
             _ => Vec::new(),
+        };
+        let opaque = match (&mut self.opaque, kind) {
+            (Some(reader), Kind::Directory) => reader
+                .is_opaque(path.as_ref())
+                .ok_or_else(|| DiskError::damaged("an inode is not where it should be"))?,
+            _ => false,
         };
         let time = meta.modified();
         Ok(Attributes {
@@ -99,7 +115,7 @@ impl Ext4Layer {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(i64::from(time.nanoseconds())),
             symlink_target,
-            opaque: false,
+            opaque,
         })
     }
 }
@@ -166,7 +182,7 @@ impl Layer for Ext4Layer {
     }
 
     fn knows_opaque(&self) -> bool {
-        !self.is_upper
+        !self.is_upper || self.opaque.is_some()
     }
 }
 

@@ -12,8 +12,9 @@
 //! checked against the file it is in, every listing and read is bounded, and links
 //! are followed inside the view only.
 //!
-//! Known gap: an ext4 layer cannot tell whether a directory is opaque, as its reader
-//! has no attributes; [`Merged::may_show_removed`] says when that can matter.
+//! Known gap: on an ext4 layer that was not closed (its machine was killed), whether
+//! a directory is opaque cannot be told; [`Merged::may_show_removed`] says when that
+//! can matter.
 
 mod directory;
 mod error;
@@ -21,6 +22,7 @@ mod export;
 mod ext4;
 mod layer;
 mod merged;
+mod opaque;
 mod qcow2;
 
 pub use directory::DirectoryLayer;
