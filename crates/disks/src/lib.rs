@@ -1,0 +1,37 @@
+//! Reading the disks of a stopped machine without mounting them.
+//!
+//! ```text
+//! raw file ──┐
+//! qcow2 ─────┴─ Blocks ──► Ext4Layer ──┐
+//! directory on the host ► DirectoryLayer ┴─ Merged ──► list, read, copy_to, export
+//! ```
+//!
+//! A machine's root is often several trees laid over each other. [`Merged`] shows
+//! them as the machine saw them: whiteouts hide, opaque directories cover. The bytes
+//! on a disk were written by a guest, so nothing here trusts them: every table is
+//! checked against the file it is in, every listing and read is bounded, and links
+//! are followed inside the view only.
+//!
+//! Known gap: on an ext4 layer that was not closed (its machine was killed), whether
+//! a directory is opaque cannot be told; [`Merged::may_show_removed`] says when that
+//! can matter.
+
+mod directory;
+mod error;
+mod export;
+mod ext4;
+mod layer;
+mod merged;
+mod opaque;
+mod qcow2;
+
+pub use directory::DirectoryLayer;
+pub use error::DiskError;
+pub use export::export_ext4;
+pub use ext4::Ext4Layer;
+pub use layer::{Attributes, Kind, Layer};
+pub use merged::{Contents, Entry, Listing, Merged};
+pub use qcow2::{Blocks, Qcow2, Raw, open_disk};
+
+#[cfg(test)]
+mod tests;
