@@ -205,6 +205,13 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// (a crash during `create`, a reboot of the host).
     async fn sweep(&self, id: &SandboxId, dir: &std::path::Path) -> Result<(), Error>;
 
+    /// Makes ready for removal a directory of disks ([`Kept::dir`]) that no machine has and none
+    /// will start from again. What is in it afterwards, its owner can remove: most runtimes have
+    /// nothing to do here, but an ordinary user's disks hold files of other ids.
+    async fn discard(&self, _kept: &std::path::Path) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What this runtime decides about the inside of a machine; nothing, for most.
     fn surroundings(&self, _machine: &Machine) -> Surroundings {
         Surroundings::default()

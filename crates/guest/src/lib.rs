@@ -20,6 +20,8 @@ mod arguments;
 mod blocking;
 mod dispatch;
 mod files;
+#[doc(hidden)]
+pub mod fuzz;
 mod ports;
 mod process;
 mod serial;

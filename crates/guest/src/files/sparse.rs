@@ -98,6 +98,14 @@ fn read_map(map: &[u8], size: u64) -> Result<Option<VecDeque<Part>>, &'static st
     Ok(Some(parts))
 }
 
+/// Reads a map for its own sake.
+pub fn read(map: &[u8]) {
+    if let Ok(Some(parts)) = read_map(map, u64::MAX) {
+        let again = write_map(parts.iter().copied().collect::<Vec<_>>().as_slice());
+        assert_eq!(read_map(&again, u64::MAX), Ok(Some(parts)));
+    }
+}
+
 /// A sparse file being written from an archive.
 #[derive(Debug)]
 pub struct SparseSink {

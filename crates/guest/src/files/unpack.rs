@@ -298,28 +298,16 @@ impl Unpacker {
         }
         let (parent, name) = self.locate(&path)?;
         let result = match header.kind {
-            Type::File if header.real_size.is_some() => {
-                if !self.exact {
-                    return Err(refused(&header.path, "is sparse, which is not supported"));
-                }
-                make_file(&parent, &name).map(|fd| Sink::Sparse {
-                    sink: Box::new(SparseSink::new(fd, header.real_size.unwrap_or(0))),
-                    header: Box::new(Header {
-                        path: path.clone(),
-                        ..header
-                    }),
-                })
+            Type::File if header.real_size.is_some() && !self.exact => {
+                return Err(refused(&header.path, "is sparse, which is not supported"));
             }
+            Type::File => make_file(&parent, &name).map(|fd| {
+                let path = path.clone();
+                Sink::file(fd, Header { path, ..header })
+            }),
             Type::Other(exact::PIPE) if self.exact => {
                 exact::make_pipe(&parent, &name, &header).map(|()| Sink::Nothing)
             }
-            Type::File => make_file(&parent, &name).map(|fd| Sink::File {
-                fd,
-                header: Box::new(Header {
-                    path: path.clone(),
-                    ..header
-                }),
-            }),
             Type::Directory => self
                 .make_directory(&parent, &name, &path, &header)
                 .map(|()| Sink::Nothing),
@@ -524,6 +512,17 @@ impl Unpacker {
 }
 
 impl Sink {
+    fn file(fd: OwnedFd, header: Header) -> Sink {
+        let header = Box::new(header);
+        match header.real_size {
+            Some(size) => Sink::Sparse {
+                sink: Box::new(SparseSink::new(fd, size)),
+                header,
+            },
+            None => Sink::File { fd, header },
+        }
+    }
+
     /// Takes more of the body; `holes`: what is only zeros need not be written.
     fn take(&mut self, mut bytes: &[u8], holes: bool) -> Result<(), Failed> {
         match self {

@@ -286,8 +286,6 @@ async fn a_full_disk_is_the_machines_own_trouble() {
         .await;
     assert_eq!(said.code, 0, "{said:?}");
     stop(&world, &machine, guest).await;
-    world.runtime.discard(&kept.dir).await.unwrap();
-    assert_eq!(std::fs::read_dir(&kept.dir).unwrap().count(), 0);
 }
 
 #[tokio::test]

@@ -96,7 +96,7 @@ async fn keep_as_user(world: &World) {
     let said = guest
         .sh(
             "root",
-            "cd /workspace && cat a && echo more >> a && rm -r gone && mkdir gone && rm mode && echo kept > /etc/kept; ls -A gone",
+            "mkdir -p /shut/in && chmod 0 /shut; cd /workspace && cat a && echo more >> a && rm -r gone && mkdir gone && rm mode && echo kept > /etc/kept; ls -A gone",
         )
         .await;
     assert_eq!((said.code, &*said.out), (0, "one\n"), "{said:?}");
