@@ -48,7 +48,7 @@ struct One {
 /// Start a service, and wait until it is ready
 ///
 /// Without a --ready option it is ready when it runs. One that does not become ready
-/// in time, or ends before, is failed: its state is shown and the exit code is 1.
+/// in time, or ends before, is failed, and that is an error (124 when its time was up).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   motu workspace service start ws-3f9k2m7qx0ab web --ready-http 8000 \\
