@@ -36,8 +36,8 @@ fn section(text: &mut String, command: &mut clap::Command, name: &str) {
 pub fn exit_codes() -> String {
     let mut text = format!(
         "# Exit codes\n\n{GENERATED}\n\
-         `motu run` and `motu exec` exit with the code of the command they ran, or with 128 plus the\n\
-         signal that ended it. 124 means that its time was up. 141 means that nobody read the output any\n\
+         `motu run`, `motu exec` and `motu workspace exec` exit with the code of the command they ran, or\n\
+         with 128 plus the signal that ended it. 124 means that its time was up. 141 means that nobody read the output any\n\
          more. Everything else below is motu's own and the `kind` of the error, which `--json` prints.\n\n\
          | code | kind | HTTP status |\n|---|---|---|\n| 0 | success | 200 |\n"
     );

@@ -91,7 +91,7 @@ fn versions_need_no_daemon() {
 #[test]
 fn a_daemon_comes_when_it_is_needed_and_goes_when_told() {
     let story = Story::new();
-    told!(story.motu(&["ps"]), @"ID  ENVIRONMENT  STATE  RUNTIME  ISOLATION  AGE  EXPIRES IN");
+    told!(story.motu(&["ps"]), @"ID  ENVIRONMENT  STATE  RUNTIME  ISOLATION  ACCEL  AGE  EXPIRES IN");
     told!(story.motu(&["ps", "--json"]), @"[]");
     told!(story.motu(&["version"]), @r#"
     motu 0.1.0, API 1
@@ -173,7 +173,7 @@ fn what_is_unknown_is_said_with_a_next_step() {
     "#);
     told!(story.motu(&["run", "busybox"]), @r#"
     ------- stderr -------
-    error: no command is given
+    error: no command is given, and busybox has none of its own
     hint: put it after `--`
     [exit code: 102]
     "#);
@@ -280,25 +280,11 @@ fn completions_exist_for_every_shell() {
     }
 }
 
-/// A story with `busybox` installed, where that is possible.
-fn with_machines() -> Option<Story> {
-    let story = Story::new();
-    let pulled = story.motu(&["env", "pull", "busybox"]);
-    if pulled.code != 0 {
-        eprintln!("skipped: busybox cannot be pulled here: {pulled}");
-        return None;
-    }
-    let healthy = story.motu(&["doctor"]);
-    if healthy.code != 0 {
-        eprintln!("skipped: no runtime works here: {healthy}");
-        return None;
-    }
-    Some(story)
-}
-
 #[test]
 fn a_command_in_a_machine_of_its_own() {
-    let Some(story) = with_machines() else { return };
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
     told!(story.motu(&["run", "busybox", "--", "echo", "hello"]), @"hello");
     told!(story.motu(&["run", "busybox", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]), @r#"
     out
@@ -346,12 +332,14 @@ fn a_command_in_a_machine_of_its_own() {
         slow.stderr.starts_with("motu: timed out: stopped after 1."),
         "{slow}"
     );
-    told!(story.motu(&["ps"]), @"ID  ENVIRONMENT  STATE  RUNTIME  ISOLATION  AGE  EXPIRES IN");
+    told!(story.motu(&["ps"]), @"ID  ENVIRONMENT  STATE  RUNTIME  ISOLATION  ACCEL  AGE  EXPIRES IN");
 }
 
 #[test]
 fn input_output_and_signals_pass_through() {
-    let Some(story) = with_machines() else { return };
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
     let mut tr = story.command(&["run", "-i", "busybox", "--", "tr", "a-z", "A-Z"]);
     let mut child = tr
         .stdin(Stdio::piped())
@@ -398,7 +386,9 @@ fn input_output_and_signals_pass_through() {
 
 #[test]
 fn a_machine_that_stays() {
-    let Some(story) = with_machines() else { return };
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
     told!(story.motu(&["create", "busybox", "--id", "box"]), @"box");
     told!(story.motu(&["create", "busybox", "--id", "box"]), @r#"
     ------- stderr -------
@@ -446,7 +436,9 @@ fn a_machine_that_stays() {
 
 #[test]
 fn the_demo_runs_to_its_end() {
-    let Some(story) = with_machines() else { return };
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
     let told = story.motu(&["demo"]);
     assert!(told.code == 0, "{told}");
     assert!(told.stdout.contains("HELLO FROM THE HOST"), "{told}");

@@ -535,3 +535,29 @@ fn shells_are_driven_by_programs() {
     );
     told!(world.motu("shell close ws-a sh-1"), @"sh-1 is running");
 }
+
+#[test]
+fn an_image_has_a_command_of_its_own() {
+    let world = World::new();
+    told!(world.story.motu(&["run", "image"]), @"from the image");
+    told!(world.story.motu(&["run", "image", "--", "echo", "mine"]), @"mine");
+    told!(world.story.motu(&["run", "silent"]), @r#"
+    ------- stderr -------
+    error: no command is given, and silent has none of its own
+    hint: put it after `--`
+    [exit code: 102]
+    "#);
+    told!(world.story.motu(&["env", "inspect", "image"]), @r#"
+    name          image
+    description   
+    installed     yes
+    architecture  amd64
+    user          root
+    workdir       /
+    source        stub
+    manifest      sha256:11
+    entrypoint    ["echo"]
+    command       ["from the image"]
+    layers        sha256:22 2.0 KiB
+    "#);
+}

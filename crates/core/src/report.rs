@@ -117,6 +117,26 @@ pub struct Environment {
     pub default_workdir: String,
     pub source: String,
     pub packages: Vec<String>,
+    /// Of the image it was unpacked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_digest: Option<String>,
+    /// Of the image, from the lowest to the highest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<EnvironmentLayer>,
+    /// What the image runs before `cmd`, or with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entrypoint: Vec<String>,
+    /// What the image runs when nothing else is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmd: Vec<String>,
+}
+
+/// One layer of the image an environment was unpacked from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct EnvironmentLayer {
+    /// Of the layer as it was received.
+    pub digest: String,
+    pub size_bytes: u64,
 }
 
 /// What a prune removed.

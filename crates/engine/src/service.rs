@@ -10,7 +10,7 @@ use futures_util::stream::{BoxStream, StreamExt};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
-use motu_core::report::{Doctor, Environment, Metrics, Port, Pruned, Version};
+use motu_core::report::{Doctor, Environment, EnvironmentLayer, Metrics, Port, Pruned, Version};
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::service::ProgressSink;
@@ -364,6 +364,19 @@ fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>
 }
 
 fn environment(found: motu_environments::EnvironmentInfo) -> Environment {
+    let (manifest_digest, layers, entrypoint, cmd) = match found.image {
+        Some(image) => (
+            image.manifest_digest,
+            image.layers,
+            image.entrypoint,
+            image.cmd,
+        ),
+        None => Default::default(),
+    };
+    let layer = |layer: motu_environments::LayerInfo| EnvironmentLayer {
+        digest: layer.digest,
+        size_bytes: layer.size_bytes,
+    };
     Environment {
         name: found.name,
         description: found.description,
@@ -380,5 +393,9 @@ fn environment(found: motu_environments::EnvironmentInfo) -> Environment {
             .into_iter()
             .map(|(name, version)| format!("{name} {version}"))
             .collect(),
+        manifest_digest,
+        layers: layers.into_iter().map(layer).collect(),
+        entrypoint,
+        cmd,
     }
 }

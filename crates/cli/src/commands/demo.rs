@@ -32,11 +32,14 @@ impl Args {
         let (sandbox, started) = make(&client, &self.environment).await?;
         say("A machine of its own");
         fact(&format!(
-            "{} from {}: runtime {}, isolation {}, ready in {}",
+            "{} from {}, by {}, ready in {}",
             sandbox.sandbox_id,
             sandbox.environment,
-            sandbox.runtime,
-            sandbox.isolation,
+            show::made_by(
+                &sandbox.runtime,
+                sandbox.isolation,
+                sandbox.accelerator.as_deref()
+            ),
             milliseconds(started)
         ));
         let toured = tour(&client, &sandbox.sandbox_id).await;

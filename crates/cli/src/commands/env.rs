@@ -3,7 +3,7 @@
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
 use crate::{pull, show};
-use motu_core::report::{Environment, Pruned};
+use motu_core::report::{Environment, EnvironmentLayer, Pruned};
 use motu_core::{Result, Service};
 use std::process::ExitCode;
 
@@ -116,7 +116,26 @@ fn inspect(environment: &Environment) -> String {
         ("workdir", Some(environment.default_workdir.clone())),
         ("source", Some(environment.source.clone())),
         ("packages", packages),
+        ("manifest", environment.manifest_digest.clone()),
+        ("entrypoint", words(&environment.entrypoint)),
+        ("command", words(&environment.cmd)),
+        ("layers", layers(environment)),
     ])
+}
+
+/// A command as a JSON array, so that its words can be told apart.
+fn words(command: &[String]) -> Option<String> {
+    (!command.is_empty()).then(|| serde_json::json!(command).to_string())
+}
+
+/// One line each, under each other.
+fn layers(environment: &Environment) -> Option<String> {
+    let line = |layer: &EnvironmentLayer| {
+        let size = show::bytes(layer.size_bytes);
+        format!("{} {size}", layer.digest)
+    };
+    let lines: Vec<String> = environment.layers.iter().map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("\n              "))
 }
 
 fn pruned(pruned: &Pruned) -> String {

@@ -39,6 +39,10 @@ fn text(sandboxes: &[Sandbox]) -> String {
             sandbox.state.to_string(),
             sandbox.runtime.clone(),
             sandbox.isolation.to_string(),
+            sandbox
+                .accelerator
+                .clone()
+                .unwrap_or_else(|| "-".to_string()),
             show::seconds(age.max(0)),
             sandbox.expires_at.map_or("never".to_string(), left),
         ]
@@ -50,6 +54,7 @@ fn text(sandboxes: &[Sandbox]) -> String {
         "STATE",
         "RUNTIME",
         "ISOLATION",
+        "ACCEL",
         "AGE",
         "EXPIRES IN",
     ];

@@ -8,14 +8,15 @@ use crate::{pull, show};
 use motu_api::Client;
 use motu_core::collect::Collector;
 use motu_core::exec::{ExecSession, RunRequest};
-use motu_core::{Result, Service};
+use motu_core::{Error, Result, Service};
 use std::process::ExitCode;
 
 /// Run one command in a sandbox of its own
 ///
 /// Makes a sandbox, runs the command in it and throws the sandbox away. Output
 /// appears as it comes and the exit code is the command's (128 + signal, 124
-/// after a timeout). An environment that is not installed is pulled first.
+/// after a timeout). An environment that is not installed is pulled first. Without a
+/// command, an image runs its own entrypoint and command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   motu run debian:12 -- uname -a
@@ -47,9 +48,12 @@ impl Args {
             show::print(&client.plan(sandbox).await?);
             return Ok(ExitCode::SUCCESS);
         }
-        let exec = self.command.request()?;
-        let request = RunRequest { sandbox, exec };
+        let mut exec = self.command.request()?;
         let reader = Reader::of(self.json);
+        if exec.command.is_empty() {
+            exec.command = own_command(&client, &sandbox.environment, reader).await?;
+        }
+        let request = RunRequest { sandbox, exec };
         let live = Live {
             stdin: self.command.stdin(),
             tty: self.command.tty(),
@@ -64,6 +68,22 @@ impl Args {
                 Ok(live::exit_code(result.exit_code, result.timed_out))
             }
         }
+    }
+}
+
+/// What an image runs when nothing else is asked for.
+async fn own_command(client: &Client, name: &str, reader: Reader) -> Result<Vec<String>> {
+    let environment = match client.inspect_environment(name).await {
+        Err(error) if pull::would_help(&error) => pull::pull(client, name, reader).await?,
+        outcome => outcome?,
+    };
+    let command = [environment.entrypoint, environment.cmd].concat();
+    match command.is_empty() {
+        false => Ok(command),
+        true => Err(Error::invalid(format!(
+            "no command is given, and {name} has none of its own"
+        ))
+        .hint("put it after `--`")),
     }
 }
 

@@ -35,6 +35,22 @@ impl Story {
         Story { home }
     }
 
+    /// One with an environment, where machines can be made.
+    pub fn with_machines() -> Option<Story> {
+        let story = Story::new();
+        let pulled = story.motu(&["env", "pull", "busybox"]);
+        if pulled.code != 0 {
+            eprintln!("skipped: busybox cannot be pulled here: {pulled}");
+            return None;
+        }
+        let healthy = story.motu(&["doctor"]);
+        if healthy.code != 0 {
+            eprintln!("skipped: no runtime works here: {healthy}");
+            return None;
+        }
+        Some(story)
+    }
+
     pub fn home(&self) -> PathBuf {
         self.home.path().join("state")
     }
@@ -91,22 +107,33 @@ impl Drop for Story {
     /// Machines outlive their daemon, so they go first, whatever became of the story.
     fn drop(&mut self) {
         if self.home().join("motu.db").exists() {
-            let listed = self.motu(&["ps", "--json"]);
-            let sandboxes: serde_json::Value =
-                serde_json::from_str(&listed.stdout).unwrap_or_default();
-            for sandbox in sandboxes.as_array().into_iter().flatten() {
-                let id = sandbox["sandbox_id"].as_str().unwrap_or_default();
-                let _ = self.command(&["rm", id]).output();
+            let workspaces = self.motu(&["workspace", "list", "--json"]);
+            for id in ids(&workspaces, "workspace_id") {
+                let _ = self.command(&["workspace", "delete", &id]).output();
+            }
+            let sandboxes = self.motu(&["ps", "--json"]);
+            for id in ids(&sandboxes, "sandbox_id") {
+                let _ = self.command(&["rm", &id]).output();
             }
         }
         let _ = self.command(&["serve", "--stop"]).output();
     }
 }
 
+/// The ids in a listing.
+fn ids(listed: &Told, field: &str) -> Vec<String> {
+    let all: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+    let all = all.as_array().into_iter().flatten();
+    all.filter_map(|one| one[field].as_str().map(String::from))
+        .collect()
+}
+
 /// Ids and times that are never the same twice.
 pub fn filters() -> Vec<(&'static str, &'static str)> {
     vec![
         (r"sb-[0-9a-z]{12}", "sb-ID"),
+        (r"ws-[0-9a-z]{12}", "ws-ID"),
+        (r"sh-[0-9a-z]{8}", "sh-ID"),
         (r"\d+(\.\d+)? ms", "N ms"),
         (r"pid \d+", "pid N"),
         (r#""pid": \d+"#, r#""pid": "N""#),

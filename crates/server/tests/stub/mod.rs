@@ -210,6 +210,19 @@ impl Service for Stub {
             default_workdir: "/".to_string(),
             source: "stub".to_string(),
             packages: Vec::new(),
+            manifest_digest: Some("sha256:11".to_string()),
+            layers: vec![EnvironmentLayer {
+                digest: "sha256:22".to_string(),
+                size_bytes: 2048,
+            }],
+            entrypoint: match name {
+                "silent" => Vec::new(),
+                _ => vec!["echo".to_string()],
+            },
+            cmd: match name {
+                "silent" => Vec::new(),
+                _ => vec!["from the image".to_string()],
+            },
         })
     }
     async fn pull_environment(&self, name: &str, progress: ProgressSink) -> Result<Environment> {

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 /// shell; when the shell itself ends, its exit code is passed on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace attach sb-3f9k2m7qx0ab                   A new shell
-  motu workspace attach sb-3f9k2m7qx0ab SHELL             One of `motu workspace shell list`
-  motu workspace attach sb-3f9k2m7qx0ab --detach-keys ctrl-]")]
+  motu workspace attach ws-3f9k2m7qx0ab                   A new shell
+  motu workspace attach ws-3f9k2m7qx0ab SHELL             One of `motu workspace shell list`
+  motu workspace attach ws-3f9k2m7qx0ab --detach-keys ctrl-]")]
 pub struct Args {
     #[command(flatten)]
     which: Which,

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 /// (binary files, modes, what exceeds --max-bytes) and a summary on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace diff sb-3f9k2m7qx0ab
-  motu workspace diff sb-3f9k2m7qx0ab > changes.patch")]
+  motu workspace diff ws-3f9k2m7qx0ab
+  motu workspace diff ws-3f9k2m7qx0ab > changes.patch")]
 pub struct Args {
     #[command(flatten)]
     which: Which,

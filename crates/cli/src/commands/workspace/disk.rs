@@ -29,8 +29,8 @@ enum Command {
 /// Write the whole disk to a file here, as a raw ext4 file system
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace stop sb-3f9k2m7qx0ab
-  motu workspace disk export sb-3f9k2m7qx0ab --output disk.ext4
+  motu workspace stop ws-3f9k2m7qx0ab
+  motu workspace disk export ws-3f9k2m7qx0ab --output disk.ext4
   mount -o loop,ro disk.ext4 /mnt")]
 struct ExportArgs {
     #[command(flatten)]

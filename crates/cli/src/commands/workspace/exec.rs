@@ -16,9 +16,9 @@ use std::process::ExitCode;
 /// after a timeout). It ends when this ends, and is remembered in the history.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace exec sb-3f9k2m7qx0ab -- make test
-  motu workspace exec sb-3f9k2m7qx0ab --secret-env API_KEY=TOKEN -- ./deploy
-  git diff | motu workspace exec -i sb-3f9k2m7qx0ab -- git apply")]
+  motu workspace exec ws-3f9k2m7qx0ab -- make test
+  motu workspace exec ws-3f9k2m7qx0ab --secret-env API_KEY=TOKEN -- ./deploy
+  git diff | motu workspace exec -i ws-3f9k2m7qx0ab -- git apply")]
 pub struct Args {
     #[command(flatten)]
     which: Which,

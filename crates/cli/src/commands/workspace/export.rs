@@ -12,8 +12,8 @@ use std::process::ExitCode;
 /// Copy a file or a directory out of /workspace to this host
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace export sb-3f9k2m7qx0ab /workspace/report.pdf --output report.pdf
-  motu workspace export sb-3f9k2m7qx0ab /workspace --output ./result")]
+  motu workspace export ws-3f9k2m7qx0ab /workspace/report.pdf --output report.pdf
+  motu workspace export ws-3f9k2m7qx0ab /workspace --output ./result")]
 pub struct Args {
     #[command(flatten)]
     which: Which,

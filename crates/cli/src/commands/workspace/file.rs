@@ -59,9 +59,9 @@ pub struct ReadArgs {
 /// Create or replace a text file, and the directories above it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace file write sb-3f9k2m7qx0ab /workspace/notes.txt --text 'remember the milk'
-  motu workspace file write sb-3f9k2m7qx0ab /workspace/main.py --text-file main.py
-  curl -s example.org | motu workspace file write sb-3f9k2m7qx0ab page.html --text-file -")]
+  motu workspace file write ws-3f9k2m7qx0ab /workspace/notes.txt --text 'remember the milk'
+  motu workspace file write ws-3f9k2m7qx0ab /workspace/main.py --text-file main.py
+  curl -s example.org | motu workspace file write ws-3f9k2m7qx0ab page.html --text-file -")]
 struct WriteArgs {
     #[command(flatten)]
     which: Which,

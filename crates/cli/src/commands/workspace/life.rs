@@ -43,8 +43,8 @@ impl StatusArgs {
 /// Change the name and the labels of a workspace, and nothing else
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace update sb-3f9k2m7qx0ab --name fix-login --label state=review
-  motu workspace update sb-3f9k2m7qx0ab --clear-name --clear-label state")]
+  motu workspace update ws-3f9k2m7qx0ab --name fix-login --label state=review
+  motu workspace update ws-3f9k2m7qx0ab --clear-name --clear-label state")]
 pub struct UpdateArgs {
     #[command(flatten)]
     which: Which,
@@ -124,8 +124,8 @@ impl StartArgs {
 /// commands, the services and the shells are gone; snapshots and secrets stay.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace reset sb-3f9k2m7qx0ab
-  motu workspace reset sb-3f9k2m7qx0ab --snapshot before-upgrade")]
+  motu workspace reset ws-3f9k2m7qx0ab
+  motu workspace reset ws-3f9k2m7qx0ab --snapshot before-upgrade")]
 pub struct ResetArgs {
     #[command(flatten)]
     which: Which,
@@ -158,7 +158,7 @@ impl ResetArgs {
 /// begins as this one is now, and its own machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  for id in $(motu workspace fork sb-3f9k2m7qx0ab -n 3); do
+  for id in $(motu workspace fork ws-3f9k2m7qx0ab -n 3); do
     motu workspace exec $id -- ./try
   done")]
 pub struct ForkArgs {

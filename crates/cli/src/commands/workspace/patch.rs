@@ -26,8 +26,8 @@ enum Command {
 /// It may add, change, delete and rename text files under /workspace.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace patch apply sb-3f9k2m7qx0ab --patch-file fix.patch
-  git diff | motu workspace patch apply sb-3f9k2m7qx0ab --patch-file -")]
+  motu workspace patch apply ws-3f9k2m7qx0ab --patch-file fix.patch
+  git diff | motu workspace patch apply ws-3f9k2m7qx0ab --patch-file -")]
 struct ApplyArgs {
     #[command(flatten)]
     which: Which,
@@ -57,8 +57,8 @@ impl Args {
 /// The old text must be there as often as --count says, or nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace edit sb-3f9k2m7qx0ab /workspace/main.py --old 'x = 1' --new 'x = 2'
-  motu workspace edit sb-3f9k2m7qx0ab --edits-file edits.json
+  motu workspace edit ws-3f9k2m7qx0ab /workspace/main.py --old 'x = 1' --new 'x = 2'
+  motu workspace edit ws-3f9k2m7qx0ab --edits-file edits.json
 
 The file of --edits-file holds an array such as
   [{\"path\": \"/workspace/a\", \"old\": \"x\", \"new\": \"y\", \"count\": 1}]")]

@@ -48,12 +48,12 @@ struct One {
 /// Start a service, and wait until it is ready
 ///
 /// Without a --ready option it is ready when it runs. One that does not become ready
-/// in time, or ends before, is failed: its state is shown and the exit code is 1.
+/// in time, or ends before, is failed, and that is an error (124 when its time was up).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace service start sb-3f9k2m7qx0ab web --ready-http 8000 \\
+  motu workspace service start ws-3f9k2m7qx0ab web --ready-http 8000 \\
       --publish 8080:8000 -- python3 -m http.server 8000
-  motu workspace service start sb-3f9k2m7qx0ab worker --restart on-failure \\
+  motu workspace service start ws-3f9k2m7qx0ab worker --restart on-failure \\
       --ready-log 'listening' --secret-env API_KEY -- ./worker
 
 Ports are published on 127.0.0.1, in workspaces with --network-policy egress+published-ports.")]
@@ -141,8 +141,8 @@ struct ReadyArgs {
 /// What it wrote to standard output and standard error goes to ours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace service logs sb-3f9k2m7qx0ab web --tail-lines 20
-  motu workspace service logs sb-3f9k2m7qx0ab web --follow")]
+  motu workspace service logs ws-3f9k2m7qx0ab web --tail-lines 20
+  motu workspace service logs ws-3f9k2m7qx0ab web --follow")]
 struct LogsArgs {
     #[command(flatten)]
     one: One,

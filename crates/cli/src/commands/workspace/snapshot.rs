@@ -11,9 +11,9 @@ use std::process::ExitCode;
 /// Save states of /workspace under names, beside the baseline
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace snapshot create sb-3f9k2m7qx0ab before-upgrade
-  motu workspace snapshot diff sb-3f9k2m7qx0ab baseline before-upgrade
-  motu workspace reset sb-3f9k2m7qx0ab --snapshot before-upgrade")]
+  motu workspace snapshot create ws-3f9k2m7qx0ab before-upgrade
+  motu workspace snapshot diff ws-3f9k2m7qx0ab baseline before-upgrade
+  motu workspace reset ws-3f9k2m7qx0ab --snapshot before-upgrade")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

@@ -27,8 +27,8 @@ enum Command {
 /// baseline does not change: what was pushed is in the diff.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  motu workspace sync push sb-3f9k2m7qx0ab ./project --gitignore
-  motu workspace sync push sb-3f9k2m7qx0ab data.tar.gz --dest /workspace/data")]
+  motu workspace sync push ws-3f9k2m7qx0ab ./project --gitignore
+  motu workspace sync push ws-3f9k2m7qx0ab data.tar.gz --dest /workspace/data")]
 struct PushArgs {
     #[command(flatten)]
     which: Which,
