@@ -5,6 +5,7 @@ use motu_container::Container;
 use motu_core::{Error, Result, Runtime};
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
+use motu_gvisor::Gvisor;
 use motu_host::Host;
 use motu_qemu::Qemu;
 use std::path::Path;
@@ -32,9 +33,19 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         home: home.path().to_path_buf(),
         accel: motu_qemu::AccelChoice::Auto,
     })?;
+    let gvisor = Gvisor::new(motu_gvisor::Settings {
+        guest: Arc::from(GUEST),
+        home: home.path().to_path_buf(),
+        usual_disk_mib: config.defaults.disk_mib,
+    });
     let environments = Environments::open(home.path(), Privilege::detect())
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;
-    let runtimes: Vec<Arc<dyn Runtime>> = vec![Arc::new(qemu), Arc::new(container), Arc::new(host)];
+    let runtimes: Vec<Arc<dyn Runtime>> = vec![
+        Arc::new(qemu),
+        Arc::new(gvisor),
+        Arc::new(container),
+        Arc::new(host),
+    ];
     Engine::open(Setup {
         home,
         runtimes,

@@ -5,6 +5,7 @@ use motu_container::Container;
 use motu_core::{Runtime, limits};
 use motu_environments::{Environments, Privilege, Progress};
 use motu_fake::Fake;
+use motu_gvisor::Gvisor;
 use motu_host::Host;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
@@ -57,6 +58,22 @@ pub fn container() -> Result<Subject, Skip> {
         Box::new(make),
         Box::new(|_, dir| kill_first(dir)),
     );
+    subject.environments = Some(environments()?);
+    Ok(subject)
+}
+
+/// A kernel of its own, in a program.
+pub fn gvisor() -> Result<Subject, Skip> {
+    let guest = guest()?;
+    let make = move |home: &Path| -> Arc<dyn Runtime> {
+        Arc::new(Gvisor::new(motu_gvisor::Settings {
+            guest: guest.clone(),
+            home: home.to_path_buf(),
+            usual_disk_mib: limits::DISK_MIB.default,
+        }))
+    };
+    works("gvisor", &make)?;
+    let mut subject = Subject::new("gvisor", Box::new(make), Box::new(|_, dir| kill_first(dir)));
     subject.environments = Some(environments()?);
     Ok(subject)
 }

@@ -1,7 +1,8 @@
 //! The command line of `serve`.
 
-use crate::{Door, Serve, Upper, WorkspaceDirs, sys};
+use crate::{Door, Restrict, Serve, Upper, WorkspaceDirs, sys};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ struct Said {
     upper: Option<PathBuf>,
     user_attributes: bool,
     copied_unix_ns: Option<i64>,
+    restrict: Option<Restrict>,
+    unmount: Vec<PathBuf>,
 }
 
 pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
@@ -33,6 +36,9 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
             "--listen-fd" => said.listener = Some(inherited(&name, value()?)?),
             "--lock-fd" => said.lock = Some(inherited(&name, value()?)?),
             "--listen" => said.listener = Some(listen(Path::new(value()?))?),
+            "--restrict" => said.restrict = Some(restrict(value()?)?),
+            "--write" => write(value()?)?,
+            "--unmount" => said.unmount.push(value()?.into()),
             "--workspace" => said.workspace = Some(value()?.into()),
             "--workspace-lower" => said.lower = Some(value()?.into()),
             "--workspace-upper" => said.upper = Some(value()?.into()),
@@ -49,10 +55,12 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
     let listener = said
         .listener
         .ok_or("one of --listen-fd and --listen is needed")?;
+    // Last: what is open stays open, and nothing we run can reach the rest.
+    said.unmount.iter().try_for_each(|dir| unmount(dir))?;
     Ok(Serve {
         door: Door::Socket(listener),
         pid1: said.pid1,
-        restrict: None,
+        restrict: said.restrict,
         workspace,
         lock: said.lock,
     })
@@ -94,6 +102,42 @@ fn listen(path: &Path) -> Result<OwnedFd, String> {
     let bound = std::os::unix::net::UnixListener::bind(path);
     let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", path.display()))?;
     Ok(bound.into())
+}
+
+/// `CAPABILITIES:FILES:PRIVILEGES`: a hexadecimal set, a number, and `new` or `none`.
+fn restrict(value: &OsString) -> Result<Restrict, String> {
+    let parse = || {
+        let (caps, rest) = value.to_str()?.split_once(':')?;
+        let (files, privileges) = rest.split_once(':')?;
+        let files = files.parse().ok()?;
+        Some(Restrict {
+            drop_caps_keep: u64::from_str_radix(caps, 16).ok()?,
+            no_new_privs: privileges == "none",
+            landlock: true,
+            nofile: Some((files, files)),
+        })
+    };
+    parse().ok_or("--restrict needs CAPABILITIES:FILES:PRIVILEGES".to_string())
+}
+
+/// `FILE=VALUE`: a setting of the kernel that only the guest may make.
+fn write(value: &OsString) -> Result<(), String> {
+    let text = value.to_string_lossy();
+    let (file, value) = text.split_once('=').ok_or("--write needs FILE=VALUE")?;
+    std::fs::write(file, value).map_err(|error| format!("cannot write to {file}: {error}"))
+}
+
+/// Takes a mount away from everything but what is open below it. The mount itself
+/// stays as long as we do: in gVisor a listening socket is not enough to hold it.
+fn unmount(dir: &Path) -> Result<(), String> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let held = rustix::fs::openat(CWD, dir, flags, Mode::empty());
+    std::mem::forget(held);
+    match rustix::mount::unmount(dir, UnmountFlags::DETACH) {
+        // Nothing is mounted there.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+        Err(error) => Err(format!("cannot unmount {}: {error}", dir.display())),
+    }
 }
 
 fn directory(path: &Path) -> Result<OwnedFd, String> {

@@ -12,7 +12,7 @@
 
 mod detect;
 
-pub(crate) use detect::Hierarchies;
+pub use detect::Hierarchies;
 
 use motu_core::runtime::MachineLimits;
 use motu_core::sandbox::AppliedLimit;
@@ -30,7 +30,7 @@ const REMOVE_TRIES: u32 = 200;
 
 /// What a controller limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub enum Kind {
     Memory,
     Pids,
     Cpu,
@@ -38,9 +38,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Memory, Kind::Pids, Kind::Cpu, Kind::Freezer];
+    pub const ALL: [Kind; 4] = [Kind::Memory, Kind::Pids, Kind::Cpu, Kind::Freezer];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Kind::Memory => "memory",
             Kind::Pids => "pids",
@@ -51,32 +51,32 @@ impl Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub enum Version {
     V1,
     V2,
 }
 
 /// A controller we can use, and the directory below which our cgroups go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Controller {
-    pub(crate) kind: Kind,
-    pub(crate) version: Version,
-    pub(crate) base: PathBuf,
+pub struct Controller {
+    pub kind: Kind,
+    pub version: Version,
+    pub base: PathBuf,
 }
 
 /// The cgroups of one machine.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub struct Made {
     /// The directories, to be removed at the end.
-    pub(crate) dirs: Vec<PathBuf>,
+    pub dirs: Vec<PathBuf>,
     /// The files a process writes itself into.
-    pub(crate) entries: Vec<PathBuf>,
-    pub(crate) limits: Vec<AppliedLimit>,
+    pub entries: Vec<PathBuf>,
+    pub limits: Vec<AppliedLimit>,
 }
 
 impl Hierarchies {
     /// The directories a machine has or would have.
-    pub(crate) fn dirs(&self, id: &str) -> Vec<PathBuf> {
+    pub fn dirs(&self, id: &str) -> Vec<PathBuf> {
         let mut dirs: Vec<PathBuf> = Vec::new();
         for controller in &self.controllers {
             let dir = controller.base.join(&self.group).join(id);
@@ -88,7 +88,7 @@ impl Hierarchies {
     }
 
     /// Where a process enters each of them.
-    pub(crate) fn entries(&self, id: &str) -> Vec<PathBuf> {
+    pub fn entries(&self, id: &str) -> Vec<PathBuf> {
         let mut entries: Vec<PathBuf> = Vec::new();
         for controller in &self.controllers {
             let dir = controller.base.join(&self.group).join(id);
@@ -104,7 +104,7 @@ impl Hierarchies {
     }
 
     /// Says what would happen to each limit, and refuses what was insisted on and cannot be.
-    pub(crate) fn judge(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
+    pub fn judge(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
         let asks = [
             (Kind::Memory, "mem_mib", limits.mem_mib),
             (Kind::Pids, "pids_max", limits.pids_max),
@@ -130,7 +130,7 @@ impl Hierarchies {
         Ok(applied)
     }
 
-    pub(crate) fn controller(&self, kind: Kind) -> Option<&Controller> {
+    pub fn controller(&self, kind: Kind) -> Option<&Controller> {
         self.controllers.iter().find(|c| c.kind == kind)
     }
 
@@ -139,7 +139,7 @@ impl Hierarchies {
     }
 
     /// Makes and limits the cgroups of one machine.
-    pub(crate) fn make(&self, id: &str, limits: &MachineLimits) -> Result<Made, Error> {
+    pub fn make(&self, id: &str, limits: &MachineLimits) -> Result<Made, Error> {
         let made = Made {
             limits: self.judge(limits)?,
             dirs: self.dirs(id),
@@ -212,7 +212,7 @@ impl Hierarchies {
     }
 
     /// Stops or continues every process of a machine.
-    pub(crate) async fn freeze(&self, id: &str, frozen: bool) -> Result<(), Error> {
+    pub async fn freeze(&self, id: &str, frozen: bool) -> Result<(), Error> {
         let controller = self.controller(Kind::Freezer).ok_or_else(|| {
             Error::unsupported("pausing needs a cgroup freezer, and there is none to use")
         })?;
@@ -234,7 +234,7 @@ impl Hierarchies {
     }
 
     /// Thaws without waiting: a frozen process of version 1 does not even die.
-    pub(crate) fn thaw(&self, id: &str) {
+    pub fn thaw(&self, id: &str) {
         if let Some(controller) = self.controller(Kind::Freezer) {
             let dir = controller.base.join(&self.group).join(id);
             let (file, word) = match controller.version {
@@ -247,7 +247,7 @@ impl Hierarchies {
     }
 
     /// Processes the memory limit has killed.
-    pub(crate) fn memory_kills(&self, id: &str) -> u64 {
+    pub fn memory_kills(&self, id: &str) -> u64 {
         let Some(controller) = self.controller(Kind::Memory) else {
             return 0;
         };
@@ -266,7 +266,7 @@ impl Hierarchies {
     }
 
     /// The processes in a machine's cgroups, by host pid.
-    pub(crate) fn processes(&self, id: &str) -> Vec<i32> {
+    pub fn processes(&self, id: &str) -> Vec<i32> {
         let mut pids: Vec<i32> = self
             .dirs(id)
             .iter()
@@ -284,7 +284,7 @@ impl Hierarchies {
     }
 
     /// Removes our group where no machine is left in it.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         for controller in &self.controllers {
             let _ = std::fs::remove_dir(controller.base.join(&self.group));
         }
@@ -292,7 +292,7 @@ impl Hierarchies {
 
     /// Removes a machine's cgroups once the last process has left them. Version 1
     /// has no event for that, so it is tried again, at growing distances.
-    pub(crate) async fn remove(&self, id: &str) -> Result<(), Error> {
+    pub async fn remove(&self, id: &str) -> Result<(), Error> {
         for dir in self.dirs(id) {
             let mut pause = Duration::from_micros(200);
             let mut tries = 0;

@@ -36,7 +36,7 @@ const LOOP_TRIES: u32 = 64;
 
 /// What a disk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub enum Life {
     /// Gone with its machine: nothing on it is worth a flush of the host's disk.
     Machine,
     /// Found again by the next machine, whatever happened to the host.
@@ -45,7 +45,7 @@ pub(crate) enum Life {
 
 /// Makes disks, or says why it cannot.
 #[derive(Debug)]
-pub(crate) struct Disks {
+pub struct Disks {
     dir: PathBuf,
     usual_mib: u64,
     mke2fs: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub(crate) struct Disks {
 
 impl Disks {
     /// `dir` is ours alone; templates an earlier daemon left half made are removed.
-    pub(crate) fn new(dir: PathBuf, usual_mib: u64) -> Disks {
+    pub fn new(dir: PathBuf, usual_mib: u64) -> Disks {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
             if !name.to_string_lossy().starts_with("template-") {
@@ -73,7 +73,7 @@ impl Disks {
     }
 
     /// Why disks of bounded size cannot be made here, if so.
-    pub(crate) fn missing(&self) -> Option<&'static str> {
+    pub fn missing(&self) -> Option<&'static str> {
         if self.mke2fs.is_none() {
             return Some("mke2fs is not installed");
         }
@@ -84,7 +84,7 @@ impl Disks {
     }
 
     /// A disk for a machine.
-    pub(crate) fn take(&self, mib: u64) -> io::Result<OwnedFd> {
+    pub fn take(&self, mib: u64) -> io::Result<OwnedFd> {
         let pooled = if mib == self.usual_mib {
             self.pool().pop_front()
         } else {
@@ -97,7 +97,7 @@ impl Disks {
     }
 
     /// Makes disks until the pool is full. Slow; run it beside everything else.
-    pub(crate) fn refill(&self) -> io::Result<()> {
+    pub fn refill(&self) -> io::Result<()> {
         while self.pool().len() < POOL {
             let disk = self.make(self.usual_mib)?;
             self.pool().push_back(disk);
@@ -161,7 +161,7 @@ impl Disks {
 }
 
 /// `mke2fs` is often outside an ordinary user's path.
-fn find_mke2fs() -> Option<PathBuf> {
+pub fn find_mke2fs() -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"]
         .iter()
         .map(|dir| Path::new(dir).join("mke2fs"))
@@ -202,7 +202,7 @@ pub(crate) fn copy_sparse(from: &Path, target: &File) -> io::Result<()> {
 
 /// Mounts an image, attached nowhere. The loop device holds the very opening of
 /// the file it is given, so a lock on it lasts as long as the mount.
-pub(crate) fn mount_image(image: &File, life: Life) -> io::Result<OwnedFd> {
+pub fn mount_image(image: &File, life: Life) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
     for _ in 0..LOOP_TRIES {
@@ -246,7 +246,7 @@ fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
 }
 
 /// Makes the overlay's two directories below a disk or directory.
-pub(crate) fn layers(at: impl AsFd) -> io::Result<()> {
+pub fn layers(at: impl AsFd) -> io::Result<()> {
     let at = at.as_fd();
     rustix::fs::mkdirat(at, "upper", Mode::from_raw_mode(0o755))?;
     rustix::fs::chmodat(
@@ -259,7 +259,7 @@ pub(crate) fn layers(at: impl AsFd) -> io::Result<()> {
 }
 
 /// A plain directory in place of a disk, for hosts that cannot bound one.
-pub(crate) fn plain_directory(dir: &Path) -> io::Result<()> {
+pub fn plain_directory(dir: &Path) -> io::Result<()> {
     std::fs::create_dir(dir)?;
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     layers(rustix::fs::openat(CWD, dir, flags, Mode::empty())?)

@@ -36,6 +36,14 @@ mod seccomp;
 mod slots;
 mod sys;
 
+/// What the runtimes of this host have in common: limits, disks, and processes that are known again.
+pub mod shared {
+    pub use crate::cgroup::{Hierarchies, Kind, Made, Version};
+    pub use crate::disk::{Disks, Life, find_mke2fs, layers, mount_image, plain_directory};
+    pub use crate::record::{Process, boot_id, start_time};
+    pub use crate::sys::{exit_status, watch};
+}
+
 use async_trait::async_trait;
 use motu_core::report::Check;
 use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};

@@ -29,10 +29,10 @@ pub(crate) struct Record {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
-    pub(crate) pid: i32,
+pub struct Process {
+    pub pid: i32,
     /// Clock ticks from the boot of the host to the start of the process.
-    pub(crate) start_time: u64,
+    pub start_time: u64,
 }
 
 impl Record {
@@ -74,7 +74,7 @@ impl Record {
 }
 
 /// The start time of a process that runs (a zombie does not).
-pub(crate) fn start_time(pid: i32) -> Option<u64> {
+pub fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_time(&stat)
 }
@@ -91,7 +91,7 @@ fn parse_start_time(stat: &str) -> Option<u64> {
 }
 
 /// Different after every boot of the host.
-pub(crate) fn boot_id() -> String {
+pub fn boot_id() -> String {
     static BOOT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     BOOT.get_or_init(|| {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");

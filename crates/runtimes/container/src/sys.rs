@@ -218,7 +218,7 @@ pub(crate) fn landlock_version() -> Option<i64> {
 }
 
 /// How a process ended, of the kernel's own memory, where it keeps that (6.15).
-pub(crate) fn exit_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
+pub fn exit_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
     const EXIT: u64 = 1 << 3;
     // SAFETY: all-zero is a valid request.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
@@ -235,7 +235,7 @@ pub(crate) fn exit_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
 }
 
 /// Registers a pidfd: it becomes readable when its process has ended.
-pub(crate) fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is owned by the registration and closed after it.
     Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
 }

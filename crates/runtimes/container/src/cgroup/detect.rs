@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// The controllers we can use, and the name of our group in each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hierarchies {
-    pub(crate) controllers: Vec<Controller>,
-    pub(crate) group: String,
+pub struct Hierarchies {
+    pub controllers: Vec<Controller>,
+    pub group: String,
 }
 
 /// One mounted hierarchy: where, which part of it, with what options.
@@ -30,7 +30,7 @@ struct Own {
 
 impl Hierarchies {
     /// Looks at the running system.
-    pub(crate) fn detect(group: &str) -> Hierarchies {
+    pub fn detect(group: &str) -> Hierarchies {
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Hierarchies {

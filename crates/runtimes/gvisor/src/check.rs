@@ -1,0 +1,215 @@
+//! What works on this host, and what would make the rest work.
+
+use crate::machine::{self, Maker};
+use crate::oci::Program;
+use crate::record::Record;
+use motu_container::shared::{Kind, boot_id};
+use motu_core::report::{Check, Health};
+use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
+use motu_core::{Accel, Error, SandboxId};
+use rustix::thread::{CapabilitySet, capabilities};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+/// How people get `runsc`.
+pub(crate) const INSTALL: &str =
+    "on Debian 12: `apt-get install -t bookworm-backports runsc`, with the backports suite enabled";
+/// The first release whose systrap platform is the default.
+const OLDEST: u32 = 20_230_801;
+/// The name of a machine that is only made to see whether it can be.
+const PROBE: &str = "sb-gvisor-probe";
+
+/// Every check, most important first.
+pub(crate) async fn all(maker: &Arc<Maker>) -> Vec<Check> {
+    let worker = maker.clone();
+    let look = move || vec![privilege(), program(&worker)];
+    let mut checks = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+    if checks.iter().all(|check| check.health != Health::Failed) {
+        checks.push(probe(maker).await);
+    }
+    checks.extend([cgroups(maker), disk(maker)]);
+    checks
+}
+
+fn good(name: &str, detail: impl Into<String>) -> Check {
+    Check {
+        name: name.into(),
+        health: Health::Ok,
+        detail: detail.into(),
+        fix: None,
+    }
+}
+
+fn bad(name: &str, health: Health, detail: impl Into<String>, fix: &str) -> Check {
+    Check {
+        name: name.into(),
+        health,
+        detail: detail.into(),
+        fix: Some(fix.into()),
+    }
+}
+
+fn privilege() -> Check {
+    let able =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    match rustix::process::geteuid().is_root() && able {
+        true => good("privilege", "root"),
+        false => bad(
+            "privilege",
+            Health::Failed,
+            "machines with limits and disks of their own need root",
+            "run the daemon as root",
+        ),
+    }
+}
+
+fn program(maker: &Maker) -> Check {
+    match maker.program() {
+        Err(error) => bad("runsc", Health::Failed, error.to_string(), INSTALL),
+        Ok(program) => version(program),
+    }
+}
+
+fn version(program: &Program) -> Check {
+    let said = match program.version() {
+        Ok(said) => said,
+        Err(error) => return bad("runsc", Health::Failed, error.to_string(), INSTALL),
+    };
+    match release(&said) {
+        Some(date) if date < OLDEST => {
+            let detail = format!("{said} is too old: it has no systrap platform");
+            bad("runsc", Health::Failed, detail, INSTALL)
+        }
+        _ => good("runsc", format!("{said} ({})", program.path.display())),
+    }
+}
+
+/// The date in a version such as `runsc version release-20240729.0` or `0.0~20240729.0`.
+fn release(said: &str) -> Option<u32> {
+    said.split(|c: char| !c.is_ascii_digit())
+        .find(|digits| digits.len() == 8)
+        .and_then(|digits| digits.parse().ok())
+}
+
+/// Makes a machine of nothing, waits for its guest and removes it; what came of
+/// it holds until the host boots again or one of the programs changes.
+async fn probe(maker: &Arc<Maker>) -> Check {
+    let name = "sandbox";
+    let _turn = maker.probing.lock().await;
+    let marker = maker.home.join("cache/gvisor/probed");
+    let today = conditions(maker);
+    let worked = "a sandbox was made, and its guest answered";
+    if std::fs::read(&marker).is_ok_and(|found| found == today.as_bytes()) {
+        return good(name, worked);
+    }
+    match try_machine(maker).await {
+        Ok(()) => {
+            // A marker that cannot be written costs a probe next time.
+            let _ = std::fs::write(&marker, today);
+            good(name, worked)
+        }
+        Err(error) => bad(
+            name,
+            Health::Failed,
+            error.to_string(),
+            "see the daemon's log and the kernel's (`dmesg`)",
+        ),
+    }
+}
+
+/// What the result of a probe depends on.
+fn conditions(maker: &Maker) -> String {
+    let program = maker.program().ok().map(|program| program.path.clone());
+    let seen = program
+        .as_ref()
+        .and_then(|path| std::fs::metadata(path).ok());
+    let changed = seen.map_or((0, 0), |seen| (seen.mtime(), seen.ctime()));
+    let guest = maker.guest_place();
+    format!(
+        "{}\n{program:?} {changed:?}\n{}\n",
+        boot_id(),
+        guest.display()
+    )
+}
+
+async fn try_machine(maker: &Arc<Maker>) -> Result<(), Error> {
+    let cache = maker.home.join("cache/gvisor");
+    let (dir, root) = (cache.join("probe"), cache.join("empty"));
+    let id = SandboxId::parse(PROBE).map_err(|error| Error::internal(error.to_string()))?;
+    // An earlier probe may have been cut short.
+    machine::remove(maker, &id, &dir, Record::load(&dir)).await?;
+    for place in [&dir, &root] {
+        std::fs::create_dir_all(place).map_err(|error| Error::io("the probe", &error))?;
+    }
+    let ask = |value| Ask {
+        value,
+        explicit: false,
+    };
+    let spec = MachineSpec {
+        id: id.clone(),
+        dir: dir.clone(),
+        root,
+        hostname: PROBE.into(),
+        wants_sudo: false,
+        limits: MachineLimits {
+            vcpu_count: ask(1),
+            mem_mib: ask(64),
+            disk_mib: ask(maker.usual_disk_mib),
+            pids_max: ask(16),
+            nofile: ask(64),
+        },
+        accel: Accel::Auto,
+        kept: None,
+    };
+    let made = machine::create(maker, &spec).await?;
+    let removed = machine::remove(maker, &id, &dir, machine::record_of(&made)).await;
+    // An empty directory that is left does no harm.
+    let _ = std::fs::remove_dir(&dir);
+    removed
+}
+
+fn cgroups(maker: &Maker) -> Check {
+    let kinds = [Kind::Memory, Kind::Pids, Kind::Cpu];
+    let (have, lack): (Vec<Kind>, Vec<Kind>) = kinds
+        .into_iter()
+        .partition(|kind| maker.cgroups.controller(*kind).is_some());
+    let names = |kinds: &[Kind]| {
+        kinds
+            .iter()
+            .map(|kind| kind.name())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if lack.is_empty() {
+        return good("cgroups", names(&have));
+    }
+    let detail = format!("not enforceable: {}", names(&lack));
+    let fix = "run the daemon where it may use these controllers";
+    bad("cgroups", Health::Degraded, detail, fix)
+}
+
+fn disk(maker: &Maker) -> Check {
+    match maker.disks.missing() {
+        None => good("disk limit", "ext4 images on loop devices"),
+        Some(reason) => {
+            let fix = "install e2fsprogs; modprobe loop";
+            bad("disk limit", Health::Degraded, reason, fix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_found_in_versions() {
+        let debian = "runsc version 0.0~20240729.0";
+        assert_eq!(release(debian), Some(20_240_729));
+        assert_eq!(
+            release("runsc version release-20230102.0"),
+            Some(20_230_102)
+        );
+        assert_eq!(release("runsc version VERSION_MISSING"), None);
+    }
+}

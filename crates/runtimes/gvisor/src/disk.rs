@@ -1,0 +1,197 @@
+//! Where a machine's writes go: a disk of bounded size where that can be had.
+//!
+//! A disk that goes with its machine comes from the pool that all runtimes
+//! share. One that is kept is an image with a name and a journal.
+
+use crate::prepare::{DISK, Disk};
+use motu_container::shared::{Disks, Life, find_mke2fs, mount_image, plain_directory};
+use motu_core::runtime::{Ask, Kept, MachineSpec};
+use motu_core::sandbox::AppliedLimit;
+use motu_core::{Error, ErrorKind};
+use rustix::fs::{AtFlags, Gid, Mode, Uid};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The image in a kept disk's directory.
+const IMAGE: &str = "disk.img";
+/// How long the former machine's use of an image may take to end.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
+const MIB: u64 = 1024 * 1024;
+
+/// A disk that is ready, and what its size means.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) disk: Disk,
+    /// The disk's mount, attached nowhere yet.
+    pub(crate) mount: Option<OwnedFd>,
+    pub(crate) limit: AppliedLimit,
+}
+
+/// What would bound the disk, or why nothing does; refuses what was insisted on and cannot be.
+pub(crate) fn judge(disks: &Disks, ask: Ask) -> Result<AppliedLimit, Error> {
+    let limit = |enforced, by: &str| AppliedLimit {
+        name: "disk_mib".into(),
+        value: ask.value,
+        enforced,
+        by: by.into(),
+    };
+    match disks.missing() {
+        None => Ok(limit(true, "ext4 image")),
+        Some(reason) if ask.explicit => Err(Error::unsupported(format!(
+            "disk_mib cannot be enforced: {reason}"
+        ))
+        .hint("leave the limit out, or install e2fsprogs")),
+        Some(reason) => Ok(limit(false, reason)),
+    }
+}
+
+/// Makes or finds the disk of a machine.
+pub(crate) fn obtain(disks: &Disks, spec: &MachineSpec) -> Result<Ready, Error> {
+    let failed = |error: io::Error| Error::io("the machine's disk", &error);
+    let mut limit = judge(disks, spec.limits.disk_mib)?;
+    std::fs::create_dir(spec.dir.join(DISK)).map_err(failed)?;
+    if !limit.enforced {
+        let disk = directory(spec).map_err(failed)?;
+        let mount = None;
+        return Ok(Ready { disk, mount, limit });
+    }
+    let mount = match &spec.kept {
+        None => disks.take(spec.limits.disk_mib.value).map_err(failed)?,
+        Some(kept) => {
+            let (mount, mib) = kept_image(kept, spec.limits.disk_mib.value)?;
+            limit.value = mib;
+            mount
+        }
+    };
+    Ok(Ready {
+        disk: Disk::Mounted,
+        mount: Some(mount),
+        limit,
+    })
+}
+
+/// Directories in place of a disk, for hosts that cannot bound one.
+fn directory(spec: &MachineSpec) -> io::Result<Disk> {
+    let place = match &spec.kept {
+        Some(kept) => kept.dir.join("files"),
+        None => spec.dir.join(DISK).join("files"),
+    };
+    if !place.exists() {
+        plain_directory(&place)?;
+    }
+    if let Some(kept) = &spec.kept {
+        workspace_layers(File::open(&place)?.as_fd(), &kept.baseline)?;
+    }
+    Ok(Disk::Directory(place))
+}
+
+/// The kept image, made at the first start; its mount and its size.
+fn kept_image(kept: &Kept, mib: u64) -> Result<(OwnedFd, u64), Error> {
+    let failed = |error: io::Error| Error::io("the kept disk", &error);
+    let image = kept.dir.join(IMAGE);
+    if !image.exists() {
+        make_image(&kept.dir, &image, mib).map_err(failed)?;
+    }
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(&image)
+        .map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    released(&image)?;
+    let mount = mount_image(&file, Life::Kept).map_err(failed)?;
+    for (name, mode) in [("upper", 0o755), ("work", 0o700)] {
+        make_dir(mount.as_fd(), name, mode).map_err(failed)?;
+    }
+    workspace_layers(mount.as_fd(), &kept.baseline).map_err(failed)?;
+    Ok((mount, size / MIB))
+}
+
+/// Staged and renamed: an image that has its name is whole.
+fn make_image(dir: &Path, image: &Path, mib: u64) -> io::Result<()> {
+    let mke2fs = find_mke2fs().ok_or(io::ErrorKind::NotFound)?;
+    let staged = dir.join("disk.img.new");
+    match std::fs::remove_file(&staged) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let output = std::process::Command::new(mke2fs)
+        .args(["-q", "-F", "-t", "ext4", "-m", "0"])
+        .args(["-O", "^resize_inode"])
+        .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"])
+        .arg(&staged)
+        .arg(format!("{mib}M"))
+        .output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("mke2fs: {}", said.trim())));
+    }
+    File::open(&staged)?.sync_all()?;
+    std::fs::rename(&staged, image)
+}
+
+/// Waits until no loop device holds the image: two mounts of one image destroy it.
+fn released(image: &Path) -> Result<(), Error> {
+    let end = Instant::now() + RELEASE_PATIENCE;
+    let mut pause = Duration::from_millis(1);
+    while in_use(image) {
+        if Instant::now() > end {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "the kept disk is in use by another machine",
+            ));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn in_use(image: &Path) -> bool {
+    let Ok(image) = image.canonicalize() else {
+        return false;
+    };
+    let devices = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut backing =
+        devices.filter_map(|entry| std::fs::read(entry.path().join("loop/backing_file")).ok());
+    backing.any(|path| path.trim_ascii_end() == image.as_os_str().as_encoded_bytes())
+}
+
+/// The two directories of the workspace's overlay. What the upper one is, the
+/// workspace is: so it begins with the baseline's owner and mode.
+fn workspace_layers(at: BorrowedFd<'_>, baseline: &Path) -> io::Result<()> {
+    const UPPER: &str = "workspace-upper";
+    make_dir(at, "workspace-work", 0o700)?;
+    let was = std::fs::metadata(baseline)?;
+    if make_dir(at, UPPER, was.mode() & 0o7777)? == Made::Now {
+        let (uid, gid) = (Uid::from_raw(was.uid()), Gid::from_raw(was.gid()));
+        rustix::fs::chownat(at, UPPER, Some(uid), Some(gid), AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum Made {
+    Now,
+    Before,
+}
+
+fn make_dir(at: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<Made> {
+    let mode = Mode::from_raw_mode(mode);
+    match rustix::fs::mkdirat(at, name, mode) {
+        Ok(()) => {
+            // The umask of the daemon is not the machine's.
+            rustix::fs::chmodat(at, name, mode, AtFlags::empty())?;
+            Ok(Made::Now)
+        }
+        Err(rustix::io::Errno::EXIST) => Ok(Made::Before),
+        Err(error) => Err(error.into()),
+    }
+}

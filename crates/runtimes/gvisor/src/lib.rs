@@ -1,0 +1,129 @@
+//! The gVisor runtime: machines whose kernel is a program, made by `runsc`.
+//!
+//! ```text
+//!   lib       the Runtime contract
+//!   machine   one machine: make, find, end
+//!   prepare   its bundle, as data
+//!   mounts    its file systems, as data and then in a view of mounts of its own
+//!   disk      where its writes go
+//!   oci/      programs that make containers of bundles: runsc, crun, runc
+//!   record    what is remembered of a machine
+//!   check     what works on this host
+//!   sys       the only module with `unsafe`
+//! ```
+//!
+//! It never mounts anything in the host's mount namespace and never touches a
+//! process or cgroup that is not a machine's. Limits are cgroups of our own, so
+//! `runsc` is told to leave cgroups alone.
+
+mod check;
+mod disk;
+mod machine;
+mod mounts;
+pub mod oci;
+mod prepare;
+mod record;
+mod sys;
+
+use async_trait::async_trait;
+use motu_core::report::Check;
+use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
+use motu_core::{Error, Isolation, Runtime, SandboxId};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the runtime is made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The static guest program.
+    pub guest: Arc<[u8]>,
+    /// The state directory.
+    pub home: PathBuf,
+    /// The size of disk most sandboxes ask for; a few of it are kept ready.
+    pub usual_disk_mib: u64,
+}
+
+/// The `gvisor` runtime.
+#[derive(Clone, Debug)]
+pub struct Gvisor {
+    inner: Arc<machine::Maker>,
+}
+
+impl Gvisor {
+    /// Sets the runtime up. Cheap, and works without `runsc`: whether machines
+    /// can be made is for [`Runtime::check`] to say.
+    pub fn new(settings: Settings) -> Gvisor {
+        Gvisor {
+            inner: Arc::new(machine::Maker::new(settings)),
+        }
+    }
+}
+
+#[async_trait]
+impl Runtime for Gvisor {
+    fn name(&self) -> &'static str {
+        "gvisor"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::Gvisor
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: true,
+            // A checkpoint cannot hold the socket our guest listens on, and to restore
+            // one takes longer than to begin anew.
+            memory_snapshot: false,
+            fork: false,
+            keep: true,
+            uses_environment: true,
+        }
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        check::all(&self.inner).await
+    }
+
+    fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
+        self.inner.plan_text(spec)
+    }
+
+    async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+        machine::create(&self.inner, spec).await
+    }
+
+    async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
+        machine::connect(&machine.dir).await
+    }
+
+    async fn ended(&self, machine: &Machine) -> Ended {
+        machine::ended(&self.inner, machine).await
+    }
+
+    async fn alive(&self, machine: &Machine) -> bool {
+        machine::is_whole(machine)
+    }
+
+    fn memory_kills(&self, machine: &Machine) -> u64 {
+        self.inner.cgroups.memory_kills(machine.id.as_str())
+    }
+
+    async fn pause(&self, machine: &Machine) -> Result<(), Error> {
+        machine::pause(&self.inner, machine).await
+    }
+
+    async fn resume(&self, machine: &Machine) -> Result<(), Error> {
+        machine::resume(&self.inner, machine).await
+    }
+
+    async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
+        let record = machine::record_of(machine);
+        machine::remove(&self.inner, &machine.id, &machine.dir, record).await
+    }
+
+    async fn sweep(&self, id: &SandboxId, dir: &Path) -> Result<(), Error> {
+        let record = record::Record::load(dir);
+        machine::remove(&self.inner, id, dir, record).await
+    }
+}

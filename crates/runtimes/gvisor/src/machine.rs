@@ -1,0 +1,538 @@
+//! One machine: made, found, ended.
+//!
+//! Order of making, each undone by [`remove`] from what the one before wrote:
+//! record, cgroups, disk, bundle, processes. The record is on disk before there is
+//! a process, and every process is in the machine's cgroups from its first
+//! instruction on, so a crash at any point leaves enough to sweep.
+
+use crate::oci::{Container, OciError, Program, Start};
+use crate::prepare::{self, Decided, Disk};
+use crate::record::{Record, known};
+use crate::{Settings, disk, mounts};
+use motu_container::shared::{Disks, Hierarchies, Kind, exit_status, watch};
+use motu_core::runtime::{Connection, Ended, Machine, MachineLimits, MachineSpec};
+use motu_core::sandbox::AppliedLimit;
+use motu_core::{Error, ErrorKind, SandboxId};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sha2::{Digest, Sha256};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// How long a killed machine may take to be gone.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a started guest may take to listen.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
+/// How soon it is looked at again whether the guest listens.
+const LISTEN_PAUSE: Duration = Duration::from_micros(500);
+/// Machines made at once on the smallest host.
+const TURNS_MIN: usize = 4;
+/// Memory of gVisor itself, beside what the machine may use.
+const OWN_MIB: u64 = 128;
+/// Host tasks of gVisor itself.
+const OWN_TASKS: u64 = 256;
+/// Host tasks that one task of the machine may need.
+const TASKS_PER_TASK: u64 = 4;
+
+/// How `runsc` is run: see the security notes for each.
+const OPTIONS: [&str; 6] = [
+    "--platform=systrap",
+    "--network=none",
+    "--overlay2=none",
+    "--host-uds=create",
+    // Our own cgroups are entered before it starts, and limit more of it.
+    "--ignore-cgroups",
+    // The machine's root has one user: this sandbox.
+    "--file-access=exclusive",
+];
+
+/// Everything that machines of one state directory share.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    pub(crate) cgroups: Hierarchies,
+    pub(crate) disks: Disks,
+    pub(crate) home: PathBuf,
+    pub(crate) usual_disk_mib: u64,
+    /// One probe at a time.
+    pub(crate) probing: tokio::sync::Mutex<()>,
+    guest: Arc<[u8]>,
+    guest_file: OnceLock<PathBuf>,
+    program: OnceLock<Program>,
+    refilling: AtomicBool,
+    /// Machines are made a few at a time: more only wait for each other.
+    turns: Semaphore,
+}
+
+impl Maker {
+    pub(crate) fn new(settings: Settings) -> Maker {
+        let hash = Sha256::digest(settings.home.as_os_str().as_encoded_bytes());
+        let seed = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+        let cache = settings.home.join("cache/gvisor");
+        Maker {
+            // A name of its own: the group goes with its last machine, and another runtime may have some left.
+            cgroups: Hierarchies::detect(&format!("motu-{seed:08x}-gvisor")),
+            disks: Disks::new(cache.join("disks"), settings.usual_disk_mib),
+            home: settings.home,
+            usual_disk_mib: settings.usual_disk_mib,
+            probing: tokio::sync::Mutex::new(()),
+            guest: settings.guest,
+            guest_file: OnceLock::new(),
+            program: OnceLock::new(),
+            refilling: AtomicBool::new(false),
+            turns: Semaphore::new(turns()),
+        }
+    }
+
+    /// `runsc`, looked for until it is found.
+    pub(crate) fn program(&self) -> Result<&Program, OciError> {
+        if let Some(program) = self.program.get() {
+            return Ok(program);
+        }
+        let found = Program::find("runsc")?.with(OPTIONS);
+        Ok(self.program.get_or_init(|| found))
+    }
+
+    pub(crate) fn plan_text(&self, spec: &MachineSpec) -> Result<String, Error> {
+        self.judge(&spec.limits)?;
+        let limit = disk::judge(&self.disks, spec.limits.disk_mib)?;
+        let decided = Decided {
+            guest: self.guest_place(),
+            disk: match limit.enforced {
+                true => Disk::Mounted,
+                false => Disk::Directory(spec.dir.join(prepare::DISK)),
+            },
+        };
+        let options = OPTIONS.map(str::to_string);
+        Ok(prepare::describe(spec, &decided, &options))
+    }
+
+    /// What becomes of each limit but the disk's, in the machine's own numbers.
+    fn judge(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
+        let mut applied = self.cgroups.judge(limits)?;
+        for limit in applied.iter_mut().filter(|limit| limit.enforced) {
+            match &*limit.name {
+                "mem_mib" => limit.by += &format!(", with {OWN_MIB} MiB more for gVisor itself"),
+                "pids_max" => limit.by = format!("gVisor, and {} behind it", limit.by),
+                _ => {}
+            }
+        }
+        applied.push(AppliedLimit {
+            name: "nofile".into(),
+            value: limits.nofile.value,
+            enforced: true,
+            by: "rlimit of gVisor".into(),
+        });
+        Ok(applied)
+    }
+
+    pub(crate) fn guest_place(&self) -> PathBuf {
+        let hash = Sha256::digest(&self.guest);
+        let name = u64::from_be_bytes(std::array::from_fn(|at| hash[at]));
+        self.home.join(format!("cache/gvisor/guest-{name:016x}"))
+    }
+
+    /// The guest program as a file, written once.
+    fn guest_file(&self) -> io::Result<&Path> {
+        if let Some(file) = self.guest_file.get() {
+            return Ok(file);
+        }
+        let place = self.guest_place();
+        let written = std::fs::metadata(&place).map(|found| found.len());
+        if written.ok() != Some(self.guest.len() as u64) {
+            place_program(&place, &self.guest)?;
+        }
+        Ok(self.guest_file.get_or_init(|| place))
+    }
+
+    fn make(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+        let failed = |error: io::Error| Error::io("the machine's directory", &error);
+        let program = self.program().map_err(explain)?;
+        let mut limits = self.judge(&spec.limits)?;
+        let guest = self
+            .guest_file()
+            .map_err(|error| Error::io("the guest program", &error))?;
+        let mut record = Record::new();
+        record.store(&spec.dir)?;
+        self.cgroups
+            .make(spec.id.as_str(), &host_limits(&spec.limits))?;
+        let ready = disk::obtain(&self.disks, spec)?;
+        let decided = Decided {
+            guest: guest.to_path_buf(),
+            disk: ready.disk,
+        };
+        lay_out(spec).map_err(failed)?;
+        prepare::config(spec, &decided)
+            .write(&spec.dir)
+            .map_err(explain)?;
+        let start = Start {
+            cgroups: self.doors(&spec.id).map_err(failed)?,
+        };
+        let pid = enclosed(spec, &decided, ready.mount, program, start)?;
+
+        record.process = known(pid);
+        record.gofer = self.gofer(&spec.id);
+        record.store(&spec.dir)?;
+        limits.push(ready.limit);
+        Ok(Machine {
+            id: spec.id.clone(),
+            dir: spec.dir.clone(),
+            limits,
+            accelerator: None,
+            record: serde_json::to_value(&record).map_err(|e| Error::internal(e.to_string()))?,
+        })
+    }
+
+    /// The files a process enters the machine's cgroups by, open.
+    fn doors(&self, id: &SandboxId) -> io::Result<Vec<OwnedFd>> {
+        let entries = self.cgroups.entries(id.as_str());
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let open = |file: &PathBuf| Ok(rustix::fs::open(file, flags, Mode::empty())?);
+        entries.iter().map(open).collect()
+    }
+
+    /// The process that serves the machine's files, by the name it gives itself.
+    fn gofer(&self, id: &SandboxId) -> Option<motu_container::shared::Process> {
+        let pids = self.cgroups.processes(id.as_str());
+        let is_gofer = |pid: &i32| {
+            std::fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.starts_with(b"runsc-gofer\0"))
+        };
+        pids.into_iter().find(is_gofer).and_then(known)
+    }
+
+    /// Makes disks ahead, unless that is going on already.
+    fn refill(&self) {
+        if self.disks.missing().is_some() || self.refilling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(error) = self.disks.refill() {
+            tracing::warn!(%error, "could not make disks ready");
+        }
+        self.refilling.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.cgroups.leave();
+    }
+}
+
+/// How many machines are made at once.
+fn turns() -> usize {
+    let cpus = std::thread::available_parallelism();
+    cpus.map_or(TURNS_MIN, |cpus| TURNS_MIN.max(2 * cpus.get()))
+}
+
+/// What the host's cgroups must allow for a machine to have what it may.
+fn host_limits(limits: &MachineLimits) -> MachineLimits {
+    let mut host = *limits;
+    host.mem_mib.value = limits.mem_mib.value.saturating_add(OWN_MIB);
+    let tasks = limits.pids_max.value.saturating_mul(TASKS_PER_TASK);
+    host.pids_max.value = tasks.saturating_add(OWN_TASKS);
+    host
+}
+
+/// Staged and renamed; programs of older daemons go.
+fn place_program(place: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = place.parent().unwrap_or(place);
+    std::fs::create_dir_all(dir)?;
+    let staged = dir.join(format!("staged-{}", std::process::id()));
+    let mut options = std::fs::File::options();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o555)
+        .open(&staged)?;
+    io::Write::write_all(&mut file, bytes)?;
+    drop(file);
+    for entry in std::fs::read_dir(dir)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("guest-") {
+            // Machines that run it hold it open.
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    std::fs::rename(staged, place)
+}
+
+/// The directories and files that the mounts and `runsc` expect.
+fn lay_out(spec: &MachineSpec) -> io::Result<()> {
+    let mut private = std::fs::DirBuilder::new();
+    private.mode(0o700);
+    for name in [
+        prepare::LINK_DIR,
+        prepare::ROOT,
+        prepare::WORKSPACE,
+        prepare::STATE,
+    ] {
+        private.create(spec.dir.join(name))?;
+    }
+    let meminfo = prepare::meminfo(spec.limits.mem_mib.value);
+    std::fs::write(spec.dir.join(prepare::MEMINFO), meminfo)
+}
+
+/// Mounts everything where nobody sees it and starts `runsc` there; the sandbox's pid.
+fn enclosed(
+    spec: &MachineSpec,
+    decided: &Decided,
+    disk: Option<OwnedFd>,
+    program: &Program,
+    start: Start,
+) -> Result<i32, Error> {
+    let steps = prepare::mounts(spec, decided);
+    let work = || {
+        mounts::execute(&steps, disk.as_ref()).map_err(|failure| match failure.error.kind() {
+            io::ErrorKind::PermissionDenied => Error::unavailable(failure.to_string())
+                .hint("`motu doctor` says what this host does not allow"),
+            _ => Error::internal(failure.to_string()),
+        })?;
+        program
+            .run(container(&spec.id, &spec.dir), start)
+            .map_err(explain)
+    };
+    // A thread of its own, which takes its view of the mounts along when it ends.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("motu-gvisor".into());
+        let thread = thread.spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| Error::io("a thread for the machine", &error))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(Error::internal("making a machine panicked")))
+    })
+}
+
+fn container<'a>(id: &'a SandboxId, dir: &'a Path) -> Container<'a> {
+    Container {
+        dir,
+        state: Path::new(prepare::STATE),
+        id: id.as_str(),
+    }
+}
+
+/// What a failed call of `runsc` means to people.
+fn explain(error: OciError) -> Error {
+    let message = error.to_string();
+    match error {
+        OciError::Missing { .. } => Error::unavailable(message).hint(crate::check::INSTALL),
+        OciError::Slow { .. } => Error::new(ErrorKind::Timeout, message),
+        OciError::Failed { .. } => {
+            Error::unavailable(message).hint("`motu doctor` says whether gVisor works on this host")
+        }
+        OciError::Io { what, error } => Error::io(what, &error),
+        OciError::Nonsense { .. } => Error::internal(message),
+    }
+}
+
+/// Makes a machine whose guest listens, or cleans up and says why not.
+pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
+    let turn = maker.turns.acquire().await;
+    let (worker, order) = (maker.clone(), spec.clone());
+    let made = tokio::task::spawn_blocking(move || worker.make(&order)).await;
+    let made = made.unwrap_or_else(|_| Err(Error::internal("making a machine panicked")));
+    let made = match made {
+        Ok(machine) => listens(maker, &machine).await.map(|()| machine),
+        Err(error) => Err(error),
+    };
+    drop(turn);
+    let refiller = maker.clone();
+    tokio::task::spawn_blocking(move || refiller.refill());
+    if made.is_err() {
+        let record = Record::load(&spec.dir);
+        if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
+            tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");
+        }
+    }
+    made
+}
+
+/// Waits until the guest takes connections, or has ended.
+async fn listens(maker: &Maker, machine: &Machine) -> Result<(), Error> {
+    let ready = async {
+        while connect(&machine.dir).await.is_err() {
+            tokio::time::sleep(LISTEN_PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = ready => Ok(()),
+        end = ended(maker, machine) => Err(Error::unavailable(format!("the guest did not start: {}", end.reason))),
+        () = tokio::time::sleep(LISTEN_PATIENCE) => {
+            Err(Error::new(ErrorKind::Timeout, "the guest did not start to listen"))
+        }
+    }
+}
+
+/// The record of a machine.
+pub(crate) fn record_of(machine: &Machine) -> Option<Record> {
+    serde_json::from_value(machine.record.clone())
+        .ok()
+        .or_else(|| Record::load(&machine.dir))
+}
+
+/// Whether all of the machine's processes are there.
+pub(crate) fn is_whole(machine: &Machine) -> bool {
+    record_of(machine).is_some_and(|record| record.open().is_some())
+}
+
+/// Connects to the guest. The directory is one the sandbox can write to, so
+/// nothing in it is followed: only a socket that is there itself will do.
+pub(crate) async fn connect(dir: &Path) -> Result<Connection, Error> {
+    let failed = |error: io::Error| Error::transport(format!("the guest's link: {error}"));
+    let socket = dir.join(prepare::LINK_DIR).join(prepare::LINK_SOCKET);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = rustix::fs::open(socket, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
+    let kind = rustix::fs::fstat(&socket).map_err(|e| failed(e.into()))?;
+    if !FileType::from_raw_mode(kind.st_mode).is_socket() {
+        return Err(Error::transport("the guest's link is not a socket"));
+    }
+    let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    let stream = tokio::net::UnixStream::connect(path)
+        .await
+        .map_err(failed)?;
+    let (read, write) = stream.into_split();
+    Ok(Connection {
+        read: Box::new(read),
+        write: Box::new(write),
+    })
+}
+
+/// Waits for the end of a machine.
+pub(crate) async fn ended(maker: &Maker, machine: &Machine) -> Ended {
+    let Some((sandbox, gofer)) = record_of(machine).and_then(|record| record.open()) else {
+        let reason = "the machine is not there".to_string();
+        return Ended { reason };
+    };
+    let kills = maker.cgroups.memory_kills(machine.id.as_str());
+    let status = tokio::select! {
+        ended = wait(sandbox) => ended.map(|pidfd| exit_status(pidfd.as_fd())),
+        ended = wait(gofer) => ended.map(|pidfd| exit_status(pidfd.as_fd())),
+    };
+    let out_of_memory = maker.cgroups.memory_kills(machine.id.as_str()) > kills;
+    let reason = match status {
+        Err(error) => format!("the machine could not be watched: {error}"),
+        Ok(_) if out_of_memory => "the guest was killed by the memory limit".to_string(),
+        Ok(None) => "the guest ended".to_string(),
+        Ok(Some(status)) if libc::WIFSIGNALED(status) => {
+            format!("the guest was killed by signal {}", libc::WTERMSIG(status))
+        }
+        Ok(Some(status)) => format!("the guest exited with code {}", libc::WEXITSTATUS(status)),
+    };
+    Ended { reason }
+}
+
+async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
+    let watched = watch(pidfd)?;
+    // The guard is a borrow of what is given back below.
+    drop(watched.readable().await?);
+    Ok(watched.into_inner())
+}
+
+pub(crate) async fn pause(maker: &Arc<Maker>, machine: &Machine) -> Result<(), Error> {
+    still(maker, machine, true, Program::pause).await
+}
+
+pub(crate) async fn resume(maker: &Arc<Maker>, machine: &Machine) -> Result<(), Error> {
+    still(maker, machine, false, Program::resume).await
+}
+
+/// The host's freezer stops gVisor as a whole, at once; where there is none, gVisor stops its tasks.
+async fn still(
+    maker: &Arc<Maker>,
+    machine: &Machine,
+    frozen: bool,
+    verb: fn(&Program, Container<'_>) -> Result<(), OciError>,
+) -> Result<(), Error> {
+    if !is_whole(machine) {
+        return Err(Error::not_found("the machine is gone"));
+    }
+    if maker.cgroups.controller(Kind::Freezer).is_some() {
+        return maker.cgroups.freeze(machine.id.as_str(), frozen).await;
+    }
+    let (worker, id, dir) = (maker.clone(), machine.id.clone(), machine.dir.clone());
+    let call = move || verb(worker.program()?, container(&id, &dir));
+    let called = tokio::task::spawn_blocking(call).await;
+    called
+        .map_err(|_| Error::internal("a call of runsc panicked"))?
+        .map_err(explain)
+}
+
+/// Ends a machine and removes all it had. Everything here may be done twice.
+pub(crate) async fn remove(
+    maker: &Arc<Maker>,
+    id: &SandboxId,
+    dir: &Path,
+    record: Option<Record>,
+) -> Result<(), Error> {
+    maker.cgroups.thaw(id.as_str());
+    for pidfd in record.iter().flat_map(Record::remains) {
+        end(pidfd).await?;
+    }
+    // What nobody has written down is still in the machine's own cgroups. Killed
+    // processes may have started others before they died.
+    loop {
+        let members = maker.cgroups.processes(id.as_str());
+        let mut found = false;
+        for pid in members {
+            if let Some(pidfd) = member(maker, id, pid) {
+                found = true;
+                end(pidfd).await?;
+            }
+        }
+        if !found {
+            break;
+        }
+    }
+    maker.cgroups.remove(id.as_str()).await?;
+    let place = dir.to_path_buf();
+    tokio::task::spawn_blocking(move || empty(&place))
+        .await
+        .map_err(|_| Error::internal("emptying a directory panicked"))?
+        .map_err(|error| {
+            let message = format!("{} could not be emptied: {error}", dir.display());
+            Error::new(ErrorKind::Cleanup, message)
+        })
+}
+
+/// Removes what is in a machine's directory, but not the directory.
+fn empty(dir: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}
+
+/// A handle on a process that is in the machine's cgroup after the handle was made.
+fn member(maker: &Maker, id: &SandboxId, pid: i32) -> Option<OwnedFd> {
+    let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let still = maker.cgroups.processes(id.as_str()).contains(&pid);
+    still.then_some(pidfd)
+}
+
+async fn end(pidfd: OwnedFd) -> Result<(), Error> {
+    match pidfd_send_signal(&pidfd, Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => return Err(Error::io("killing the machine", &error.into())),
+    }
+    match tokio::time::timeout(END_PATIENCE, wait(pidfd)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Error::io("watching the machine end", &error)),
+        Err(_) => Err(Error::new(
+            ErrorKind::Cleanup,
+            "a process of the machine does not end",
+        )),
+    }
+}

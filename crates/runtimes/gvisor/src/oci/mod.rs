@@ -1,0 +1,341 @@
+//! OCI runtimes: programs that make a container of a bundle.
+//!
+//! Which program it is is data: `runsc`, `crun` and `runc` are called alike.
+//! No shell is involved, nothing is inherited but what is handed over, and every
+//! call has an end. Blocking; callers put it on a thread that may block.
+
+mod bundle;
+
+pub use bundle::{Access, Capabilities, Config, Mount, Rlimit};
+
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// How long a program may take on the busiest host.
+const PATIENCE_SECONDS: i64 = 60;
+/// How much of what a program says is looked at.
+const SAID_MAX: u64 = 16 * 1024;
+/// The file of a call's own messages, in the directory it is made in.
+const LOG: &str = "runtime.log";
+/// The file the container's process is written to.
+pub const PID_FILE: &str = "pid";
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum OciError {
+    #[error("the program {program} is not installed")]
+    Missing { program: String },
+    #[error("{program} {verb} failed ({status}): {said}")]
+    Failed {
+        program: String,
+        verb: &'static str,
+        status: ExitStatus,
+        said: String,
+    },
+    #[error("{program} {verb} did not finish in {PATIENCE_SECONDS} s")]
+    Slow { program: String, verb: &'static str },
+    #[error("{program} {verb} answered with nonsense: {said}")]
+    Nonsense {
+        program: String,
+        verb: &'static str,
+        said: String,
+    },
+    #[error("{what}: {error}")]
+    Io {
+        what: &'static str,
+        error: io::Error,
+    },
+}
+
+/// A program that follows the runtime specification's command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    pub path: PathBuf,
+    /// Options before every verb.
+    pub options: Vec<OsString>,
+}
+
+/// One container: where its bundle and the program's memory of it are, and its name there.
+#[derive(Clone, Copy, Debug)]
+pub struct Container<'a> {
+    /// The working directory of every call; the bundle is in it.
+    pub dir: &'a Path,
+    /// Where the program keeps its state, relative to `dir`, so that no path is too long for a socket.
+    pub state: &'a Path,
+    pub id: &'a str,
+}
+
+/// What a new container is given beside its bundle.
+#[derive(Debug, Default)]
+pub struct Start {
+    /// Files a process enters its cgroups by.
+    pub cgroups: Vec<OwnedFd>,
+}
+
+/// What a program says about a container.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct State {
+    pub status: String,
+    #[serde(default)]
+    pub pid: i32,
+}
+
+impl Program {
+    /// Finds a program among the directories that administrators' programs are in.
+    pub fn find(name: &str) -> Result<Program, OciError> {
+        ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"]
+            .iter()
+            .map(|dir| Path::new(dir).join(name))
+            .find(|path| path.is_file())
+            .map(|path| Program {
+                path,
+                options: Vec::new(),
+            })
+            .ok_or_else(|| OciError::Missing {
+                program: name.to_string(),
+            })
+    }
+
+    #[must_use]
+    pub fn with<S: Into<OsString>>(mut self, options: impl IntoIterator<Item = S>) -> Program {
+        self.options.extend(options.into_iter().map(Into::into));
+        self
+    }
+
+    fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
+    /// What `--version` says first.
+    pub fn version(&self) -> Result<String, OciError> {
+        let mut command = self.bare();
+        command.arg("--version");
+        let said = self.answer(command, "--version")?;
+        Ok(said.lines().next().unwrap_or_default().to_string())
+    }
+
+    /// Makes a container and starts it; it goes on by itself.
+    pub fn run(&self, container: Container<'_>, start: Start) -> Result<i32, OciError> {
+        self.make(container, "run", &["--detach", "--bundle=."], start)
+    }
+
+    /// Makes a container whose process waits for [`Program::start`].
+    pub fn create(&self, container: Container<'_>, start: Start) -> Result<i32, OciError> {
+        self.make(container, "create", &["--bundle=."], start)
+    }
+
+    /// Makes a container that goes on from an image.
+    pub fn restore(
+        &self,
+        container: Container<'_>,
+        image: &Path,
+        start: Start,
+    ) -> Result<i32, OciError> {
+        let image = format!("--image-path={}", image.display());
+        self.make(
+            container,
+            "restore",
+            &["--detach", "--bundle=.", &image],
+            start,
+        )
+    }
+
+    pub fn start(&self, container: Container<'_>) -> Result<(), OciError> {
+        self.tell(container, "start", &[], &[])
+    }
+
+    pub fn state(&self, container: Container<'_>) -> Result<State, OciError> {
+        let mut command = self.command(container, "state", &[]);
+        command.arg(container.id);
+        let said = self.answer(command, "state")?;
+        serde_json::from_str(&said).map_err(|_| OciError::Nonsense {
+            program: self.name(),
+            verb: "state",
+            said,
+        })
+    }
+
+    pub fn kill(&self, container: Container<'_>, signal: &str) -> Result<(), OciError> {
+        self.tell(container, "kill", &[], &[signal])
+    }
+
+    /// Removes what is left of a container, and ends it first if need be.
+    pub fn delete(&self, container: Container<'_>) -> Result<(), OciError> {
+        self.tell(container, "delete", &["--force"], &[])
+    }
+
+    pub fn pause(&self, container: Container<'_>) -> Result<(), OciError> {
+        self.tell(container, "pause", &[], &[])
+    }
+
+    pub fn resume(&self, container: Container<'_>) -> Result<(), OciError> {
+        self.tell(container, "resume", &[], &[])
+    }
+
+    /// Writes a running container to an image; it goes on.
+    pub fn checkpoint(&self, container: Container<'_>, image: &Path) -> Result<(), OciError> {
+        let image = format!("--image-path={}", image.display());
+        self.tell(container, "checkpoint", &["--leave-running", &image], &[])
+    }
+
+    fn bare(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn command(&self, container: Container<'_>, verb: &str, options: &[&str]) -> Command {
+        let mut state = OsString::from("--root=");
+        state.push(container.state);
+        let mut command = self.bare();
+        command
+            .current_dir(container.dir)
+            .arg(state)
+            .arg(format!("--log={LOG}"))
+            .args(&self.options)
+            .arg(verb)
+            .args(options);
+        command
+    }
+
+    /// Makes a container and returns its process.
+    fn make(
+        &self,
+        container: Container<'_>,
+        verb: &'static str,
+        options: &[&str],
+        start: Start,
+    ) -> Result<i32, OciError> {
+        let mut command = self.command(container, verb, options);
+        command
+            .arg(format!("--pid-file={PID_FILE}"))
+            .arg(container.id);
+        // The container's first process inherits these: it has nothing to say, and must not
+        // have a file of the host's to say it to. The program itself speaks to its log.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        sys::enter_cgroups(&mut command, start.cgroups);
+        let mut child = self.spawn(command)?;
+        let status = self.wait(&mut child, verb)?;
+        let log = container.dir.join(LOG);
+        let said = || std::fs::File::open(log).map_or_else(|_| String::new(), heard);
+        self.judge(verb, status, said)?;
+        let text = std::fs::read_to_string(container.dir.join(PID_FILE)).unwrap_or_default();
+        text.trim().parse().map_err(|_| OciError::Nonsense {
+            program: self.name(),
+            verb,
+            said: text,
+        })
+    }
+
+    fn tell(
+        &self,
+        container: Container<'_>,
+        verb: &'static str,
+        options: &[&str],
+        after: &[&str],
+    ) -> Result<(), OciError> {
+        let mut command = self.command(container, verb, options);
+        command.arg(container.id).args(after);
+        self.answer(command, verb).map(drop)
+    }
+
+    /// Runs a command to its end and returns what it said.
+    fn answer(&self, mut command: Command, verb: &'static str) -> Result<String, OciError> {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.spawn(command)?;
+        let status = self.wait(&mut child, verb)?;
+        let errors = child.stderr.take();
+        self.judge(verb, status, || errors.map_or_else(String::new, heard))?;
+        Ok(child.stdout.take().map_or_else(String::new, heard))
+    }
+
+    fn spawn(&self, mut command: Command) -> Result<Child, OciError> {
+        command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OciError::Missing {
+                program: self.name(),
+            },
+            _ => OciError::Io {
+                what: "starting the program",
+                error,
+            },
+        })
+    }
+
+    fn wait(&self, child: &mut Child, verb: &'static str) -> Result<ExitStatus, OciError> {
+        let failed = io_error("waiting for the program");
+        let pid = Pid::from_child(child);
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(error) => return Err(failed(error.into())),
+        };
+        let patience = Timespec {
+            tv_sec: PATIENCE_SECONDS,
+            tv_nsec: 0,
+        };
+        let ended = loop {
+            let mut wanted = [PollFd::new(&pidfd, PollFlags::IN)];
+            match poll(&mut wanted, Some(&patience)) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        if !matches!(ended, Ok(1..)) {
+            // A program that ended in this very moment is as good as killed.
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            let _ = child.wait();
+            return Err(OciError::Slow {
+                program: self.name(),
+                verb,
+            });
+        }
+        child.wait().map_err(failed)
+    }
+
+    fn judge(
+        &self,
+        verb: &'static str,
+        status: ExitStatus,
+        said: impl FnOnce() -> String,
+    ) -> Result<(), OciError> {
+        if status.success() {
+            return Ok(());
+        }
+        Err(OciError::Failed {
+            program: self.name(),
+            verb,
+            status,
+            said: cause(&said()).to_string(),
+        })
+    }
+}
+
+fn io_error(what: &'static str) -> impl Fn(io::Error) -> OciError + Copy {
+    move |error| OciError::Io { what, error }
+}
+
+/// The line that says why: the first that is not a mere warning.
+fn cause(said: &str) -> &str {
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .find(|line| !line.contains("level=warning"))
+        .unwrap_or_default()
+}
+
+/// What was said, as far as it is looked at.
+fn heard(from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What was read before a failure is better than nothing.
+    let _ = from.take(SAID_MAX).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,217 @@
+//! Builds the bundle and the mounts of a machine. Pure: it looks at nothing and
+//! changes nothing.
+
+use crate::mounts::{Notes, Overlay, Step};
+use crate::oci::{Access, Capabilities, Config, Mount, Rlimit};
+use motu_core::runtime::MachineSpec;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Where the guest listens, from the host: a directory of its own, and the socket in it.
+pub(crate) const LINK_DIR: &str = "link";
+pub(crate) const LINK_SOCKET: &str = "guest.sock";
+/// The machine's root, where `runsc` finds it.
+pub(crate) const ROOT: &str = "root";
+/// The machine's `/workspace`, where `runsc` finds it.
+pub(crate) const WORKSPACE: &str = "workspace";
+/// The machine's writes.
+pub(crate) const DISK: &str = "disk";
+/// `runsc`'s own memory of the machine.
+pub(crate) const STATE: &str = "state";
+/// What `/proc/meminfo` says to `runsc`.
+pub(crate) const MEMINFO: &str = "meminfo";
+
+/// What is only for the guest; most of it is unmounted by the guest before anything else runs.
+const OURS: &str = "/dev/motu";
+/// gVisor's own cgroups, in which the guest limits processes; `runsc` knows no other place for them.
+const CGROUP: &str = "/sys/fs/cgroup";
+/// Everything in `/dev`, shared memory included.
+const DEV_MIB: u32 = 64;
+/// Open files of the guest itself.
+const GUEST_FILES: u64 = 65_536;
+
+/// What a command run as root may do: the numbers and names of `capabilities(7)`.
+const COMMAND_CAPS: [(u32, &str); 12] = [
+    (0, "CAP_CHOWN"),
+    (1, "CAP_DAC_OVERRIDE"),
+    (3, "CAP_FOWNER"),
+    (4, "CAP_FSETID"),
+    (5, "CAP_KILL"),
+    (6, "CAP_SETGID"),
+    (7, "CAP_SETUID"),
+    (8, "CAP_SETPCAP"),
+    (10, "CAP_NET_BIND_SERVICE"),
+    (18, "CAP_SYS_CHROOT"),
+    (29, "CAP_AUDIT_WRITE"),
+    (31, "CAP_SETFCAP"),
+];
+/// What the guest needs beyond: any file, whose port is it, open files, mounts and the hostname.
+const GUEST_CAPS: [&str; 4] = [
+    "CAP_DAC_READ_SEARCH",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_ADMIN",
+];
+
+/// What was decided before the bundle is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    /// The guest program, on the host.
+    pub(crate) guest: PathBuf,
+    /// Whether the disk is one of bounded size, to be attached.
+    pub(crate) disk: Disk,
+}
+
+/// Where a machine's writes go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// A file system of bounded size, mounted at [`DISK`].
+    Mounted,
+    /// A directory of the host.
+    Directory(PathBuf),
+}
+
+impl Disk {
+    fn place(&self, dir: &Path) -> PathBuf {
+        match self {
+            Disk::Mounted => dir.join(DISK),
+            Disk::Directory(path) => path.clone(),
+        }
+    }
+}
+
+/// The mounts that are made before `runsc` is started.
+pub(crate) fn mounts(spec: &MachineSpec, decided: &Decided) -> Vec<Step> {
+    let disk = decided.disk.place(&spec.dir);
+    let mut steps = vec![Step::Private];
+    if decided.disk == Disk::Mounted {
+        steps.push(Step::Disk { at: disk.clone() });
+    }
+    steps.push(Step::Overlay(Overlay {
+        lower: spec.root.clone(),
+        upper: disk.join("upper"),
+        work: disk.join("work"),
+        at: spec.dir.join(ROOT),
+        notes: Notes::Trusted,
+    }));
+    if let Some(kept) = &spec.kept {
+        steps.push(Step::Overlay(Overlay {
+            lower: kept.baseline.clone(),
+            upper: disk.join("workspace-upper"),
+            work: disk.join("workspace-work"),
+            at: spec.dir.join(WORKSPACE),
+            notes: Notes::User,
+        }));
+    }
+    steps.push(Step::Memory {
+        file: spec.dir.join(MEMINFO),
+    });
+    steps
+}
+
+/// The bundle.
+pub(crate) fn config(spec: &MachineSpec, decided: &Decided) -> Config {
+    let mut caps: Vec<&'static str> = COMMAND_CAPS.iter().map(|(_, name)| *name).collect();
+    caps.extend(GUEST_CAPS);
+    let root = spec.dir.join(ROOT);
+    let args = arguments(spec);
+    let mut config = Config::new(&root, &spec.hostname, args, Capabilities::all_of(&caps));
+    let files = GUEST_FILES.max(spec.limits.nofile.value);
+    config.process.rlimits = vec![
+        Rlimit {
+            kind: "RLIMIT_NOFILE",
+            soft: files,
+            hard: files,
+        },
+        Rlimit {
+            kind: "RLIMIT_CORE",
+            soft: 0,
+            hard: 0,
+        },
+    ];
+    let dev_size = format!("size={DEV_MIB}m");
+    config.mounts = vec![
+        Mount::of("proc", "/proc", &[]),
+        Mount::of("sysfs", "/sys", &["ro"]),
+        Mount::of("tmpfs", "/dev", &["mode=755", &dev_size]),
+        Mount::of("cgroup", CGROUP, &[]),
+        Mount::bind(
+            &spec.dir.join(LINK_DIR),
+            &format!("{OURS}/link"),
+            Access::ReadWrite,
+        ),
+        Mount::bind(&decided.guest, &format!("{OURS}/guest"), Access::ReadOnly),
+    ];
+    if let Some(kept) = &spec.kept {
+        let upper = decided.disk.place(&spec.dir).join("workspace-upper");
+        let place = spec.dir.join(WORKSPACE);
+        config.mounts.extend([
+            Mount::bind(&place, "/workspace", Access::ReadWrite),
+            Mount::bind(&upper, &format!("{OURS}/upper"), Access::ReadOnly),
+            Mount::bind(&kept.baseline, &format!("{OURS}/lower"), Access::ReadOnly),
+        ]);
+    }
+    config
+}
+
+/// The guest's command line.
+fn arguments(spec: &MachineSpec) -> Vec<String> {
+    let caps = COMMAND_CAPS
+        .iter()
+        .fold(0u64, |set, (bit, _)| set | 1 << bit);
+    let privileges = if spec.wants_sudo { "new" } else { "none" };
+    let nofile = spec.limits.nofile.value;
+    let mut args = vec![
+        format!("{OURS}/guest"),
+        "serve".into(),
+        "--pid1".into(),
+        "--restrict".into(),
+        format!("{caps:x}:{nofile}:{privileges}"),
+        "--write".into(),
+        format!("{CGROUP}/pids/pids.max={}", spec.limits.pids_max.value),
+    ];
+    if spec.kept.is_some() {
+        args.extend([
+            "--workspace-upper".into(),
+            format!("{OURS}/upper"),
+            "--workspace-lower".into(),
+            format!("{OURS}/lower"),
+            "--workspace-user-attributes".into(),
+        ]);
+    }
+    // A memory file system that `runsc` puts on an empty /tmp goes too: what is
+    // written there belongs on the disk.
+    let mut hidden = vec!["link", "guest"];
+    if spec.kept.is_some() {
+        hidden.extend(["upper", "lower"]);
+    }
+    let hidden = hidden.iter().map(|name| format!("{OURS}/{name}"));
+    for place in hidden.chain([CGROUP.to_string(), "/tmp".to_string()]) {
+        args.extend(["--unmount".into(), place]);
+    }
+    // Last: who can connect finds everything done.
+    args.extend(["--listen".into(), format!("{OURS}/link/{LINK_SOCKET}")]);
+    args
+}
+
+/// What `/proc/meminfo` says to `runsc`, which reads one line of it.
+pub(crate) fn meminfo(mem_mib: u64) -> String {
+    let kib = mem_mib * 1024;
+    format!("MemTotal: {kib:>15} kB\nMemFree: {kib:>16} kB\nMemAvailable: {kib:>11} kB\n")
+}
+
+/// The steps and the bundle, for people.
+pub(crate) fn describe(spec: &MachineSpec, decided: &Decided, options: &[String]) -> String {
+    let mut text = String::new();
+    for step in mounts(spec, decided) {
+        let _ = writeln!(text, "{step}");
+    }
+    let config = config(spec, decided);
+    for mount in &config.mounts {
+        let (source, options) = (mount.source.display(), mount.options.join(","));
+        let _ = writeln!(text, "show {source} at {} ({options})", mount.destination);
+    }
+    let _ = writeln!(text, "start runsc {} run", options.join(" "));
+    let _ = writeln!(text, "pid 1: {}", config.process.args.join(" "));
+    text
+}
