@@ -2,7 +2,7 @@
 
 use crate::{Door, Restrict, Serve, Upper, WorkspaceDirs, sys};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags, mount_remount};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ struct Said {
     user_attributes: bool,
     copied_unix_ns: Option<i64>,
     restrict: Option<Restrict>,
+    seal: Option<PathBuf>,
     unmount: Vec<PathBuf>,
 }
 
@@ -38,6 +39,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
             "--listen" => said.listener = Some(listen(Path::new(value()?))?),
             "--restrict" => said.restrict = Some(restrict(value()?)?),
             "--write" => write(value()?)?,
+            "--seal" => said.seal = Some(value()?.into()),
             "--unmount" => said.unmount.push(value()?.into()),
             "--workspace" => said.workspace = Some(value()?.into()),
             "--workspace-lower" => said.lower = Some(value()?.into()),
@@ -56,6 +58,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
         .listener
         .ok_or("one of --listen-fd and --listen is needed")?;
     // Last: what is open stays open, and nothing we run can reach the rest.
+    said.seal.iter().try_for_each(|dir| seal(dir))?;
     said.unmount.iter().try_for_each(|dir| unmount(dir))?;
     Ok(Serve {
         door: Door::Socket(listener),
@@ -127,17 +130,22 @@ fn write(value: &OsString) -> Result<(), String> {
     std::fs::write(file, value).map_err(|error| format!("cannot write to {file}: {error}"))
 }
 
-/// Takes a mount away from everything but what is open below it. The mount itself
-/// stays as long as we do: in gVisor a listening socket is not enough to hold it.
+/// Takes a mount away from everything but what is open below it.
 fn unmount(dir: &Path) -> Result<(), String> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let held = rustix::fs::openat(CWD, dir, flags, Mode::empty());
-    std::mem::forget(held);
     match rustix::mount::unmount(dir, UnmountFlags::DETACH) {
         // Nothing is mounted there.
         Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
         Err(error) => Err(format!("cannot unmount {}: {error}", dir.display())),
     }
+}
+
+/// Unmounts the directory a socket of ours is in. In gVisor the socket is not enough to
+/// keep it working, so a descriptor stays; it must not be a way to write there.
+fn seal(dir: &Path) -> Result<(), String> {
+    mount_remount(dir, MountFlags::BIND | MountFlags::RDONLY, c"")
+        .map_err(|error| format!("cannot close {}: {error}", dir.display()))?;
+    std::mem::forget(directory(dir)?);
+    unmount(dir)
 }
 
 fn directory(path: &Path) -> Result<OwnedFd, String> {

@@ -27,7 +27,7 @@ pub(crate) async fn all(maker: &Arc<Maker>) -> Vec<Check> {
     if checks.iter().all(|check| check.health != Health::Failed) {
         checks.push(probe(maker).await);
     }
-    checks.extend([cgroups(maker), disk(maker)]);
+    checks.extend([cgroups(maker), disk(maker), sudo(maker)]);
     checks
 }
 
@@ -186,6 +186,21 @@ fn cgroups(maker: &Maker) -> Check {
     let detail = format!("not enforceable: {}", names(&lack));
     let fix = "run the daemon where it may use these controllers";
     bad("cgroups", Health::Degraded, detail, fix)
+}
+
+fn sudo(maker: &Maker) -> Check {
+    match maker.allows_suid() {
+        true => good(
+            "sudo",
+            "setuid programs work where an environment wants them",
+        ),
+        false => bad(
+            "sudo",
+            Health::Degraded,
+            "this runsc ignores setuid programs: `sudo` gives nothing inside",
+            "run commands as root (--user root), or install a runsc that knows --allow-suid",
+        ),
+    }
 }
 
 fn disk(maker: &Maker) -> Check {

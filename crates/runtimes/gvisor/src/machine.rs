@@ -64,6 +64,7 @@ pub(crate) struct Maker {
     guest: Arc<[u8]>,
     guest_file: OnceLock<PathBuf>,
     program: OnceLock<Program>,
+    allows_suid: OnceLock<bool>,
     refilling: AtomicBool,
     /// Machines are made a few at a time: more only wait for each other.
     turns: Semaphore,
@@ -84,6 +85,7 @@ impl Maker {
             guest: settings.guest,
             guest_file: OnceLock::new(),
             program: OnceLock::new(),
+            allows_suid: OnceLock::new(),
             refilling: AtomicBool::new(false),
             turns: Semaphore::new(turns()),
         }
@@ -96,6 +98,25 @@ impl Maker {
         }
         let found = Program::find("runsc")?.with(OPTIONS);
         Ok(self.program.get_or_init(|| found))
+    }
+
+    /// Whether this `runsc` can honour setuid programs.
+    pub(crate) fn allows_suid(&self) -> bool {
+        *self.allows_suid.get_or_init(|| {
+            let known = self
+                .program()
+                .and_then(|program| program.knows("allow-suid"));
+            known.unwrap_or(false)
+        })
+    }
+
+    /// `runsc` with everything a machine needs.
+    fn program_for(&self, spec: &MachineSpec) -> Result<Program, Error> {
+        let program = self.program().map_err(explain)?.clone();
+        match spec.wants_sudo && self.allows_suid() {
+            true => Ok(program.with(["--allow-suid"])),
+            false => Ok(program),
+        }
     }
 
     pub(crate) fn plan_text(&self, spec: &MachineSpec) -> Result<String, Error> {
@@ -152,7 +173,7 @@ impl Maker {
 
     fn make(&self, spec: &MachineSpec) -> Result<Machine, Error> {
         let failed = |error: io::Error| Error::io("the machine's directory", &error);
-        let program = self.program().map_err(explain)?;
+        let program = self.program_for(spec)?;
         let mut limits = self.judge(&spec.limits)?;
         let guest = self
             .guest_file()
@@ -173,7 +194,7 @@ impl Maker {
         let start = Start {
             cgroups: self.doors(&spec.id).map_err(failed)?,
         };
-        let pid = enclosed(spec, &decided, ready.mount, program, start)?;
+        let pid = enclosed(spec, &decided, ready.mount, &program, start)?;
 
         record.process = known(pid);
         record.gofer = self.gofer(&spec.id);

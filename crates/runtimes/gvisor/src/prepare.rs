@@ -181,7 +181,8 @@ fn arguments(spec: &MachineSpec) -> Vec<String> {
     }
     // A memory file system that `runsc` puts on an empty /tmp goes too: what is
     // written there belongs on the disk.
-    let mut hidden = vec!["link", "guest"];
+    args.extend(["--seal".into(), format!("{OURS}/link")]);
+    let mut hidden = vec!["guest"];
     if spec.kept.is_some() {
         hidden.extend(["upper", "lower"]);
     }

@@ -21,7 +21,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// How long a program may take on the busiest host.
 const PATIENCE_SECONDS: i64 = 60;
 /// How much of what a program says is looked at.
-const SAID_MAX: u64 = 16 * 1024;
+const SAID_MAX: u64 = 64 * 1024;
 /// The file of a call's own messages, in the directory it is made in.
 const LOG: &str = "runtime.log";
 /// The file the container's process is written to.
@@ -120,6 +120,17 @@ impl Program {
         command.arg("--version");
         let said = self.answer(command, "--version")?;
         Ok(said.lines().next().unwrap_or_default().to_string())
+    }
+
+    /// Whether a global option is among those the program lists.
+    pub fn knows(&self, option: &str) -> Result<bool, OciError> {
+        let mut command = self.bare();
+        command.arg("flags");
+        let said = self.answer(command, "flags")?;
+        let option = format!("-{option}");
+        Ok(said
+            .lines()
+            .any(|line| line.split_whitespace().next() == Some(&option)))
     }
 
     /// Makes a container and starts it; it goes on by itself.

@@ -1,0 +1,144 @@
+//! Limits, each looked at before it is pushed against.
+
+use crate::support::{DISK_MIB, MEM_MIB, World, eventually};
+use motu_core::Runtime;
+use motu_core::runtime::Machine;
+use std::path::Path;
+
+fn enforced(machine: &Machine, name: &str) {
+    let limit = machine.limits.iter().find(|l| l.name == name).unwrap();
+    assert!(limit.enforced, "{limit:?}");
+}
+
+/// The value in the machine's own cgroup, found through one of its processes.
+fn cgroup_value(machine: &Machine, process: &str, controller: &str, file: &str) -> String {
+    let pid = machine.record[process]["pid"].as_i64().unwrap();
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let path = text
+        .lines()
+        .find_map(|line| line.split_once(&format!(":{controller}:")))
+        .map_or_else(|| panic!("no {controller} in {text}"), |(_, path)| path);
+    let dir = Path::new("/sys/fs/cgroup")
+        .join(controller)
+        .join(&path[1..]);
+    assert!(dir.ends_with(machine.id.as_str()), "{}", dir.display());
+    std::fs::read_to_string(dir.join(file))
+        .unwrap()
+        .trim()
+        .to_string()
+}
+
+#[tokio::test]
+async fn a_memory_hog_dies_alone() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "mem_mib");
+    let limits = ["process", "gofer"]
+        .map(|process| cgroup_value(&machine, process, "memory", "memory.limit_in_bytes"));
+    assert_eq!(limits[0], limits[1]);
+    let limit: u64 = limits[0].parse().unwrap();
+    assert!(
+        limit >= MEM_MIB << 20 && limit <= (MEM_MIB + 128) << 20,
+        "{limit}"
+    );
+    let said = guest.sh("user", "grep MemTotal /proc/meminfo").await;
+    let total = format!("{} kB\n", MEM_MIB * 1024);
+    assert!(said.out.ends_with(&total), "{said:?}");
+
+    let hog = "x=$(head -c 1000000 /dev/zero | tr '\\0' x); while :; do x=$x$x; done";
+    let said = guest.sh("user", hog).await;
+    // gVisor gives the end of a process that lost its memory as code 1.
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(world.runtime.memory_kills(&machine) > 0);
+    assert_eq!(guest.sh("user", "echo alive").await.out, "alive\n");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_bounded_and_the_machine_lives() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "pids_max");
+    let backstop: u64 = cgroup_value(&machine, "process", "pids", "pids.max")
+        .parse()
+        .unwrap();
+    assert_eq!(backstop, 4 * 64 + 256);
+
+    let bomb = "i=0; while [ $i -lt 200 ]; do sleep 60 & i=$((i+1)); done; wait";
+    let said = guest.sh("user", bomb).await;
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("fork"), "{said:?}");
+    let now: u64 = cgroup_value(&machine, "process", "pids", "pids.current")
+        .parse()
+        .unwrap();
+    assert!(now < backstop, "{now}");
+    guest.ping().await;
+    world.runtime.destroy(&machine).await.unwrap();
+    assert!(!world.runtime.alive(&machine).await);
+}
+
+#[tokio::test]
+async fn the_disk_ends_where_it_was_said_to() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "disk_mib");
+    let said = guest.sh("root", "df -m / /tmp | tail -1").await;
+    let size: u64 = said.out.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(size <= DISK_MIB, "{said:?}");
+
+    for place in ["/workspace", "/tmp", "/root"] {
+        let fill = format!("dd if=/dev/zero of={place}/fill bs=1M count=200");
+        let said = guest.sh("root", &fill).await;
+        assert_ne!(said.code, 0);
+        assert!(said.err.contains("No space"), "{said:?}");
+        let clean = format!("du -m {place}/fill; rm {place}/fill; echo x > /x");
+        let said = guest.sh("root", &clean).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        let written: u64 = said.out.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(written <= DISK_MIB, "{written} MiB were written");
+    }
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn cpu_and_open_files_are_limited() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    enforced(&machine, "vcpu_count");
+    let quota = cgroup_value(&machine, "process", "cpu", "cpu.cfs_quota_us");
+    assert_eq!(quota, "100000");
+    let said = guest.sh("user", "ulimit -Hn; ulimit -Hc").await;
+    assert_eq!(said.out, "256\n0\n");
+    let many =
+        "i=10; while [ $i -lt 400 ]; do eval \"exec $i</dev/null\" || exit 3; i=$((i+1)); done";
+    let said = guest.sh("user", many).await;
+    assert_ne!(said.code, 0, "{said:?}");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_process_is_inside_the_walls() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    guest.start("user", "sleep 100").await;
+    // What runs for the machine is what shares the sandbox's own network namespace.
+    let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let sandbox = network(&machine.record["process"]["pid"].to_string()).unwrap();
+    let members = || -> Vec<String> {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        all.map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|pid| network(pid).as_ref() == Some(&sandbox))
+            .collect()
+    };
+    eventually(5, "gVisor runs the program", || members().len() > 2).await;
+    for pid in members() {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
+            continue;
+        };
+        let limited = |line: &&str| line.contains(":memory:") || line.contains(":pids:");
+        for line in text.lines().filter(limited) {
+            assert!(line.ends_with(machine.id.as_str()), "{line}");
+        }
+    }
+    world.runtime.destroy(&machine).await.unwrap();
+}

@@ -1,0 +1,172 @@
+//! Attempts to get out, which must fail.
+
+use crate::support::{Guest, World};
+use motu_core::Runtime;
+use std::os::unix::net::UnixListener;
+
+/// Runs a script that must fail, as both users.
+async fn fails(guest: &Guest, script: &str) {
+    for user in ["root", "user"] {
+        let said = guest.sh(user, script).await;
+        assert_ne!(said.code, 0, "as {user}: {script}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_hosts_files_processes_and_network_are_not_there() {
+    let world = World::new();
+    let secret = world.home.path().join("secret");
+    std::fs::write(&secret, "the host's own").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (machine, guest) = world.create().await;
+
+    fails(&guest, &format!("cat {}", secret.display())).await;
+    fails(
+        &guest,
+        &format!("cat ../../../../../../{}", secret.display()),
+    )
+    .await;
+    fails(&guest, &format!("nc -w 1 127.0.0.1 {port} </dev/null")).await;
+    fails(&guest, "ip link show | grep -v lo: | grep mtu").await;
+    fails(&guest, "wget -q -T 1 -O - http://169.254.169.254/").await;
+    let said = guest
+        .sh(
+            "root",
+            "ls -d /proc/[0-9]* | wc -l; ip addr show lo; uname -r",
+        )
+        .await;
+    let count: u32 = said.out.lines().next().unwrap().trim().parse().unwrap();
+    assert!(count < 6, "{count} processes are visible");
+    assert!(said.out.contains("127.0.0.1"), "{said:?}");
+    let kernel = rustix::system::uname();
+    let kernel = kernel.release().to_str().unwrap();
+    assert!(!said.out.contains(kernel), "the host's kernel is seen");
+    fails(&guest, "find / -xdev -name guest.sock | grep guest").await;
+    fails(&guest, "grep -E 'machines|var/tmp|disk' /proc/mounts").await;
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_gofer_serves_besides_the_root_is_out_of_reach() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    // The link's directory, the guest's program and gVisor's cgroups were there once.
+    fails(&guest, "ls -A /dev/motu/link | grep .").await;
+    fails(&guest, "test -f /dev/motu/guest").await;
+    fails(&guest, "ls -A /sys/fs/cgroup | grep .").await;
+    // pid 1 holds the link's directory; nothing can be written through it.
+    let through = "for fd in /proc/1/fd/*; do [ \"$(readlink $fd)\" = / ] && \
+                   ls $fd/ | grep -q guest.sock && touch $fd/x && exit 0; done; exit 1";
+    fails(&guest, through).await;
+    fails(
+        &guest,
+        "for fd in /proc/1/fd/*; do rm $fd/guest.sock && exit 0; done; exit 1",
+    )
+    .await;
+    let link: Vec<_> = std::fs::read_dir(machine.dir.join("link"))
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    assert_eq!(link, ["guest.sock"]);
+    guest.ping().await;
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn sockets_of_the_host_cannot_be_reached() {
+    let world = World::new();
+    let mut spec = world.spec();
+    // Even one that lies in the environment itself.
+    let socket = world.home.path().join("root/host.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    spec.wants_sudo = true;
+    let (machine, guest) = world.create_from(&spec).await;
+    fails(
+        &guest,
+        "test -S /host.sock && nc -w 1 local:/host.sock </dev/null",
+    )
+    .await;
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_link_that_is_not_a_socket_is_refused() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    drop(guest);
+    let elsewhere = world.home.path().join("elsewhere.sock");
+    let _listener = UnixListener::bind(&elsewhere).unwrap();
+    let link = machine.dir.join("link/guest.sock");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    let error = world.runtime.connect(&machine).await.unwrap_err();
+    assert!(error.message.contains("link"), "{error}");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_kernels_switches_are_out_of_reach() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    for file in [
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sysrq-trigger",
+        "/sys/power/state",
+        "/sys/fs/cgroup/x",
+    ] {
+        let script = format!("test -e {file} && echo 1 > {file} && test \"$(cat {file})\" = 1");
+        fails(&guest, &script).await;
+    }
+    for file in [
+        "/dev/mem",
+        "/dev/kmsg",
+        "/dev/vda",
+        "/dev/loop0",
+        "/proc/kcore",
+    ] {
+        fails(&guest, &format!("head -c 1 {file}")).await;
+    }
+    fails(&guest, "mknod /tmp/vda b 254 0 && head -c 1 /tmp/vda").await;
+    fails(&guest, "mount -t tmpfs none /mnt").await;
+    fails(&guest, "mount -t cgroup -o pids none /tmp").await;
+    // Root can end its machine in gVisor, whose pid 1 is not immune; nobody else can.
+    let said = guest.sh("user", "kill -9 1").await;
+    assert_ne!(said.code, 0, "{said:?}");
+    guest.ping().await;
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn commands_have_few_capabilities() {
+    let world = World::new();
+    let mut spec = world.spec();
+    for sudo in [false, true] {
+        spec.wants_sudo = sudo;
+        let (machine, guest) = world.create_from(&spec).await;
+        let status = |user| guest.sh(user, "grep Cap /proc/self/status");
+        let root = status("root").await.out;
+        assert!(root.contains("CapEff:\t00000000a00405fb"), "{root}");
+        assert!(root.contains("CapBnd:\t00000000a00405fb"), "{root}");
+        let user = status("user").await.out;
+        assert!(user.contains("CapEff:\t0000000000000000"), "{user}");
+        // A program that belongs to root and runs as root for everybody.
+        let setuid = "mkdir /s && cp /bin/busybox /s/su && chmod 4755 /s/su && \
+                      sed -i 's/^root:x:/root::/' /etc/passwd";
+        assert_eq!(guest.sh("root", setuid).await.code, 0);
+        let said = guest.sh("user", "/s/su -c 'id -u' root").await;
+        let may = sudo && setuid_works(&world).await;
+        assert_eq!(said.out.trim() == "0", may, "{said:?}");
+        world.runtime.destroy(&machine).await.unwrap();
+        spec = world.spec();
+    }
+}
+
+/// Whether the runtime itself says that this `runsc` honours setuid programs.
+async fn setuid_works(world: &World) -> bool {
+    let checks = world.runtime.check().await;
+    let sudo = checks.iter().find(|check| check.name == "sudo").unwrap();
+    sudo.health == motu_core::report::Health::Ok
+}
