@@ -34,6 +34,14 @@ async fn what_a_kept_machine_wrote_is_there_again() {
         .await;
     assert_eq!((said.code, &*said.out), (0, "1000\none\ntwo\n"), "{said:?}");
     assert_eq!(guest.sh("root", "echo root > /etc/mark").await.code, 0);
+    // What the guest holds open: both sides, as they are on the host, and nothing to write to.
+    let sides = "for fd in /proc/1/fd/*; do test -e $fd/a -o -e $fd/c && \
+                 (cd $fd/ && stat -c '%n %F' * && touch x 2>&1); done; true";
+    let said = guest.sh("root", sides).await.out;
+    assert!(said.contains("sub character special file\n"), "{said}");
+    assert!(said.contains("sub directory\n"), "{said}");
+    assert_eq!(said.matches("Read-only file system").count(), 2, "{said}");
+    assert_eq!(guest.sh("root", "ls -A /dev/motu/upper").await.out, "");
     drop(guest);
     world.runtime.destroy(&machine).await.unwrap();
     let root = std::fs::read_to_string(kept.baseline.join("a")).unwrap();
