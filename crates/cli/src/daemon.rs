@@ -30,7 +30,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     let qemu = Qemu::new(motu_qemu::Settings {
         guest: Arc::from(GUEST),
         home: home.path().to_path_buf(),
-        accel: motu_qemu::AccelChoice::Auto,
+        accel: motu_core::Accel::Auto,
     })?;
     let environments = Environments::open(home.path(), Privilege::detect())
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;

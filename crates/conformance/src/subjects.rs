@@ -2,10 +2,11 @@
 
 use crate::subject::{Skip, Subject};
 use motu_container::Container;
-use motu_core::{Runtime, limits};
+use motu_core::{Accel, Runtime, limits};
 use motu_environments::{Environments, Privilege, Progress};
 use motu_fake::Fake;
 use motu_host::Host;
+use motu_qemu::Qemu;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -57,6 +58,25 @@ pub fn container() -> Result<Subject, Skip> {
         Box::new(make),
         Box::new(|_, dir| kill_first(dir)),
     );
+    subject.environments = Some(environments()?);
+    Ok(subject)
+}
+
+/// Virtual machines, emulated. Kernel, images and templates are shared by all tests:
+/// only the first one boots.
+pub fn qemu() -> Result<Subject, Skip> {
+    let guest = guest()?;
+    let home = workspace().join("target/test-home/qemu");
+    let make = move |_: &Path| -> Arc<dyn Runtime> {
+        let settings = motu_qemu::Settings {
+            guest: guest.clone(),
+            home: home.clone(),
+            accel: Accel::Tcg,
+        };
+        Arc::new(Qemu::new(settings).expect("the runtime is set up"))
+    };
+    works("qemu", &make)?;
+    let mut subject = Subject::new("qemu", Box::new(make), Box::new(|_, dir| kill_first(dir)));
     subject.environments = Some(environments()?);
     Ok(subject)
 }

@@ -5,3 +5,4 @@ use motu_conformance::conformance;
 conformance!(fake, motu_conformance::subjects::fake());
 conformance!(host, motu_conformance::subjects::host());
 conformance!(container, motu_conformance::subjects::container());
+conformance!(qemu, motu_conformance::subjects::qemu());

@@ -5,7 +5,7 @@
 //! are relative to the machine's directory, and everything that must not be
 //! found by name is handed over as a descriptor.
 
-use crate::accel::Accel;
+use crate::accel::Accelerator;
 use crate::record::Shape;
 use std::os::fd::RawFd;
 
@@ -91,9 +91,9 @@ impl Line {
 fn processor(line: &mut Line, shape: &Shape) {
     line.pair("-machine", MACHINE);
     let accel = match shape.accel {
-        Accel::Kvm => "kvm".to_string(),
+        Accelerator::Kvm => "kvm".to_string(),
         // The default cache of translated code is a gigabyte of address space per machine.
-        Accel::Tcg => "tcg,tb-size=64".to_string(),
+        Accelerator::Tcg => "tcg,tb-size=64".to_string(),
     };
     line.pair("-accel", accel);
     line.pair("-cpu", shape.accel.cpu());
@@ -161,7 +161,7 @@ mod tests {
 
     fn devices(origin: Origin) -> Vec<String> {
         let shape = Shape {
-            accel: Accel::Tcg,
+            accel: Accelerator::Tcg,
             mem_mib: 256,
             vcpu_count: 2,
             disk_mib: 64,

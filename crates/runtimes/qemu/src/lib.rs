@@ -42,12 +42,10 @@ mod sys;
 mod template;
 mod tool;
 
-pub use accel::AccelChoice;
-
 use async_trait::async_trait;
 use motu_core::report::Check;
 use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
-use motu_core::{Error, Isolation, Runtime, SandboxId};
+use motu_core::{Accel, Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,7 +56,8 @@ pub struct Settings {
     pub guest: Arc<[u8]>,
     /// The state directory.
     pub home: PathBuf,
-    pub accel: AccelChoice,
+    /// For calls that leave the choice open.
+    pub accel: Accel,
 }
 
 /// The `qemu` runtime.
@@ -103,12 +102,12 @@ impl Runtime for Qemu {
 
     async fn emulated(&self) -> bool {
         let decided = self.inner.probe.decide(self.inner.accel).await;
-        matches!(decided, Ok(accel::Accel::Tcg))
+        matches!(decided, Ok(accel::Accelerator::Tcg))
     }
 
     fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
         machine::refuse(spec)?;
-        Ok(check::plan(spec, self.inner.accel))
+        Ok(check::plan(spec, self.inner.choice(spec)))
     }
 
     async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {

@@ -6,7 +6,7 @@
 //! process, so a crash at any point leaves enough to sweep.
 
 use crate::Settings;
-use crate::accel::{Accel, AccelChoice, Probe};
+use crate::accel::{Accelerator, Probe};
 use crate::error::QemuError;
 use crate::image::{Images, SLACK};
 use crate::kernel::{Kernel, Kernels};
@@ -19,7 +19,7 @@ use crate::template::{Kind, Templates};
 use crate::{arguments, guest, tool};
 use motu_core::runtime::{Ended, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
-use motu_core::{Error, ErrorKind};
+use motu_core::{Accel, Error, ErrorKind};
 use serde_json::json;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -36,7 +36,7 @@ pub(crate) const MIN_MEM_MIB: u64 = 128;
 #[derive(Debug)]
 pub(crate) struct Maker {
     guest: Arc<[u8]>,
-    pub(crate) accel: AccelChoice,
+    pub(crate) accel: Accel,
     pub(crate) probe: Probe,
     pub(crate) kernels: Kernels,
     images: Images,
@@ -67,8 +67,16 @@ impl Maker {
         self.kernel.get_or_try_init(get).await.cloned()
     }
 
+    /// What a call asks for, or else what is configured.
+    pub(crate) fn choice(&self, spec: &MachineSpec) -> Accel {
+        match spec.accel {
+            Accel::Auto => self.accel,
+            asked => asked,
+        }
+    }
+
     async fn kind(&self, spec: &MachineSpec) -> Result<Kind, QemuError> {
-        let accel = self.probe.decide(self.accel).await?;
+        let accel = self.probe.decide(self.choice(spec)).await?;
         let program = tool::find(PROGRAM)?;
         let kernel = self.kernel().await?;
         let (images, path) = (self.images.clone(), spec.root.clone());
@@ -143,7 +151,7 @@ pub(crate) async fn restore(
         id: spec.id.clone(),
         dir: spec.dir.clone(),
         limits: limits(spec),
-        accelerator: None,
+        accelerator: Some(record.shape.accel.name().to_string()),
         record: serde_json::to_value(record).unwrap_or_default(),
     })
 }
@@ -280,8 +288,8 @@ pub(crate) fn file_identity(path: &Path) -> String {
 }
 
 /// With KVM a saved machine has seen the host's own processor.
-pub(crate) fn processor_identity(accel: Accel) -> String {
-    if accel == Accel::Tcg {
+pub(crate) fn processor_identity(accel: Accelerator) -> String {
+    if accel == Accelerator::Tcg {
         return String::new();
     }
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -4,7 +4,7 @@
 //! write to nothing but its disks and its saved state. What machines share (kernel, images, template) is hard-linked in, readable
 //! and not writable, so it also stays while the cache is cleaned.
 
-use crate::accel::Accel;
+use crate::accel::Accelerator;
 use crate::arguments::disk_file;
 use crate::error::QemuError;
 use crate::qcow2::{self, Below};
@@ -96,15 +96,15 @@ impl Place {
 
     /// The user and group of the machine in this directory: no other directory
     /// of the file system has this number now, so no other machine has them.
-    pub(crate) fn identity(&self, accel: Accel) -> Option<(u32, u32)> {
+    pub(crate) fn identity(&self, accel: Accelerator) -> Option<(u32, u32)> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
         let number = self.path.metadata().ok()?.ino();
         let user = FIRST_ID + (number % u64::from(IDS)) as u32;
         let group = match accel {
-            Accel::Tcg => user,
-            Accel::Kvm => kvm_group()?,
+            Accelerator::Tcg => user,
+            Accelerator::Kvm => kvm_group()?,
         };
         (is_mapped("uid_map", user) && is_mapped("gid_map", group)).then_some((user, group))
     }

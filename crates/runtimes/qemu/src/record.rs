@@ -3,7 +3,7 @@
 //! A pid alone names nobody: numbers come again. A process is the one we
 //! started if its pid, its start time and the boot of the host all agree.
 
-use crate::accel::Accel;
+use crate::accel::Accelerator;
 use motu_core::Error;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub(crate) struct Process {
 /// What cannot change during a machine's life, nor between it and its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shape {
-    pub(crate) accel: Accel,
+    pub(crate) accel: Accelerator,
     pub(crate) mem_mib: u64,
     pub(crate) vcpu_count: u64,
     pub(crate) disk_mib: u64,
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     const SHAPE: Shape = Shape {
-        accel: Accel::Tcg,
+        accel: Accelerator::Tcg,
         mem_mib: 256,
         vcpu_count: 1,
         disk_mib: 64,

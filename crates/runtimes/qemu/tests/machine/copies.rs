@@ -2,8 +2,7 @@
 
 use crate::support::{World, pid_in, pss_kib};
 use motu_core::runtime::MachineSpec;
-use motu_core::{ErrorKind, Runtime};
-use motu_qemu::AccelChoice;
+use motu_core::{Accel, ErrorKind, Runtime};
 use std::time::Instant;
 
 #[tokio::test]
@@ -80,7 +79,7 @@ async fn a_copy_of_another_size_is_refused_and_the_source_goes_on() {
 #[tokio::test]
 #[ignore = "measures for half a minute"]
 async fn figures() {
-    let world = World::with(512, AccelChoice::Tcg);
+    let world = World::with(512, Accel::Tcg);
     let (first, _) = world.create().await;
     world.runtime.destroy(&first).await.unwrap();
     for _ in 0..5 {

@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use motu_core::runtime::{Ask, Machine, MachineLimits, MachineSpec};
-use motu_core::{Runtime, SandboxId};
+use motu_core::{Accel, Runtime, SandboxId};
 use motu_link::frame::CHANNEL_OUT;
 use motu_link::message::{Note, Outcome, Ping, Request, Said, Start, Verb};
 use motu_link::{Event, Link, Stream};
-use motu_qemu::{AccelChoice, Qemu, Settings};
+use motu_qemu::{Qemu, Settings};
 use prost::Message;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -25,11 +25,12 @@ pub struct World {
 
 impl World {
     pub fn new() -> World {
-        World::with(MEM_MIB, AccelChoice::Tcg)
+        World::with(MEM_MIB, Accel::Tcg)
     }
 
-    pub fn with(mem_mib: u64, accel: AccelChoice) -> World {
-        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("qemu-home");
+    pub fn with(mem_mib: u64, accel: Accel) -> World {
+        // Shared with the conformance suite: one kernel, one boot for each kind of machine.
+        let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/test-home/qemu");
         std::fs::create_dir_all(&home).unwrap();
         let root = busybox_root(&home);
         let program = guest_program();
@@ -68,7 +69,7 @@ impl World {
                 pids_max: ask(1024),
                 nofile: ask(4096),
             },
-            accel: motu_core::Accel::Auto,
+            accel: Accel::Auto,
             kept: None,
         }
     }

@@ -2,8 +2,7 @@
 //! template is never used.
 
 use crate::support::World;
-use motu_core::Runtime;
-use motu_qemu::AccelChoice;
+use motu_core::{Accel, Runtime};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::Instant;
 
@@ -34,8 +33,8 @@ async fn two_machines_share_no_secret() {
 #[tokio::test]
 async fn a_damaged_template_is_made_again() {
     let mem_mib = 192;
-    let before = World::with(mem_mib, AccelChoice::Tcg).templates();
-    let world = World::with(mem_mib, AccelChoice::Tcg);
+    let before = World::with(mem_mib, Accel::Tcg).templates();
+    let world = World::with(mem_mib, Accel::Tcg);
     let begun = Instant::now();
     let (machine, _) = world.create().await;
     println!("create with a cold boot: {:?}", begun.elapsed());
@@ -72,7 +71,7 @@ async fn a_damaged_template_is_made_again() {
         let manifest = std::fs::metadata(template.join("manifest.json")).unwrap();
         let before = manifest.modified().unwrap();
         // A daemon that has not loaded it yet.
-        let world = World::with(mem_mib, AccelChoice::Tcg);
+        let world = World::with(mem_mib, Accel::Tcg);
         let (machine, guest) = world.create().await;
         guest.ping().await;
         let manifest = std::fs::metadata(template.join("manifest.json")).unwrap();
