@@ -5,6 +5,7 @@
 //!   machine     one machine: make, find, pause, end
 //!   template    saved machines that new ones start from
 //!   fork        copies of a machine that runs
+//!   kept        disks that outlive their machine
 //!   process     QEMU, started detached; arguments is its command line as data
 //!   place       a machine's directory, and who it belongs to
 //!   guest       the host's end of the serial ports
@@ -29,6 +30,7 @@ mod error;
 mod fork;
 mod guest;
 mod image;
+mod kept;
 mod kernel;
 mod lz4;
 mod machine;
@@ -41,6 +43,8 @@ mod record;
 mod sys;
 mod template;
 mod tool;
+
+pub use kept::{flatten, flatten_workspace};
 
 use async_trait::async_trait;
 use motu_core::report::Check;
@@ -91,7 +95,7 @@ impl Runtime for Qemu {
             pause: true,
             memory_snapshot: true,
             fork: true,
-            keep: false,
+            keep: true,
             uses_environment: true,
         }
     }
@@ -136,7 +140,7 @@ impl Runtime for Qemu {
     }
 
     async fn resume(&self, machine: &Machine) -> Result<(), Error> {
-        Ok(machine::control(machine, "cont").await?)
+        Ok(machine::resume(machine).await?)
     }
 
     async fn fork(&self, source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {

@@ -8,16 +8,18 @@
 use crate::Settings;
 use crate::accel::{Accelerator, Probe};
 use crate::error::QemuError;
-use crate::image::{Images, SLACK};
+use crate::image::{Image, Images, Journal, SLACK};
+use crate::kept::{self, Manifest};
 use crate::kernel::{Kernel, Kernels};
-use crate::place::{self, BASE, BLANK, DISKS, Place, QMP};
+use crate::place::{self, BASE, BLANK, DISKS, Place, QMP, Site};
 use crate::process::{self, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::{Record, Shape};
 use crate::template::{Kind, Templates};
 use crate::{arguments, guest, tool};
-use motu_core::runtime::{Ended, Machine, MachineSpec};
+use motu_boot::Matter;
+use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Accel, Error, ErrorKind};
 use serde_json::json;
@@ -80,7 +82,11 @@ impl Maker {
         let program = tool::find(PROGRAM)?;
         let kernel = self.kernel().await?;
         let (images, path) = (self.images.clone(), spec.root.clone());
-        let (root, blank) = blocking(move || Ok((images.root(&path)?, images.blank()?))).await?;
+        let (root, blank) = blocking(move || {
+            let root = images.root(&path, Journal::Without)?;
+            Ok((root, images.blank(Journal::Without)?))
+        })
+        .await?;
         let disk_mib = spec.limits.disk_mib.value;
         Ok(Kind {
             shape: Shape {
@@ -89,8 +95,9 @@ impl Maker {
                 vcpu_count: spec.limits.vcpu_count.value,
                 disk_mib,
                 root_bytes: root.bytes - SLACK + (disk_mib << 20),
+                kept: false,
             },
-            root,
+            root: Some(root),
             blank,
             kernel,
             program,
@@ -99,10 +106,16 @@ impl Maker {
 
     async fn make(&self, spec: &MachineSpec) -> Result<Machine, QemuError> {
         self.swept.get_or_init(|| self.templates.sweep()).await;
+        if let Some(kept) = &spec.kept {
+            return self.make_kept(spec, kept).await;
+        }
         let kind = self.kind(spec).await?;
         let template = self.templates.get(&kind).await?;
-        let place = Place::open(&spec.dir)?;
-        place.link(&kind.root.path, BASE)?;
+        let site = Site::open(&spec.dir, None)?;
+        let place = &site.own;
+        if let Some(root) = &kind.root {
+            place.link(&root.path, BASE)?;
+        }
         place.link(&kind.blank.path, BLANK)?;
         for disk in DISKS {
             let below = arguments::disk_file(disk, 0);
@@ -114,8 +127,67 @@ impl Maker {
             ram: &template.ram,
             state: &state,
         };
-        restore(&kind.program, spec, &place, (&kind.shape, 1), saved).await
+        restore(&kind.program, spec, &site, (&kind.shape, 1), saved).await
     }
+
+    /// A machine whose disks outlive it: its template is saved before disks are mounted.
+    async fn make_kept(&self, spec: &MachineSpec, kept: &Kept) -> Result<Machine, QemuError> {
+        let accel = self.probe.decide(self.choice(spec)).await?;
+        let program = tool::find(PROGRAM)?;
+        let kernel = self.kernel().await?;
+        let images = self.images.clone();
+        let (kept_disks, root, ask) = (kept.clone(), spec.root.clone(), spec.limits.disk_mib);
+        let (manifest, blank) =
+            blocking(move || open_kept(&images, &kept_disks, &root, ask)).await?;
+        let kind = Kind {
+            shape: Shape {
+                accel,
+                mem_mib: spec.limits.mem_mib.value,
+                vcpu_count: spec.limits.vcpu_count.value,
+                disk_mib: manifest.disk_mib,
+                root_bytes: manifest.root_bytes,
+                kept: true,
+            },
+            root: None,
+            blank,
+            kernel,
+            program,
+        };
+        let template = self.templates.get(&kind).await?;
+        let site = Site::open(&spec.dir, Some(&kept.dir))?;
+        site.own
+            .show_baseline(&arguments::kept_path(kept::BASELINE))?;
+        let state = template.state()?;
+        let saved = Start::Restore {
+            ram: &template.ram,
+            state: &state,
+        };
+        let what = (&kind.shape, manifest.layer);
+        restore_as(&kind.program, spec, &site, what, saved, Matter::Disks).await
+    }
+}
+
+/// The kept disks of a machine, made if this is its first start. Blocks.
+fn open_kept(
+    images: &Images,
+    kept: &Kept,
+    root: &Path,
+    disk_mib: Ask,
+) -> Result<(Manifest, Image), QemuError> {
+    let blank = images.blank(Journal::With)?;
+    let Some(manifest) = Manifest::load(&kept.dir)? else {
+        let root = images.root(root, Journal::With)?;
+        let manifest = kept::begin(kept, [&root, &blank], disk_mib.value)?;
+        return Ok((manifest, blank));
+    };
+    manifest.check(&kept.dir)?;
+    if disk_mib.explicit && disk_mib.value != manifest.disk_mib {
+        return Err(QemuError::Invalid(format!(
+            "disk_mib is {}; the kept disks have {} and keep it",
+            disk_mib.value, manifest.disk_mib
+        )));
+    }
+    Ok((manifest, blank))
 }
 
 /// Makes a machine, or leaves nothing.
@@ -136,22 +208,47 @@ pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine,
 pub(crate) async fn restore(
     program: &Path,
     spec: &MachineSpec,
-    place: &Place,
-    (shape, layer): (&Shape, u32),
+    site: &Site,
+    what: (&Shape, u32),
     saved: Start<'_>,
 ) -> Result<Machine, QemuError> {
+    restore_as(program, spec, site, what, saved, Matter::News).await
+}
+
+async fn restore_as(
+    program: &Path,
+    spec: &MachineSpec,
+    site: &Site,
+    (shape, layer): (&Shape, u32),
+    saved: Start<'_>,
+    matter: Matter,
+) -> Result<Machine, QemuError> {
     let name = spec.id.as_str();
-    let (pidfd, mut messages) = process::start(program, place, name, (shape, layer), saved)?;
+    let (pidfd, mut messages) = process::start(program, site, name, (shape, layer), saved)?;
+    let begun = async {
+        guest::renew(&site.own, matter).await?;
+        match matter {
+            // Its guest begins only now.
+            Matter::Disks => guest::greet(&site.own).await.map(|link| link.close()),
+            _ => Ok(()),
+        }
+    };
     tokio::select! {
-        renewed = guest::renew(place) => renewed?,
-        _ = process::wait(pidfd) => return Err(QemuError::Boot { reason: messages.text() }),
+        begun = begun => begun?,
+        _ = process::wait(pidfd) => {
+            let reason = messages.text();
+            return Err(match kept::in_use(&reason) {
+                true => QemuError::InUse,
+                false => QemuError::Boot { reason },
+            });
+        }
     }
     let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
     Ok(Machine {
         id: spec.id.clone(),
         dir: spec.dir.clone(),
-        limits: limits(spec),
-        accelerator: Some(record.shape.accel.name().to_string()),
+        limits: limits(spec, shape),
+        accelerator: Some(shape.accel.name().to_string()),
         record: serde_json::to_value(record).unwrap_or_default(),
     })
 }
@@ -176,7 +273,7 @@ pub(crate) fn refuse(spec: &MachineSpec) -> Result<(), Error> {
     Ok(())
 }
 
-fn limits(spec: &MachineSpec) -> Vec<AppliedLimit> {
+fn limits(spec: &MachineSpec, shape: &Shape) -> Vec<AppliedLimit> {
     let limit = |name: &str, value: u64, enforced: bool, by: &str| AppliedLimit {
         name: name.into(),
         value,
@@ -200,7 +297,7 @@ fn limits(spec: &MachineSpec) -> Vec<AppliedLimit> {
         ),
         limit(
             "disk_mib",
-            limits.disk_mib.value,
+            shape.disk_mib,
             true,
             "size of the virtual disks, the root's and that of /workspace each",
         ),
@@ -238,6 +335,16 @@ pub(crate) async fn control(machine: &Machine, command: &str) -> Result<(), Qemu
     let place = Place::open(&machine.dir)?;
     let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
     qmp.execute(command, json!({})).await?;
+    Ok(())
+}
+
+/// Lets a paused machine go on, at the time it is now.
+pub(crate) async fn resume(machine: &Machine) -> Result<(), QemuError> {
+    control(machine, "cont").await?;
+    let place = Place::open(&machine.dir)?;
+    if let Err(error) = guest::set_clock(&place).await {
+        tracing::warn!(id = %machine.id, %error, "a machine goes on with the wrong time");
+    }
     Ok(())
 }
 

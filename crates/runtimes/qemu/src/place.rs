@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const LINK: &str = "link.sock";
 pub(crate) const TURN: &str = "turn.sock";
 pub(crate) const QMP: &str = "qmp.sock";
+pub(crate) const NEWS: &str = "news.sock";
 /// The images below all layers of the two disks.
 pub(crate) const BASE: &str = "base.ext4";
 pub(crate) const BLANK: &str = "blank.ext4";
@@ -26,6 +27,27 @@ pub(crate) const BLANK: &str = "blank.ext4";
 pub(crate) const STATE: &str = "state";
 /// The machine's disks.
 pub(crate) const DISKS: [&str; 2] = ["root", "work"];
+
+/// Where a machine's files are: in its own directory, and its disks in another one if they are kept.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) own: Place,
+    pub(crate) kept: Option<Place>,
+}
+
+impl Site {
+    pub(crate) fn open(dir: &Path, kept: Option<&Path>) -> Result<Site, QemuError> {
+        Ok(Site {
+            own: Place::open(dir)?,
+            kept: kept.map(Place::open).transpose()?,
+        })
+    }
+
+    /// Where the disks are.
+    pub(crate) fn disks(&self) -> &Place {
+        self.kept.as_ref().unwrap_or(&self.own)
+    }
+}
 
 /// The first id of machines: above what other runtimes give out.
 const FIRST_ID: u32 = 0x9000_0000;
@@ -72,10 +94,14 @@ impl Place {
             .map_err(QemuError::io(format!("cannot make the socket {name}")))
     }
 
-    /// Shows a shared file under a name of its own.
+    /// Shows a shared file under a name of its own; across file systems that is a copy.
     pub(crate) fn link(&self, from: &Path, name: &str) -> Result<(), QemuError> {
-        std::fs::hard_link(from, self.file(name))
-            .map_err(QemuError::io(format!("cannot link {name}")))
+        let to = self.file(name);
+        let linked = match std::fs::hard_link(from, &to) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => copy_sparse(from, &to),
+            other => other,
+        };
+        linked.map_err(QemuError::io(format!("cannot link {name}")))
     }
 
     /// Adds a layer to a disk, above a file that is here already.
@@ -92,6 +118,15 @@ impl Place {
         };
         let path = self.file(&disk_file(disk, layer));
         qcow2::create(&path, bytes, below.0, below.1).map_err(QemuError::io("cannot make a disk"))
+    }
+
+    /// Shows a baseline to the machine in this directory.
+    pub(crate) fn show_baseline(&self, image: &str) -> Result<(), QemuError> {
+        let name = disk_file(crate::arguments::BASELINE, 0);
+        let path = self.file(&name);
+        qcow2::create(&path, crate::kept::BASELINE_BYTES, image, Below::Raw)
+            .map_err(QemuError::io("cannot make a disk"))?;
+        self.freeze(&name)
     }
 
     /// The user and group of the machine in this directory: no other directory
@@ -115,11 +150,11 @@ impl Place {
     pub(crate) fn give(
         &self,
         identity: Option<(u32, u32)>,
-        names: &[String],
+        names: &[impl AsRef<Path>],
     ) -> Result<(), QemuError> {
         let giving = || QemuError::io("cannot give the machine its files");
         for name in names {
-            let path = self.file(name);
+            let path = self.path.join(name);
             std::fs::OpenOptions::new()
                 .create(true)
                 .append(true)
@@ -159,11 +194,24 @@ impl Place {
         let names = entries
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok());
+        // The view of a baseline belongs to one machine.
+        let own = disk_file(crate::arguments::BASELINE, 0);
         Ok(names
-            .filter(|name| name == BASE || name == BLANK || name.ends_with(".qcow2"))
-            .filter(|name| !top.contains(name))
+            .filter(|name| name.ends_with(".ext4") || name.ends_with(".qcow2"))
+            .filter(|name| !top.contains(name) && *name != own)
             .collect())
     }
+}
+
+/// Copies a shared file, holes included; the copy cannot be written either.
+fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+    let source = std::fs::File::open(from)?;
+    let copy = std::fs::File::create(to)?;
+    copy.set_len(source.metadata()?.len())?;
+    crate::ram::duplicate(&source, &copy).map_err(|error| io::Error::other(error.to_string()))?;
+    // The end of the last page may reach beyond the file.
+    copy.set_len(source.metadata()?.len())?;
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o444))
 }
 
 /// Empties a directory but keeps it.

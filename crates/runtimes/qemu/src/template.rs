@@ -15,7 +15,7 @@ use crate::cache::{self, Claim, Shelf};
 use crate::error::QemuError;
 use crate::image::Image;
 use crate::kernel::Kernel;
-use crate::place::{BASE, BLANK, DISKS, Place, QMP, STATE};
+use crate::place::{BASE, BLANK, DISKS, Place, QMP, STATE, Site};
 use crate::process::{self, Messages, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
@@ -47,7 +47,8 @@ const AT_HAND: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) shape: Shape,
-    pub(crate) root: Image,
+    /// The environment; machines whose disks are kept find theirs later.
+    pub(crate) root: Option<Image>,
     pub(crate) blank: Image,
     pub(crate) kernel: Kernel,
     pub(crate) program: PathBuf,
@@ -58,7 +59,7 @@ impl Kind {
         let mut digest = Sha256::new();
         let mut add = |text: &str| digest.update(format!("{}:{text}\n", text.len()));
         add(&VERSION.to_string());
-        add(&self.root.digest);
+        add(self.root.as_ref().map_or("kept", |root| &root.digest));
         add(&self.blank.digest);
         add(&self.kernel.digest);
         add(&format!("{:?}", self.shape));
@@ -199,33 +200,46 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     let staging = claim.staging.clone();
     let seed = staging.join(SEED);
     std::fs::create_dir(&seed).map_err(QemuError::io("cannot stage a template"))?;
-    let place = Place::open(&seed)?;
-    place.link(&kind.root.path, BASE)?;
+    // The disks of the seed are its own even where those of its copies are kept.
+    let site = Site::open(&seed, kind.shape.kept.then_some(&seed))?;
+    let place = &site.own;
+    let root = kind.root.as_ref().unwrap_or(&kind.blank);
+    place.link(&root.path, BASE)?;
     place.link(&kind.blank.path, BLANK)?;
     place.link(&kind.kernel.image, arguments::KERNEL)?;
     place.link(&kind.kernel.initramfs, arguments::INITRAMFS)?;
     for (disk, base) in DISKS.iter().zip([BASE, BLANK]) {
         place.add_layer(disk, 0, &kind.shape, (base, Below::Raw))?;
     }
+    if kind.shape.kept {
+        place.show_baseline(BLANK)?;
+    }
     let memory = ram::empty(kind.shape.mem_mib << 20)?;
     let start = Start::Boot { ram: &memory };
     let what = (&kind.shape, 0);
-    let (pidfd, messages) = process::start(&kind.program, &place, "template", what, start)?;
+    let (pidfd, messages) = process::start(&kind.program, &site, "template", what, start)?;
     let ended = process::wait(pidfd);
     tokio::select! {
-        booted = tokio::time::timeout(BOOT_TIME, guest::greet(&place)) => match booted {
-            Ok(greeted) => {
-                let link = greeted?;
-                guest::warm(&link).await;
-                link.close();
-            }
-            Err(_) => return Err(did_not_boot(&place, messages, "it took too long")),
+        booted = tokio::time::timeout(BOOT_TIME, until_ready(place, kind)) => match booted {
+            Ok(ready) => ready?,
+            Err(_) => return Err(did_not_boot(place, messages, "it took too long")),
         },
-        _ = ended => return Err(did_not_boot(&place, messages, "it ended")),
+        _ = ended => return Err(did_not_boot(place, messages, "it ended")),
     }
-    stop_and_save(&place).await?;
+    stop_and_save(place).await?;
     let key = key.to_string();
     machine::blocking(move || keep(&staging, &seed, &key, &memory)).await
+}
+
+/// Waits for the moment in which a machine of this kind is worth saving.
+async fn until_ready(place: &Place, kind: &Kind) -> Result<(), QemuError> {
+    if kind.shape.kept {
+        return guest::listens(place, BOOT_TIME).await;
+    }
+    let link = guest::greet(place).await?;
+    guest::warm(&link).await;
+    link.close();
+    Ok(())
 }
 
 /// Stops the machine and writes the state of its devices to a file beside it.

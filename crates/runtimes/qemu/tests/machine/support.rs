@@ -2,7 +2,7 @@
 //! small root, and a client of the guest.
 
 use bytes::Bytes;
-use motu_core::runtime::{Ask, Machine, MachineLimits, MachineSpec};
+use motu_core::runtime::{Ask, Kept, Machine, MachineLimits, MachineSpec};
 use motu_core::{Accel, Runtime, SandboxId};
 use motu_link::frame::CHANNEL_OUT;
 use motu_link::message::{Note, Outcome, Ping, Request, Said, Start, Verb};
@@ -72,6 +72,24 @@ impl World {
             accel: Accel::Auto,
             kept: None,
         }
+    }
+
+    /// A machine whose disks are kept in a directory of the test.
+    pub fn kept_spec(&self, kept: &Path, baseline: &Path) -> MachineSpec {
+        std::fs::create_dir_all(kept).unwrap();
+        MachineSpec {
+            kept: Some(Kept {
+                dir: kept.to_path_buf(),
+                baseline: baseline.to_path_buf(),
+            }),
+            ..self.spec()
+        }
+    }
+
+    pub async fn start(&self, spec: &MachineSpec) -> (Machine, Guest) {
+        let machine = self.runtime.create(spec).await.unwrap();
+        let guest = self.connect(&machine).await;
+        (machine, guest)
     }
 
     pub async fn create(&self) -> (Machine, Guest) {
