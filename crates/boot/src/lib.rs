@@ -122,10 +122,10 @@ fn prepare_kept() -> Result<Workspace, BootError> {
     let disks = [ROOT_DISK, WORKSPACE_DISK, BASELINE_DISK];
     appear(&[MODULES, KEPT_MODULES], &disks)?;
     let port = news::Port::open()?;
-    port.wait_for_disks()?;
+    let news = port.wait_for_disks()?;
     let stage = Path::new(STAGE);
     let mounted = mounts::kept(stage).and_then(|workspace| settle(stage).map(|()| workspace));
-    port.answer_disks(mounted.as_ref().map(drop));
+    port.answer(&news, mounted.as_ref().map(drop))?;
     let workspace = mounted?;
     port.listen()?;
     Ok(workspace)

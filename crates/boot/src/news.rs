@@ -4,12 +4,14 @@
 //! A machine that was paused or copied cannot know that time has passed or
 //! that it is not the only one. The host tells it here, beside whatever is being
 //! said on the link. Every message has [`NEWS_BYTES`] bytes and is answered with
-//! one line, [`DONE`] or a reason.
+//! one line: its number in sixteen hexadecimal digits, then [`DONE`] or a reason. An
+//! answer whose asker has gone is heard by the next one, who knows it by the number.
 //!
 //! ```text
 //!   0   8   what: "motuhere" are you there, "motunews" take these, "motudisk" and your disks
-//!   8   8   the time in nanoseconds since 1970, little endian; 0 leaves the clock alone
-//!   16  48  randomness; all zero is none
+//!   8   8   a number, little endian
+//!   16  8   the time in nanoseconds since 1970, little endian; 0 leaves the clock alone
+//!   24  40  randomness; all zero is none
 //! ```
 
 use crate::{BootError, NEWS_PORT, devices, sys};
@@ -24,11 +26,12 @@ use std::path::Path;
 
 pub const NEWS_BYTES: usize = 64;
 /// The answer to news that were taken.
-pub const DONE: &[u8] = b"done\n";
-/// The longest answer.
+pub const DONE: &str = "done";
+/// The longest answer, with its number.
 pub const MAX_ANSWER: usize = 512;
 
-const RANDOM_AT: usize = 16;
+const TIME_AT: usize = 16;
+const RANDOM_AT: usize = 24;
 /// Where programs look for the id of the machine they run on.
 const MACHINE_ID: &str = "/etc/machine-id";
 /// Room for a thread that calls nothing deep.
@@ -55,14 +58,17 @@ const MATTERS: [(Matter, &[u8; 8]); 3] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
     pub matter: Matter,
+    pub number: u64,
     pub unix_ns: i64,
     pub randomness: [u8; NEWS_BYTES - RANDOM_AT],
 }
 
 impl News {
-    pub fn here() -> News {
+    /// A question and nothing else.
+    pub fn here(number: u64) -> News {
         News {
             matter: Matter::Here,
+            number,
             unix_ns: 0,
             randomness: [0; NEWS_BYTES - RANDOM_AT],
         }
@@ -72,7 +78,8 @@ impl News {
         let mut bytes = [0; NEWS_BYTES];
         let name = MATTERS.iter().find(|(matter, _)| *matter == self.matter);
         bytes[..8].copy_from_slice(name.map_or(b"motuhere", |(_, name)| *name));
-        bytes[8..RANDOM_AT].copy_from_slice(&self.unix_ns.to_le_bytes());
+        bytes[8..TIME_AT].copy_from_slice(&self.number.to_le_bytes());
+        bytes[TIME_AT..RANDOM_AT].copy_from_slice(&self.unix_ns.to_le_bytes());
         bytes[RANDOM_AT..].copy_from_slice(&self.randomness);
         bytes
     }
@@ -81,9 +88,28 @@ impl News {
         let (matter, _) = MATTERS.iter().find(|(_, name)| bytes[..8] == **name)?;
         Some(News {
             matter: *matter,
-            unix_ns: i64::from_le_bytes(bytes[8..RANDOM_AT].try_into().ok()?),
+            number: u64::from_le_bytes(bytes[8..TIME_AT].try_into().ok()?),
+            unix_ns: i64::from_le_bytes(bytes[TIME_AT..RANDOM_AT].try_into().ok()?),
             randomness: bytes[RANDOM_AT..].try_into().ok()?,
         })
+    }
+
+    /// The beginning of the answer.
+    pub fn answered_as(&self) -> String {
+        format!("{:016x} ", self.number)
+    }
+
+    /// The answer to these news.
+    fn answer(&self, result: Result<(), impl std::fmt::Display>) -> Vec<u8> {
+        let mut answer = self.answered_as();
+        match result {
+            Ok(()) => answer.push_str(DONE),
+            Err(reason) => answer.push_str(&reason.to_string().replace('\n', " ")),
+        }
+        let mut answer = answer.into_bytes();
+        answer.truncate(MAX_ANSWER - 1);
+        answer.push(b'\n');
+        answer
     }
 
     /// Sets the clock and mixes the randomness in, as far as there is any.
@@ -113,7 +139,7 @@ fn rename_machine() -> io::Result<()> {
 /// An id as in `/etc/machine-id`.
 pub(crate) fn fresh_id() -> io::Result<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-    Ok(id.trim().replace('-', ""))
+    Ok(id.replace('-', ""))
 }
 
 /// The open port.
@@ -132,32 +158,34 @@ impl Port {
             let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let port = rustix::fs::open(path, flags, Mode::empty())?;
             let changes = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let wanted = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            let wanted = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
             epoll::add(&changes, &port, epoll::EventData::new_u64(0), wanted)?;
             Ok(Port { port, changes })
         };
         opening().map_err(BootError::step("listen for news"))
     }
 
-    /// Answers until the disks are there, and takes what comes with that news.
-    pub(crate) fn wait_for_disks(&self) -> Result<(), BootError> {
+    /// Answers until the disks are there, takes what comes with that news and leaves the answer to the caller.
+    pub(crate) fn wait_for_disks(&self) -> Result<News, BootError> {
+        let hearing = || BootError::step("hear news");
         loop {
-            let news = self.next().map_err(BootError::step("hear news"))?;
-            match news {
-                Some(news) if news.matter == Matter::Disks => {
-                    return news.take().map_err(BootError::step("take news"));
-                }
-                news => self.answer(&heard(news)),
+            let news = self.next().map_err(hearing())?;
+            if news.matter == Matter::Disks {
+                news.take().map_err(BootError::step("take news"))?;
+                return Ok(news);
             }
+            self.say(&news.answer(news.take())).map_err(hearing())?;
         }
     }
 
     /// Says how the disks were.
-    pub(crate) fn answer_disks(&self, result: Result<(), &BootError>) {
-        match result {
-            Ok(()) => self.answer(DONE),
-            Err(error) => self.answer(&line(error)),
-        }
+    pub(crate) fn answer(
+        &self,
+        news: &News,
+        result: Result<(), &BootError>,
+    ) -> Result<(), BootError> {
+        self.say(&news.answer(result))
+            .map_err(BootError::step("answer news"))
     }
 
     /// Takes news for the rest of the machine's life, beside the guest.
@@ -165,7 +193,9 @@ impl Port {
         let listening = move || {
             sys::block_signals();
             while let Ok(news) = self.next() {
-                self.answer(&heard(news));
+                if self.say(&news.answer(news.take())).is_err() {
+                    return;
+                }
             }
         };
         std::thread::Builder::new()
@@ -176,8 +206,16 @@ impl Port {
             .map_err(BootError::step("listen for news"))
     }
 
-    /// The next message; `None` if it is none we know.
-    fn next(&self) -> io::Result<Option<News>> {
+    /// The next message; what is none goes by.
+    fn next(&self) -> io::Result<News> {
+        loop {
+            if let Some(news) = News::decode(&self.message()?) {
+                return Ok(news);
+            }
+        }
+    }
+
+    fn message(&self) -> io::Result<[u8; NEWS_BYTES]> {
         let mut bytes = [0; NEWS_BYTES];
         let mut got = 0;
         while got < NEWS_BYTES {
@@ -193,7 +231,7 @@ impl Port {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(News::decode(&bytes))
+        Ok(bytes)
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -204,28 +242,19 @@ impl Port {
         }
     }
 
-    fn answer(&self, line: &[u8]) {
-        // A host that went away meanwhile needs no answer.
-        let _ = rustix::io::write(&self.port, line);
+    /// News can be here before the word that somebody is there to be answered: waits for that.
+    fn say(&self, line: &[u8]) -> io::Result<()> {
+        let mut rest = line;
+        while !rest.is_empty() {
+            match rustix::io::write(&self.port, rest) {
+                Ok(put) => rest = &rest[put..],
+                Err(Errno::AGAIN) => self.wait()?,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
     }
-}
-
-fn heard(news: Option<News>) -> Vec<u8> {
-    let Some(news) = news else {
-        return line(&"these news are unknown here");
-    };
-    match news.take() {
-        Ok(()) => DONE.to_vec(),
-        Err(error) => line(&error),
-    }
-}
-
-/// A reason as an answer.
-fn line(reason: &dyn std::fmt::Display) -> Vec<u8> {
-    let mut line = reason.to_string().replace('\n', " ").into_bytes();
-    line.truncate(MAX_ANSWER - 1);
-    line.push(b'\n');
-    line
 }
 
 #[cfg(test)]
@@ -237,8 +266,9 @@ mod tests {
         for (matter, _) in MATTERS {
             let news = News {
                 matter,
+                number: 0xfeed,
                 unix_ns: 1_700_000_000_123_456_789,
-                randomness: [7; 48],
+                randomness: [7; 40],
             };
             assert_eq!(News::decode(&news.encode()), Some(news));
         }
@@ -247,7 +277,9 @@ mod tests {
 
     #[test]
     fn answers_are_one_line() {
-        let said = line(&"a\nb".repeat(1000));
+        let news = News::here(255);
+        assert_eq!(news.answer(Ok::<(), &str>(())), b"00000000000000ff done\n");
+        let said = news.answer(Err("a\nb".repeat(1000)));
         assert_eq!(said.len(), MAX_ANSWER);
         assert_eq!(said.iter().filter(|byte| **byte == b'\n').count(), 1);
     }

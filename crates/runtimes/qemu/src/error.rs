@@ -89,7 +89,7 @@ impl From<QemuError> for Error {
 /// The Debian package a program comes from.
 pub(crate) fn package(tool: &str) -> &str {
     match tool {
-        "mke2fs" => "e2fsprogs",
+        "mke2fs" | "debugfs" => "e2fsprogs",
         "qemu-img" => "qemu-utils",
         "dpkg-deb" => "dpkg",
         "apt-get" | "apt-cache" => "apt",

@@ -57,8 +57,8 @@ pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec
     let process = record.process.ok_or(QemuError::Gone)?;
     // Held throughout: the pid keeps its meaning.
     let _pidfd = record.open().ok_or(QemuError::Gone)?;
-    let site = Site::open(&source.dir, record.kept.as_deref()).map_err(Error::from)?;
-    let site = Arc::new(site);
+    let kept = record.kept.as_deref().map(Place::open);
+    let site = Arc::new(Site::open(&source.dir, kept.transpose()?)?);
     let saved = Arc::new(save(&site, &record, process).await?);
     let mut starting = JoinSet::new();
     for (number, spec) in copies.iter().cloned().enumerate() {
@@ -313,9 +313,9 @@ fn written(flags: &[u8], limit: usize) -> Vec<(usize, usize)> {
 }
 
 async fn copy(saved: &Saved, from: &Site, spec: &MachineSpec) -> Result<Machine, QemuError> {
-    let kept = spec.kept.as_ref().map(|kept| kept.dir.as_path());
-    let site = Site::open(&spec.dir, kept)?;
-    match (&saved.manifest, kept) {
+    let kept = spec.kept.as_ref().map(|kept| Place::claim(&kept.dir));
+    let site = Site::open(&spec.dir, kept.transpose()?)?;
+    match (&saved.manifest, &site.kept) {
         (Some(manifest), Some(kept)) => {
             kept::copy(from.disks(), kept, manifest)?;
             site.own.show_baseline(&kept_path(kept::BASELINE))?;

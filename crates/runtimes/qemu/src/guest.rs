@@ -14,7 +14,7 @@ use motu_link::message::{Outcome, Request, Start, Verb};
 use motu_link::{Event, Link, hello};
 use prost::Message as _;
 use std::time::{Duration, SystemTime};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 /// How long a running guest may take to begin a conversation.
@@ -23,6 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const CLOCK_TIME: Duration = Duration::from_secs(1);
 /// How long a first command may take.
 const WARM_TIME: Duration = Duration::from_secs(10);
+/// Answers for others that may come before ours on the port for news.
+const MAX_OLD_ANSWERS: usize = 16;
 /// How much may be said on the turn port before our token comes back.
 const MAX_ANSWERS: usize = 64 * TOKEN_BYTES;
 
@@ -79,6 +81,7 @@ pub(crate) async fn greet(place: &Place) -> Result<Link, QemuError> {
 pub(crate) async fn renew(place: &Place, matter: Matter) -> Result<(), QemuError> {
     let news = News {
         matter,
+        number: number()?,
         unix_ns: unix_ns(),
         randomness: random()?,
     };
@@ -90,14 +93,14 @@ pub(crate) async fn set_clock(place: &Place) -> Result<(), QemuError> {
     let news = News {
         matter: Matter::News,
         unix_ns: unix_ns(),
-        ..News::here()
+        ..News::here(number()?)
     };
     tell(place, &news, CLOCK_TIME).await
 }
 
 /// Waits until somebody in the machine listens.
 pub(crate) async fn listens(place: &Place, patience: Duration) -> Result<(), QemuError> {
-    tell(place, &News::here(), patience).await
+    tell(place, &News::here(number()?), patience).await
 }
 
 async fn tell(place: &Place, news: &News, patience: Duration) -> Result<(), QemuError> {
@@ -107,21 +110,31 @@ async fn tell(place: &Place, news: &News, patience: Duration) -> Result<(), Qemu
             .await
             .map_err(failed())?;
         port.write_all(&news.encode()).await.map_err(failed())?;
-        let mut answer = Vec::with_capacity(MAX_ANSWER);
-        while answer.last() != Some(&b'\n') {
-            let mut rest = (&mut port).take((MAX_ANSWER - answer.len()) as u64);
-            if rest.read_buf(&mut answer).await.map_err(failed())? == 0 {
-                return Err(no("it did not take the news"));
+        let mut answers = BufReader::new(port.take((MAX_OLD_ANSWERS * MAX_ANSWER) as u64));
+        let ours = news.answered_as();
+        loop {
+            let mut line = Vec::with_capacity(MAX_ANSWER);
+            answers
+                .read_until(b'\n', &mut line)
+                .await
+                .map_err(failed())?;
+            let line = String::from_utf8_lossy(&line);
+            match line.trim_end().strip_prefix(&ours) {
+                Some(DONE) => return Ok(()),
+                Some(reason) => return Err(no(reason)),
+                None if line.is_empty() => return Err(no("it did not take the news")),
+                // For somebody who did not wait for it.
+                None => {}
             }
-        }
-        match answer == DONE {
-            true => Ok(()),
-            false => Err(no(String::from_utf8_lossy(&answer).trim_end())),
         }
     };
     tokio::time::timeout(patience, telling)
         .await
         .map_err(|_| no("it did not take the news in time"))?
+}
+
+fn number() -> Result<u64, QemuError> {
+    random().map(u64::from_le_bytes)
 }
 
 fn unix_ns() -> i64 {

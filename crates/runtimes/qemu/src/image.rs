@@ -165,7 +165,29 @@ fn measure(root: &Path, journal: Journal) -> Result<Size, QemuError> {
 pub(crate) fn of_tree(tree: &Path, path: &Path) -> Result<(), QemuError> {
     let size = measure(tree, Journal::Without)?;
     make(path, size, Some(tree), Journal::Without)?;
+    own_top(tree, path)?;
     freeze(path)
+}
+
+/// Makes the top directory that of the tree: mke2fs leaves its owner and mode alone and adds to it.
+fn own_top(tree: &Path, image: &Path) -> Result<(), QemuError> {
+    let top = tree
+        .metadata()
+        .map_err(QemuError::io("cannot look at what a disk is made of"))?;
+    let requests = format!(
+        "set_inode_field <2> mode 0{:o}\nset_inode_field <2> uid {}\n\
+         set_inode_field <2> gid {}\nrmdir lost+found\n",
+        top.mode(),
+        top.uid(),
+        top.gid()
+    );
+    let script = image.with_extension("requests");
+    std::fs::write(&script, requests).map_err(QemuError::io("cannot make a disk image"))?;
+    let mut change = tool::command("debugfs")?;
+    change.arg("-w").arg("-f").arg(&script).arg(image);
+    let changed = tool::run(change);
+    std::fs::remove_file(script).map_err(QemuError::io("cannot make a disk image"))?;
+    changed.map(drop)
 }
 
 fn make(path: &Path, size: Size, root: Option<&Path>, journal: Journal) -> Result<(), QemuError> {
@@ -224,8 +246,8 @@ mod tests {
         }
         let make_at = |name: &str| {
             let path = home.path().join(name);
-            let size = measure(root.path(), Journal::With).unwrap();
-            make(&path, size, Some(root.path()), Journal::With).unwrap();
+            let size = measure(root.path(), Journal::Without).unwrap();
+            make(&path, size, Some(root.path()), Journal::Without).unwrap();
             std::fs::read(path).unwrap()
         };
         assert!(make_at("a") == make_at("b"));

@@ -24,8 +24,9 @@
 //! machine that was killed leaves journals to be replayed.
 //!
 //! A file system's own journal and flushes that reach the host's disk make the
-//! disks survive the end of QEMU and of the host at any moment. While a machine
-//! runs, QEMU holds locks on the files: no second machine can use them.
+//! disks survive the end of QEMU and of the host at any moment. The directory is
+//! locked (`flock`) as long as a machine's QEMU lives: no second machine can use
+//! the disks, and who reads them offline takes the lock first.
 //!
 //! A new directory that has a `baseline.ext4` and no `kept.json` keeps that
 //! image: whoever resets a workspace can link it from the old directory to the new one.
@@ -39,7 +40,6 @@ use crate::place::{DISKS, Place};
 use crate::qcow2::{self, Below};
 use crate::tool;
 use motu_core::Error;
-use motu_core::runtime::Kept;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -133,11 +133,11 @@ fn damaged(reason: &str) -> QemuError {
 
 /// Makes the disks of a machine that starts for the first time. Blocks.
 pub(crate) fn begin(
-    kept: &Kept,
+    place: &Place,
+    tree: &Path,
     images: [&Image; 2],
     disk_mib: u64,
 ) -> Result<Manifest, QemuError> {
-    let place = Place::open(&kept.dir)?;
     let manifest = Manifest {
         version: VERSION,
         layer: 0,
@@ -154,8 +154,8 @@ pub(crate) fn begin(
             .map_err(QemuError::io("cannot make a disk"))?;
         sync(&place.file(&file)).map_err(QemuError::io("cannot make a disk"))?;
     }
-    baseline(&place, &kept.baseline)?;
-    manifest.store(&kept.dir)?;
+    baseline(place, tree)?;
+    manifest.store(place.path())?;
     Ok(manifest)
 }
 
@@ -171,8 +171,7 @@ fn baseline(place: &Place, tree: &Path) -> Result<(), QemuError> {
 }
 
 /// Gives a copy of a machine disks of its own above those of its source. Blocks.
-pub(crate) fn copy(source: &Place, to: &Path, manifest: &Manifest) -> Result<(), QemuError> {
-    let place = Place::open(to)?;
+pub(crate) fn copy(source: &Place, place: &Place, manifest: &Manifest) -> Result<(), QemuError> {
     for name in source.shared_files(manifest.layer)? {
         cache::remove(&place.file(&name))?;
         place.link(&source.file(&name), &name)?;
@@ -187,7 +186,7 @@ pub(crate) fn copy(source: &Place, to: &Path, manifest: &Manifest) -> Result<(),
             .map_err(QemuError::io("cannot make a disk"))?;
         sync(&file).map_err(QemuError::io("cannot make a disk"))?;
     }
-    manifest.store(to)
+    manifest.store(place.path())
 }
 
 /// Writes the disk of `/` as raw ext4 to a new file, sparse. The machine must be stopped.
@@ -205,6 +204,7 @@ pub async fn flatten_workspace(kept_dir: &Path, output: &Path) -> Result<(), Err
 async fn flatten_disk(dir: &Path, disk: &'static str, output: &Path) -> Result<(), Error> {
     let (dir, output) = (dir.to_path_buf(), output.to_path_buf());
     let work = move || {
+        let _claim = Place::claim(&dir)?;
         let manifest = Manifest::load(&dir)?.ok_or_else(|| damaged("there are none here"))?;
         // Also sees to it that the files name nothing outside their directory.
         manifest.check(&dir)?;
@@ -213,17 +213,9 @@ async fn flatten_disk(dir: &Path, disk: &'static str, output: &Path) -> Result<(
             .args(["convert", "-f", "qcow2", "-O", "raw"])
             .arg(dir.join(disk_file(disk, manifest.layer)))
             .arg(&output);
-        match tool::run(convert) {
-            Err(QemuError::Failed { tail, .. }) if in_use(&tail) => Err(QemuError::InUse),
-            done => done.map(drop),
-        }
+        tool::run(convert).map(drop)
     };
     blocking(work).await.map_err(Error::from)
-}
-
-/// Whether QEMU's words mean that somebody else has the disks.
-pub(crate) fn in_use(said: &str) -> bool {
-    said.contains("lock") && said.contains("another process")
 }
 
 fn sync(path: &Path) -> io::Result<()> {

@@ -136,9 +136,9 @@ impl Maker {
         let program = tool::find(PROGRAM)?;
         let kernel = self.kernel().await?;
         let images = self.images.clone();
-        let (kept_disks, root, ask) = (kept.clone(), spec.root.clone(), spec.limits.disk_mib);
-        let (manifest, blank) =
-            blocking(move || open_kept(&images, &kept_disks, &root, ask)).await?;
+        let (place, root, ask) = (kept.clone(), spec.root.clone(), spec.limits.disk_mib);
+        let (disks, manifest, blank) =
+            blocking(move || open_kept(&images, &place, &root, ask)).await?;
         let kind = Kind {
             shape: Shape {
                 accel,
@@ -154,7 +154,7 @@ impl Maker {
             program,
         };
         let template = self.templates.get(&kind).await?;
-        let site = Site::open(&spec.dir, Some(&kept.dir))?;
+        let site = Site::open(&spec.dir, Some(disks))?;
         site.own
             .show_baseline(&arguments::kept_path(kept::BASELINE))?;
         let state = template.state()?;
@@ -167,18 +167,19 @@ impl Maker {
     }
 }
 
-/// The kept disks of a machine, made if this is its first start. Blocks.
+/// The kept disks of a machine, its own from now on and made if this is its first start. Blocks.
 fn open_kept(
     images: &Images,
     kept: &Kept,
     root: &Path,
     disk_mib: Ask,
-) -> Result<(Manifest, Image), QemuError> {
+) -> Result<(Place, Manifest, Image), QemuError> {
+    let disks = Place::claim(&kept.dir)?;
     let blank = images.blank(Journal::With)?;
     let Some(manifest) = Manifest::load(&kept.dir)? else {
         let root = images.root(root, Journal::With)?;
-        let manifest = kept::begin(kept, [&root, &blank], disk_mib.value)?;
-        return Ok((manifest, blank));
+        let manifest = kept::begin(&disks, &kept.baseline, [&root, &blank], disk_mib.value)?;
+        return Ok((disks, manifest, blank));
     };
     manifest.check(&kept.dir)?;
     if disk_mib.explicit && disk_mib.value != manifest.disk_mib {
@@ -187,7 +188,7 @@ fn open_kept(
             disk_mib.value, manifest.disk_mib
         )));
     }
-    Ok((manifest, blank))
+    Ok((disks, manifest, blank))
 }
 
 /// Makes a machine, or leaves nothing.
@@ -235,13 +236,7 @@ async fn restore_as(
     };
     tokio::select! {
         begun = begun => begun?,
-        _ = process::wait(pidfd) => {
-            let reason = messages.text();
-            return Err(match kept::in_use(&reason) {
-                true => QemuError::InUse,
-                false => QemuError::Boot { reason },
-            });
-        }
+        _ = process::wait(pidfd) => return Err(QemuError::Boot { reason: messages.text() }),
     }
     let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
     Ok(Machine {

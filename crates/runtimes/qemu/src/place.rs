@@ -9,7 +9,7 @@ use crate::arguments::disk_file;
 use crate::error::QemuError;
 use crate::qcow2::{self, Below};
 use crate::record::Shape;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
@@ -36,10 +36,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn open(dir: &Path, kept: Option<&Path>) -> Result<Site, QemuError> {
+    pub(crate) fn open(dir: &Path, kept: Option<Place>) -> Result<Site, QemuError> {
         Ok(Site {
             own: Place::open(dir)?,
-            kept: kept.map(Place::open).transpose()?,
+            kept,
         })
     }
 
@@ -65,6 +65,22 @@ impl Place {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(path, flags, Mode::empty())
             .map_err(QemuError::errno("cannot open the machine's directory"))?;
+        Ok(Place {
+            path: path.to_path_buf(),
+            handle,
+        })
+    }
+
+    /// Opens a directory that only one machine may use. The claim goes with the handle:
+    /// a machine that is given it holds it as long as it lives.
+    pub(crate) fn claim(path: &Path) -> Result<Place, QemuError> {
+        let opening = || QemuError::errno("cannot open the kept disks");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(opening())?;
+        match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(QemuError::InUse),
+            other => other.map_err(opening())?,
+        }
         Ok(Place {
             path: path.to_path_buf(),
             handle,

@@ -189,15 +189,15 @@ mod tests {
         // A second-level table behind the end, then inside with an entry behind the end.
         let used = 1u64 << 63;
         let put = |at: u64, entry: u64| file.write_all_at(&entry.to_be_bytes(), at).unwrap();
-        put(3 * CLUSTER, used | 4 * CLUSTER);
+        put(3 * CLUSTER, used | (4 * CLUSTER));
         assert_eq!(look().unwrap_err(), "it is cut short");
         file.set_len(6 * CLUSTER).unwrap();
         look().unwrap();
-        put(4 * CLUSTER + 80, used | 5 * CLUSTER);
+        put(4 * CLUSTER + 80, used | (5 * CLUSTER));
         look().unwrap();
-        put(4 * CLUSTER + 88, used | 5 * CLUSTER);
+        put(4 * CLUSTER + 88, used | (5 * CLUSTER));
         assert_eq!(look().unwrap_err(), "two tables name one place");
-        put(4 * CLUSTER + 88, used | 7 * CLUSTER);
+        put(4 * CLUSTER + 88, used | (7 * CLUSTER));
         assert_eq!(look().unwrap_err(), "it is cut short");
         put(4 * CLUSTER + 88, used | 1 << 40 | 77);
         assert_eq!(look().unwrap_err(), "a table is damaged");

@@ -201,7 +201,8 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     let seed = staging.join(SEED);
     std::fs::create_dir(&seed).map_err(QemuError::io("cannot stage a template"))?;
     // The disks of the seed are its own even where those of its copies are kept.
-    let site = Site::open(&seed, kind.shape.kept.then_some(&seed))?;
+    let disks = kind.shape.kept.then(|| Place::open(&seed)).transpose()?;
+    let site = Site::open(&seed, disks)?;
     let place = &site.own;
     let root = kind.root.as_ref().unwrap_or(&kind.blank);
     place.link(&root.path, BASE)?;

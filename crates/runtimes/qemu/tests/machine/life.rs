@@ -121,7 +121,10 @@ async fn the_end_of_a_machine_is_noticed_at_once() {
         .await
         .expect("a machine whose kernel died ends")
         .reason;
-    assert!(reason.contains("switched off"), "{reason}");
+    assert!(
+        reason.contains("kernel of the machine panicked"),
+        "{reason}"
+    );
     world.runtime.destroy(&machine).await.unwrap();
 }
 
