@@ -31,6 +31,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         guest: Arc::from(GUEST),
         home: home.path().to_path_buf(),
         accel: motu_core::Accel::Auto,
+        spares: 2,
     })?;
     let environments = Environments::open(home.path(), Privilege::detect())
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;

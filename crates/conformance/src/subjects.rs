@@ -72,6 +72,7 @@ pub fn qemu() -> Result<Subject, Skip> {
             guest: guest.clone(),
             home: home.clone(),
             accel: Accel::Tcg,
+            spares: 0,
         };
         Arc::new(Qemu::new(settings).expect("the runtime is set up"))
     };

@@ -20,6 +20,8 @@ pub(crate) const MESSAGES_FD: RawFd = 105;
 /// The directory of disks that are kept.
 pub(crate) const KEPT_FD: RawFd = 106;
 pub(crate) const NEWS_FD: RawFd = 107;
+/// What a machine holds that must not outlive us.
+pub(crate) const LEASH_FD: RawFd = 108;
 
 pub(crate) const KERNEL: &str = "vmlinux";
 pub(crate) const INITRAMFS: &str = "initramfs";

@@ -15,13 +15,14 @@ use crate::error::QemuError;
 use crate::kept::{self, Manifest};
 use crate::machine::{self, PROGRAM, blocking, record_of, reopen};
 use crate::place::{DISKS, Place, QMP, Site};
-use crate::process::Start;
+use crate::process::{Launch, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::ram::{self, PAGE};
 use crate::record::{Process, Record, Shape};
 use crate::template;
 use crate::tool;
+use motu_boot::Matter;
 use motu_core::Error;
 use motu_core::runtime::{Machine, MachineSpec};
 use serde_json::{Value, json};
@@ -331,13 +332,20 @@ async fn copy(saved: &Saved, from: &Site, spec: &MachineSpec) -> Result<Machine,
         }
     }
     let state = reopen(&saved.state)?;
-    let start = Start::Restore {
-        ram: &saved.ram,
-        state: &state,
-    };
     let program = tool::find(PROGRAM)?;
-    let what = (&saved.shape, saved.layer);
-    machine::restore(Path::new(&program), spec, &site, what, start).await
+    let launch = Launch {
+        program: &program,
+        site: &site,
+        name: spec.id.as_str(),
+        shape: &saved.shape,
+        layer: saved.layer,
+        start: Start::Restore {
+            ram: &saved.ram,
+            state: &state,
+        },
+        leash: None,
+    };
+    machine::restore(spec, launch, Matter::News).await
 }
 
 #[cfg(test)]

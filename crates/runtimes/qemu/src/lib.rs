@@ -4,6 +4,7 @@
 //!   lib         the Runtime contract
 //!   machine     one machine: make, find, pause, end
 //!   template    saved machines that new ones start from
+//!   spare       machines made ahead
 //!   fork        copies of a machine that runs
 //!   kept        disks that outlive their machine
 //!   process     QEMU, started detached; arguments is its command line as data
@@ -40,6 +41,7 @@ mod qcow2;
 pub mod qmp;
 mod ram;
 mod record;
+mod spare;
 mod sys;
 mod template;
 mod tool;
@@ -62,6 +64,8 @@ pub struct Settings {
     pub home: PathBuf,
     /// For calls that leave the choice open.
     pub accel: Accel,
+    /// How many machines may be made ahead, one of a kind, while a kind is in use.
+    pub spares: usize,
 }
 
 /// The `qemu` runtime.
@@ -77,6 +81,11 @@ impl Qemu {
         Ok(Qemu {
             inner: Arc::new(machine::Maker::new(settings)?),
         })
+    }
+
+    /// How many machines wait that were made ahead.
+    pub fn spares(&self) -> usize {
+        self.inner.spares.count()
     }
 }
 

@@ -12,19 +12,21 @@ use crate::image::{Image, Images, Journal, SLACK};
 use crate::kept::{self, Manifest};
 use crate::kernel::{Kernel, Kernels};
 use crate::place::{self, BASE, BLANK, DISKS, Place, QMP, Site};
-use crate::process::{self, Start};
+use crate::process::{self, Launch, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::{Record, Shape};
-use crate::template::{Kind, Templates};
-use crate::{arguments, guest, tool};
+use crate::spare::{self, Spare, Spares};
+use crate::sys::Leash;
+use crate::template::{Kind, Template, Templates};
+use crate::{arguments, cache, guest, tool};
 use motu_boot::Matter;
 use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Accel, Error, ErrorKind};
 use serde_json::json;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +46,9 @@ pub(crate) struct Maker {
     images: Images,
     templates: Templates,
     kernel: OnceCell<Kernel>,
+    pub(crate) spares: Spares,
+    /// One at a time: they are made beside what is wanted now.
+    making_spare: tokio::sync::Mutex<()>,
     swept: OnceCell<()>,
 }
 
@@ -57,6 +62,8 @@ impl Maker {
             images: Images::open(&settings.home)?,
             templates: Templates::open(&settings.home)?,
             kernel: OnceCell::new(),
+            spares: Spares::open(&settings.home, settings.spares)?,
+            making_spare: tokio::sync::Mutex::default(),
             swept: OnceCell::new(),
         })
     }
@@ -104,30 +111,125 @@ impl Maker {
         })
     }
 
-    async fn make(&self, spec: &MachineSpec) -> Result<Machine, QemuError> {
-        self.swept.get_or_init(|| self.templates.sweep()).await;
+    async fn make(self: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, QemuError> {
+        let sweep = || async {
+            self.templates.sweep().await;
+            self.spares.sweep();
+        };
+        self.swept.get_or_init(sweep).await;
         if let Some(kept) = &spec.kept {
             return self.make_kept(spec, kept).await;
         }
         let kind = self.kind(spec).await?;
+        if let Some(machine) = self.make_of_spare(spec, &kind).await {
+            self.make_ahead(kind);
+            return Ok(machine);
+        }
         let template = self.templates.get(&kind).await?;
         let site = Site::open(&spec.dir, None)?;
-        let place = &site.own;
-        if let Some(root) = &kind.root {
-            place.link(&root.path, BASE)?;
-        }
-        place.link(&kind.blank.path, BLANK)?;
-        for disk in DISKS {
-            let below = arguments::disk_file(disk, 0);
-            place.link(&template.layer(disk), &below)?;
-            place.add_layer(disk, 1, &kind.shape, (&below, Below::Qcow2))?;
-        }
+        lay_out(&site.own, &kind, &template)?;
         let state = template.state()?;
-        let saved = Start::Restore {
-            ram: &template.ram,
-            state: &state,
+        let launch = Launch {
+            program: &kind.program,
+            site: &site,
+            name: spec.id.as_str(),
+            shape: &kind.shape,
+            layer: 1,
+            start: Start::Restore {
+                ram: &template.ram,
+                state: &state,
+            },
+            leash: None,
         };
-        restore(&kind.program, spec, &site, (&kind.shape, 1), saved).await
+        let machine = restore(spec, launch, Matter::News).await?;
+        self.make_ahead(kind);
+        Ok(machine)
+    }
+
+    /// A machine that was made ahead, if there is one and it is as good as it was.
+    async fn make_of_spare(&self, spec: &MachineSpec, kind: &Kind) -> Option<Machine> {
+        let spare = self.spares.take(&kind.key())?;
+        match spare.become_machine(&spec.dir).await {
+            Ok(record) => Some(made(spec, &kind.shape, record)),
+            Err(error) => {
+                tracing::warn!(%error, "a spare machine was of no use");
+                // It may have taken the directory along.
+                let _ = std::fs::create_dir(&spec.dir);
+                None
+            }
+        }
+    }
+
+    /// Makes one more of this kind when things are quiet.
+    fn make_ahead(self: &Arc<Maker>, kind: Kind) {
+        let key = kind.key();
+        if !self.spares.wants(&key) {
+            return;
+        }
+        let maker = Arc::downgrade(self);
+        let made_ahead = async move {
+            while let Some(left) = maker.upgrade().map(|maker| maker.spares.until_quiet())
+                && !left.is_zero()
+            {
+                tokio::time::sleep(left).await;
+            }
+            let Some(held) = maker.upgrade() else { return };
+            if let Err(error) = held.spare(&key, &kind).await {
+                tracing::warn!(%error, "no machine was made ahead");
+            }
+            drop(held);
+            tokio::time::sleep(spare::LIFETIME).await;
+            if let Some(maker) = maker.upgrade() {
+                maker.spares.expire();
+            }
+        };
+        tokio::spawn(made_ahead);
+    }
+
+    async fn spare(&self, key: &str, kind: &Kind) -> Result<(), QemuError> {
+        let _alone = self.making_spare.lock().await;
+        if !self.spares.wants(key) {
+            return Ok(());
+        }
+        let template = self.templates.get(kind).await?;
+        let dir = self.spares.place()?;
+        let made = self.make_spare(key, kind, &template, &dir).await;
+        match made {
+            Ok(spare) => self.spares.put(spare),
+            Err(error) => {
+                remove(&dir).await?;
+                cache::remove(&dir)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_spare(
+        &self,
+        key: &str,
+        kind: &Kind,
+        template: &Template,
+        dir: &Path,
+    ) -> Result<Spare, QemuError> {
+        let site = Site::open(dir, None)?;
+        lay_out(&site.own, kind, template)?;
+        let state = template.state()?;
+        let leash = Leash::new().map_err(QemuError::io("cannot hold QEMU"))?;
+        let launch = Launch {
+            program: &kind.program,
+            site: &site,
+            name: "spare",
+            shape: &kind.shape,
+            layer: 1,
+            start: Start::Restore {
+                ram: &template.ram,
+                state: &state,
+            },
+            leash: Some(&leash),
+        };
+        let pidfd = begin(launch, Matter::News).await?;
+        Spare::settle(key.to_string(), &site.own, pidfd, leash).await
     }
 
     /// A machine whose disks outlive it: its template is saved before disks are mounted.
@@ -158,13 +260,34 @@ impl Maker {
         site.own
             .show_baseline(&arguments::kept_path(kept::BASELINE))?;
         let state = template.state()?;
-        let saved = Start::Restore {
-            ram: &template.ram,
-            state: &state,
+        let launch = Launch {
+            program: &kind.program,
+            site: &site,
+            name: spec.id.as_str(),
+            shape: &kind.shape,
+            layer: manifest.layer,
+            start: Start::Restore {
+                ram: &template.ram,
+                state: &state,
+            },
+            leash: None,
         };
-        let what = (&kind.shape, manifest.layer);
-        restore_as(&kind.program, spec, &site, what, saved, Matter::Disks).await
+        restore(spec, launch, Matter::Disks).await
     }
+}
+
+/// What a machine of a template finds in its directory.
+fn lay_out(place: &Place, kind: &Kind, template: &Template) -> Result<(), QemuError> {
+    if let Some(root) = &kind.root {
+        place.link(&root.path, BASE)?;
+    }
+    place.link(&kind.blank.path, BLANK)?;
+    for disk in DISKS {
+        let below = arguments::disk_file(disk, 0);
+        place.link(&template.layer(disk), &below)?;
+        place.add_layer(disk, 1, &kind.shape, (&below, Below::Qcow2))?;
+    }
+    Ok(())
 }
 
 /// The kept disks of a machine, its own from now on and made if this is its first start. Blocks.
@@ -192,7 +315,7 @@ fn open_kept(
 }
 
 /// Makes a machine, or leaves nothing.
-pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine, Error> {
+pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
     refuse(spec)?;
     match maker.make(spec).await {
         Ok(machine) => Ok(machine),
@@ -207,45 +330,44 @@ pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine,
 
 /// Starts a prepared machine from a saved state and gives it a life of its own.
 pub(crate) async fn restore(
-    program: &Path,
     spec: &MachineSpec,
-    site: &Site,
-    what: (&Shape, u32),
-    saved: Start<'_>,
-) -> Result<Machine, QemuError> {
-    restore_as(program, spec, site, what, saved, Matter::News).await
-}
-
-async fn restore_as(
-    program: &Path,
-    spec: &MachineSpec,
-    site: &Site,
-    (shape, layer): (&Shape, u32),
-    saved: Start<'_>,
+    launch: Launch<'_>,
     matter: Matter,
 ) -> Result<Machine, QemuError> {
-    let name = spec.id.as_str();
-    let (pidfd, mut messages) = process::start(program, site, name, (shape, layer), saved)?;
+    begin(launch, matter).await?;
+    let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
+    Ok(made(spec, launch.shape, record))
+}
+
+/// The same without the words for it.
+async fn begin(launch: Launch<'_>, matter: Matter) -> Result<OwnedFd, QemuError> {
+    let place = &launch.site.own;
+    let (pidfd, mut messages) = process::start(launch)?;
+    let watched = pidfd
+        .try_clone()
+        .map_err(QemuError::io("cannot watch QEMU"))?;
     let begun = async {
-        guest::renew(&site.own, matter).await?;
+        guest::renew(place, matter).await?;
         match matter {
             // Its guest begins only now.
-            Matter::Disks => guest::greet(&site.own).await.map(|link| link.close()),
+            Matter::Disks => guest::greet(place).await.map(|link| link.close()),
             _ => Ok(()),
         }
     };
     tokio::select! {
-        begun = begun => begun?,
-        _ = process::wait(pidfd) => return Err(QemuError::Boot { reason: messages.text() }),
+        begun = begun => begun.map(|()| pidfd),
+        _ = process::wait(watched) => Err(QemuError::Boot { reason: messages.text() }),
     }
-    let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
-    Ok(Machine {
+}
+
+fn made(spec: &MachineSpec, shape: &Shape, record: Record) -> Machine {
+    Machine {
         id: spec.id.clone(),
         dir: spec.dir.clone(),
         limits: limits(spec, shape),
         accelerator: Some(shape.accel.name().to_string()),
         record: serde_json::to_value(record).unwrap_or_default(),
-    })
+    }
 }
 
 /// What a virtual machine cannot promise is refused when it was asked for by value.

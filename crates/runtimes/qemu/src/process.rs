@@ -1,13 +1,13 @@
 //! QEMU as a process: started detached, watched and ended through a pidfd.
 
 use crate::arguments::{
-    CONSOLE, KEPT_FD, LINK_FD, MESSAGES_FD, NEWS_FD, Origin, PANICKED, QMP_FD, RAM_FD, STATE_FD,
-    TURN_FD, arguments, disk_file,
+    CONSOLE, KEPT_FD, LEASH_FD, LINK_FD, MESSAGES_FD, NEWS_FD, Origin, PANICKED, QMP_FD, RAM_FD,
+    STATE_FD, TURN_FD, arguments, disk_file,
 };
 use crate::error::QemuError;
 use crate::place::{DISKS, LINK, NEWS, QMP, STATE, Site, TURN};
 use crate::record::{Process, Record, Shape};
-use crate::sys::{self, Spawn};
+use crate::sys::{self, Leash, Spawn};
 use crate::tool;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
@@ -37,14 +37,25 @@ impl Messages {
     }
 }
 
+/// A process to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) site: &'a Site,
+    pub(crate) name: &'a str,
+    pub(crate) shape: &'a Shape,
+    /// The generation of its disks.
+    pub(crate) layer: u32,
+    pub(crate) start: Start<'a>,
+    /// Of a process that must not outlive us.
+    pub(crate) leash: Option<&'a Leash>,
+}
+
 /// Starts QEMU in its place and writes down which process it is.
-pub(crate) fn start(
-    program: &Path,
-    site: &Site,
-    name: &str,
-    (shape, layer): (&Shape, u32),
-    start: Start<'_>,
-) -> Result<(OwnedFd, Messages), QemuError> {
+pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError> {
+    let Launch {
+        site, shape, layer, ..
+    } = launch;
     let place = &site.own;
     let kept = site.kept.as_ref().map(|kept| kept.path().to_path_buf());
     let mut record = Record::new(*shape, layer, kept);
@@ -66,7 +77,10 @@ pub(crate) fn start(
     if let Some(kept) = &site.kept {
         handed.push((kept.handle(), KEPT_FD));
     }
-    let origin = match start {
+    if let Some(leash) = launch.leash {
+        handed.push((leash.end(), LEASH_FD));
+    }
+    let origin = match launch.start {
         Start::Boot { ram } => {
             handed.push((ram.as_fd(), RAM_FD));
             Origin::Boot
@@ -81,14 +95,17 @@ pub(crate) fn start(
     site.disks().give(identity, &disks)?;
     place.give(identity, own_files(origin))?;
     let pid = sys::spawn(Spawn {
-        program,
-        arguments: &arguments(name, shape, layer, origin),
+        program: launch.program,
+        arguments: &arguments(launch.name, shape, layer, origin),
         directory: place.handle(),
         identity,
         descriptors: &handed,
         messages: writing,
     })
     .map_err(QemuError::io("cannot start QEMU"))?;
+    if let Some(leash) = launch.leash {
+        leash.tie(pid).map_err(QemuError::io("cannot hold QEMU"))?;
+    }
     let mut messages = Messages(File::from(reading));
     record.process = Process::of(pid);
     record.store(place.path()).map_err(stored)?;

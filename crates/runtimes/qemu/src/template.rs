@@ -16,7 +16,7 @@ use crate::error::QemuError;
 use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::place::{BASE, BLANK, DISKS, Place, QMP, STATE, Site};
-use crate::process::{self, Messages, Start};
+use crate::process::{self, Launch, Messages, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::Shape;
@@ -55,7 +55,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let mut digest = Sha256::new();
         let mut add = |text: &str| digest.update(format!("{}:{text}\n", text.len()));
         add(&VERSION.to_string());
@@ -216,9 +216,16 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
         place.show_baseline(BLANK)?;
     }
     let memory = ram::empty(kind.shape.mem_mib << 20)?;
-    let start = Start::Boot { ram: &memory };
-    let what = (&kind.shape, 0);
-    let (pidfd, messages) = process::start(&kind.program, &site, "template", what, start)?;
+    let launch = Launch {
+        program: &kind.program,
+        site: &site,
+        name: "template",
+        shape: &kind.shape,
+        layer: 0,
+        start: Start::Boot { ram: &memory },
+        leash: None,
+    };
+    let (pidfd, messages) = process::start(launch)?;
     let ended = process::wait(pidfd);
     tokio::select! {
         booted = tokio::time::timeout(BOOT_TIME, until_ready(place, kind)) => match booted {

@@ -5,5 +5,6 @@
 mod copies;
 mod keeping;
 mod life;
+mod spares;
 mod support;
 mod templates;

@@ -29,6 +29,10 @@ impl World {
     }
 
     pub fn with(mem_mib: u64, accel: Accel) -> World {
+        World::with_spares(mem_mib, accel, 0)
+    }
+
+    pub fn with_spares(mem_mib: u64, accel: Accel, spares: usize) -> World {
         // Shared with the conformance suite: one kernel, one boot for each kind of machine.
         let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/test-home/qemu");
         std::fs::create_dir_all(&home).unwrap();
@@ -40,6 +44,7 @@ impl World {
             guest: guest.into(),
             home: home.clone(),
             accel,
+            spares,
         })
         .unwrap();
         World {
@@ -49,6 +54,11 @@ impl World {
             mem_mib,
             machines: Mutex::default(),
         }
+    }
+
+    /// Leaves the machines of this world to another one.
+    pub fn keep_machines(&self) {
+        self.machines.lock().unwrap().clear();
     }
 
     pub fn spec(&self) -> MachineSpec {
@@ -138,9 +148,11 @@ pub fn pid_in(dir: &Path) -> Option<rustix::process::Pid> {
     let text = std::fs::read(dir.join("machine.json")).ok()?;
     let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
     let pid = record["process"]["pid"].as_i64()? as i32;
-    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-    line.contains(dir.file_name()?.to_str()?)
-        .then(|| rustix::process::Pid::from_raw(pid))?
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+    let running = fields.next()? != "Z";
+    let same = fields.nth(18)?.parse().ok() == record["process"]["start_time"].as_u64();
+    (running && same).then(|| rustix::process::Pid::from_raw(pid))?
 }
 
 /// Proportional memory of a process in KiB.
