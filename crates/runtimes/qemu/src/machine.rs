@@ -30,6 +30,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::OnceCell;
 
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
@@ -50,6 +51,7 @@ pub(crate) struct Maker {
     /// One at a time: they are made beside what is wanted now.
     making_spare: tokio::sync::Mutex<()>,
     swept: OnceCell<()>,
+    cleaned: AtomicBool,
 }
 
 impl Maker {
@@ -65,6 +67,7 @@ impl Maker {
             spares: Spares::open(&settings.home, settings.spares)?,
             making_spare: tokio::sync::Mutex::default(),
             swept: OnceCell::new(),
+            cleaned: AtomicBool::new(false),
         })
     }
 
@@ -121,6 +124,7 @@ impl Maker {
             return self.make_kept(spec, kept).await;
         }
         let kind = self.kind(spec).await?;
+        self.clean(&kind);
         if let Some(machine) = self.make_of_spare(spec, &kind).await {
             self.make_ahead(kind);
             return Ok(machine);
@@ -144,6 +148,15 @@ impl Maker {
         let machine = restore(spec, launch, Matter::News).await?;
         self.make_ahead(kind);
         Ok(machine)
+    }
+
+    /// Once, and beside everything else: what earlier versions have left in the cache.
+    fn clean(&self, kind: &Kind) {
+        if self.cleaned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (shelf, kind) = (self.templates.shelf().clone(), kind.clone());
+        tokio::task::spawn_blocking(move || Templates::remove_stale(&shelf, &kind));
     }
 
     /// A machine that was made ahead, if there is one and it is as good as it was.
@@ -255,6 +268,7 @@ impl Maker {
             kernel,
             program,
         };
+        self.clean(&kind);
         let template = self.templates.get(&kind).await?;
         let site = Site::open(&spec.dir, Some(disks))?;
         site.own

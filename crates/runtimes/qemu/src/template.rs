@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MANIFEST: &str = "manifest.json";
 const RAM: &str = "ram";
 /// The directory of the machine that becomes the template, while it runs.
@@ -72,6 +72,16 @@ impl Kind {
         add(&machine::processor_identity(self.shape.accel));
         crate::kernel::hex(&digest)
     }
+
+    /// What all templates of this motu on this host have in common. One with another base
+    /// can never be used again.
+    fn base(&self) -> String {
+        let digest = Sha256::new()
+            .chain_update(VERSION.to_le_bytes())
+            .chain_update(&self.kernel.digest)
+            .chain_update(machine::file_identity(&self.program));
+        crate::kernel::hex(&digest)
+    }
 }
 
 /// A template ready for use.
@@ -98,6 +108,7 @@ impl Template {
 struct Manifest {
     version: u32,
     key: String,
+    base: String,
     ram_bytes: u64,
     ram_sum: String,
     /// SHA-256 of the small files.
@@ -130,6 +141,26 @@ impl Templates {
                 tracing::warn!(%error, "a half-made template was left behind");
             }
         }
+    }
+
+    /// Removes what no kind of machine can be made from any more. Blocks.
+    pub(crate) fn remove_stale(shelf: &Shelf, kind: &Kind) {
+        let base = kind.base();
+        for name in shelf.names() {
+            let text = std::fs::read(shelf.path(&name).join(MANIFEST)).unwrap_or_default();
+            let manifest = serde_json::from_slice::<Manifest>(&text);
+            if manifest.is_ok_and(|manifest| manifest.base == base) {
+                continue;
+            }
+            tracing::info!(%name, "removing a template of another version");
+            if let Err(error) = shelf.discard(&name) {
+                tracing::warn!(%error, "a template of another version was left behind");
+            }
+        }
+    }
+
+    pub(crate) fn shelf(&self) -> &Shelf {
+        &self.shelf
     }
 
     /// The template of a kind; boots a machine if there is none yet.
@@ -235,8 +266,8 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
         _ = ended => return Err(did_not_boot(place, messages, "it ended")),
     }
     stop_and_save(place).await?;
-    let key = key.to_string();
-    machine::blocking(move || keep(&staging, &seed, &key, &memory)).await
+    let (key, base) = (key.to_string(), kind.base());
+    machine::blocking(move || keep(&staging, &seed, (key, base), &memory)).await
 }
 
 /// Waits for the moment in which a machine of this kind is worth saving.
@@ -285,7 +316,12 @@ fn did_not_boot(place: &Place, mut messages: Messages, why: &str) -> QemuError {
 }
 
 /// Moves what is worth keeping out of the seed, memory and manifest included.
-fn keep(staging: &Path, seed: &Path, key: &str, memory: &File) -> Result<(), QemuError> {
+fn keep(
+    staging: &Path,
+    seed: &Path,
+    (key, base): (String, String),
+    memory: &File,
+) -> Result<(), QemuError> {
     let keeping = || QemuError::io("cannot keep a template");
     let mut files = BTreeMap::new();
     let disks = DISKS.map(|disk| disk_file(disk, 0));
@@ -301,7 +337,8 @@ fn keep(staging: &Path, seed: &Path, key: &str, memory: &File) -> Result<(), Qem
     kept.set_len(ram_bytes).map_err(keeping())?;
     let manifest = Manifest {
         version: VERSION,
-        key: key.to_string(),
+        key,
+        base,
         ram_bytes,
         ram_sum: ram::copy(memory, &kept)?.text(),
         files,

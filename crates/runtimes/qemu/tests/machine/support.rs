@@ -113,7 +113,9 @@ impl World {
         let mut both = tokio::io::join(connection.read, connection.write);
         let mut nonce = [0; 16];
         getrandom::fill(&mut nonce).unwrap();
-        motu_link::hello::host(&mut both, nonce).await.unwrap();
+        let greeting = motu_link::hello::host(&mut both, nonce);
+        let greeted = tokio::time::timeout(std::time::Duration::from_secs(60), greeting).await;
+        greeted.expect("the guest greets").unwrap();
         let (read, write) = both.into_inner();
         Guest {
             link: Link::start(read, write, false).0,
