@@ -110,6 +110,17 @@ impl Manifest {
         present(dir, BASELINE)
     }
 
+    /// Leaves only the newest layer to the machine that starts: a fork that was cut short
+    /// may have left the one below to the machine before it.
+    pub(crate) fn freeze(&self, place: &Place) -> Result<(), QemuError> {
+        for layer in 0..self.layer {
+            for disk in DISKS {
+                place.freeze(&disk_file(disk, layer))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn bytes(&self, disk: &str) -> u64 {
         match disk {
             "root" => self.root_bytes,

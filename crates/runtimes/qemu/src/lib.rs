@@ -54,6 +54,7 @@ use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
 use motu_core::{Accel, Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the runtime is made from.
 #[derive(Clone, Debug)]
@@ -81,6 +82,12 @@ impl Qemu {
         Ok(Qemu {
             inner: Arc::new(machine::Maker::new(settings)?),
         })
+    }
+
+    /// Boots a machine without a template, as the first of its kind, and ends it. For
+    /// measurements: every other machine is a copy.
+    pub async fn cold_boot(&self, spec: &MachineSpec) -> Result<Duration, Error> {
+        Ok(machine::cold_boot(&self.inner, spec).await?)
     }
 
     /// How many machines wait that were made ahead.

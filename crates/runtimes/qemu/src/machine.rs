@@ -19,7 +19,7 @@ use crate::record::{Record, Shape};
 use crate::spare::{self, Spare, Spares};
 use crate::sys::Leash;
 use crate::template::{Kind, Template, Templates};
-use crate::{arguments, cache, guest, tool};
+use crate::{arguments, cache, guest, template, tool};
 use motu_boot::Matter;
 use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
@@ -31,6 +31,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
@@ -290,6 +291,14 @@ impl Maker {
     }
 }
 
+/// Boots a machine from its kernel in an empty directory and ends it; says how long it took to answer.
+pub(crate) async fn cold_boot(maker: &Maker, spec: &MachineSpec) -> Result<Duration, QemuError> {
+    let kind = maker.kind(spec).await?;
+    let booted = template::boot(&kind, &spec.dir).await;
+    remove(&spec.dir).await?;
+    booted.map(|(_, took)| took)
+}
+
 /// What a machine of a template finds in its directory.
 fn lay_out(place: &Place, kind: &Kind, template: &Template) -> Result<(), QemuError> {
     if let Some(root) = &kind.root {
@@ -319,6 +328,7 @@ fn open_kept(
         return Ok((disks, manifest, blank));
     };
     manifest.check(&kept.dir)?;
+    manifest.freeze(&disks)?;
     if disk_mib.explicit && disk_mib.value != manifest.disk_mib {
         return Err(QemuError::Invalid(format!(
             "disk_mib is {}; the kept disks have {} and keep it",

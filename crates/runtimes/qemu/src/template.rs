@@ -29,7 +29,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const VERSION: u32 = 2;
 const MANIFEST: &str = "manifest.json";
@@ -231,9 +231,24 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     let staging = claim.staging.clone();
     let seed = staging.join(SEED);
     std::fs::create_dir(&seed).map_err(QemuError::io("cannot stage a template"))?;
-    // The disks of the seed are its own even where those of its copies are kept.
-    let disks = kind.shape.kept.then(|| Place::open(&seed)).transpose()?;
-    let site = Site::open(&seed, disks)?;
+    let (memory, _) = boot(kind, &seed).await?;
+    let place = Place::open(&seed)?;
+    if !kind.shape.kept {
+        let link = guest::greet(&place).await?;
+        guest::warm(&link).await;
+        link.close();
+    }
+    stop_and_save(&place).await?;
+    let (key, base) = (key.to_string(), kind.base());
+    machine::blocking(move || keep(&staging, &seed, (key, base), &memory)).await
+}
+
+/// Boots a machine in an empty directory until somebody in it answers; returns its
+/// memory and how long it took from the start of QEMU.
+pub(crate) async fn boot(kind: &Kind, dir: &Path) -> Result<(File, Duration), QemuError> {
+    // The disks of a seed are its own even where those of its copies are kept.
+    let disks = kind.shape.kept.then(|| Place::open(dir)).transpose()?;
+    let site = Site::open(dir, disks)?;
     let place = &site.own;
     let root = kind.root.as_ref().unwrap_or(&kind.blank);
     place.link(&root.path, BASE)?;
@@ -256,29 +271,21 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
         start: Start::Boot { ram: &memory },
         leash: None,
     };
+    let begun = Instant::now();
     let (pidfd, messages) = process::start(launch)?;
-    let ended = process::wait(pidfd);
+    let answer = async {
+        match kind.shape.kept {
+            true => guest::listens(place, BOOT_TIME).await,
+            false => guest::greet(place).await.map(|link| link.close()),
+        }
+    };
     tokio::select! {
-        booted = tokio::time::timeout(BOOT_TIME, until_ready(place, kind)) => match booted {
-            Ok(ready) => ready?,
-            Err(_) => return Err(did_not_boot(place, messages, "it took too long")),
+        booted = tokio::time::timeout(BOOT_TIME, answer) => match booted {
+            Ok(answered) => answered.map(|()| (memory, begun.elapsed())),
+            Err(_) => Err(did_not_boot(place, messages, "it took too long")),
         },
-        _ = ended => return Err(did_not_boot(place, messages, "it ended")),
+        _ = process::wait(pidfd) => Err(did_not_boot(place, messages, "it ended")),
     }
-    stop_and_save(place).await?;
-    let (key, base) = (key.to_string(), kind.base());
-    machine::blocking(move || keep(&staging, &seed, (key, base), &memory)).await
-}
-
-/// Waits for the moment in which a machine of this kind is worth saving.
-async fn until_ready(place: &Place, kind: &Kind) -> Result<(), QemuError> {
-    if kind.shape.kept {
-        return guest::listens(place, BOOT_TIME).await;
-    }
-    let link = guest::greet(place).await?;
-    guest::warm(&link).await;
-    link.close();
-    Ok(())
 }
 
 /// Stops the machine and writes the state of its devices to a file beside it.
