@@ -1,7 +1,7 @@
 //! Every speed claim of SPECIFICATION.md, measured beside its rival in the same run.
 //!
 //! ```text
-//!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd
+//!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
 //! ```
 //!
 //! Uses a state directory of its own under `target/bench-home`, starts Docker's
@@ -18,6 +18,7 @@ mod report;
 mod rivals;
 mod start;
 mod stats;
+mod vm;
 
 use report::Report;
 use std::process::ExitCode;
@@ -27,19 +28,20 @@ pub const ENVIRONMENT: &str = "debian:12";
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let groups: [Group<'_>; 5] = [
+    let groups: [Group<'_>; 6] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
         ("exec", exec::measure),
         ("bytes", bytes::measure),
         ("crowd", crowd::measure),
+        ("vm", vm::measure),
     ];
     if let Some(unknown) = wanted
         .iter()
         .find(|name| groups.iter().all(|(group, _)| group != name))
     {
-        eprintln!("there is no group {unknown:?}; groups: memory start exec bytes crowd");
+        eprintln!("there is no group {unknown:?}; groups: memory start exec bytes crowd vm");
         return ExitCode::from(2);
     }
     match run(&groups, &wanted) {

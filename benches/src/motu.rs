@@ -80,8 +80,13 @@ impl Motu {
 
     /// The unpacked root of the environment, for rivals to start from.
     pub fn environment_root(&self) -> Fallible<PathBuf> {
+        self.root_of(ENVIRONMENT)
+    }
+
+    /// The same for any environment that was pulled.
+    pub fn root_of(&self, environment: &str) -> Fallible<PathBuf> {
         let found = self
-            .command(&["env", "inspect", ENVIRONMENT, "--json"])
+            .command(&["env", "inspect", environment, "--json"])
             .output()?;
         let found: serde_json::Value = serde_json::from_slice(&found.stdout)?;
         let digest = found["digest"]

@@ -1,6 +1,6 @@
 //! Kernel modules and the devices they bring. Waits for facts, never for time.
 
-use crate::{BootError, LINK_PORT, ROOT_DISK, TURN_PORT, WORKSPACE_DISK, sys};
+use crate::{BootError, LINK_PORT, NEWS_PORT, TURN_PORT, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use std::fs::File;
@@ -27,15 +27,17 @@ pub(crate) fn load_modules(directory: &Path) -> Result<(), BootError> {
     Ok(())
 }
 
-/// Gives the memory of the loaded modules' files back.
-pub(crate) fn forget(directory: &Path) {
+/// Gives the memory of the modules' files back.
+pub(crate) fn forget(directories: &[&str]) {
     // What stays only costs memory.
-    let _ = std::fs::remove_dir_all(directory);
+    for directory in directories {
+        let _ = std::fs::remove_dir_all(directory);
+    }
     let _ = std::fs::remove_file("/init");
 }
 
 /// Waits until the machine has its disks and ports.
-pub(crate) fn wait_for(dev: &Path, patience: Duration) -> Result<(), BootError> {
+pub(crate) fn wait_for(dev: &Path, disks: &[&str], patience: Duration) -> Result<(), BootError> {
     let watching = BootError::step::<rustix::io::Errno>("watch for devices");
     let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)
         .and_then(|watch| {
@@ -44,7 +46,7 @@ pub(crate) fn wait_for(dev: &Path, patience: Duration) -> Result<(), BootError> 
         .map_err(watching)?;
     let deadline = Instant::now() + patience;
     // The watch first: what appears after the look wakes us.
-    while let Some(device) = missing(dev) {
+    while let Some(device) = missing(dev, disks) {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec {
             tv_sec: left.as_secs() as i64,
@@ -63,13 +65,13 @@ pub(crate) fn wait_for(dev: &Path, patience: Duration) -> Result<(), BootError> 
 }
 
 /// The first device that is not there yet.
-fn missing(dev: &Path) -> Option<String> {
-    for disk in [ROOT_DISK, WORKSPACE_DISK] {
+fn missing(dev: &Path, disks: &[&str]) -> Option<String> {
+    for disk in disks {
         if !dev.join(disk).exists() {
             return Some(format!("the disk {disk}"));
         }
     }
-    let ports = [LINK_PORT, TURN_PORT];
+    let ports = [LINK_PORT, TURN_PORT, NEWS_PORT];
     let port = ports
         .into_iter()
         .find(|port| find_port(dev, *port).is_none())?;
@@ -110,14 +112,14 @@ mod tests {
         let dev = tempfile::tempdir().unwrap();
         let place = dev.path().to_path_buf();
         let late = std::thread::spawn(move || {
-            for name in ["vda", "vdb", "vport0p1", "vport0p2"] {
+            for name in ["vda", "vdb", "vport0p1", "vport0p2", "vport0p3"] {
                 std::fs::write(place.join(name), "").unwrap();
             }
         });
-        wait_for(dev.path(), Duration::from_secs(20)).unwrap();
+        wait_for(dev.path(), &["vda", "vdb"], Duration::from_secs(20)).unwrap();
         late.join().unwrap();
         std::fs::remove_file(dev.path().join("vdb")).unwrap();
-        let error = wait_for(dev.path(), Duration::from_millis(1)).unwrap_err();
+        let error = wait_for(dev.path(), &["vda", "vdb"], Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("vdb"), "{error}");
     }
 }

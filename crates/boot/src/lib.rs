@@ -5,28 +5,44 @@
 //!          ─► kernel file systems ─► the root becomes / ─► the guest serves ─► power off
 //! ```
 //!
+//! A machine whose disks are kept waits before the mounts until the host says that
+//! its disks are there: it may have been saved in that moment, with empty disks in their
+//! place, and be one of many copies since. Its `/workspace` is an overlay of a baseline
+//! that is only read and a disk that takes what is written, with a journal.
+//!
 //! Everything this needs is in the initial file system next to it: it reads no
 //! configuration. It never comes back: whatever happens, the machine is
 //! switched off at the end, and the reason of a failure is on the console.
 
 mod devices;
 mod mounts;
+mod news;
 mod sys;
 
 pub use devices::find_port;
+pub use news::{DONE, MAX_ANSWER, Matter, NEWS_BYTES, News};
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Kernel modules in the initial file system, loaded in the order of their names.
 pub const MODULES: &str = "/modules";
+/// The same for machines whose disks are kept, which need more of them.
+pub const KEPT_MODULES: &str = "/modules-kept";
+/// The argument after `init` of a machine whose disks are kept.
+pub const KEPT: &str = "kept";
 /// The disk that becomes `/`.
 pub const ROOT_DISK: &str = "vda";
 /// The disk of `/workspace`.
 pub const WORKSPACE_DISK: &str = "vdb";
+/// What `/workspace` was at first, where that is kept.
+pub const BASELINE_DISK: &str = "vdc";
 /// The number of the port that carries the link, and of the one that announces its turns.
 pub const LINK_PORT: u32 = 1;
 pub const TURN_PORT: u32 = 2;
+/// The number of the port on which the host has news.
+pub const NEWS_PORT: u32 = 3;
 
 /// The bytes with which a host announces a conversation on the turn port and begins it on the link port.
 pub const TOKEN_BYTES: usize = 16;
@@ -68,11 +84,24 @@ impl BootError {
     }
 }
 
+/// The two sides of a `/workspace` that is kept, open.
+#[derive(Debug)]
+pub struct Workspace {
+    /// What was written.
+    pub upper: OwnedFd,
+    /// The baseline.
+    pub lower: OwnedFd,
+}
+
 /// Brings the machine up, lets `guest` serve in it, and switches it off.
-pub fn main(guest: impl FnOnce() -> i32) -> i32 {
-    match prepare() {
-        Ok(()) => {
-            guest();
+pub fn main(guest: impl FnOnce(Option<Workspace>) -> i32) -> i32 {
+    let prepared = match std::env::args().nth(2) {
+        Some(argument) if argument == KEPT => prepare_kept().map(Some),
+        _ => prepare().map(|()| None),
+    };
+    match prepared {
+        Ok(workspace) => {
+            guest(workspace);
         }
         Err(error) => eprintln!("motu-boot: {error}"),
     }
@@ -81,14 +110,42 @@ pub fn main(guest: impl FnOnce() -> i32) -> i32 {
 }
 
 fn prepare() -> Result<(), BootError> {
-    mounts::early()?;
-    devices::load_modules(Path::new(MODULES))?;
-    devices::wait_for(Path::new("/dev"), DEVICE_TIME)?;
+    appear(&[MODULES], &[ROOT_DISK, WORKSPACE_DISK])?;
+    let port = news::Port::open()?;
     let stage = Path::new(STAGE);
     mounts::root(stage)?;
+    settle(stage)?;
+    port.listen()
+}
+
+fn prepare_kept() -> Result<Workspace, BootError> {
+    let disks = [ROOT_DISK, WORKSPACE_DISK, BASELINE_DISK];
+    appear(&[MODULES, KEPT_MODULES], &disks)?;
+    let port = news::Port::open()?;
+    let news = port.wait_for_disks()?;
+    let stage = Path::new(STAGE);
+    let mounted = mounts::kept(stage).and_then(|workspace| settle(stage).map(|()| workspace));
+    port.answer(&news, mounted.as_ref().map(drop))?;
+    let workspace = mounted?;
+    port.listen()?;
+    Ok(workspace)
+}
+
+/// From nothing to a machine with its devices.
+fn appear(modules: &[&str], disks: &[&str]) -> Result<(), BootError> {
+    mounts::early()?;
+    for directory in modules {
+        devices::load_modules(Path::new(directory))?;
+    }
+    devices::wait_for(Path::new("/dev"), disks, DEVICE_TIME)?;
+    sys::loopback_up().map_err(BootError::step("switch the loopback interface on"))?;
+    devices::forget(&[MODULES, KEPT_MODULES]);
+    Ok(())
+}
+
+/// From a mounted root to being in it.
+fn settle(stage: &Path) -> Result<(), BootError> {
     mounts::kernel(stage)?;
     mounts::name(stage)?;
-    sys::loopback_up().map_err(BootError::step("switch the loopback interface on"))?;
-    devices::forget(Path::new(MODULES));
     mounts::become_root(stage)
 }

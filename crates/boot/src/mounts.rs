@@ -1,8 +1,10 @@
 //! What is mounted where, and the step into the machine's own root.
 
-use crate::{BootError, ROOT_DISK, WORKSPACE_DISK, sys};
+use crate::{BASELINE_DISK, BootError, ROOT_DISK, WORKSPACE_DISK, Workspace, news, sys};
 use rustix::mount::{MountFlags, mount, mount_move};
 use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -82,6 +84,79 @@ pub(crate) fn root(stage: &Path) -> Result<(), BootError> {
         .map_err(BootError::step(step))
 }
 
+/// Where the two sides of `/workspace` are, out of sight once the root is `/`.
+const BASELINE: &str = "/baseline";
+const WRITTEN: &str = "/written";
+
+/// The disks of a machine that is kept: `/workspace` is what was written to it over its baseline.
+pub(crate) fn kept(stage: &Path) -> Result<Workspace, BootError> {
+    for disk in [ROOT_DISK, WORKSPACE_DISK, BASELINE_DISK] {
+        // What was read of other disks in this place, before the machine was copied.
+        sys::forget_content(&Path::new("/dev").join(disk))
+            .map_err(BootError::step("look at the disks anew"))?;
+    }
+    mount_disk(ROOT_DISK, stage, MountFlags::empty())?;
+    let (lower, written) = (Path::new(BASELINE), Path::new(WRITTEN));
+    mount_baseline(lower)?;
+    mount_disk(WORKSPACE_DISK, written, MountFlags::NODEV)?;
+    let (upper, work) = (written.join("upper"), written.join("work"));
+    let step = "prepare what is written to /workspace";
+    begin_upper(lower, &upper)
+        .and_then(|()| make_dir(&work))
+        .map_err(BootError::step(step))?;
+    let at = stage.join("workspace");
+    let options = format!(
+        "lowerdir={BASELINE},upperdir={},workdir={},redirect_dir=off,metacopy=off,index=off",
+        upper.display(),
+        work.display()
+    );
+    let options = CString::new(options).unwrap_or_default();
+    let flags = MountFlags::NODEV | MountFlags::NOATIME;
+    make_dir(&at)
+        .and_then(|()| {
+            mount("overlay", &at, "overlay", flags, options.as_c_str()).map_err(Into::into)
+        })
+        .map_err(|error| BootError::Mount {
+            what: "overlay",
+            at,
+            error,
+        })?;
+    let open = |path: &Path| File::open(path).map(OwnedFd::from);
+    let step = "open the two sides of /workspace";
+    Ok(Workspace {
+        upper: open(&upper).map_err(BootError::step(step))?,
+        lower: open(lower).map_err(BootError::step(step))?,
+    })
+}
+
+fn mount_baseline(at: &Path) -> Result<(), BootError> {
+    let device = Path::new("/dev").join(BASELINE_DISK);
+    let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOATIME;
+    make_dir(at)
+        .and_then(|()| mount(&device, at, "ext4", flags, c"").map_err(Into::into))
+        .map_err(|error| BootError::Mount {
+            what: BASELINE_DISK,
+            at: at.to_path_buf(),
+            error,
+        })
+}
+
+/// At the first start: the root of what is written, which looks like that of the baseline.
+fn begin_upper(lower: &Path, upper: &Path) -> std::io::Result<()> {
+    if upper.exists() {
+        return Ok(());
+    }
+    // Renamed when it is whole: a machine that ends in the middle begins again.
+    let staged = upper.with_extension("new");
+    make_dir(&staged)?;
+    let like = std::fs::metadata(lower)?;
+    std::os::unix::fs::chown(&staged, Some(like.uid()), Some(like.gid()))?;
+    std::fs::set_permissions(&staged, like.permissions())?;
+    let times = std::fs::FileTimes::new().set_modified(like.modified()?);
+    File::open(&staged)?.set_times(times)?;
+    std::fs::rename(&staged, upper)
+}
+
 /// Everything else a program expects to find.
 pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
     for kernel in &KERNEL {
@@ -105,9 +180,7 @@ pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
 /// Gives the machine an id; every copy of it will overwrite it in place.
 pub(crate) fn name(stage: &Path) -> Result<(), BootError> {
     let step = "give the machine an id";
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
-        .map_err(BootError::step(step))?
-        .replace('-', "");
+    let id = news::fresh_id().map_err(BootError::step(step))?;
     make_dir(&stage.join("etc"))
         .and_then(|()| std::fs::write(stage.join("etc/machine-id"), id))
         .map_err(BootError::step(step))

@@ -9,6 +9,10 @@ use std::path::Path;
 const PACKED: libc::c_int = 4;
 /// `BLKGETSIZE64` of the kernel.
 const DISK_BYTES: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
+/// `BLKFLSBUF` of the kernel.
+const FORGET: libc::Ioctl = 0x1261;
+/// `RNDRESEEDCRNG` of the kernel.
+const RESEED: libc::Ioctl = 0x5207;
 /// `EXT4_IOC_RESIZE_FS` of the kernel.
 const GROW: libc::Ioctl = 0x4008_6610_u32 as libc::Ioctl;
 
@@ -41,6 +45,39 @@ pub(crate) fn grow(device: &Path, at: &Path) -> io::Result<()> {
     let directory = File::open(at)?;
     // SAFETY: the ioctl reads one u64, which lives through the call.
     check(unsafe { libc::ioctl(directory.as_raw_fd(), GROW, &raw const blocks) })
+}
+
+/// Forgets what is remembered of a disk's content.
+pub(crate) fn forget_content(device: &Path) -> io::Result<()> {
+    let device = File::open(device)?;
+    // SAFETY: this ioctl takes no argument.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), FORGET, 0) })
+}
+
+/// Sets the machine's clock.
+pub(crate) fn set_clock(unix_ns: i64) -> io::Result<()> {
+    let time = libc::timespec {
+        tv_sec: unix_ns.div_euclid(1_000_000_000),
+        tv_nsec: unix_ns.rem_euclid(1_000_000_000),
+    };
+    // SAFETY: the pointer is to a live timespec.
+    check(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &raw const time) })
+}
+
+/// Makes the kernel's random source use what was mixed into it from now on.
+pub(crate) fn reseed_now(device: &File) -> io::Result<()> {
+    // SAFETY: this ioctl takes no argument.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), RESEED) })
+}
+
+/// Leaves all signals of the process to its other threads.
+pub(crate) fn block_signals() {
+    // SAFETY: an all-zero set is valid and is filled before it is used.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+    }
 }
 
 /// Switches the loopback interface on.

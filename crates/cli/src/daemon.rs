@@ -31,7 +31,8 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     let qemu = Qemu::new(motu_qemu::Settings {
         guest: Arc::from(GUEST),
         home: home.path().to_path_buf(),
-        accel: motu_qemu::AccelChoice::Auto,
+        accel: motu_core::Accel::Auto,
+        spares: 2,
     })?;
     let gvisor = Gvisor::new(motu_gvisor::Settings {
         guest: Arc::from(GUEST),

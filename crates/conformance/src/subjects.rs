@@ -2,11 +2,12 @@
 
 use crate::subject::{Skip, Subject};
 use motu_container::Container;
-use motu_core::{Runtime, limits};
+use motu_core::{Accel, Runtime, limits};
 use motu_environments::{Environments, Privilege, Progress};
 use motu_fake::Fake;
 use motu_gvisor::Gvisor;
 use motu_host::Host;
+use motu_qemu::Qemu;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -74,6 +75,26 @@ pub fn gvisor() -> Result<Subject, Skip> {
     };
     works("gvisor", &make)?;
     let mut subject = Subject::new("gvisor", Box::new(make), Box::new(|_, dir| kill_first(dir)));
+    subject.environments = Some(environments()?);
+    Ok(subject)
+}
+
+/// Virtual machines, emulated. Kernel, images and templates are shared by all tests:
+/// only the first one boots.
+pub fn qemu() -> Result<Subject, Skip> {
+    let guest = guest()?;
+    let home = workspace().join("target/test-home/qemu");
+    let make = move |_: &Path| -> Arc<dyn Runtime> {
+        let settings = motu_qemu::Settings {
+            guest: guest.clone(),
+            home: home.clone(),
+            accel: Accel::Tcg,
+            spares: 0,
+        };
+        Arc::new(Qemu::new(settings).expect("the runtime is set up"))
+    };
+    works("qemu", &make)?;
+    let mut subject = Subject::new("qemu", Box::new(make), Box::new(|_, dir| kill_first(dir)));
     subject.environments = Some(environments()?);
     Ok(subject)
 }

@@ -2,6 +2,19 @@
 
 use std::ffi::OsString;
 
+/// `/workspace` of a virtual machine whose disks are kept.
+fn overlay(workspace: motu_boot::Workspace) -> motu_guest::WorkspaceDirs {
+    motu_guest::WorkspaceDirs {
+        path: "/workspace".into(),
+        lower: workspace.lower,
+        upper: Some(motu_guest::Upper {
+            dir: workspace.upper,
+            user_attributes: false,
+        }),
+        copied_unix_ns: None,
+    }
+}
+
 fn main() {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let code = match arguments.first().and_then(|verb| verb.to_str()) {
@@ -9,7 +22,9 @@ fn main() {
         Some("launch") => motu_launch::main(arguments.into_iter().skip(1), |start| {
             motu_guest::serve(start.into())
         }),
-        Some("init") => motu_boot::main(|| motu_guest::serve_machine(None)),
+        Some("init") => {
+            motu_boot::main(|workspace| motu_guest::serve_machine(workspace.map(overlay)))
+        }
         _ => {
             eprintln!(
                 "usage: motu-guest launch | init | serve (--listen-fd N | --listen PATH) [--pid1] [--lock-fd N] \

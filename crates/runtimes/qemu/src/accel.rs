@@ -8,6 +8,7 @@
 use crate::error::QemuError;
 use crate::record::boot_id;
 use crate::sys::kvm;
+use motu_core::Accel;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,32 +17,28 @@ const FILE: &str = "probe.json";
 /// How long the trial may take before KVM counts as broken.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What an operator may ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AccelChoice {
-    /// KVM where it works, software emulation where it does not.
-    #[default]
-    Auto,
-    Kvm,
-    Tcg,
-}
-
 /// What a machine runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Accel {
+pub(crate) enum Accelerator {
     Kvm,
     Tcg,
 }
 
-impl Accel {
+impl Accelerator {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+
     /// The processor a machine sees. Under emulation: what common programs are
     /// compiled for (x86-64-v2) and a random source, and nothing slower than that.
     pub(crate) fn cpu(self) -> &'static str {
         match self {
-            Accel::Kvm => "host",
-            Accel::Tcg => "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand",
+            Accelerator::Kvm => "host",
+            Accelerator::Tcg => "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand",
         }
     }
 }
@@ -102,15 +99,15 @@ impl Probe {
     }
 
     /// The accelerator for a choice, or why it cannot be had.
-    pub(crate) async fn decide(&self, choice: AccelChoice) -> Result<Accel, QemuError> {
+    pub(crate) async fn decide(&self, choice: Accel) -> Result<Accelerator, QemuError> {
         match choice {
-            AccelChoice::Tcg => Ok(Accel::Tcg),
-            AccelChoice::Auto => Ok(match self.kvm().await.broken {
-                None => Accel::Kvm,
-                Some(_) => Accel::Tcg,
+            Accel::Tcg => Ok(Accelerator::Tcg),
+            Accel::Auto => Ok(match self.kvm().await.broken {
+                None => Accelerator::Kvm,
+                Some(_) => Accelerator::Tcg,
             }),
-            AccelChoice::Kvm => match self.kvm().await.broken {
-                None => Ok(Accel::Kvm),
+            Accel::Kvm => match self.kvm().await.broken {
+                None => Ok(Accelerator::Kvm),
                 Some(reason) => Err(QemuError::Kvm { reason }),
             },
         }

@@ -5,7 +5,8 @@
 //! are relative to the machine's directory, and everything that must not be
 //! found by name is handed over as a descriptor.
 
-use crate::accel::Accel;
+use crate::accel::Accelerator;
+use crate::place::DISKS;
 use crate::record::Shape;
 use std::os::fd::RawFd;
 
@@ -16,6 +17,11 @@ pub(crate) const RAM_FD: RawFd = 103;
 pub(crate) const STATE_FD: RawFd = 104;
 /// The reading end of the pipe for messages: with it QEMU never writes into a closed one.
 pub(crate) const MESSAGES_FD: RawFd = 105;
+/// The directory of disks that are kept.
+pub(crate) const KEPT_FD: RawFd = 106;
+pub(crate) const NEWS_FD: RawFd = 107;
+/// What a machine holds that must not outlive us.
+pub(crate) const LEASH_FD: RawFd = 108;
 
 pub(crate) const KERNEL: &str = "vmlinux";
 pub(crate) const INITRAMFS: &str = "initramfs";
@@ -23,6 +29,10 @@ pub(crate) const CONSOLE: &str = "console.log";
 
 const COMMAND_LINE: &str = "quiet console=ttyS0 panic=-1 mitigations=off no_timer_check \
      cryptomgr.notests random.trust_cpu=on audit=0 nowatchdog -- init";
+/// Says which disk is meant when one is named.
+pub(crate) const BASELINE: &str = "base";
+/// What QEMU exits with when a machine's kernel has given up.
+pub(crate) const PANICKED: i32 = 1;
 const MACHINE: &str = "q35,hpet=off,smbus=off,sata=off,vmport=off,i8042=off,usb=off,\
      graphics=off,suppress-vmdesc=on,memory-backend=ram";
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
@@ -39,7 +49,8 @@ pub(crate) enum Origin {
 /// The whole command line.
 pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -> Vec<String> {
     let mut line = Line::default();
-    line.flags(&["-nodefaults", "-no-user-config", "-no-reboot"]);
+    line.flags(&["-nodefaults", "-no-user-config"]);
+    line.pair("-action", "reboot=shutdown,panic=exit-failure");
     line.pair("-display", "none");
     // No network device at all. When there is an egress gateway, one comes here:
     // `-netdev dgram` on a handed-over socket and a `virtio-net-pci`, last on the bus.
@@ -52,7 +63,7 @@ pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -
         Origin::Boot => {
             line.pair("-kernel", KERNEL);
             line.pair("-initrd", INITRAMFS);
-            line.pair("-append", COMMAND_LINE);
+            line.pair("-append", command_line(shape));
             line.pair("-chardev", format!("file,id=console,path={CONSOLE}"));
         }
         Origin::Restore => {
@@ -63,11 +74,25 @@ pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -
         }
     }
     line.pair("-device", "isa-serial,chardev=console");
-    disk(&mut line, "root", layer);
-    disk(&mut line, "work", layer);
+    line.pair("-device", "pvpanic");
+    for disk in DISKS {
+        writable(&mut line, disk, layer, shape);
+    }
+    if shape.kept {
+        let file = disk_file(BASELINE, 0);
+        let node = disk_node(BASELINE, 0);
+        line.pair(
+            "-blockdev",
+            format!(
+                "driver=qcow2,node-name={node},read-only=on,file.driver=file,file.filename={file}"
+            ),
+        );
+        attach(&mut line, BASELINE, &node);
+    }
     line.pair("-device", "virtio-serial-pci,id=serial,disable-legacy=on");
     port(&mut line, "link", motu_boot::LINK_PORT, LINK_FD);
     port(&mut line, "turn", motu_boot::TURN_PORT, TURN_FD);
+    port(&mut line, "news", motu_boot::NEWS_PORT, NEWS_FD);
     let control = format!("socket,id=control,fd={QMP_FD},server=on,wait=off");
     line.pair("-chardev", control);
     line.pair("-mon", "chardev=control,mode=control");
@@ -91,9 +116,9 @@ impl Line {
 fn processor(line: &mut Line, shape: &Shape) {
     line.pair("-machine", MACHINE);
     let accel = match shape.accel {
-        Accel::Kvm => "kvm".to_string(),
+        Accelerator::Kvm => "kvm".to_string(),
         // The default cache of translated code is a gigabyte of address space per machine.
-        Accel::Tcg => "tcg,tb-size=64".to_string(),
+        Accelerator::Tcg => "tcg,tb-size=64".to_string(),
     };
     line.pair("-accel", accel);
     line.pair("-cpu", shape.accel.cpu());
@@ -125,19 +150,43 @@ pub(crate) fn disk_node(disk: &str, layer: u32) -> String {
     format!("{disk}-{layer}")
 }
 
-fn disk(line: &mut Line, disk: &str, layer: u32) {
-    let node = disk_node(disk, layer);
+/// The same as a path that QEMU finds.
+pub(crate) fn disk_path(disk: &str, layer: u32, shape: &Shape) -> String {
     let file = disk_file(disk, layer);
-    // Flushing is for what survives the machine; a root does not.
-    let flush = if disk == "root" {
-        ",cache.no-flush=on"
-    } else {
-        ""
+    match shape.kept {
+        true => kept_path(&file),
+        false => file,
+    }
+}
+
+/// A file beside the kept disks, as QEMU finds it.
+pub(crate) fn kept_path(file: &str) -> String {
+    format!("/proc/self/fd/{KEPT_FD}/{file}")
+}
+
+fn command_line(shape: &Shape) -> String {
+    match shape.kept {
+        true => format!("{COMMAND_LINE} {}", motu_boot::KEPT),
+        false => COMMAND_LINE.to_string(),
+    }
+}
+
+fn writable(line: &mut Line, disk: &str, layer: u32, shape: &Shape) {
+    let node = disk_node(disk, layer);
+    let file = disk_path(disk, layer, shape);
+    // Flushing is for what survives the machine; only kept disks do.
+    let flush = match shape.kept {
+        true => "",
+        false => ",cache.no-flush=on",
     };
     line.pair(
         "-blockdev",
         format!("driver=qcow2,node-name={node}{flush},file.driver=file,file.filename={file}"),
     );
+    attach(line, disk, &node);
+}
+
+fn attach(line: &mut Line, disk: &str, node: &str) {
     line.pair(
         "-device",
         format!("virtio-blk-pci,id={disk},drive={node},disable-legacy=on"),
@@ -159,13 +208,14 @@ fn port(line: &mut Line, name: &str, number: u32, fd: RawFd) {
 mod tests {
     use super::*;
 
-    fn devices(origin: Origin) -> Vec<String> {
+    fn devices(origin: Origin, kept: bool) -> Vec<String> {
         let shape = Shape {
-            accel: Accel::Tcg,
+            accel: Accelerator::Tcg,
             mem_mib: 256,
             vcpu_count: 2,
             disk_mib: 64,
             root_bytes: 1 << 30,
+            kept,
         };
         let line = arguments("x", &shape, 1, origin);
         let pairs = line.windows(2).filter(|pair| pair[0] == "-device");
@@ -174,7 +224,13 @@ mod tests {
 
     #[test]
     fn a_restored_machine_has_the_devices_of_the_booted_one() {
-        assert_eq!(devices(Origin::Boot), devices(Origin::Restore));
-        assert!(!devices(Origin::Boot).iter().any(|d| d.contains("net")));
+        for kept in [false, true] {
+            assert_eq!(devices(Origin::Boot, kept), devices(Origin::Restore, kept));
+            assert!(
+                !devices(Origin::Boot, kept)
+                    .iter()
+                    .any(|d| d.contains("net"))
+            );
+        }
     }
 }

@@ -71,6 +71,13 @@ impl Shelf {
             .collect()
     }
 
+    /// Everything there is.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| !name.starts_with('.')).collect()
+    }
+
     /// Takes a thing away that turned out to be damaged.
     pub(crate) fn discard(&self, name: &str) -> Result<(), QemuError> {
         let lock = self.lock_file(name)?;

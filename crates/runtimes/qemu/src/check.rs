@@ -1,11 +1,11 @@
 //! What works on this host, and what a machine would be made of.
 
-use crate::accel::AccelChoice;
 use crate::arguments::{Origin, arguments};
 use crate::error::package;
 use crate::machine::{Maker, PROGRAM};
 use crate::record::Shape;
-use crate::{accel::Accel, tool};
+use crate::{accel::Accelerator, tool};
+use motu_core::Accel;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::MachineSpec;
 
@@ -79,12 +79,12 @@ fn kernel(maker: &Maker) -> Check {
 async fn accelerator(maker: &Maker) -> Check {
     let name = "accelerator";
     let slow = "software emulation (about 10 times slower than the host)";
-    if maker.accel == AccelChoice::Tcg {
+    if maker.accel == Accel::Tcg {
         return check(name, Health::Degraded, format!("{slow}, as configured"));
     }
     match (maker.probe.kvm().await.broken, maker.accel) {
         (None, _) => check(name, Health::Ok, "KVM, tried with a small machine"),
-        (Some(reason), AccelChoice::Kvm) => fixed_by(
+        (Some(reason), Accel::Kvm) => fixed_by(
             check(
                 name,
                 Health::Failed,
@@ -101,17 +101,18 @@ async fn accelerator(maker: &Maker) -> Check {
 }
 
 /// The steps of `create`, for people.
-pub(crate) fn plan(spec: &MachineSpec, choice: AccelChoice) -> String {
+pub(crate) fn plan(spec: &MachineSpec, choice: Accel) -> String {
     let limits = &spec.limits;
     let shape = Shape {
         accel: match choice {
-            AccelChoice::Kvm => Accel::Kvm,
-            AccelChoice::Auto | AccelChoice::Tcg => Accel::Tcg,
+            Accel::Kvm => Accelerator::Kvm,
+            Accel::Auto | Accel::Tcg => Accelerator::Tcg,
         },
         mem_mib: limits.mem_mib.value,
         vcpu_count: limits.vcpu_count.value,
         disk_mib: limits.disk_mib.value,
         root_bytes: 0,
+        kept: spec.kept.is_some(),
     };
     let line = arguments(spec.id.as_str(), &shape, 1, Origin::Restore).join(" ");
     format!(

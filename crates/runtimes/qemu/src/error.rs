@@ -25,10 +25,16 @@ pub(crate) enum QemuError {
     Guest { reason: String },
     #[error("the template is damaged: {reason}")]
     Damaged { reason: String },
+    #[error("the kept disks cannot be used: {reason}")]
+    Disks { reason: String },
+    #[error("another machine is using the kept disks")]
+    InUse,
     #[error("the machine is not there")]
     Gone,
     #[error("{0}")]
     Unsupported(String),
+    #[error("{0}")]
+    Invalid(String),
 }
 
 impl QemuError {
@@ -68,8 +74,13 @@ impl From<QemuError> for Error {
             QemuError::Boot { .. } | QemuError::Damaged { .. } => Error::unavailable(message),
             QemuError::Qmp(QmpError::Timeout) => Error::new(ErrorKind::Timeout, message),
             QemuError::Guest { .. } | QemuError::Qmp(_) => Error::transport(message),
+            QemuError::Disks { .. } => Error::unavailable(message).hint(
+                "they are damaged or of another version; start from a new directory or a snapshot",
+            ),
+            QemuError::InUse => Error::conflict(message).hint("stop it first"),
             QemuError::Gone => Error::not_found(message),
             QemuError::Unsupported(_) => Error::unsupported(message),
+            QemuError::Invalid(_) => Error::invalid(message),
             QemuError::Failed { .. } => Error::internal(message),
         }
     }
@@ -78,7 +89,8 @@ impl From<QemuError> for Error {
 /// The Debian package a program comes from.
 pub(crate) fn package(tool: &str) -> &str {
     match tool {
-        "mke2fs" => "e2fsprogs",
+        "mke2fs" | "debugfs" => "e2fsprogs",
+        "qemu-img" => "qemu-utils",
         "dpkg-deb" => "dpkg",
         "apt-get" | "apt-cache" => "apt",
         _ => "qemu-system-x86",

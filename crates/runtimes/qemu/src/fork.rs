@@ -9,18 +9,20 @@
 //! The machine only waits for what it has itself written. Its pages are read
 //! through the kernel's view of its process, so QEMU has no part in it.
 
-use crate::arguments::{RAM_FD, disk_file, disk_node};
+use crate::arguments::{RAM_FD, disk_file, disk_node, disk_path, kept_path};
 use crate::cache;
 use crate::error::QemuError;
+use crate::kept::{self, Manifest};
 use crate::machine::{self, PROGRAM, blocking, record_of, reopen};
-use crate::place::{DISKS, Place, QMP};
-use crate::process::Start;
+use crate::place::{DISKS, Place, QMP, Site};
+use crate::process::{Launch, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::ram::{self, PAGE};
 use crate::record::{Process, Record, Shape};
 use crate::template;
 use crate::tool;
+use motu_boot::Matter;
 use motu_core::Error;
 use motu_core::runtime::{Machine, MachineSpec};
 use serde_json::{Value, json};
@@ -41,6 +43,8 @@ struct Saved {
     below: Vec<String>,
     ram: File,
     state: File,
+    /// Of kept disks, as they are from this moment on.
+    manifest: Option<Manifest>,
 }
 
 /// Makes copies of a machine, all or none.
@@ -49,16 +53,18 @@ pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec
     for copy in copies {
         machine::refuse(copy)?;
         same_shape(&record.shape, copy)?;
+        same_keeping(&record.shape, copy)?;
     }
     let process = record.process.ok_or(QemuError::Gone)?;
     // Held throughout: the pid keeps its meaning.
     let _pidfd = record.open().ok_or(QemuError::Gone)?;
-    let place = Arc::new(Place::open(&source.dir).map_err(Error::from)?);
-    let saved = Arc::new(save(&place, &record, process).await?);
+    let kept = record.kept.as_deref().map(Place::open);
+    let site = Arc::new(Site::open(&source.dir, kept.transpose()?)?);
+    let saved = Arc::new(save(&site, &record, process).await?);
     let mut starting = JoinSet::new();
     for (number, spec) in copies.iter().cloned().enumerate() {
-        let (saved, place) = (saved.clone(), place.clone());
-        starting.spawn(async move { (number, copy(&saved, &place, &spec).await) });
+        let (saved, site) = (saved.clone(), site.clone());
+        starting.spawn(async move { (number, copy(&saved, &site, &spec).await) });
     }
     let mut made: Vec<(usize, Machine)> = Vec::new();
     let mut failed = None;
@@ -71,7 +77,11 @@ pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec
     }
     if let Some(error) = failed {
         for copy in copies {
-            if let Err(left) = machine::remove(&copy.dir).await {
+            let mut removed = machine::remove(&copy.dir).await;
+            if let Some(kept) = &copy.kept {
+                removed = removed.and(machine::remove(&kept.dir).await);
+            }
+            if let Err(left) = removed {
                 tracing::warn!(id = %copy.id, %left, "something was left of a failed copy");
             }
         }
@@ -99,7 +109,21 @@ fn same_shape(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
     Ok(())
 }
 
-async fn save(place: &Arc<Place>, record: &Record, process: Process) -> Result<Saved, QemuError> {
+/// Disks that are kept have copies that are kept, and others have not.
+fn same_keeping(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
+    match (shape.kept, spec.kept.is_some()) {
+        (true, false) => Err(Error::invalid(
+            "the machine's disks are kept; a copy needs a place for its own",
+        )),
+        (false, true) => Err(Error::invalid(
+            "the machine's disks are not kept; those of a copy cannot be either",
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn save(site: &Site, record: &Record, process: Process) -> Result<Saved, QemuError> {
+    let (place, disks) = (&site.own, site.disks());
     let shape = record.shape;
     let memory = blocking(move || begin_memory(process.pid, &shape)).await?;
     let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
@@ -111,12 +135,24 @@ async fn save(place: &Arc<Place>, record: &Record, process: Process) -> Result<S
     for (disk, old) in &below {
         let (file, new) = (disk_file(disk, *old), disk_file(disk, layer));
         // A fork that failed half way may have left a layer nobody uses.
-        cache::remove(&place.file(&new))?;
-        place.add_layer(disk, layer, &shape, (&file, Below::Qcow2))?;
-        place.give(identity, &[new])?;
+        cache::remove(&disks.file(&new))?;
+        disks.add_layer(disk, layer, &shape, (&file, Below::Qcow2))?;
+        disks.give(identity, &[new])?;
     }
+    let manifest = match &site.kept {
+        None => None,
+        // Before the layer is in use: a new layer without content reads like the one below it,
+        // and what is below it may go on being written until then.
+        Some(kept) => Some(next_layer(kept.path(), layer)?),
+    };
     qmp.execute("stop", json!({})).await?;
-    let saved = save_stopped(place, &mut qmp, memory, (process.pid, &below, layer)).await;
+    let saved = save_stopped(
+        place,
+        &mut qmp,
+        memory,
+        (process.pid, &below, layer, &shape),
+    )
+    .await;
     if was_running {
         qmp.execute("cont", json!({})).await?;
     }
@@ -126,7 +162,7 @@ async fn save(place: &Arc<Place>, record: &Record, process: Process) -> Result<S
         .map(|(disk, old)| disk_file(disk, *old))
         .collect();
     for name in &below {
-        place.freeze(name)?;
+        disks.freeze(name)?;
     }
     let mut record = record.clone();
     record.layer = layer;
@@ -137,21 +173,29 @@ async fn save(place: &Arc<Place>, record: &Record, process: Process) -> Result<S
         below,
         ram: memory,
         state,
+        manifest,
     })
+}
+
+fn next_layer(kept: &Path, layer: u32) -> Result<Manifest, QemuError> {
+    let mut manifest = Manifest::load(kept)?.ok_or(QemuError::Gone)?;
+    manifest.layer = layer;
+    manifest.store(kept)?;
+    Ok(manifest)
 }
 
 /// What happens while the machine waits.
 async fn save_stopped(
-    place: &Arc<Place>,
+    place: &Place,
     qmp: &mut Qmp,
     memory: File,
-    (pid, below, layer): (i32, &[(&'static str, u32)], u32),
+    (pid, below, layer, shape): (i32, &[(&'static str, u32)], u32, &Shape),
 ) -> Result<(File, File), QemuError> {
     template::save(qmp).await?;
     for (disk, old) in below {
         let snapshot = json!({
             "node-name": disk_node(disk, *old),
-            "snapshot-file": disk_file(disk, layer),
+            "snapshot-file": disk_path(disk, layer, shape),
             "snapshot-node-name": disk_node(disk, layer),
             "format": "qcow2",
             "mode": "existing",
@@ -269,22 +313,39 @@ fn written(flags: &[u8], limit: usize) -> Vec<(usize, usize)> {
     runs
 }
 
-async fn copy(saved: &Saved, from: &Place, spec: &MachineSpec) -> Result<Machine, QemuError> {
-    let place = Place::open(&spec.dir)?;
-    for name in from.shared_files(saved.layer)? {
-        place.link(&from.file(&name), &name)?;
-    }
-    for (disk, below) in DISKS.iter().zip(&saved.below) {
-        place.add_layer(disk, saved.layer, &saved.shape, (below, Below::Qcow2))?;
+async fn copy(saved: &Saved, from: &Site, spec: &MachineSpec) -> Result<Machine, QemuError> {
+    let kept = spec.kept.as_ref().map(|kept| Place::claim(&kept.dir));
+    let site = Site::open(&spec.dir, kept.transpose()?)?;
+    match (&saved.manifest, &site.kept) {
+        (Some(manifest), Some(kept)) => {
+            kept::copy(from.disks(), kept, manifest)?;
+            site.own.show_baseline(&kept_path(kept::BASELINE))?;
+        }
+        _ => {
+            for name in from.own.shared_files(saved.layer)? {
+                site.own.link(&from.own.file(&name), &name)?;
+            }
+            for (disk, below) in DISKS.iter().zip(&saved.below) {
+                let below = (below.as_str(), Below::Qcow2);
+                site.own.add_layer(disk, saved.layer, &saved.shape, below)?;
+            }
+        }
     }
     let state = reopen(&saved.state)?;
-    let start = Start::Restore {
-        ram: &saved.ram,
-        state: &state,
-    };
     let program = tool::find(PROGRAM)?;
-    let what = (&saved.shape, saved.layer);
-    machine::restore(Path::new(&program), spec, &place, what, start).await
+    let launch = Launch {
+        program: &program,
+        site: &site,
+        name: spec.id.as_str(),
+        shape: &saved.shape,
+        layer: saved.layer,
+        start: Start::Restore {
+            ram: &saved.ram,
+            state: &state,
+        },
+        leash: None,
+    };
+    machine::restore(spec, launch, Matter::News).await
 }
 
 #[cfg(test)]

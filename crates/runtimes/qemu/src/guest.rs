@@ -2,25 +2,29 @@
 //!
 //! A conversation is announced on the turn port with a random token, which the
 //! guest says back when it has hung up the old one; the same token then begins
-//! the conversation on the link port. See the guest's `serial` for why. Beyond
-//! that this only knows how to give a copied machine a life of its own.
+//! the conversation on the link port. See the guest's `serial` for why. What a
+//! machine must know that was copied or paused goes over a third port, beside
+//! whatever is being said.
 
 use crate::error::QemuError;
-use crate::place::{LINK, Place, TURN};
+use crate::place::{LINK, NEWS, Place, TURN};
 use bytes::Bytes;
-use motu_boot::TOKEN_BYTES;
-use motu_link::message::{Outcome, Request, Reseed, SetClock, Start, Verb};
+use motu_boot::{DONE, MAX_ANSWER, Matter, News, TOKEN_BYTES};
+use motu_link::message::{Outcome, Request, Start, Verb};
 use motu_link::{Event, Link, hello};
 use prost::Message as _;
 use std::time::{Duration, SystemTime};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 /// How long a running guest may take to begin a conversation.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-const SEED_BYTES: usize = 64;
+/// The same for a machine that has just gone on; without an answer it goes on all the same.
+const CLOCK_TIME: Duration = Duration::from_secs(1);
 /// How long a first command may take.
 const WARM_TIME: Duration = Duration::from_secs(10);
+/// Answers for others that may come before ours on the port for news.
+const MAX_OLD_ANSWERS: usize = 16;
 /// How much may be said on the turn port before our token comes back.
 const MAX_ANSWERS: usize = 64 * TOKEN_BYTES;
 
@@ -74,21 +78,68 @@ pub(crate) async fn greet(place: &Place) -> Result<Link, QemuError> {
 }
 
 /// Makes a copied machine a machine of its own: its randomness, with it its id, and its clock.
-pub(crate) async fn renew(place: &Place) -> Result<(), QemuError> {
-    let link = greet(place).await?;
-    let renewed = async {
-        let entropy = Bytes::copy_from_slice(&random::<SEED_BYTES>()?);
-        // Randomness first: nothing made from here on repeats what a sibling makes.
-        ask(&link, Verb::Reseed(Reseed { entropy })).await?;
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let unix_ns = now.as_nanos() as i64;
-        ask(&link, Verb::SetClock(SetClock { unix_ns })).await
+pub(crate) async fn renew(place: &Place, matter: Matter) -> Result<(), QemuError> {
+    let news = News {
+        matter,
+        number: number()?,
+        unix_ns: unix_ns(),
+        randomness: random()?,
     };
-    let done = tokio::time::timeout(PATIENCE, renewed).await;
-    link.close();
-    done.map_err(|_| no("it did not take its identity"))?
+    tell(place, &news, PATIENCE).await
+}
+
+/// Tells a machine that was paused what time it is.
+pub(crate) async fn set_clock(place: &Place) -> Result<(), QemuError> {
+    let news = News {
+        matter: Matter::News,
+        unix_ns: unix_ns(),
+        ..News::here(number()?)
+    };
+    tell(place, &news, CLOCK_TIME).await
+}
+
+/// Waits until somebody in the machine listens.
+pub(crate) async fn listens(place: &Place, patience: Duration) -> Result<(), QemuError> {
+    tell(place, &News::here(number()?), patience).await
+}
+
+async fn tell(place: &Place, news: &News, patience: Duration) -> Result<(), QemuError> {
+    let failed = || QemuError::io("cannot tell the guest news");
+    let telling = async {
+        let mut port = UnixStream::connect(place.socket(NEWS))
+            .await
+            .map_err(failed())?;
+        port.write_all(&news.encode()).await.map_err(failed())?;
+        let mut answers = BufReader::new(port.take((MAX_OLD_ANSWERS * MAX_ANSWER) as u64));
+        let ours = news.answered_as();
+        loop {
+            let mut line = Vec::with_capacity(MAX_ANSWER);
+            answers
+                .read_until(b'\n', &mut line)
+                .await
+                .map_err(failed())?;
+            let line = String::from_utf8_lossy(&line);
+            match line.trim_end().strip_prefix(&ours) {
+                Some(DONE) => return Ok(()),
+                Some(reason) => return Err(no(reason)),
+                None if line.is_empty() => return Err(no("it did not take the news")),
+                // For somebody who did not wait for it.
+                None => {}
+            }
+        }
+    };
+    tokio::time::timeout(patience, telling)
+        .await
+        .map_err(|_| no("it did not take the news in time"))?
+}
+
+fn number() -> Result<u64, QemuError> {
+    random().map(u64::from_le_bytes)
+}
+
+fn unix_ns() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as i64)
 }
 
 /// Lets a machine that will be copied do once what each copy does first, so that

@@ -12,14 +12,39 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The format of the images; a new number makes new images.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Room in an image beyond its content, without which some would not fit.
 pub(crate) const SLACK: u64 = 16 << 20;
 const BLANK_BYTES: u64 = 16 << 20;
+/// Of disks that are kept, in MiB: what it takes to survive a machine that ends in the middle.
+const JOURNAL_MIB: u64 = 4;
 /// How far a file system can grow: 1 TiB and the environment, in blocks of 4 KiB.
 const MAX_BLOCKS: u64 = 300 << 20;
 /// Equal for all images of one content, so that they are equal byte for byte.
 const UUID: &str = "6d6f7475-0000-4000-8000-000000000001";
+
+/// Whether a disk must survive that its machine ends at any moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Journal {
+    With,
+    Without,
+}
+
+impl Journal {
+    fn name(self) -> &'static str {
+        match self {
+            Journal::With => "-journal",
+            Journal::Without => "",
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        match self {
+            Journal::With => JOURNAL_MIB << 20,
+            Journal::Without => 0,
+        }
+    }
+}
 
 /// An image and its size.
 #[derive(Clone, Debug)]
@@ -42,24 +67,24 @@ impl Images {
     }
 
     /// The image of an environment's root. Blocks; the first time for a second or more.
-    pub(crate) fn root(&self, root: &Path) -> Result<Image, QemuError> {
+    pub(crate) fn root(&self, root: &Path, journal: Journal) -> Result<Image, QemuError> {
         let digest = identity(root)?;
-        self.get(&format!("{digest}-v{VERSION}.ext4"), |path| {
-            let size = measure(root)?;
-            make(path, size, Some(root))
+        let name = format!("{digest}{}-v{VERSION}.ext4", journal.name());
+        self.get(&name, |path| {
+            owned_by_root(root)?;
+            make(path, measure(root, journal)?, Some(root), journal)
         })
         .map(|image| Image { digest, ..image })
     }
 
     /// An empty disk.
-    pub(crate) fn blank(&self) -> Result<Image, QemuError> {
+    pub(crate) fn blank(&self, journal: Journal) -> Result<Image, QemuError> {
         let size = Size {
             bytes: BLANK_BYTES,
             entries: 0,
         };
-        self.get(&format!("blank-v{VERSION}.ext4"), |path| {
-            make(path, size, None)
-        })
+        let name = format!("blank{}-v{VERSION}.ext4", journal.name());
+        self.get(&name, |path| make(path, size, None, journal))
     }
 
     fn get(
@@ -115,8 +140,8 @@ struct Size {
 }
 
 /// How large an image must be to hold a tree.
-fn measure(root: &Path) -> Result<Size, QemuError> {
-    let looking = || QemuError::io("cannot look at the environment");
+fn measure(root: &Path, journal: Journal) -> Result<Size, QemuError> {
+    let looking = || QemuError::io("cannot look at what a disk is made of");
     let mut size = Size::default();
     let mut rest = vec![root.to_path_buf()];
     while let Some(directory) = rest.pop() {
@@ -131,14 +156,41 @@ fn measure(root: &Path) -> Result<Size, QemuError> {
         }
     }
     let tables = size.entries * 512;
-    size.bytes = (size.bytes + size.bytes / 8 + tables + SLACK).next_multiple_of(1 << 20);
+    size.bytes += size.bytes / 8 + tables + SLACK;
+    size.bytes = (size.bytes + journal.bytes()).next_multiple_of(1 << 20);
     Ok(size)
 }
 
-fn make(path: &Path, size: Size, root: Option<&Path>) -> Result<(), QemuError> {
-    if let Some(root) = root {
-        owned_by_root(root)?;
-    }
+/// A tree as a file system in a file: read only, as small as it can be. Blocks.
+pub(crate) fn of_tree(tree: &Path, path: &Path) -> Result<(), QemuError> {
+    let size = measure(tree, Journal::Without)?;
+    make(path, size, Some(tree), Journal::Without)?;
+    own_top(tree, path)?;
+    freeze(path)
+}
+
+/// Makes the top directory that of the tree: mke2fs leaves its owner and mode alone and adds to it.
+fn own_top(tree: &Path, image: &Path) -> Result<(), QemuError> {
+    let top = tree
+        .metadata()
+        .map_err(QemuError::io("cannot look at what a disk is made of"))?;
+    let requests = format!(
+        "set_inode_field <2> mode 0{:o}\nset_inode_field <2> uid {}\n\
+         set_inode_field <2> gid {}\nrmdir lost+found\n",
+        top.mode(),
+        top.uid(),
+        top.gid()
+    );
+    let script = image.with_extension("requests");
+    std::fs::write(&script, requests).map_err(QemuError::io("cannot make a disk image"))?;
+    let mut change = tool::command("debugfs")?;
+    change.arg("-w").arg("-f").arg(&script).arg(image);
+    let changed = tool::run(change);
+    std::fs::remove_file(script).map_err(QemuError::io("cannot make a disk image"))?;
+    changed.map(drop)
+}
+
+fn make(path: &Path, size: Size, root: Option<&Path>, journal: Journal) -> Result<(), QemuError> {
     let file = std::fs::File::create(path).map_err(QemuError::io("cannot make a disk image"))?;
     file.set_len(size.bytes)
         .map_err(QemuError::io("cannot make a disk image"))?;
@@ -147,7 +199,11 @@ fn make(path: &Path, size: Size, root: Option<&Path>) -> Result<(), QemuError> {
     // With a fixed time, id and seed equal trees give equal images.
     command.env("E2FSPROGS_FAKE_TIME", "1");
     command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0"]);
-    command.args(["-O", "^has_journal", "-U", UUID, "-N", &inodes.to_string()]);
+    command.args(["-U", UUID, "-N", &inodes.to_string()]);
+    match journal {
+        Journal::With => command.args(["-J", &format!("size={JOURNAL_MIB}")]),
+        Journal::Without => command.args(["-O", "^has_journal"]),
+    };
     command.args([
         "-E",
         &format!("lazy_itable_init=1,nodiscard,hash_seed={UUID},resize={MAX_BLOCKS}"),
@@ -156,7 +212,10 @@ fn make(path: &Path, size: Size, root: Option<&Path>) -> Result<(), QemuError> {
         command.arg("-d").arg(root);
     }
     command.arg(path);
-    tool::run(command).map(drop)
+    tool::run(command)?;
+    // It gets its name next, and a host that stops then must not leave half of it there.
+    file.sync_all()
+        .map_err(QemuError::io("cannot make a disk image"))
 }
 
 /// An environment unpacked by an ordinary user has that user's ids on disk, which would become the machine's.
@@ -187,7 +246,8 @@ mod tests {
         }
         let make_at = |name: &str| {
             let path = home.path().join(name);
-            make(&path, measure(root.path()).unwrap(), Some(root.path())).unwrap();
+            let size = measure(root.path(), Journal::Without).unwrap();
+            make(&path, size, Some(root.path()), Journal::Without).unwrap();
             std::fs::read(path).unwrap()
         };
         assert!(make_at("a") == make_at("b"));

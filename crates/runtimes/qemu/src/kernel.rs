@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 
 const PACKAGE: &str = "linux-image-cloud-amd64";
 /// The name under which the kernel in use is found.
-const CURRENT: &str = "current";
+const CURRENT: &str = "current-v2";
 const KERNEL: &str = "vmlinux";
 const MODULES: &str = "modules";
+const KEPT_MODULES: &str = "modules-kept";
 /// What an unpacked kernel may weigh.
 const MAX_KERNEL: usize = 512 << 20;
 
 /// In the order of loading: each needs the ones before it.
-const WANTED: [&str; 7] = [
+const WANTED: [&str; 9] = [
     "virtio",
     "virtio_ring",
     "virtio_pci_modern_dev",
@@ -29,7 +30,13 @@ const WANTED: [&str; 7] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_console",
+    // Tells QEMU of a kernel that gives up.
+    "pvpanic",
+    "pvpanic-mmio",
 ];
+
+/// The same for machines whose disks are kept.
+const WANTED_KEPT: [&str; 1] = ["overlay"];
 
 /// What a machine boots.
 #[derive(Clone, Debug)]
@@ -78,7 +85,7 @@ impl Kernels {
         if !initramfs.exists()
             && let Some(claim) = self.initial.claim(&name)?
         {
-            let archive = initial(&place.join(MODULES), guest)?;
+            let archive = initial(&place, guest)?;
             let staged = claim.staging.join("cpio");
             write_frozen(&staged, &archive)?;
             claim.publish_file("cpio", &name)?;
@@ -103,7 +110,7 @@ impl Kernels {
         tool::run(unpack)?;
         let digest = arrange(&tree, &claim.staging)?;
         crate::cache::remove(&scratch)?;
-        let link = self.shelf.path(".current");
+        let link = self.shelf.path(".current-new");
         crate::cache::remove(&link)?;
         std::os::unix::fs::symlink(&digest, &link)
             .map_err(QemuError::io("cannot name the kernel"))?;
@@ -173,18 +180,20 @@ fn arrange(tree: &Path, staging: &Path) -> Result<String, QemuError> {
     let image = unpack(&packed).unwrap_or(packed);
     write_frozen(&staging.join(KERNEL), &image)?;
     let mut digest = Sha256::new().chain_update(&image);
-    let modules = staging.join(MODULES);
-    std::fs::create_dir(&modules).map_err(QemuError::io("cannot stage a kernel"))?;
     let found = module_files(&tree.join("lib/modules"));
-    for (number, wanted) in WANTED.iter().enumerate() {
-        let file = found
-            .iter()
-            .find(|path| module_name(path) == Some(wanted))
-            .ok_or_else(|| missing(wanted))?;
-        let content = std::fs::read(file).map_err(QemuError::io("cannot read a module"))?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        write_frozen(&modules.join(format!("{number:02}-{name}")), &content)?;
-        digest.update(&content);
+    for (directory, wanted) in [(MODULES, &WANTED[..]), (KEPT_MODULES, &WANTED_KEPT[..])] {
+        let modules = staging.join(directory);
+        std::fs::create_dir(&modules).map_err(QemuError::io("cannot stage a kernel"))?;
+        for (number, wanted) in wanted.iter().enumerate() {
+            let file = found
+                .iter()
+                .find(|path| module_name(path) == Some(wanted))
+                .ok_or_else(|| missing(wanted))?;
+            let content = std::fs::read(file).map_err(QemuError::io("cannot read a module"))?;
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            write_frozen(&modules.join(format!("{number:02}-{name}")), &content)?;
+            digest.update(&content);
+        }
     }
     Ok(hex(&digest))
 }
@@ -206,17 +215,19 @@ fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     (image.len() == size && image.starts_with(b"\x7fELF")).then_some(image)
 }
 
-fn initial(modules: &Path, guest: &[u8]) -> Result<Vec<u8>, QemuError> {
+fn initial(kernel: &Path, guest: &[u8]) -> Result<Vec<u8>, QemuError> {
     let mut archive = Archive::default();
-    for directory in ["dev", "proc", "sys", "root", "modules"] {
+    for directory in ["dev", "proc", "sys", "root", MODULES, KEPT_MODULES] {
         archive.directory(directory);
     }
     archive.device("dev/console", 5, 1);
     archive.program("init", guest);
-    for path in module_files(modules) {
-        let content = std::fs::read(&path).map_err(QemuError::io("cannot read a module"))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        archive.program(&format!("modules/{name}"), &content);
+    for directory in [MODULES, KEPT_MODULES] {
+        for path in module_files(&kernel.join(directory)) {
+            let content = std::fs::read(&path).map_err(QemuError::io("cannot read a module"))?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            archive.program(&format!("{directory}/{name}"), &content);
+        }
     }
     Ok(archive.finish())
 }

@@ -4,7 +4,9 @@
 //!   lib         the Runtime contract
 //!   machine     one machine: make, find, pause, end
 //!   template    saved machines that new ones start from
+//!   spare       machines made ahead
 //!   fork        copies of a machine that runs
+//!   kept        disks that outlive their machine
 //!   process     QEMU, started detached; arguments is its command line as data
 //!   place       a machine's directory, and who it belongs to
 //!   guest       the host's end of the serial ports
@@ -29,6 +31,7 @@ mod error;
 mod fork;
 mod guest;
 mod image;
+mod kept;
 mod kernel;
 mod lz4;
 mod machine;
@@ -38,18 +41,20 @@ mod qcow2;
 pub mod qmp;
 mod ram;
 mod record;
+mod spare;
 mod sys;
 mod template;
 mod tool;
 
-pub use accel::AccelChoice;
+pub use kept::{flatten, flatten_workspace};
 
 use async_trait::async_trait;
 use motu_core::report::Check;
 use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
-use motu_core::{Error, Isolation, Runtime, SandboxId};
+use motu_core::{Accel, Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the runtime is made from.
 #[derive(Clone, Debug)]
@@ -58,7 +63,10 @@ pub struct Settings {
     pub guest: Arc<[u8]>,
     /// The state directory.
     pub home: PathBuf,
-    pub accel: AccelChoice,
+    /// For calls that leave the choice open.
+    pub accel: Accel,
+    /// How many machines may be made ahead, one of a kind, while a kind is in use.
+    pub spares: usize,
 }
 
 /// The `qemu` runtime.
@@ -74,6 +82,17 @@ impl Qemu {
         Ok(Qemu {
             inner: Arc::new(machine::Maker::new(settings)?),
         })
+    }
+
+    /// Boots a machine without a template, as the first of its kind, and ends it. For
+    /// measurements: every other machine is a copy.
+    pub async fn cold_boot(&self, spec: &MachineSpec) -> Result<Duration, Error> {
+        Ok(machine::cold_boot(&self.inner, spec).await?)
+    }
+
+    /// How many machines wait that were made ahead.
+    pub fn spares(&self) -> usize {
+        self.inner.spares.count()
     }
 }
 
@@ -92,7 +111,7 @@ impl Runtime for Qemu {
             pause: true,
             memory_snapshot: true,
             fork: true,
-            keep: false,
+            keep: true,
             uses_environment: true,
         }
     }
@@ -103,12 +122,12 @@ impl Runtime for Qemu {
 
     async fn emulated(&self) -> bool {
         let decided = self.inner.probe.decide(self.inner.accel).await;
-        matches!(decided, Ok(accel::Accel::Tcg))
+        matches!(decided, Ok(accel::Accelerator::Tcg))
     }
 
     fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
         machine::refuse(spec)?;
-        Ok(check::plan(spec, self.inner.accel))
+        Ok(check::plan(spec, self.inner.choice(spec)))
     }
 
     async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
@@ -137,7 +156,7 @@ impl Runtime for Qemu {
     }
 
     async fn resume(&self, machine: &Machine) -> Result<(), Error> {
-        Ok(machine::control(machine, "cont").await?)
+        Ok(machine::resume(machine).await?)
     }
 
     async fn fork(&self, source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {

@@ -6,26 +6,32 @@
 //! process, so a crash at any point leaves enough to sweep.
 
 use crate::Settings;
-use crate::accel::{Accel, AccelChoice, Probe};
+use crate::accel::{Accelerator, Probe};
 use crate::error::QemuError;
-use crate::image::{Images, SLACK};
+use crate::image::{Image, Images, Journal, SLACK};
+use crate::kept::{self, Manifest};
 use crate::kernel::{Kernel, Kernels};
-use crate::place::{self, BASE, BLANK, DISKS, Place, QMP};
-use crate::process::{self, Start};
+use crate::place::{self, BASE, BLANK, DISKS, Place, QMP, Site};
+use crate::process::{self, Launch, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::{Record, Shape};
-use crate::template::{Kind, Templates};
-use crate::{arguments, guest, tool};
-use motu_core::runtime::{Ended, Machine, MachineSpec};
+use crate::spare::{self, Spare, Spares};
+use crate::sys::Leash;
+use crate::template::{Kind, Template, Templates};
+use crate::{arguments, cache, guest, template, tool};
+use motu_boot::Matter;
+use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
-use motu_core::{Error, ErrorKind};
+use motu_core::{Accel, Error, ErrorKind};
 use serde_json::json;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
@@ -36,13 +42,17 @@ pub(crate) const MIN_MEM_MIB: u64 = 128;
 #[derive(Debug)]
 pub(crate) struct Maker {
     guest: Arc<[u8]>,
-    pub(crate) accel: AccelChoice,
+    pub(crate) accel: Accel,
     pub(crate) probe: Probe,
     pub(crate) kernels: Kernels,
     images: Images,
     templates: Templates,
     kernel: OnceCell<Kernel>,
+    pub(crate) spares: Spares,
+    /// One at a time: they are made beside what is wanted now.
+    making_spare: tokio::sync::Mutex<()>,
     swept: OnceCell<()>,
+    cleaned: AtomicBool,
 }
 
 impl Maker {
@@ -55,7 +65,10 @@ impl Maker {
             images: Images::open(&settings.home)?,
             templates: Templates::open(&settings.home)?,
             kernel: OnceCell::new(),
+            spares: Spares::open(&settings.home, settings.spares)?,
+            making_spare: tokio::sync::Mutex::default(),
             swept: OnceCell::new(),
+            cleaned: AtomicBool::new(false),
         })
     }
 
@@ -67,12 +80,24 @@ impl Maker {
         self.kernel.get_or_try_init(get).await.cloned()
     }
 
+    /// What a call asks for, or else what is configured.
+    pub(crate) fn choice(&self, spec: &MachineSpec) -> Accel {
+        match spec.accel {
+            Accel::Auto => self.accel,
+            asked => asked,
+        }
+    }
+
     async fn kind(&self, spec: &MachineSpec) -> Result<Kind, QemuError> {
-        let accel = self.probe.decide(self.accel).await?;
+        let accel = self.probe.decide(self.choice(spec)).await?;
         let program = tool::find(PROGRAM)?;
         let kernel = self.kernel().await?;
         let (images, path) = (self.images.clone(), spec.root.clone());
-        let (root, blank) = blocking(move || Ok((images.root(&path)?, images.blank()?))).await?;
+        let (root, blank) = blocking(move || {
+            let root = images.root(&path, Journal::Without)?;
+            Ok((root, images.blank(Journal::Without)?))
+        })
+        .await?;
         let disk_mib = spec.limits.disk_mib.value;
         Ok(Kind {
             shape: Shape {
@@ -81,37 +106,240 @@ impl Maker {
                 vcpu_count: spec.limits.vcpu_count.value,
                 disk_mib,
                 root_bytes: root.bytes - SLACK + (disk_mib << 20),
+                kept: false,
             },
-            root,
+            root: Some(root),
             blank,
             kernel,
             program,
         })
     }
 
-    async fn make(&self, spec: &MachineSpec) -> Result<Machine, QemuError> {
-        self.swept.get_or_init(|| self.templates.sweep()).await;
-        let kind = self.kind(spec).await?;
-        let template = self.templates.get(&kind).await?;
-        let place = Place::open(&spec.dir)?;
-        place.link(&kind.root.path, BASE)?;
-        place.link(&kind.blank.path, BLANK)?;
-        for disk in DISKS {
-            let below = arguments::disk_file(disk, 0);
-            place.link(&template.layer(disk), &below)?;
-            place.add_layer(disk, 1, &kind.shape, (&below, Below::Qcow2))?;
-        }
-        let state = template.state()?;
-        let saved = Start::Restore {
-            ram: &template.ram,
-            state: &state,
+    async fn make(self: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, QemuError> {
+        let sweep = || async {
+            self.templates.sweep().await;
+            self.spares.sweep();
         };
-        restore(&kind.program, spec, &place, (&kind.shape, 1), saved).await
+        self.swept.get_or_init(sweep).await;
+        if let Some(kept) = &spec.kept {
+            return self.make_kept(spec, kept).await;
+        }
+        let kind = self.kind(spec).await?;
+        self.clean(&kind);
+        if let Some(machine) = self.make_of_spare(spec, &kind).await {
+            self.make_ahead(kind);
+            return Ok(machine);
+        }
+        let template = self.templates.get(&kind).await?;
+        let site = Site::open(&spec.dir, None)?;
+        lay_out(&site.own, &kind, &template)?;
+        let state = template.state()?;
+        let launch = Launch {
+            program: &kind.program,
+            site: &site,
+            name: spec.id.as_str(),
+            shape: &kind.shape,
+            layer: 1,
+            start: Start::Restore {
+                ram: &template.ram,
+                state: &state,
+            },
+            leash: None,
+        };
+        let machine = restore(spec, launch, Matter::News).await?;
+        self.make_ahead(kind);
+        Ok(machine)
+    }
+
+    /// Once, and beside everything else: what earlier versions have left in the cache.
+    fn clean(&self, kind: &Kind) {
+        if self.cleaned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (shelf, kind) = (self.templates.shelf().clone(), kind.clone());
+        tokio::task::spawn_blocking(move || Templates::remove_stale(&shelf, &kind));
+    }
+
+    /// A machine that was made ahead, if there is one and it is as good as it was.
+    async fn make_of_spare(&self, spec: &MachineSpec, kind: &Kind) -> Option<Machine> {
+        let spare = self.spares.take(&kind.key())?;
+        match spare.become_machine(&spec.dir).await {
+            Ok(record) => Some(made(spec, &kind.shape, record)),
+            Err(error) => {
+                tracing::warn!(%error, "a spare machine was of no use");
+                // It may have taken the directory along.
+                let _ = std::fs::create_dir(&spec.dir);
+                None
+            }
+        }
+    }
+
+    /// Makes one more of this kind when things are quiet.
+    fn make_ahead(self: &Arc<Maker>, kind: Kind) {
+        let key = kind.key();
+        if !self.spares.wants(&key) {
+            return;
+        }
+        let maker = Arc::downgrade(self);
+        let made_ahead = async move {
+            while let Some(left) = maker.upgrade().map(|maker| maker.spares.until_quiet())
+                && !left.is_zero()
+            {
+                tokio::time::sleep(left).await;
+            }
+            let Some(held) = maker.upgrade() else { return };
+            if let Err(error) = held.spare(&key, &kind).await {
+                tracing::warn!(%error, "no machine was made ahead");
+            }
+            drop(held);
+            tokio::time::sleep(spare::LIFETIME).await;
+            if let Some(maker) = maker.upgrade() {
+                maker.spares.expire();
+            }
+        };
+        tokio::spawn(made_ahead);
+    }
+
+    async fn spare(&self, key: &str, kind: &Kind) -> Result<(), QemuError> {
+        let _alone = self.making_spare.lock().await;
+        if !self.spares.wants(key) {
+            return Ok(());
+        }
+        let template = self.templates.get(kind).await?;
+        let dir = self.spares.place()?;
+        let made = self.make_spare(key, kind, &template, &dir).await;
+        match made {
+            Ok(spare) => self.spares.put(spare),
+            Err(error) => {
+                remove(&dir).await?;
+                cache::remove(&dir)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_spare(
+        &self,
+        key: &str,
+        kind: &Kind,
+        template: &Template,
+        dir: &Path,
+    ) -> Result<Spare, QemuError> {
+        let site = Site::open(dir, None)?;
+        lay_out(&site.own, kind, template)?;
+        let state = template.state()?;
+        let leash = Leash::new().map_err(QemuError::io("cannot hold QEMU"))?;
+        let launch = Launch {
+            program: &kind.program,
+            site: &site,
+            name: "spare",
+            shape: &kind.shape,
+            layer: 1,
+            start: Start::Restore {
+                ram: &template.ram,
+                state: &state,
+            },
+            leash: Some(&leash),
+        };
+        let pidfd = begin(launch, Matter::News).await?;
+        Spare::settle(key.to_string(), &site.own, pidfd, leash).await
+    }
+
+    /// A machine whose disks outlive it: its template is saved before disks are mounted.
+    async fn make_kept(&self, spec: &MachineSpec, kept: &Kept) -> Result<Machine, QemuError> {
+        let accel = self.probe.decide(self.choice(spec)).await?;
+        let program = tool::find(PROGRAM)?;
+        let kernel = self.kernel().await?;
+        let images = self.images.clone();
+        let (place, root, ask) = (kept.clone(), spec.root.clone(), spec.limits.disk_mib);
+        let (disks, manifest, blank) =
+            blocking(move || open_kept(&images, &place, &root, ask)).await?;
+        let kind = Kind {
+            shape: Shape {
+                accel,
+                mem_mib: spec.limits.mem_mib.value,
+                vcpu_count: spec.limits.vcpu_count.value,
+                disk_mib: manifest.disk_mib,
+                root_bytes: manifest.root_bytes,
+                kept: true,
+            },
+            root: None,
+            blank,
+            kernel,
+            program,
+        };
+        self.clean(&kind);
+        let template = self.templates.get(&kind).await?;
+        let site = Site::open(&spec.dir, Some(disks))?;
+        site.own
+            .show_baseline(&arguments::kept_path(kept::BASELINE))?;
+        let state = template.state()?;
+        let launch = Launch {
+            program: &kind.program,
+            site: &site,
+            name: spec.id.as_str(),
+            shape: &kind.shape,
+            layer: manifest.layer,
+            start: Start::Restore {
+                ram: &template.ram,
+                state: &state,
+            },
+            leash: None,
+        };
+        restore(spec, launch, Matter::Disks).await
     }
 }
 
+/// Boots a machine from its kernel in an empty directory and ends it; says how long it took to answer.
+pub(crate) async fn cold_boot(maker: &Maker, spec: &MachineSpec) -> Result<Duration, QemuError> {
+    let kind = maker.kind(spec).await?;
+    let booted = template::boot(&kind, &spec.dir).await;
+    remove(&spec.dir).await?;
+    booted.map(|(_, took)| took)
+}
+
+/// What a machine of a template finds in its directory.
+fn lay_out(place: &Place, kind: &Kind, template: &Template) -> Result<(), QemuError> {
+    if let Some(root) = &kind.root {
+        place.link(&root.path, BASE)?;
+    }
+    place.link(&kind.blank.path, BLANK)?;
+    for disk in DISKS {
+        let below = arguments::disk_file(disk, 0);
+        place.link(&template.layer(disk), &below)?;
+        place.add_layer(disk, 1, &kind.shape, (&below, Below::Qcow2))?;
+    }
+    Ok(())
+}
+
+/// The kept disks of a machine, its own from now on and made if this is its first start. Blocks.
+fn open_kept(
+    images: &Images,
+    kept: &Kept,
+    root: &Path,
+    disk_mib: Ask,
+) -> Result<(Place, Manifest, Image), QemuError> {
+    let disks = Place::claim(&kept.dir)?;
+    let blank = images.blank(Journal::With)?;
+    let Some(manifest) = Manifest::load(&kept.dir)? else {
+        let root = images.root(root, Journal::With)?;
+        let manifest = kept::begin(&disks, &kept.baseline, [&root, &blank], disk_mib.value)?;
+        return Ok((disks, manifest, blank));
+    };
+    manifest.check(&kept.dir)?;
+    manifest.freeze(&disks)?;
+    if disk_mib.explicit && disk_mib.value != manifest.disk_mib {
+        return Err(QemuError::Invalid(format!(
+            "disk_mib is {}; the kept disks have {} and keep it",
+            disk_mib.value, manifest.disk_mib
+        )));
+    }
+    Ok((disks, manifest, blank))
+}
+
 /// Makes a machine, or leaves nothing.
-pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine, Error> {
+pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
     refuse(spec)?;
     match maker.make(spec).await {
         Ok(machine) => Ok(machine),
@@ -126,26 +354,44 @@ pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine,
 
 /// Starts a prepared machine from a saved state and gives it a life of its own.
 pub(crate) async fn restore(
-    program: &Path,
     spec: &MachineSpec,
-    place: &Place,
-    (shape, layer): (&Shape, u32),
-    saved: Start<'_>,
+    launch: Launch<'_>,
+    matter: Matter,
 ) -> Result<Machine, QemuError> {
-    let name = spec.id.as_str();
-    let (pidfd, mut messages) = process::start(program, place, name, (shape, layer), saved)?;
-    tokio::select! {
-        renewed = guest::renew(place) => renewed?,
-        _ = process::wait(pidfd) => return Err(QemuError::Boot { reason: messages.text() }),
-    }
+    begin(launch, matter).await?;
     let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
-    Ok(Machine {
+    Ok(made(spec, launch.shape, record))
+}
+
+/// The same without the words for it.
+async fn begin(launch: Launch<'_>, matter: Matter) -> Result<OwnedFd, QemuError> {
+    let place = &launch.site.own;
+    let (pidfd, mut messages) = process::start(launch)?;
+    let watched = pidfd
+        .try_clone()
+        .map_err(QemuError::io("cannot watch QEMU"))?;
+    let begun = async {
+        guest::renew(place, matter).await?;
+        match matter {
+            // Its guest begins only now.
+            Matter::Disks => guest::greet(place).await.map(|link| link.close()),
+            _ => Ok(()),
+        }
+    };
+    tokio::select! {
+        begun = begun => begun.map(|()| pidfd),
+        _ = process::wait(watched) => Err(QemuError::Boot { reason: messages.text() }),
+    }
+}
+
+fn made(spec: &MachineSpec, shape: &Shape, record: Record) -> Machine {
+    Machine {
         id: spec.id.clone(),
         dir: spec.dir.clone(),
-        limits: limits(spec),
-        accelerator: None,
+        limits: limits(spec, shape),
+        accelerator: Some(shape.accel.name().to_string()),
         record: serde_json::to_value(record).unwrap_or_default(),
-    })
+    }
 }
 
 /// What a virtual machine cannot promise is refused when it was asked for by value.
@@ -168,7 +414,7 @@ pub(crate) fn refuse(spec: &MachineSpec) -> Result<(), Error> {
     Ok(())
 }
 
-fn limits(spec: &MachineSpec) -> Vec<AppliedLimit> {
+fn limits(spec: &MachineSpec, shape: &Shape) -> Vec<AppliedLimit> {
     let limit = |name: &str, value: u64, enforced: bool, by: &str| AppliedLimit {
         name: name.into(),
         value,
@@ -192,7 +438,7 @@ fn limits(spec: &MachineSpec) -> Vec<AppliedLimit> {
         ),
         limit(
             "disk_mib",
-            limits.disk_mib.value,
+            shape.disk_mib,
             true,
             "size of the virtual disks, the root's and that of /workspace each",
         ),
@@ -230,6 +476,16 @@ pub(crate) async fn control(machine: &Machine, command: &str) -> Result<(), Qemu
     let place = Place::open(&machine.dir)?;
     let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
     qmp.execute(command, json!({})).await?;
+    Ok(())
+}
+
+/// Lets a paused machine go on, at the time it is now.
+pub(crate) async fn resume(machine: &Machine) -> Result<(), QemuError> {
+    control(machine, "cont").await?;
+    let place = Place::open(&machine.dir)?;
+    if let Err(error) = guest::set_clock(&place).await {
+        tracing::warn!(id = %machine.id, %error, "a machine goes on with the wrong time");
+    }
     Ok(())
 }
 
@@ -280,8 +536,8 @@ pub(crate) fn file_identity(path: &Path) -> String {
 }
 
 /// With KVM a saved machine has seen the host's own processor.
-pub(crate) fn processor_identity(accel: Accel) -> String {
-    if accel == Accel::Tcg {
+pub(crate) fn processor_identity(accel: Accelerator) -> String {
+    if accel == Accelerator::Tcg {
         return String::new();
     }
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

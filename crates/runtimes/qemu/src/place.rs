@@ -4,12 +4,12 @@
 //! write to nothing but its disks and its saved state. What machines share (kernel, images, template) is hard-linked in, readable
 //! and not writable, so it also stays while the cache is cleaned.
 
-use crate::accel::Accel;
+use crate::accel::Accelerator;
 use crate::arguments::disk_file;
 use crate::error::QemuError;
 use crate::qcow2::{self, Below};
 use crate::record::Shape;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const LINK: &str = "link.sock";
 pub(crate) const TURN: &str = "turn.sock";
 pub(crate) const QMP: &str = "qmp.sock";
+pub(crate) const NEWS: &str = "news.sock";
 /// The images below all layers of the two disks.
 pub(crate) const BASE: &str = "base.ext4";
 pub(crate) const BLANK: &str = "blank.ext4";
@@ -26,6 +27,27 @@ pub(crate) const BLANK: &str = "blank.ext4";
 pub(crate) const STATE: &str = "state";
 /// The machine's disks.
 pub(crate) const DISKS: [&str; 2] = ["root", "work"];
+
+/// Where a machine's files are: in its own directory, and its disks in another one if they are kept.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) own: Place,
+    pub(crate) kept: Option<Place>,
+}
+
+impl Site {
+    pub(crate) fn open(dir: &Path, kept: Option<Place>) -> Result<Site, QemuError> {
+        Ok(Site {
+            own: Place::open(dir)?,
+            kept,
+        })
+    }
+
+    /// Where the disks are.
+    pub(crate) fn disks(&self) -> &Place {
+        self.kept.as_ref().unwrap_or(&self.own)
+    }
+}
 
 /// The first id of machines: above what other runtimes give out.
 const FIRST_ID: u32 = 0x9000_0000;
@@ -43,6 +65,22 @@ impl Place {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(path, flags, Mode::empty())
             .map_err(QemuError::errno("cannot open the machine's directory"))?;
+        Ok(Place {
+            path: path.to_path_buf(),
+            handle,
+        })
+    }
+
+    /// Opens a directory that only one machine may use. The claim goes with the handle:
+    /// a machine that is given it holds it as long as it lives.
+    pub(crate) fn claim(path: &Path) -> Result<Place, QemuError> {
+        let opening = || QemuError::errno("cannot open the kept disks");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(opening())?;
+        match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(QemuError::InUse),
+            other => other.map_err(opening())?,
+        }
         Ok(Place {
             path: path.to_path_buf(),
             handle,
@@ -72,10 +110,14 @@ impl Place {
             .map_err(QemuError::io(format!("cannot make the socket {name}")))
     }
 
-    /// Shows a shared file under a name of its own.
+    /// Shows a shared file under a name of its own; across file systems that is a copy.
     pub(crate) fn link(&self, from: &Path, name: &str) -> Result<(), QemuError> {
-        std::fs::hard_link(from, self.file(name))
-            .map_err(QemuError::io(format!("cannot link {name}")))
+        let to = self.file(name);
+        let linked = match std::fs::hard_link(from, &to) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => copy_sparse(from, &to),
+            other => other,
+        };
+        linked.map_err(QemuError::io(format!("cannot link {name}")))
     }
 
     /// Adds a layer to a disk, above a file that is here already.
@@ -94,17 +136,26 @@ impl Place {
         qcow2::create(&path, bytes, below.0, below.1).map_err(QemuError::io("cannot make a disk"))
     }
 
+    /// Shows a baseline to the machine in this directory.
+    pub(crate) fn show_baseline(&self, image: &str) -> Result<(), QemuError> {
+        let name = disk_file(crate::arguments::BASELINE, 0);
+        let path = self.file(&name);
+        qcow2::create(&path, crate::kept::BASELINE_BYTES, image, Below::Raw)
+            .map_err(QemuError::io("cannot make a disk"))?;
+        self.freeze(&name)
+    }
+
     /// The user and group of the machine in this directory: no other directory
     /// of the file system has this number now, so no other machine has them.
-    pub(crate) fn identity(&self, accel: Accel) -> Option<(u32, u32)> {
+    pub(crate) fn identity(&self, accel: Accelerator) -> Option<(u32, u32)> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
         let number = self.path.metadata().ok()?.ino();
         let user = FIRST_ID + (number % u64::from(IDS)) as u32;
         let group = match accel {
-            Accel::Tcg => user,
-            Accel::Kvm => kvm_group()?,
+            Accelerator::Tcg => user,
+            Accelerator::Kvm => kvm_group()?,
         };
         (is_mapped("uid_map", user) && is_mapped("gid_map", group)).then_some((user, group))
     }
@@ -115,11 +166,11 @@ impl Place {
     pub(crate) fn give(
         &self,
         identity: Option<(u32, u32)>,
-        names: &[String],
+        names: &[impl AsRef<Path>],
     ) -> Result<(), QemuError> {
         let giving = || QemuError::io("cannot give the machine its files");
         for name in names {
-            let path = self.file(name);
+            let path = self.path.join(name);
             std::fs::OpenOptions::new()
                 .create(true)
                 .append(true)
@@ -159,11 +210,24 @@ impl Place {
         let names = entries
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok());
+        // The view of a baseline belongs to one machine.
+        let own = disk_file(crate::arguments::BASELINE, 0);
         Ok(names
-            .filter(|name| name == BASE || name == BLANK || name.ends_with(".qcow2"))
-            .filter(|name| !top.contains(name))
+            .filter(|name| name.ends_with(".ext4") || name.ends_with(".qcow2"))
+            .filter(|name| !top.contains(name) && *name != own)
             .collect())
     }
+}
+
+/// Copies a shared file, holes included; the copy cannot be written either.
+fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+    let source = std::fs::File::open(from)?;
+    let copy = std::fs::File::create(to)?;
+    copy.set_len(source.metadata()?.len())?;
+    crate::ram::duplicate(&source, &copy).map_err(|error| io::Error::other(error.to_string()))?;
+    // The end of the last page may reach beyond the file.
+    copy.set_len(source.metadata()?.len())?;
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o444))
 }
 
 /// Empties a directory but keeps it.

@@ -1,12 +1,13 @@
 //! QEMU as a process: started detached, watched and ended through a pidfd.
 
 use crate::arguments::{
-    CONSOLE, LINK_FD, MESSAGES_FD, Origin, QMP_FD, RAM_FD, STATE_FD, TURN_FD, arguments, disk_file,
+    CONSOLE, KEPT_FD, LEASH_FD, LINK_FD, MESSAGES_FD, NEWS_FD, Origin, PANICKED, QMP_FD, RAM_FD,
+    STATE_FD, TURN_FD, arguments, disk_file,
 };
 use crate::error::QemuError;
-use crate::place::{DISKS, LINK, Place, QMP, STATE, TURN};
+use crate::place::{DISKS, LINK, NEWS, QMP, STATE, Site, TURN};
 use crate::record::{Process, Record, Shape};
-use crate::sys::{self, Spawn};
+use crate::sys::{self, Leash, Spawn};
 use crate::tool;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
@@ -36,20 +37,34 @@ impl Messages {
     }
 }
 
+/// A process to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) site: &'a Site,
+    pub(crate) name: &'a str,
+    pub(crate) shape: &'a Shape,
+    /// The generation of its disks.
+    pub(crate) layer: u32,
+    pub(crate) start: Start<'a>,
+    /// Of a process that must not outlive us.
+    pub(crate) leash: Option<&'a Leash>,
+}
+
 /// Starts QEMU in its place and writes down which process it is.
-pub(crate) fn start(
-    program: &Path,
-    place: &Place,
-    name: &str,
-    (shape, layer): (&Shape, u32),
-    start: Start<'_>,
-) -> Result<(OwnedFd, Messages), QemuError> {
-    let mut record = Record::new(*shape, layer);
+pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError> {
+    let Launch {
+        site, shape, layer, ..
+    } = launch;
+    let place = &site.own;
+    let kept = site.kept.as_ref().map(|kept| kept.path().to_path_buf());
+    let mut record = Record::new(*shape, layer, kept);
     record.store(place.path()).map_err(stored)?;
     let sockets = [
         (place.listen(LINK)?, LINK_FD),
         (place.listen(TURN)?, TURN_FD),
         (place.listen(QMP)?, QMP_FD),
+        (place.listen(NEWS)?, NEWS_FD),
     ];
     let (reading, writing) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)
         .map_err(QemuError::errno("cannot make a pipe"))?;
@@ -59,7 +74,13 @@ pub(crate) fn start(
             .iter()
             .map(|(socket, number)| (socket.as_fd(), *number)),
     );
-    let origin = match start {
+    if let Some(kept) = &site.kept {
+        handed.push((kept.handle(), KEPT_FD));
+    }
+    if let Some(leash) = launch.leash {
+        handed.push((leash.end(), LEASH_FD));
+    }
+    let origin = match launch.start {
         Start::Boot { ram } => {
             handed.push((ram.as_fd(), RAM_FD));
             Origin::Boot
@@ -70,16 +91,21 @@ pub(crate) fn start(
         }
     };
     let identity = place.identity(shape.accel);
-    place.give(identity, &own_files(layer, origin))?;
+    let disks: Vec<String> = DISKS.iter().map(|disk| disk_file(disk, layer)).collect();
+    site.disks().give(identity, &disks)?;
+    place.give(identity, own_files(origin))?;
     let pid = sys::spawn(Spawn {
-        program,
-        arguments: &arguments(name, shape, layer, origin),
+        program: launch.program,
+        arguments: &arguments(launch.name, shape, layer, origin),
         directory: place.handle(),
         identity,
         descriptors: &handed,
         messages: writing,
     })
     .map_err(QemuError::io("cannot start QEMU"))?;
+    if let Some(leash) = launch.leash {
+        leash.tie(pid).map_err(QemuError::io("cannot hold QEMU"))?;
+    }
     let mut messages = Messages(File::from(reading));
     record.process = Process::of(pid);
     record.store(place.path()).map_err(stored)?;
@@ -91,14 +117,12 @@ pub(crate) fn start(
     }
 }
 
-/// What a machine writes to.
-fn own_files(layer: u32, origin: Origin) -> Vec<String> {
-    let mut names: Vec<String> = DISKS.iter().map(|disk| disk_file(disk, layer)).collect();
-    names.push(STATE.to_string());
-    if origin == Origin::Boot {
-        names.push(CONSOLE.to_string());
+/// What a machine writes to besides its disks.
+fn own_files(origin: Origin) -> &'static [&'static str] {
+    match origin {
+        Origin::Boot => &[STATE, CONSOLE],
+        Origin::Restore => &[STATE],
     }
-    names
 }
 
 fn stored(error: motu_core::Error) -> QemuError {
@@ -125,6 +149,7 @@ fn reap(pidfd: BorrowedFd<'_>) -> Option<String> {
     }
     match status.exit_status() {
         Some(0) => Some("the machine was switched off from inside".into()),
+        Some(PANICKED) => Some("the kernel of the machine panicked".into()),
         Some(code) => Some(format!("QEMU exited with code {code}")),
         None => None,
     }

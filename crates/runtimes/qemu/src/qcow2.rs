@@ -55,6 +55,69 @@ pub(crate) fn create(path: &Path, bytes: u64, below: &str, kind: Below) -> io::R
     file.write_all_at(&[0, 1, 0, 1, 0, 1, 0, 1], 2 * CLUSTER)
 }
 
+/// Looks whether a file is a disk as [`create`] makes them and QEMU fills them: every table
+/// and every cluster inside the file, nothing twice, and nothing named that we did not put there.
+pub(crate) fn check(path: &Path, bytes: u64, below: &str, kind: Below) -> Result<(), String> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => "it is missing".to_string(),
+        io::ErrorKind::UnexpectedEof => "it is cut short".to_string(),
+        _ => error.to_string(),
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let wanted = header(bytes, below.as_bytes(), kind);
+    let mut found = vec![0; wanted.len()];
+    file.read_exact_at(&mut found, 0).map_err(failed)?;
+    // QEMU moves the refcount table when it grows.
+    found[48..60].copy_from_slice(&wanted[48..60]);
+    if found != wanted {
+        return Err("its header is not what was written".into());
+    }
+    let first = table(&file, 3 * CLUSTER).map_err(failed)?;
+    let mut used = std::collections::BTreeSet::from([0, 3 * CLUSTER]);
+    for entry in first.into_iter().filter(|entry| *entry != 0) {
+        let second = place(entry, length, &mut used)?.ok_or("a table is nowhere")?;
+        for entry in table(&file, second).map_err(failed)? {
+            place(entry, length, &mut used)?;
+        }
+    }
+    Ok(())
+}
+
+fn table(file: &std::fs::File, at: u64) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0; CLUSTER as usize];
+    file.read_exact_at(&mut bytes, at)?;
+    let entries = bytes.chunks_exact(8);
+    Ok(entries
+        .map(|entry| u64::from_be_bytes(entry.try_into().unwrap_or_default()))
+        .collect())
+}
+
+/// Where an entry of a table points to, if anywhere.
+fn place(
+    entry: u64,
+    length: u64,
+    used: &mut std::collections::BTreeSet<u64>,
+) -> Result<Option<u64>, String> {
+    const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
+    // Used once, and reads as zero.
+    const KNOWN: u64 = 1 << 63 | 1;
+    let at = entry & OFFSET;
+    if entry & !(OFFSET | KNOWN) != 0 || !at.is_multiple_of(CLUSTER) {
+        return Err("a table is damaged".into());
+    }
+    if at == 0 {
+        return Ok(None);
+    }
+    if at >= length {
+        return Err("it is cut short".into());
+    }
+    match used.insert(at) {
+        true => Ok(Some(at)),
+        false => Err("two tables name one place".into()),
+    }
+}
+
 fn header(bytes: u64, below: &[u8], kind: Below) -> Vec<u8> {
     let format = kind.name();
     let padded = format.len().next_multiple_of(8);
@@ -111,6 +174,33 @@ mod tests {
             .arg(&path)
             .status();
         assert!(checked.unwrap().success());
+    }
+
+    #[test]
+    fn a_check_sees_what_is_not_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("top.qcow2");
+        let look = || check(&path, 1 << 30, "base.ext4", Below::Raw);
+        assert_eq!(look().unwrap_err(), "it is missing");
+        create(&path, 1 << 30, "base.ext4", Below::Raw).unwrap();
+        look().unwrap();
+        assert!(check(&path, 1 << 30, "/etc/shadow", Below::Raw).is_err());
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        // A second-level table behind the end, then inside with an entry behind the end.
+        let used = 1u64 << 63;
+        let put = |at: u64, entry: u64| file.write_all_at(&entry.to_be_bytes(), at).unwrap();
+        put(3 * CLUSTER, used | (4 * CLUSTER));
+        assert_eq!(look().unwrap_err(), "it is cut short");
+        file.set_len(6 * CLUSTER).unwrap();
+        look().unwrap();
+        put(4 * CLUSTER + 80, used | (5 * CLUSTER));
+        look().unwrap();
+        put(4 * CLUSTER + 88, used | (5 * CLUSTER));
+        assert_eq!(look().unwrap_err(), "two tables name one place");
+        put(4 * CLUSTER + 88, used | (7 * CLUSTER));
+        assert_eq!(look().unwrap_err(), "it is cut short");
+        put(4 * CLUSTER + 88, used | 1 << 40 | 77);
+        assert_eq!(look().unwrap_err(), "a table is damaged");
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! A pid alone names nobody: numbers come again. A process is the one we
 //! started if its pid, its start time and the boot of the host all agree.
 
-use crate::accel::Accel;
+use crate::accel::Accelerator;
 use motu_core::Error;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FILE: &str = "machine.json";
 const VERSION: u32 = 1;
@@ -23,6 +23,9 @@ pub(crate) struct Record {
     pub(crate) shape: Shape,
     /// Which generation of its disks the machine writes to.
     pub(crate) layer: u32,
+    /// Where its disks are, if they are kept.
+    #[serde(default)]
+    pub(crate) kept: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,12 +38,15 @@ pub(crate) struct Process {
 /// What cannot change during a machine's life, nor between it and its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shape {
-    pub(crate) accel: Accel,
+    pub(crate) accel: Accelerator,
     pub(crate) mem_mib: u64,
     pub(crate) vcpu_count: u64,
     pub(crate) disk_mib: u64,
     /// Size of the root's disk: the environment and the room to write.
     pub(crate) root_bytes: u64,
+    /// Its disks outlive it and have a baseline beside them.
+    #[serde(default)]
+    pub(crate) kept: bool,
 }
 
 impl Shape {
@@ -51,13 +57,14 @@ impl Shape {
 }
 
 impl Record {
-    pub(crate) fn new(shape: Shape, layer: u32) -> Record {
+    pub(crate) fn new(shape: Shape, layer: u32, kept: Option<PathBuf>) -> Record {
         Record {
             version: VERSION,
             boot_id: boot_id(),
             process: None,
             shape,
             layer,
+            kept,
         }
     }
 
@@ -140,16 +147,17 @@ mod tests {
     use super::*;
 
     const SHAPE: Shape = Shape {
-        accel: Accel::Tcg,
+        accel: Accelerator::Tcg,
         mem_mib: 256,
         vcpu_count: 1,
         disk_mib: 64,
         root_bytes: 1 << 30,
+        kept: false,
     };
 
     #[test]
     fn a_record_opens_only_its_own_process() {
-        let mut record = Record::new(SHAPE, 1);
+        let mut record = Record::new(SHAPE, 1, None);
         assert!(record.open().is_none());
         record.process = Process::of(std::process::id() as i32);
         assert!(record.open().is_some());
@@ -181,7 +189,7 @@ mod tests {
     #[test]
     fn records_are_stored_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let record = Record::new(SHAPE, 3);
+        let record = Record::new(SHAPE, 3, Some("/x".into()));
         record.store(dir.path()).unwrap();
         assert_eq!(Record::load(dir.path()), Some(record));
     }

@@ -15,8 +15,8 @@ use crate::cache::{self, Claim, Shelf};
 use crate::error::QemuError;
 use crate::image::Image;
 use crate::kernel::Kernel;
-use crate::place::{BASE, BLANK, DISKS, Place, QMP, STATE};
-use crate::process::{self, Messages, Start};
+use crate::place::{BASE, BLANK, DISKS, Place, QMP, STATE, Site};
+use crate::process::{self, Launch, Messages, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::Shape;
@@ -29,9 +29,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MANIFEST: &str = "manifest.json";
 const RAM: &str = "ram";
 /// The directory of the machine that becomes the template, while it runs.
@@ -47,18 +47,19 @@ const AT_HAND: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) shape: Shape,
-    pub(crate) root: Image,
+    /// The environment; machines whose disks are kept find theirs later.
+    pub(crate) root: Option<Image>,
     pub(crate) blank: Image,
     pub(crate) kernel: Kernel,
     pub(crate) program: PathBuf,
 }
 
 impl Kind {
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let mut digest = Sha256::new();
         let mut add = |text: &str| digest.update(format!("{}:{text}\n", text.len()));
         add(&VERSION.to_string());
-        add(&self.root.digest);
+        add(self.root.as_ref().map_or("kept", |root| &root.digest));
         add(&self.blank.digest);
         add(&self.kernel.digest);
         add(&format!("{:?}", self.shape));
@@ -69,6 +70,16 @@ impl Kind {
             }
         }
         add(&machine::processor_identity(self.shape.accel));
+        crate::kernel::hex(&digest)
+    }
+
+    /// What all templates of this motu on this host have in common. One with another base
+    /// can never be used again.
+    fn base(&self) -> String {
+        let digest = Sha256::new()
+            .chain_update(VERSION.to_le_bytes())
+            .chain_update(&self.kernel.digest)
+            .chain_update(machine::file_identity(&self.program));
         crate::kernel::hex(&digest)
     }
 }
@@ -97,6 +108,7 @@ impl Template {
 struct Manifest {
     version: u32,
     key: String,
+    base: String,
     ram_bytes: u64,
     ram_sum: String,
     /// SHA-256 of the small files.
@@ -129,6 +141,26 @@ impl Templates {
                 tracing::warn!(%error, "a half-made template was left behind");
             }
         }
+    }
+
+    /// Removes what no kind of machine can be made from any more. Blocks.
+    pub(crate) fn remove_stale(shelf: &Shelf, kind: &Kind) {
+        let base = kind.base();
+        for name in shelf.names() {
+            let text = std::fs::read(shelf.path(&name).join(MANIFEST)).unwrap_or_default();
+            let manifest = serde_json::from_slice::<Manifest>(&text);
+            if manifest.is_ok_and(|manifest| manifest.base == base) {
+                continue;
+            }
+            tracing::info!(%name, "removing a template of another version");
+            if let Err(error) = shelf.discard(&name) {
+                tracing::warn!(%error, "a template of another version was left behind");
+            }
+        }
+    }
+
+    pub(crate) fn shelf(&self) -> &Shelf {
+        &self.shelf
     }
 
     /// The template of a kind; boots a machine if there is none yet.
@@ -199,33 +231,61 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     let staging = claim.staging.clone();
     let seed = staging.join(SEED);
     std::fs::create_dir(&seed).map_err(QemuError::io("cannot stage a template"))?;
+    let (memory, _) = boot(kind, &seed).await?;
     let place = Place::open(&seed)?;
-    place.link(&kind.root.path, BASE)?;
+    if !kind.shape.kept {
+        let link = guest::greet(&place).await?;
+        guest::warm(&link).await;
+        link.close();
+    }
+    stop_and_save(&place).await?;
+    let (key, base) = (key.to_string(), kind.base());
+    machine::blocking(move || keep(&staging, &seed, (key, base), &memory)).await
+}
+
+/// Boots a machine in an empty directory until somebody in it answers; returns its
+/// memory and how long it took from the start of QEMU.
+pub(crate) async fn boot(kind: &Kind, dir: &Path) -> Result<(File, Duration), QemuError> {
+    // The disks of a seed are its own even where those of its copies are kept.
+    let disks = kind.shape.kept.then(|| Place::open(dir)).transpose()?;
+    let site = Site::open(dir, disks)?;
+    let place = &site.own;
+    let root = kind.root.as_ref().unwrap_or(&kind.blank);
+    place.link(&root.path, BASE)?;
     place.link(&kind.blank.path, BLANK)?;
     place.link(&kind.kernel.image, arguments::KERNEL)?;
     place.link(&kind.kernel.initramfs, arguments::INITRAMFS)?;
     for (disk, base) in DISKS.iter().zip([BASE, BLANK]) {
         place.add_layer(disk, 0, &kind.shape, (base, Below::Raw))?;
     }
-    let memory = ram::empty(kind.shape.mem_mib << 20)?;
-    let start = Start::Boot { ram: &memory };
-    let what = (&kind.shape, 0);
-    let (pidfd, messages) = process::start(&kind.program, &place, "template", what, start)?;
-    let ended = process::wait(pidfd);
-    tokio::select! {
-        booted = tokio::time::timeout(BOOT_TIME, guest::greet(&place)) => match booted {
-            Ok(greeted) => {
-                let link = greeted?;
-                guest::warm(&link).await;
-                link.close();
-            }
-            Err(_) => return Err(did_not_boot(&place, messages, "it took too long")),
-        },
-        _ = ended => return Err(did_not_boot(&place, messages, "it ended")),
+    if kind.shape.kept {
+        place.show_baseline(BLANK)?;
     }
-    stop_and_save(&place).await?;
-    let key = key.to_string();
-    machine::blocking(move || keep(&staging, &seed, &key, &memory)).await
+    let memory = ram::empty(kind.shape.mem_mib << 20)?;
+    let launch = Launch {
+        program: &kind.program,
+        site: &site,
+        name: "template",
+        shape: &kind.shape,
+        layer: 0,
+        start: Start::Boot { ram: &memory },
+        leash: None,
+    };
+    let begun = Instant::now();
+    let (pidfd, messages) = process::start(launch)?;
+    let answer = async {
+        match kind.shape.kept {
+            true => guest::listens(place, BOOT_TIME).await,
+            false => guest::greet(place).await.map(|link| link.close()),
+        }
+    };
+    tokio::select! {
+        booted = tokio::time::timeout(BOOT_TIME, answer) => match booted {
+            Ok(answered) => answered.map(|()| (memory, begun.elapsed())),
+            Err(_) => Err(did_not_boot(place, messages, "it took too long")),
+        },
+        _ = process::wait(pidfd) => Err(did_not_boot(place, messages, "it ended")),
+    }
 }
 
 /// Stops the machine and writes the state of its devices to a file beside it.
@@ -263,7 +323,12 @@ fn did_not_boot(place: &Place, mut messages: Messages, why: &str) -> QemuError {
 }
 
 /// Moves what is worth keeping out of the seed, memory and manifest included.
-fn keep(staging: &Path, seed: &Path, key: &str, memory: &File) -> Result<(), QemuError> {
+fn keep(
+    staging: &Path,
+    seed: &Path,
+    (key, base): (String, String),
+    memory: &File,
+) -> Result<(), QemuError> {
     let keeping = || QemuError::io("cannot keep a template");
     let mut files = BTreeMap::new();
     let disks = DISKS.map(|disk| disk_file(disk, 0));
@@ -279,7 +344,8 @@ fn keep(staging: &Path, seed: &Path, key: &str, memory: &File) -> Result<(), Qem
     kept.set_len(ram_bytes).map_err(keeping())?;
     let manifest = Manifest {
         version: VERSION,
-        key: key.to_string(),
+        key,
+        base,
         ram_bytes,
         ram_sum: ram::copy(memory, &kept)?.text(),
         files,

@@ -1,8 +1,10 @@
-//! The only modules with `unsafe`: starting QEMU and trying KVM.
+//! The only modules with `unsafe`: starting QEMU, holding it, and trying KVM.
 
 pub(crate) mod kvm;
+mod leash;
 mod spawn;
 
+pub(crate) use leash::Leash;
 pub(crate) use spawn::{Spawn, spawn};
 
 use std::io;

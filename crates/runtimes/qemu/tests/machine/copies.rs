@@ -2,8 +2,7 @@
 
 use crate::support::{World, pid_in, pss_kib};
 use motu_core::runtime::MachineSpec;
-use motu_core::{ErrorKind, Runtime};
-use motu_qemu::AccelChoice;
+use motu_core::{Accel, ErrorKind, Runtime};
 use std::time::Instant;
 
 #[tokio::test]
@@ -80,7 +79,7 @@ async fn a_copy_of_another_size_is_refused_and_the_source_goes_on() {
 #[tokio::test]
 #[ignore = "measures for half a minute"]
 async fn figures() {
-    let world = World::with(512, AccelChoice::Tcg);
+    let world = World::with(512, Accel::Tcg);
     let (first, _) = world.create().await;
     world.runtime.destroy(&first).await.unwrap();
     for _ in 0..5 {
@@ -116,6 +115,11 @@ async fn figures() {
             .iter()
             .map(|copy| pss_kib(pid_in(&copy.dir).unwrap()) / 1024);
         println!("PSS in MiB: {:?}", pss.collect::<Vec<_>>());
+        if let Some(out) = std::env::var_os("SMAPS") {
+            let pid = pid_in(&copies[0].dir).unwrap();
+            let path = format!("/proc/{}/smaps", pid.as_raw_nonzero());
+            std::fs::copy(path, out).unwrap();
+        }
         for copy in &copies {
             world.runtime.destroy(copy).await.unwrap();
         }

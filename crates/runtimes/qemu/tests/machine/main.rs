@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod copies;
+mod faults;
+mod keeping;
 mod life;
+mod spares;
 mod support;
 mod templates;

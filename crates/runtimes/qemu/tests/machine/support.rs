@@ -2,12 +2,12 @@
 //! small root, and a client of the guest.
 
 use bytes::Bytes;
-use motu_core::runtime::{Ask, Machine, MachineLimits, MachineSpec};
-use motu_core::{Runtime, SandboxId};
+use motu_core::runtime::{Ask, Kept, Machine, MachineLimits, MachineSpec};
+use motu_core::{Accel, Runtime, SandboxId};
 use motu_link::frame::CHANNEL_OUT;
 use motu_link::message::{Note, Outcome, Ping, Request, Said, Start, Verb};
 use motu_link::{Event, Link, Stream};
-use motu_qemu::{AccelChoice, Qemu, Settings};
+use motu_qemu::{Qemu, Settings};
 use prost::Message;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -25,11 +25,16 @@ pub struct World {
 
 impl World {
     pub fn new() -> World {
-        World::with(MEM_MIB, AccelChoice::Tcg)
+        World::with(MEM_MIB, Accel::Tcg)
     }
 
-    pub fn with(mem_mib: u64, accel: AccelChoice) -> World {
-        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("qemu-home");
+    pub fn with(mem_mib: u64, accel: Accel) -> World {
+        World::with_spares(mem_mib, accel, 0)
+    }
+
+    pub fn with_spares(mem_mib: u64, accel: Accel, spares: usize) -> World {
+        // Shared with the conformance suite: one kernel, one boot for each kind of machine.
+        let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/test-home/qemu");
         std::fs::create_dir_all(&home).unwrap();
         let root = busybox_root(&home);
         let program = guest_program();
@@ -39,6 +44,7 @@ impl World {
             guest: guest.into(),
             home: home.clone(),
             accel,
+            spares,
         })
         .unwrap();
         World {
@@ -48,6 +54,11 @@ impl World {
             mem_mib,
             machines: Mutex::default(),
         }
+    }
+
+    /// Leaves the machines of this world to another one.
+    pub fn keep_machines(&self) {
+        self.machines.lock().unwrap().clear();
     }
 
     pub fn spec(&self) -> MachineSpec {
@@ -68,9 +79,27 @@ impl World {
                 pids_max: ask(1024),
                 nofile: ask(4096),
             },
-            accel: motu_core::Accel::Auto,
+            accel: Accel::Auto,
             kept: None,
         }
+    }
+
+    /// A machine whose disks are kept in a directory of the test.
+    pub fn kept_spec(&self, kept: &Path, baseline: &Path) -> MachineSpec {
+        std::fs::create_dir_all(kept).unwrap();
+        MachineSpec {
+            kept: Some(Kept {
+                dir: kept.to_path_buf(),
+                baseline: baseline.to_path_buf(),
+            }),
+            ..self.spec()
+        }
+    }
+
+    pub async fn start(&self, spec: &MachineSpec) -> (Machine, Guest) {
+        let machine = self.runtime.create(spec).await.unwrap();
+        let guest = self.connect(&machine).await;
+        (machine, guest)
     }
 
     pub async fn create(&self) -> (Machine, Guest) {
@@ -84,7 +113,9 @@ impl World {
         let mut both = tokio::io::join(connection.read, connection.write);
         let mut nonce = [0; 16];
         getrandom::fill(&mut nonce).unwrap();
-        motu_link::hello::host(&mut both, nonce).await.unwrap();
+        let greeting = motu_link::hello::host(&mut both, nonce);
+        let greeted = tokio::time::timeout(std::time::Duration::from_secs(60), greeting).await;
+        greeted.expect("the guest greets").unwrap();
         let (read, write) = both.into_inner();
         Guest {
             link: Link::start(read, write, false).0,
@@ -119,9 +150,11 @@ pub fn pid_in(dir: &Path) -> Option<rustix::process::Pid> {
     let text = std::fs::read(dir.join("machine.json")).ok()?;
     let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
     let pid = record["process"]["pid"].as_i64()? as i32;
-    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-    line.contains(dir.file_name()?.to_str()?)
-        .then(|| rustix::process::Pid::from_raw(pid))?
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+    let running = fields.next()? != "Z";
+    let same = fields.nth(18)?.parse().ok() == record["process"]["start_time"].as_u64();
+    (running && same).then(|| rustix::process::Pid::from_raw(pid))?
 }
 
 /// Proportional memory of a process in KiB.

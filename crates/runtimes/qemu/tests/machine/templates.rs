@@ -2,8 +2,7 @@
 //! template is never used.
 
 use crate::support::World;
-use motu_core::Runtime;
-use motu_qemu::AccelChoice;
+use motu_core::{Accel, Runtime};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::Instant;
 
@@ -34,8 +33,8 @@ async fn two_machines_share_no_secret() {
 #[tokio::test]
 async fn a_damaged_template_is_made_again() {
     let mem_mib = 192;
-    let before = World::with(mem_mib, AccelChoice::Tcg).templates();
-    let world = World::with(mem_mib, AccelChoice::Tcg);
+    let before = World::with(mem_mib, Accel::Tcg).templates();
+    let world = World::with(mem_mib, Accel::Tcg);
     let begun = Instant::now();
     let (machine, _) = world.create().await;
     println!("create with a cold boot: {:?}", begun.elapsed());
@@ -44,7 +43,7 @@ async fn a_damaged_template_is_made_again() {
     drop(before);
 
     type Damage = fn(&std::path::Path);
-    let damages: [(&str, Damage); 3] = [
+    let damages: [(&str, Damage); 5] = [
         ("a bit of memory", |dir| {
             let ram = std::fs::File::options()
                 .read(true)
@@ -55,6 +54,25 @@ async fn a_damaged_template_is_made_again() {
             ram.read_exact_at(&mut byte, 0x10_0123).unwrap();
             ram.write_all_at(&[byte[0] ^ 4], 0x10_0123).unwrap();
         }),
+        ("half of the memory", |dir| {
+            let ram = std::fs::File::options()
+                .write(true)
+                .open(dir.join("ram"))
+                .unwrap();
+            ram.set_len(ram.metadata().unwrap().len() / 2).unwrap();
+        }),
+        ("a bit of a disk", |dir| {
+            let path = dir.join("root-0.qcow2");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            let disk = std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open(path)
+                .unwrap();
+            let mut byte = [0];
+            disk.read_exact_at(&mut byte, 0x3_0001).unwrap();
+            disk.write_all_at(&[byte[0] ^ 1], 0x3_0001).unwrap();
+        }),
         ("half of the state", |dir| {
             let state = dir.join("state");
             std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -64,7 +82,7 @@ async fn a_damaged_template_is_made_again() {
         ("the version", |dir| {
             let path = dir.join("manifest.json");
             let text = std::fs::read_to_string(&path).unwrap();
-            std::fs::write(path, text.replace("\"version\": 1", "\"version\": 99")).unwrap();
+            std::fs::write(path, text.replace("\"version\": 2", "\"version\": 99")).unwrap();
         }),
     ];
     for (what, damage) in damages {
@@ -72,7 +90,7 @@ async fn a_damaged_template_is_made_again() {
         let manifest = std::fs::metadata(template.join("manifest.json")).unwrap();
         let before = manifest.modified().unwrap();
         // A daemon that has not loaded it yet.
-        let world = World::with(mem_mib, AccelChoice::Tcg);
+        let world = World::with(mem_mib, Accel::Tcg);
         let (machine, guest) = world.create().await;
         guest.ping().await;
         let manifest = std::fs::metadata(template.join("manifest.json")).unwrap();
@@ -82,6 +100,28 @@ async fn a_damaged_template_is_made_again() {
         );
         world.runtime.destroy(&machine).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_template_of_another_version_goes() {
+    let world = World::new();
+    let (machine, _) = world.create().await;
+    world.runtime.destroy(&machine).await.unwrap();
+    let stale = world.home.join("cache/templates").join("0".repeat(32));
+    std::fs::create_dir_all(&stale).unwrap();
+    std::fs::write(stale.join("manifest.json"), "{\"version\": 0}").unwrap();
+    let kept = world.templates().len() - 1;
+    let next = World::new();
+    let (machine, _) = next.create().await;
+    let gone = async {
+        while stale.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let gone = tokio::time::timeout(std::time::Duration::from_secs(10), gone).await;
+    gone.expect("what is stale is removed");
+    assert!(next.templates().len() >= kept, "what is not stale stays");
+    next.runtime.destroy(&machine).await.unwrap();
 }
 
 /// The template whose memory has this size.
