@@ -93,6 +93,7 @@ macro_rules! conformance {
             $crate::group!($subject, workspaces: prove, [
                 a_seed_is_the_baseline_and_comes_back_out,
                 a_push_sends_only_what_changed,
+                a_stopped_disk_is_read_without_a_machine,
                 commands_are_remembered,
                 files_are_listed_read_and_written,
                 a_patch_is_all_or_nothing,

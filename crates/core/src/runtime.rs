@@ -99,6 +99,26 @@ pub struct Kept {
     pub baseline: PathBuf,
 }
 
+/// The file systems of a kept machine that does not run, as they lie on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtRest {
+    /// What `/` is made of, the uppermost first; all of it but `/workspace`.
+    pub root: Vec<RestLayer>,
+    /// What `/workspace` is made of.
+    pub workspace: Vec<RestLayer>,
+}
+
+/// One tree of several laid over each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestLayer {
+    Directory(PathBuf),
+    /// A directory (or all, when empty) of an ext4 on a disk: the disk, then what it is based on.
+    Disk {
+        chain: Vec<PathBuf>,
+        directory: String,
+    },
+}
+
 /// A machine that exists. `record` is the runtime's own memory of it, enough
 /// to find it again after a restart of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -210,6 +230,11 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// nothing to do here, but an ordinary user's disks hold files of other ids.
     async fn discard(&self, _kept: &std::path::Path) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Where the file systems of a machine are while it does not run.
+    fn at_rest(&self, _kept: &Kept, _root: &std::path::Path) -> Result<AtRest, Error> {
+        Err(self.cannot("show the disks of a stopped machine"))
     }
 
     /// What this runtime decides about the inside of a machine; nothing, for most.

@@ -23,6 +23,7 @@ mod ext4;
 mod layer;
 mod merged;
 mod opaque;
+mod placed;
 mod qcow2;
 
 pub use directory::DirectoryLayer;
@@ -31,6 +32,7 @@ pub use export::export_ext4;
 pub use ext4::Ext4Layer;
 pub use layer::{Attributes, Kind, Layer};
 pub use merged::{Contents, Entry, Listing, Merged};
+pub use placed::Placed;
 pub use qcow2::{Blocks, Qcow2, Raw, open_disk};
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! ```
 
 use motu_core::config::Config;
-use motu_core::{Error, Result, SandboxId};
+use motu_core::{Error, Result, Runtime, SandboxId};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -114,9 +114,20 @@ impl Home {
         Err(Error::internal("there are no numbers left for disks"))
     }
 
-    /// Takes everything a kept sandbox has out of sight.
-    pub fn discard_kept(&self, trash: &crate::trash::Trash, id: &SandboxId) -> Result<()> {
-        trash.discard(&self.kept(id))
+    /// Everything a kept sandbox has out of sight, its disks made removable by their runtime first.
+    pub async fn discard_kept(
+        &self,
+        trash: &crate::trash::Trash,
+        runtime: &dyn Runtime,
+        id: &SandboxId,
+    ) -> Result<()> {
+        let kept = self.kept(id);
+        for entry in std::fs::read_dir(&kept).into_iter().flatten().flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(b"disks-") {
+                runtime.discard(&entry.path()).await?;
+            }
+        }
+        trash.discard(&kept)
     }
 
     /// Reads `config.toml`, or the defaults when there is none.

@@ -5,7 +5,7 @@ use crate::life::{Life, eventually, hear, refused, soon};
 use motu_core::exec::{ExecMode, ExecResult};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, Result, Workspaces as _};
+use motu_core::{ErrorKind, Result};
 use std::time::Duration;
 
 fn request(life: &Life) -> CreateWorkspace {
@@ -1066,4 +1066,73 @@ fn nowhere_in_clear(home: &std::path::Path) {
             }
         }
     }
+}
+
+pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
+    let Some(workspace) = create(&life).await else {
+        return;
+    };
+    let id = &workspace.workspace_id;
+    let engine = &life.engine;
+    write(&life, &workspace, "src/file.txt", "on the disk\n").await;
+    if workspace.host_compat {
+        engine.stop_workspace(id).await.expect("stopped");
+        let listed = engine.list_workspace_disk(id, "/workspace", true).await;
+        refused(ErrorKind::Unsupported, listed);
+        return;
+    }
+    refused(
+        ErrorKind::Conflict,
+        engine.list_workspace_disk(id, "/workspace", true).await,
+    );
+    let marked = ["/etc/mark", "/root/mark"];
+    run(
+        &life,
+        &workspace,
+        "echo root > /etc/mark; mkdir -p /root; echo r > /root/mark; rm -f /bin/wget",
+    )
+    .await;
+    engine.stop_workspace(id).await.expect("stopped");
+    let list = engine.list_workspace_disk(id, "/workspace", true).await;
+    let paths: Vec<_> = list
+        .expect("a list")
+        .entries
+        .into_iter()
+        .map(|one| one.path)
+        .collect();
+    assert_eq!(paths, ["/workspace/src", "/workspace/src/file.txt"]);
+    let read = |path: &'static str| async move { engine.read_workspace_disk(id, path, None).await };
+    assert_eq!(
+        read("src/file.txt").await.expect("read").content,
+        "on the disk\n"
+    );
+    assert_eq!(read("/etc/mark").await.expect("read").content, "root\n");
+    for path in marked {
+        read(path).await.expect("read");
+    }
+    refused(ErrorKind::NotFound, read("/bin/wget").await);
+    let passwd = read("/etc/passwd").await.expect("what the environment has");
+    assert!(passwd.content.contains("root"));
+    refused(ErrorKind::Invalid, read("/workspace/src").await);
+    let host = tempfile::tempdir().expect("a directory");
+    let output = host.path().join("disk.ext4").display().to_string();
+    let exported = engine
+        .export_workspace_disk(id, &output)
+        .await
+        .expect("exported");
+    assert_eq!(exported.disk_format, "ext4");
+    let shown = std::process::Command::new("debugfs")
+        .args(["-R", "cat /workspace/src/file.txt", &output])
+        .output()
+        .expect("debugfs runs");
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), "on the disk\n");
+    refused(
+        ErrorKind::Conflict,
+        engine.export_workspace_disk(id, &output).await,
+    );
+    engine.start_workspace(id).await.expect("started");
+    assert_eq!(
+        read_text(&life, &workspace, "src/file.txt").await,
+        "on the disk\n"
+    );
 }

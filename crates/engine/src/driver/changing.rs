@@ -71,10 +71,8 @@ impl Driver {
         self.start_on(Some(kept), Some(prepare)).await?;
         self.row.sandbox.reason = None;
         self.become_state(State::Running).await?;
-        if let Some(old) = old
-            && let Err(error) = self.shared.trash.discard(&old.dir)
-        {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "old disks are left");
+        if let Some(old) = old {
+            self.throw_away(&old.dir).await;
         }
         Ok(self.row.sandbox.clone())
     }
@@ -92,14 +90,20 @@ impl Driver {
         if up.is_err() {
             self.discard_machine().await;
             self.row.launch = before;
-            if let Some(kept) = kept
-                && let Err(error) = self.shared.trash.discard(&kept.dir)
-            {
-                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "new disks are left");
+            if let Some(kept) = kept {
+                self.throw_away(&kept.dir).await;
             }
         }
         self.watch_again = true;
         up
+    }
+
+    /// Disks that nobody will start from again.
+    async fn throw_away(&self, disks: &std::path::Path) {
+        let ready = self.runtime.discard(disks).await;
+        if let Err(error) = ready.and_then(|()| self.shared.trash.discard(disks)) {
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "disks are left behind");
+        }
     }
 
     fn check_root(&self) -> Result<()> {
@@ -224,7 +228,8 @@ impl Driver {
             return;
         }
         let forgotten = self.shared.store.forget_workspace(&id).await;
-        let gone = self.shared.home.discard_kept(&self.shared.trash, &id);
+        let (home, trash) = (&self.shared.home, &self.shared.trash);
+        let gone = home.discard_kept(trash, self.runtime.as_ref(), &id).await;
         if let Err(error) = forgotten.and(gone) {
             tracing::warn!(%id, %error, "something that was kept is left behind");
         }

@@ -146,7 +146,8 @@ impl Driver {
     async fn unmake(&mut self) {
         let id = self.row.sandbox.sandbox_id.clone();
         self.discard_machine().await;
-        if let Err(error) = self.shared.home.discard_kept(&self.shared.trash, &id) {
+        let (home, trash) = (&self.shared.home, &self.shared.trash);
+        if let Err(error) = home.discard_kept(trash, self.runtime.as_ref(), &id).await {
             tracing::warn!(%id, %error, "disks of a failed create are left");
         }
         if self.keep == Keep::Stored

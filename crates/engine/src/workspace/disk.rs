@@ -1,33 +1,163 @@
 //! The disks of a stopped workspace, read without a machine.
 
+use super::checks;
+use super::content::text_of;
+use super::life::blocking;
 use crate::engine::Engine;
-use motu_core::workspace::{DiskExported, FileText, PathList, WorkspaceId};
-use motu_core::{Error, Result};
+use motu_core::files::FileType;
+use motu_core::runtime::{AtRest, RestLayer};
+use motu_core::sandbox::State;
+use motu_core::workspace::{DiskExported, FileText, PathInfo, PathList, WorkspaceId};
+use motu_core::{Error, Isolation, Result, limits};
+use motu_disks::{DirectoryLayer, Entry, Ext4Layer, Kind, Layer, Merged, Placed, export_ext4};
+use std::path::Path;
+
+/// Where `/workspace` is mounted.
+const MOUNT: &[u8] = b"workspace";
 
 impl Engine {
-    pub(super) async fn export_disk(
-        &self,
-        _id: &WorkspaceId,
-        _output: &str,
-    ) -> Result<DiskExported> {
-        Err(Error::unsupported("not yet"))
+    /// Where the disks are, if they may be read now.
+    async fn at_rest(&self, id: &WorkspaceId) -> Result<AtRest> {
+        let (_, handle) = self.room(id).await?;
+        let sandbox = handle.sandbox();
+        if sandbox.isolation == Isolation::None {
+            return Err(Error::unsupported(format!(
+                "workspace {id} works on the host itself: it has no disk"
+            ))
+            .hint("its files are under its workspace_path on the host"));
+        }
+        if sandbox.state != State::Stopped {
+            return Err(Error::conflict(format!(
+                "workspace {id} is {}: its disk can be read only while it is stopped",
+                sandbox.state
+            ))
+            .hint(format!("`motu workspace stop {id}` stops it")));
+        }
+        let launch = handle.launch().await?;
+        let kept = launch
+            .kept
+            .ok_or_else(|| Error::internal("the workspace has no disks"))?;
+        let runtime = self.runtimes.named(&sandbox.runtime);
+        let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
+        runtime.at_rest(&kept, &launch.root)
+    }
+
+    pub(super) async fn export_disk(&self, id: &WorkspaceId, output: &str) -> Result<DiskExported> {
+        let path = checks::on_host(output, "output_path")?;
+        let (room, _) = self.room(id).await?;
+        let _turn = room.take_turn()?;
+        let rest = self.at_rest(id).await?;
+        if path.exists() {
+            return Err(Error::conflict(format!("{output} exists already"))
+                .hint("name a file that does not exist"));
+        }
+        let home = self.shared.home.path().to_path_buf();
+        let bytes_written = blocking(move || {
+            let staging = tempfile::Builder::new()
+                .prefix("export-")
+                .tempdir_in(home)
+                .map_err(|error| Error::io("cannot stage a disk", &error))?;
+            let mut view = view(&rest)?;
+            Ok(export_ext4(&mut view, staging.path(), &path)?)
+        })
+        .await?;
+        Ok(DiskExported {
+            workspace_id: id.clone(),
+            output_path: output.to_string(),
+            disk_format: "ext4".to_string(),
+            bytes_written,
+        })
     }
 
     pub(super) async fn list_disk(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _recursive: bool,
+        id: &WorkspaceId,
+        path: &str,
+        recursive: bool,
     ) -> Result<PathList> {
-        Err(Error::unsupported("not yet"))
+        let place = absolute(path)?;
+        let rest = self.at_rest(id).await?;
+        let most = limits::LIST_ENTRIES_MAX.max as usize;
+        let listing = {
+            let place = place.clone();
+            blocking(move || Ok(view(&rest)?.list(place.as_bytes(), recursive, most)?)).await?
+        };
+        Ok(PathList {
+            workspace_id: id.clone(),
+            path: place,
+            recursive,
+            entries: listing.entries.into_iter().map(info).collect(),
+            truncated: listing.truncated,
+        })
     }
 
     pub(super) async fn read_disk(
         &self,
-        _id: &WorkspaceId,
-        _path: &str,
-        _max_bytes: Option<u64>,
+        id: &WorkspaceId,
+        path: &str,
+        max_bytes: Option<u64>,
     ) -> Result<FileText> {
-        Err(Error::unsupported("not yet"))
+        let max = limits::FILE_TEXT_BYTES.resolve(max_bytes)?;
+        let place = absolute(path)?;
+        let rest = self.at_rest(id).await?;
+        let found = {
+            let place = place.clone();
+            blocking(move || Ok(view(&rest)?.read(place.as_bytes(), max)?)).await?
+        };
+        text_of(place.as_bytes(), found.size, max, &found.bytes)
+    }
+}
+
+/// A path of the machine; relative ones begin in `/workspace`.
+fn absolute(path: &str) -> Result<String> {
+    let whole = match path.starts_with('/') {
+        true => path.to_string(),
+        false => format!("/workspace/{path}"),
+    };
+    motu_core::files::GuestPath::new(whole.clone().into_bytes())?;
+    Ok(whole)
+}
+
+/// The machine's whole tree, as it saw it.
+fn view(rest: &AtRest) -> Result<Merged> {
+    let mut layers: Vec<Box<dyn Layer>> = Vec::new();
+    for (number, layer) in rest.workspace.iter().enumerate() {
+        let lowest = number + 1 == rest.workspace.len();
+        layers.push(Box::new(Placed::new(open(layer, !lowest)?, MOUNT, lowest)));
+    }
+    for (number, layer) in rest.root.iter().enumerate() {
+        let lowest = number + 1 == rest.root.len();
+        layers.push(open(layer, !lowest)?);
+    }
+    Ok(Merged::new(layers))
+}
+
+fn open(layer: &RestLayer, upper: bool) -> Result<Box<dyn Layer>> {
+    Ok(match layer {
+        RestLayer::Directory(path) => Box::new(DirectoryLayer::open(path)?),
+        RestLayer::Disk { chain, directory } => {
+            let chain: Vec<&Path> = chain.iter().map(AsRef::as_ref).collect();
+            let disk = motu_disks::open_disk(&chain)?;
+            match upper {
+                true => Box::new(Ext4Layer::upper(disk, directory.as_bytes())?),
+                false => Box::new(Ext4Layer::whole(disk)?),
+            }
+        }
+    })
+}
+
+fn info(entry: Entry) -> PathInfo {
+    PathInfo {
+        path: entry.path,
+        kind: match entry.kind {
+            Kind::File => FileType::File,
+            Kind::Directory => FileType::Directory,
+            Kind::Symlink => FileType::Symlink,
+            Kind::Other | Kind::Whiteout => FileType::Other,
+        },
+        size_bytes: entry.size,
+        mode: entry.mode,
+        modified_unix_ms: entry.modified_unix_ns / 1_000_000,
+        link_target: entry.symlink_target,
     }
 }

@@ -72,8 +72,9 @@ impl Engine {
         let handle = match started {
             Ok((_, handle)) => handle,
             Err(error) => {
+                // The driver has undone the rest.
                 self.shared.store.forget_workspace(&id).await?;
-                self.shared.home.discard_kept(&self.shared.trash, &id)?;
+                self.shared.trash.discard(&self.shared.home.kept(&id))?;
                 self.drop_baselines();
                 return Err(error);
             }
@@ -284,7 +285,7 @@ impl Engine {
         if let Err(error) = self.fork_as(&room.id, ids.clone()).await {
             for id in &ids {
                 self.shared.store.forget_workspace(id).await?;
-                self.shared.home.discard_kept(&self.shared.trash, id)?;
+                self.shared.trash.discard(&self.shared.home.kept(id))?;
             }
             return Err(error);
         }

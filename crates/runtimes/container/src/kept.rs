@@ -18,7 +18,7 @@
 
 use crate::disk::{self, Disks, Life};
 use crate::sys;
-use motu_core::runtime::Kept;
+use motu_core::runtime::{AtRest, Kept, RestLayer};
 use motu_core::{Error, ErrorKind};
 use motu_launch::WORKSPACE_LAYERS;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
@@ -48,6 +48,30 @@ pub(crate) enum Form {
     Nothing,
     Image,
     Directory,
+}
+
+/// Where the file systems are while no machine runs.
+pub(crate) fn at_rest(kept: &Kept, root: &Path) -> Result<AtRest, Error> {
+    let layer = |directory: String| match form(&kept.dir) {
+        Form::Image => Ok(RestLayer::Disk {
+            chain: vec![kept.dir.join(IMAGE)],
+            directory,
+        }),
+        Form::Directory => Ok(RestLayer::Directory(
+            kept.dir.join(DIRECTORY).join(directory),
+        )),
+        Form::Nothing => Err(Error::not_found("the machine was never started")),
+    };
+    Ok(AtRest {
+        root: vec![
+            layer("upper".to_string())?,
+            RestLayer::Directory(root.to_path_buf()),
+        ],
+        workspace: vec![
+            layer(format!("{WORKSPACE_LAYERS}/upper"))?,
+            RestLayer::Directory(kept.baseline.clone()),
+        ],
+    })
 }
 
 pub(crate) fn form(dir: &Path) -> Form {

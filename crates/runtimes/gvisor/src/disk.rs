@@ -5,7 +5,7 @@
 
 use crate::prepare::{DISK, Disk};
 use motu_container::shared::{Disks, Life, find_mke2fs, mount_image, plain_directory};
-use motu_core::runtime::{Ask, Kept, MachineSpec};
+use motu_core::runtime::{Ask, AtRest, Kept, MachineSpec, RestLayer};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind};
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
@@ -87,6 +87,26 @@ fn directory(spec: &MachineSpec) -> io::Result<Disk> {
         workspace_layers(File::open(&place)?.as_fd(), &kept.baseline)?;
     }
     Ok(Disk::Directory(place))
+}
+
+/// Where the file systems are while no machine runs.
+pub(crate) fn at_rest(kept: &Kept, root: &Path) -> Result<AtRest, Error> {
+    let (image, files) = (kept.dir.join(IMAGE), kept.dir.join("files"));
+    let layer = |directory: &str| match (image.exists(), files.exists()) {
+        (true, _) => Ok(RestLayer::Disk {
+            chain: vec![image.clone()],
+            directory: directory.to_string(),
+        }),
+        (false, true) => Ok(RestLayer::Directory(files.join(directory))),
+        (false, false) => Err(Error::not_found("the machine was never started")),
+    };
+    Ok(AtRest {
+        root: vec![layer("upper")?, RestLayer::Directory(root.to_path_buf())],
+        workspace: vec![
+            layer("workspace-upper")?,
+            RestLayer::Directory(kept.baseline.clone()),
+        ],
+    })
 }
 
 /// The kept image, made at the first start; its mount and its size.

@@ -27,7 +27,7 @@ mod sys;
 
 use async_trait::async_trait;
 use motu_core::report::Check;
-use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
+use motu_core::runtime::{AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec};
 use motu_core::{Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,6 +120,10 @@ impl Runtime for Gvisor {
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
         let record = machine::record_of(machine);
         machine::remove(&self.inner, &machine.id, &machine.dir, record).await
+    }
+
+    fn at_rest(&self, kept: &Kept, root: &Path) -> Result<AtRest, Error> {
+        disk::at_rest(kept, root)
     }
 
     async fn sweep(&self, id: &SandboxId, dir: &Path) -> Result<(), Error> {

@@ -40,6 +40,7 @@ use crate::place::{DISKS, Place};
 use crate::qcow2::{self, Below};
 use crate::tool;
 use motu_core::Error;
+use motu_core::runtime::{AtRest, RestLayer};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -140,6 +141,30 @@ fn damaged(reason: &str) -> QemuError {
     QemuError::Disks {
         reason: reason.to_string(),
     }
+}
+
+/// Where the file systems are while no machine runs.
+pub(crate) fn at_rest(dir: &Path) -> Result<AtRest, Error> {
+    let manifest = Manifest::load(dir)?;
+    let manifest = manifest.ok_or_else(|| Error::not_found("the machine was never started"))?;
+    let chain = |disk: &str, base: &str| {
+        let layers = (0..=manifest.layer)
+            .rev()
+            .map(|layer| disk_file(disk, layer));
+        let names = layers.chain([base.to_string()]);
+        names.map(|name| dir.join(name)).collect()
+    };
+    let disk = |chain, directory: &str| RestLayer::Disk {
+        chain,
+        directory: directory.to_string(),
+    };
+    Ok(AtRest {
+        root: vec![disk(chain("root", "root.ext4"), "")],
+        workspace: vec![
+            disk(chain("work", "blank.ext4"), "upper"),
+            disk(vec![dir.join("baseline.ext4")], ""),
+        ],
+    })
 }
 
 /// Makes the disks of a machine that starts for the first time. Blocks.

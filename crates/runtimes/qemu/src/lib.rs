@@ -50,7 +50,7 @@ pub use kept::{flatten, flatten_workspace};
 
 use async_trait::async_trait;
 use motu_core::report::Check;
-use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
+use motu_core::runtime::{AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec};
 use motu_core::{Accel, Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -167,6 +167,10 @@ impl Runtime for Qemu {
         machine::remove(&machine.dir)
             .await
             .map_err(machine::left_behind)
+    }
+
+    fn at_rest(&self, kept: &Kept, _root: &Path) -> Result<AtRest, Error> {
+        kept::at_rest(&kept.dir)
     }
 
     async fn sweep(&self, _id: &SandboxId, dir: &Path) -> Result<(), Error> {
