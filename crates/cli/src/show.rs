@@ -64,7 +64,7 @@ pub fn exact_error(text: &str) {
 /// Writes foreign text to standard output: exactly to a program, made safe to a terminal.
 pub fn foreign(text: &str) {
     match std::io::stdout().is_terminal() {
-        true => exact(&safe(text)),
+        true => exact(&readable(text)),
         false => exact(text),
     }
 }
@@ -72,9 +72,14 @@ pub fn foreign(text: &str) {
 /// The same to standard error.
 pub fn foreign_error(text: &str) {
     match std::io::stderr().is_terminal() {
-        true => exact_error(&safe(text)),
+        true => exact_error(&readable(text)),
         false => exact_error(text),
     }
+}
+
+/// Foreign text for a terminal: safe, and with lines that end as lines end here.
+fn readable(text: &str) -> String {
+    safe(&text.replace("\r\n", "\n"))
 }
 
 /// Writes one JSON value to standard output.
@@ -147,6 +152,14 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// `1 entry`, `2 entries`.
+pub fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".to_string(),
+        count => format!("{count} entries"),
+    }
+}
+
 /// Bytes in units a person reads.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -189,5 +202,6 @@ mod tests {
     #[test]
     fn nothing_foreign_reaches_the_terminal() {
         assert_eq!(safe("a\x1b[31mb\n"), "a\u{fffd}[31mb\n");
+        assert_eq!(readable("a\r\nb\r"), "a\nb\u{fffd}");
     }
 }

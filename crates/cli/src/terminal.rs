@@ -4,6 +4,8 @@ use motu_core::exec::TtySize;
 use motu_core::{Error, Result};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
+const USUAL: TtySize = TtySize { cols: 80, rows: 24 };
+
 /// The size of the terminal.
 pub fn size() -> Result<TtySize> {
     let size = tcgetwinsize(rustix::stdio::stdin())
@@ -11,9 +13,11 @@ pub fn size() -> Result<TtySize> {
         .map_err(|_| {
             Error::invalid("--tty needs a terminal").hint("leave --tty out, or use --stdin alone")
         })?;
+    // A terminal that does not know its size says 0, and is taken for one of the usual size.
+    let or = |told: u16, usual: u16| if told == 0 { usual } else { told };
     Ok(TtySize {
-        cols: size.ws_col.max(1),
-        rows: size.ws_row.max(1),
+        cols: or(size.ws_col, USUAL.cols),
+        rows: or(size.ws_row, USUAL.rows),
     })
 }
 

@@ -156,16 +156,25 @@ fn what_is_here_goes_in_and_comes_out() {
         created.stdout.contains("directory $HOME/project"),
         "{created}"
     );
-    told!(ws("exec ws -- cat src/main.c"), @"");
-    told!(ws("diff ws"), @"");
+    told!(ws("exec ws -- cat src/main.c"), @"int main;");
+    told!(ws("diff ws"), @r#"
+    ------- stderr -------
+    no changes between baseline and current
+    "#);
     told!(script(&story, "echo 'int more;' >> src/main.c; rm tool; ln -s /etc/passwd out"), @"");
-    told!(ws("export ws /workspace/src --output back"), @"");
+    told!(ws("export ws /workspace/src --output back"), @"/workspace/src is now $HOME/back: 1 entry, 20 B");
     let back = std::fs::read_to_string(story.path().join("back/main.c")).unwrap();
     assert_eq!(back, "int main;\nint more;\n");
-    told!(ws("sync push ws project"), @"");
-    told!(ws("exec ws -- cat src/main.c"), @"");
-    told!(ws("export ws /workspace/missing --output no"), @"");
-    told!(ws("create busybox --seed-path missing"), @"");
+    told!(ws("export ws /workspace/missing --output no"), @r#"
+    ------- stderr -------
+    error: "/workspace/missing": no such file or directory
+    [exit code: 104]
+    "#);
+    told!(ws("create busybox --seed-path missing"), @r#"
+    ------- stderr -------
+    error: seed $HOME/missing does not exist
+    [exit code: 104]
+    "#);
 }
 
 #[test]
@@ -208,18 +217,27 @@ fn services_and_shells_live_on_between_commands() {
     told!(ws("create busybox --id ws --id-only"), @"ws");
     let start = "service start ws web --ready-http 8000 --ready-timeout-seconds 2 -- httpd -f -p 8000 -h /workspace";
     // Without a page it answers, but not well.
-    told!(ws(start), @"");
-    told!(ws("file write ws /workspace/index.html --text page"), @"");
+    told!(ws(start), @r#"
+    ------- stderr -------
+    error: service "web": it was not ready after 2 s
+    hint: `motu workspace service logs ws web` shows its output; --ready-timeout-seconds gives it longer
+    [exit code: 124]
+    "#);
+    told!(ws("file write ws /workspace/index.html --text page"), @"/workspace/index.html: 4 B written");
     let started = ws(start);
     assert_eq!(started.code, 0, "{started}");
-    told!(ws("exec ws -- wget -q -O - http://127.0.0.1:8000/"), @"");
-    told!(ws("service stop ws web"), @"");
+    told!(ws("exec ws -- wget -q -O - http://127.0.0.1:8000/"), @"page");
+    told!(ws("service stop ws web"), @"web is stopped");
 
     let counting = "service start ws count --ready-log two -- sh /workspace/count";
-    told!(story.motu(&["workspace", "file", "write", "ws", "/workspace/count", "--text", "echo one; echo two; exec sleep 1000"]), @"");
+    told!(story.motu(&["workspace", "file", "write", "ws", "/workspace/count", "--text", "echo one; echo two; exec sleep 1000"]), @"/workspace/count: 35 B written");
     let started = ws(counting);
     assert_eq!(started.code, 0, "{started}");
-    told!(ws("service logs ws count --tail-lines 1"), @"");
+    told!(ws("service logs ws count --tail-lines 1"), @r#"
+    two
+    ------- stderr -------
+    (older output is not shown; --all shows all that is kept)
+    "#);
 
     let shell = ws("shell open ws --id-only").stdout;
     let shell = shell.trim();
@@ -229,6 +247,6 @@ fn services_and_shells_live_on_between_commands() {
         "shell read ws {shell} --plain --wait-for-idle-ms 300"
     ));
     assert!(read.stdout.contains("4/"), "{read}");
-    told!(ws(&format!("shell close ws {shell}")), @"");
-    told!(ws("shell list ws --json"), @"");
+    told!(ws(&format!("shell close ws {shell}")), @"sh-ID is closed");
+    told!(ws("shell list ws --json"), @"[]");
 }

@@ -38,10 +38,10 @@ impl Args {
 
 fn exported_text(exported: &Exported) -> String {
     format!(
-        "{} is now {}: {} entries, {}\n",
+        "{} is now {}: {}, {}\n",
         show::safe(&exported.workspace_path),
         show::safe(&exported.output_path),
-        exported.entry_count,
+        show::entries(exported.entry_count),
         show::bytes(exported.bytes_written)
     )
 }

@@ -224,7 +224,7 @@ fn labels(labels: &BTreeMap<String, String>) -> Option<String> {
 pub fn facts(workspace: &Workspace) -> String {
     let seed = &workspace.workspace_seed;
     let seeded = match &seed.seed_path {
-        Some(path) => format!("{} {path}, {} entries", seed.mode, seed.entry_count),
+        Some(path) => format!("{} {path}, {}", seed.mode, show::entries(seed.entry_count)),
         None => seed.mode.clone(),
     };
     let state = match &workspace.reason {

@@ -62,10 +62,10 @@ impl Args {
 
 fn pushed(report: &SyncReport) -> String {
     format!(
-        "{}: {} of {} entries sent to {}, {} unchanged, {} written\n",
+        "{}: {} of {} sent to {}, {} unchanged, {} written\n",
         report.workspace_id,
         report.sent_count,
-        report.entry_count,
+        show::entries(report.entry_count),
         show::safe(&report.destination),
         report.unchanged_count,
         show::bytes(report.bytes_written)
