@@ -414,7 +414,8 @@ fn close_from(first: RawFd) {
     const LAST: RawFd = 4096;
     // SAFETY: closing descriptors that nothing in this child uses.
     unsafe {
-        if libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) < 0 {
+        // No descriptor is above this, and gVisor takes no greater number.
+        if libc::syscall(libc::SYS_close_range, first, i32::MAX, 0) < 0 {
             for fd in first..LAST {
                 libc::close(fd);
             }

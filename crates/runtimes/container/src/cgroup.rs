@@ -211,6 +211,23 @@ impl Hierarchies {
         Ok(())
     }
 
+    /// Lifts the limit of CPU time while a machine is being made, or sets it again.
+    pub fn limit_cpu(&self, id: &str, vcpu_count: Option<u64>) -> io::Result<()> {
+        let Some(controller) = self.controller(Kind::Cpu) else {
+            return Ok(());
+        };
+        let quota = vcpu_count.map(|count| (count * CPU_PERIOD_US).to_string());
+        let (file, value) = match controller.version {
+            Version::V1 => ("cpu.cfs_quota_us", quota.unwrap_or("-1".into())),
+            Version::V2 => {
+                let quota = quota.unwrap_or("max".into());
+                ("cpu.max", format!("{quota} {CPU_PERIOD_US}"))
+            }
+        };
+        let dir = controller.base.join(&self.group).join(id);
+        std::fs::write(dir.join(file), value)
+    }
+
     /// Stops or continues every process of a machine.
     pub async fn freeze(&self, id: &str, frozen: bool) -> Result<(), Error> {
         let controller = self.controller(Kind::Freezer).ok_or_else(|| {

@@ -8,6 +8,7 @@ use motu_core::report::{Check, Health};
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
 use motu_core::{Accel, Error, SandboxId};
 use rustix::thread::{CapabilitySet, capabilities};
+use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -19,15 +20,24 @@ const OLDEST: u32 = 20_230_801;
 /// The name of a machine that is only made to see whether it can be.
 const PROBE: &str = "sb-gvisor-probe";
 
+/// What was found out by asking `runsc` and by making a machine, and when that holds.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+struct Probed {
+    conditions: String,
+    version: String,
+    allows_suid: bool,
+}
+
 /// Every check, most important first.
 pub(crate) async fn all(maker: &Arc<Maker>) -> Vec<Check> {
     let worker = maker.clone();
-    let look = move || vec![privilege(), program(&worker)];
+    let look = move || vec![privilege(), present(&worker)];
     let mut checks = tokio::task::spawn_blocking(look).await.unwrap_or_default();
     if checks.iter().all(|check| check.health != Health::Failed) {
-        checks.push(probe(maker).await);
+        checks.pop();
+        checks.extend(probe(maker).await);
     }
-    checks.extend([cgroups(maker), disk(maker), sudo(maker)]);
+    checks.extend([cgroups(maker), disk(maker)]);
     checks
 }
 
@@ -63,24 +73,20 @@ fn privilege() -> Check {
     }
 }
 
-fn program(maker: &Maker) -> Check {
+fn present(maker: &Maker) -> Check {
     match maker.program() {
         Err(error) => bad("runsc", Health::Failed, error.to_string(), INSTALL),
-        Ok(program) => version(program),
+        Ok(program) => good("runsc", program.path.display().to_string()),
     }
 }
 
-fn version(program: &Program) -> Check {
-    let said = match program.version() {
-        Ok(said) => said,
-        Err(error) => return bad("runsc", Health::Failed, error.to_string(), INSTALL),
-    };
-    match release(&said) {
+fn version(said: &str) -> Check {
+    match release(said) {
         Some(date) if date < OLDEST => {
             let detail = format!("{said} is too old: it has no systrap platform");
             bad("runsc", Health::Failed, detail, INSTALL)
         }
-        _ => good("runsc", format!("{said} ({})", program.path.display())),
+        _ => good("runsc", said),
     }
 }
 
@@ -91,30 +97,54 @@ fn release(said: &str) -> Option<u32> {
         .and_then(|digits| digits.parse().ok())
 }
 
-/// Makes a machine of nothing, waits for its guest and removes it; what came of
-/// it holds until the host boots again or one of the programs changes.
-async fn probe(maker: &Arc<Maker>) -> Check {
-    let name = "sandbox";
+/// Asks `runsc`, makes a machine of nothing, waits for its guest and removes it.
+/// What came of it holds until the host boots again or one of the programs changes.
+async fn probe(maker: &Arc<Maker>) -> Vec<Check> {
     let _turn = maker.probing.lock().await;
     let marker = maker.home.join("cache/gvisor/probed");
-    let today = conditions(maker);
-    let worked = "a sandbox was made, and its guest answered";
-    if std::fs::read(&marker).is_ok_and(|found| found == today.as_bytes()) {
-        return good(name, worked);
+    let conditions = conditions(maker);
+    let remembered = std::fs::read(&marker).ok();
+    let remembered = remembered.and_then(|text| serde_json::from_slice::<Probed>(&text).ok());
+    let sandbox = good("sandbox", "one was made, and its guest answered");
+    if let Some(known) = remembered.filter(|known| known.conditions == conditions) {
+        maker.remember_suid(known.allows_suid);
+        return vec![version(&known.version), sandbox, sudo(known.allows_suid)];
     }
-    match try_machine(maker).await {
-        Ok(()) => {
-            // A marker that cannot be written costs a probe next time.
-            let _ = std::fs::write(&marker, today);
-            good(name, worked)
-        }
-        Err(error) => bad(
-            name,
-            Health::Failed,
-            error.to_string(),
-            "see the daemon's log and the kernel's (`dmesg`)",
-        ),
+    let worker = maker.clone();
+    let ask = move || {
+        (
+            worker.program().and_then(Program::version),
+            worker.allows_suid(),
+        )
+    };
+    let said = match tokio::task::spawn_blocking(ask).await {
+        Ok((Ok(said), allows_suid)) => Ok((said, allows_suid)),
+        Ok((Err(error), _)) => Err(error.to_string()),
+        Err(_) => Err("asking runsc panicked".to_string()),
+    };
+    let (said, allows_suid) = match said {
+        Ok(said) => said,
+        Err(error) => return vec![bad("runsc", Health::Failed, error, INSTALL)],
+    };
+    let runsc = version(&said);
+    if runsc.health == Health::Failed {
+        return vec![runsc];
     }
+    if let Err(error) = try_machine(maker).await {
+        let fix = "see the daemon's log and the kernel's (`dmesg`)";
+        return vec![
+            runsc,
+            bad("sandbox", Health::Failed, error.to_string(), fix),
+        ];
+    }
+    let probed = Probed {
+        conditions,
+        version: said,
+        allows_suid,
+    };
+    // A marker that cannot be written costs a probe next time.
+    let _ = serde_json::to_vec(&probed).map(|text| std::fs::write(&marker, text));
+    vec![runsc, sandbox, sudo(allows_suid)]
 }
 
 /// What the result of a probe depends on.
@@ -188,8 +218,8 @@ fn cgroups(maker: &Maker) -> Check {
     bad("cgroups", Health::Degraded, detail, fix)
 }
 
-fn sudo(maker: &Maker) -> Check {
-    match maker.allows_suid() {
+fn sudo(allows_suid: bool) -> Check {
+    match allows_suid {
         true => good(
             "sudo",
             "setuid programs work where an environment wants them",

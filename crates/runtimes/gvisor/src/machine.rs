@@ -102,12 +102,13 @@ impl Maker {
 
     /// Whether this `runsc` can honour setuid programs.
     pub(crate) fn allows_suid(&self) -> bool {
-        *self.allows_suid.get_or_init(|| {
-            let known = self
-                .program()
-                .and_then(|program| program.knows("allow-suid"));
-            known.unwrap_or(false)
-        })
+        let ask = || self.program()?.knows("allow-suid");
+        *self.allows_suid.get_or_init(|| ask().unwrap_or(false))
+    }
+
+    /// The same, where it is known already.
+    pub(crate) fn remember_suid(&self, allows: bool) {
+        self.allows_suid.get_or_init(|| allows);
     }
 
     /// `runsc` with everything a machine needs.
@@ -182,6 +183,10 @@ impl Maker {
         record.store(&spec.dir)?;
         self.cgroups
             .make(spec.id.as_str(), &host_limits(&spec.limits))?;
+        // Until the machine's own programs run, gVisor may use every processor to start.
+        self.cgroups
+            .limit_cpu(spec.id.as_str(), None)
+            .map_err(|error| Error::io("the machine's cgroup", &error))?;
         let ready = disk::obtain(&self.disks, spec)?;
         let decided = Decided {
             guest: guest.to_path_buf(),
@@ -358,7 +363,7 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
     let made = tokio::task::spawn_blocking(move || worker.make(&order)).await;
     let made = made.unwrap_or_else(|_| Err(Error::internal("making a machine panicked")));
     let made = match made {
-        Ok(machine) => listens(maker, &machine).await.map(|()| machine),
+        Ok(machine) => begins(maker, &machine, spec).await.map(|()| machine),
         Err(error) => Err(error),
     };
     drop(turn);
@@ -371,6 +376,14 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
         }
     }
     made
+}
+
+/// Waits for the guest, and gives the machine the processors it may have from now on.
+async fn begins(maker: &Maker, machine: &Machine, spec: &MachineSpec) -> Result<(), Error> {
+    listens(maker, machine).await?;
+    let vcpu_count = Some(spec.limits.vcpu_count.value);
+    let limited = maker.cgroups.limit_cpu(machine.id.as_str(), vcpu_count);
+    limited.map_err(|error| Error::io("the machine's cgroup", &error))
 }
 
 /// Waits until the guest takes connections, or has ended.
@@ -430,10 +443,17 @@ pub(crate) async fn ended(maker: &Maker, machine: &Machine) -> Ended {
         return Ended { reason };
     };
     let kills = maker.cgroups.memory_kills(machine.id.as_str());
-    let status = tokio::select! {
-        ended = wait(sandbox) => ended.map(|pidfd| exit_status(pidfd.as_fd())),
-        ended = wait(gofer) => ended.map(|pidfd| exit_status(pidfd.as_fd())),
+    let gofer = async {
+        match gofer {
+            Some(gofer) => wait(gofer).await,
+            None => std::future::pending().await,
+        }
     };
+    let ended = tokio::select! {
+        ended = wait(sandbox) => ended,
+        ended = gofer => ended,
+    };
+    let status = ended.map(|pidfd| exit_status(pidfd.as_fd()));
     let out_of_memory = maker.cgroups.memory_kills(machine.id.as_str()) > kills;
     let reason = match status {
         Err(error) => format!("the machine could not be watched: {error}"),

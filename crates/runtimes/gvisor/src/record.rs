@@ -51,9 +51,13 @@ impl Record {
         std::fs::rename(staged, dir.join(FILE)).map_err(failed)
     }
 
-    /// Handles on both processes, if both are there.
-    pub(crate) fn open(&self) -> Option<(OwnedFd, OwnedFd)> {
-        Some((self.handle(self.process?)?, self.handle(self.gofer?)?))
+    /// Handles on the sandbox and on its gofer, if that is known; `None` if one of them is gone.
+    pub(crate) fn open(&self) -> Option<(OwnedFd, Option<OwnedFd>)> {
+        let sandbox = self.handle(self.process?)?;
+        match self.gofer {
+            Some(gofer) => Some((sandbox, Some(self.handle(gofer)?))),
+            None => Some((sandbox, None)),
+        }
     }
 
     /// Handles on whatever of the machine is there.
@@ -88,10 +92,10 @@ mod tests {
         let me = known(std::process::id() as i32);
         let mut record = Record::new();
         record.process = me;
-        assert!(record.open().is_none(), "there is no gofer");
+        assert!(matches!(record.open(), Some((_, None))));
         assert_eq!(record.remains().len(), 1);
         record.gofer = me;
-        assert!(record.open().is_some());
+        assert!(matches!(record.open(), Some((_, Some(_)))));
 
         let mut reused = record.clone();
         reused.gofer = me.map(|p| Process {
