@@ -1,19 +1,21 @@
 //! Copies of a machine that runs.
 //!
 //! ```text
-//!   before   copy the memory the machine began from (it cannot change)
-//!   paused   save devices │ add the pages written since │ new disk layers
-//!   after    the machine goes on; copies start from what was saved
+//!   meanwhile  copy the memory the machine began from (it cannot change)
+//!   paused     save devices │ new disk layers ──► the copies' QEMUs start
+//!              add the pages written since
+//!   after      the machine goes on; the copies are given its state and go on too
 //! ```
 //!
-//! The machine only waits for what it has itself written. Its pages are read
-//! through the kernel's view of its process, so QEMU has no part in it.
+//! The machine waits for what it has itself written, and its copies' processes
+//! start in that time. Its pages are read through the kernel's view of its
+//! process, so QEMU has no part in it.
 
 use crate::arguments::{RAM_FD, disk_file, disk_node, disk_path, kept_path};
 use crate::cache;
 use crate::error::QemuError;
 use crate::kept::{self, Manifest};
-use crate::machine::{self, PROGRAM, blocking, record_of, reopen};
+use crate::machine::{self, PROGRAM, blocking, record_of};
 use crate::place::{DISKS, Place, QMP, Site};
 use crate::process::{Launch, Start};
 use crate::qcow2::Below;
@@ -25,27 +27,34 @@ use crate::tool;
 use motu_boot::Matter;
 use motu_core::Error;
 use motu_core::runtime::{Machine, MachineSpec};
+use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Value, json};
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Bytes of memory moved at once.
 const CHUNK: usize = 256 * PAGE;
 
-/// A machine at one moment.
+/// A machine at one moment: what its copies start with.
+#[derive(Debug)]
 struct Saved {
     shape: Shape,
     layer: u32,
     /// Names of the disk files below the new layer, one for each disk.
     below: Vec<String>,
+    /// Being filled until the state is there.
     ram: File,
-    state: File,
     /// Of kept disks, as they are from this moment on.
     manifest: Option<Manifest>,
 }
+
+/// The state of the devices; comes when the memory is whole.
+type State = watch::Receiver<Option<Arc<[u8]>>>;
 
 /// Makes copies of a machine, all or none.
 pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec<Machine>, Error> {
@@ -60,35 +69,44 @@ pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec
     let _pidfd = record.open().ok_or(QemuError::Gone)?;
     let kept = record.kept.as_deref().map(Place::open);
     let site = Arc::new(Site::open(&source.dir, kept.transpose()?)?);
-    let saved = Arc::new(save(&site, &record, process).await?);
     let mut starting = JoinSet::new();
-    for (number, spec) in copies.iter().cloned().enumerate() {
-        let (saved, site) = (saved.clone(), site.clone());
-        starting.spawn(async move { (number, copy(&saved, &site, &spec).await) });
-    }
+    let saved = save(&site, &record, process, |saved, state| {
+        let saved = Arc::new(saved);
+        for (number, spec) in copies.iter().cloned().enumerate() {
+            let (saved, site, state) = (saved.clone(), site.clone(), state.clone());
+            starting.spawn(async move { (number, copy(&saved, &site, &spec, state).await) });
+        }
+    })
+    .await;
     let mut made: Vec<(usize, Machine)> = Vec::new();
-    let mut failed = None;
+    let mut failed = saved.err().map(Error::from);
     while let Some(done) = starting.join_next().await {
         match done {
             Ok((number, Ok(machine))) => made.push((number, machine)),
-            Ok((_, Err(error))) => failed = Some(error.into()),
-            Err(error) => failed = Some(Error::internal(error.to_string())),
+            // The first reason is the one that others follow from.
+            Ok((_, Err(error))) => failed = failed.or(Some(error.into())),
+            Err(error) => failed = failed.or(Some(Error::internal(error.to_string()))),
         }
     }
     if let Some(error) = failed {
-        for copy in copies {
-            let mut removed = machine::remove(&copy.dir).await;
-            if let Some(kept) = &copy.kept {
-                removed = removed.and(machine::remove(&kept.dir).await);
-            }
-            if let Err(left) = removed {
-                tracing::warn!(id = %copy.id, %left, "something was left of a failed copy");
-            }
-        }
+        clear(copies).await;
         return Err(error);
     }
     made.sort_by_key(|(number, _)| *number);
     Ok(made.into_iter().map(|(_, machine)| machine).collect())
+}
+
+/// Removes whatever there is of copies that were not to be.
+async fn clear(copies: &[MachineSpec]) {
+    for copy in copies {
+        let mut removed = machine::remove(&copy.dir).await;
+        if let Some(kept) = &copy.kept {
+            removed = removed.and(machine::remove(&kept.dir).await);
+        }
+        if let Err(left) = removed {
+            tracing::warn!(id = %copy.id, %left, "something was left of a failed copy");
+        }
+    }
 }
 
 /// A copy has the size of its source; asking for another one by value is a mistake.
@@ -122,10 +140,20 @@ fn same_keeping(shape: &Shape, spec: &MachineSpec) -> Result<(), Error> {
     }
 }
 
-async fn save(site: &Site, record: &Record, process: Process) -> Result<Saved, QemuError> {
+/// Saves a machine; `begin` starts its copies as soon as their disks are there.
+async fn save(
+    site: &Site,
+    record: &Record,
+    process: Process,
+    begin: impl FnOnce(Saved, State),
+) -> Result<(), QemuError> {
     let (place, disks) = (&site.own, site.disks());
     let shape = record.shape;
-    let memory = blocking(move || begin_memory(process.pid, &shape)).await?;
+    let memory = ram::empty(shape.mem_mib << 20)?;
+    let filled = memory
+        .try_clone()
+        .map_err(QemuError::io("cannot share memory"))?;
+    let base = tokio::task::spawn_blocking(move || begin_memory(process.pid, &filled));
     let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
     let status = qmp.execute("query-status", json!({})).await?;
     let was_running = status["running"] == Value::Bool(true);
@@ -145,36 +173,43 @@ async fn save(site: &Site, record: &Record, process: Process) -> Result<Saved, Q
         // and what is below it may go on being written until then.
         Some(kept) => Some(next_layer(kept.path(), layer)?),
     };
+    let saved = Saved {
+        shape,
+        layer,
+        below: below
+            .iter()
+            .map(|(disk, old)| disk_file(disk, *old))
+            .collect(),
+        ram: memory
+            .try_clone()
+            .map_err(QemuError::io("cannot share memory"))?,
+        manifest,
+    };
+    let mut record = record.clone();
+    record.layer = layer;
     qmp.execute("stop", json!({})).await?;
-    let saved = save_stopped(
-        place,
-        &mut qmp,
-        memory,
-        (process.pid, &below, layer, &shape),
-    )
-    .await;
+    let (ready, state) = watch::channel(None);
+    let stopped = async {
+        save_disks(disks, &mut qmp, (&below, layer, &shape)).await?;
+        record.store(place.path()).map_err(|_| QemuError::Gone)?;
+        begin(saved, state);
+        let directory = place.path().to_path_buf();
+        base.await
+            .map_err(|error| QemuError::io("work was interrupted")(error.into()))??;
+        blocking(move || {
+            add_written(process.pid, &memory)?;
+            ram::seal(&memory)?;
+            template::read_state(&directory)
+        })
+        .await
+    };
+    let stopped = stopped.await;
     if was_running {
         qmp.execute("cont", json!({})).await?;
     }
-    let (memory, state) = saved?;
-    let below: Vec<String> = below
-        .iter()
-        .map(|(disk, old)| disk_file(disk, *old))
-        .collect();
-    for name in &below {
-        disks.freeze(name)?;
-    }
-    let mut record = record.clone();
-    record.layer = layer;
-    record.store(place.path()).map_err(|_| QemuError::Gone)?;
-    Ok(Saved {
-        shape,
-        layer,
-        below,
-        ram: memory,
-        state,
-        manifest,
-    })
+    // Without it the copies know that there is nothing to wait for.
+    ready.send_replace(Some(stopped?.into()));
+    Ok(())
 }
 
 fn next_layer(kept: &Path, layer: u32) -> Result<Manifest, QemuError> {
@@ -184,13 +219,12 @@ fn next_layer(kept: &Path, layer: u32) -> Result<Manifest, QemuError> {
     Ok(manifest)
 }
 
-/// What happens while the machine waits.
-async fn save_stopped(
-    place: &Place,
+/// The devices' state and new layers for the disks of a stopped machine.
+async fn save_disks(
+    disks: &Place,
     qmp: &mut Qmp,
-    memory: File,
-    (pid, below, layer, shape): (i32, &[(&'static str, u32)], u32, &Shape),
-) -> Result<(File, File), QemuError> {
+    (below, layer, shape): (&[(&'static str, u32)], u32, &Shape),
+) -> Result<(), QemuError> {
     template::save(qmp).await?;
     for (disk, old) in below {
         let snapshot = json!({
@@ -201,14 +235,9 @@ async fn save_stopped(
             "mode": "existing",
         });
         qmp.execute("blockdev-snapshot-sync", snapshot).await?;
+        disks.freeze(&disk_file(disk, *old))?;
     }
-    let directory = place.path().to_path_buf();
-    blocking(move || {
-        add_written(pid, &memory)?;
-        ram::seal(&memory)?;
-        Ok((memory, template::take_state(&directory)?))
-    })
-    .await
+    Ok(())
 }
 
 /// Which layer each disk writes to now, as QEMU itself sees it.
@@ -235,13 +264,11 @@ async fn active_layers(qmp: &mut Qmp) -> Result<Vec<(&'static str, u32)>, QemuEr
         .collect()
 }
 
-/// The memory a machine began from, copied before it is stopped.
-fn begin_memory(pid: i32, shape: &Shape) -> Result<File, QemuError> {
+/// Copies the memory a machine began from.
+fn begin_memory(pid: i32, memory: &File) -> Result<(), QemuError> {
     let began = File::open(format!("/proc/{pid}/fd/{RAM_FD}"))
         .map_err(QemuError::io("cannot reach the machine's memory"))?;
-    let memory = ram::empty(shape.mem_mib << 20)?;
-    ram::duplicate(&began, &memory)?;
-    Ok(memory)
+    ram::duplicate(&began, memory)
 }
 
 /// Adds the pages a stopped machine has written since it began.
@@ -313,7 +340,12 @@ fn written(flags: &[u8], limit: usize) -> Vec<(usize, usize)> {
     runs
 }
 
-async fn copy(saved: &Saved, from: &Site, spec: &MachineSpec) -> Result<Machine, QemuError> {
+async fn copy(
+    saved: &Saved,
+    from: &Site,
+    spec: &MachineSpec,
+    state: State,
+) -> Result<Machine, QemuError> {
     let kept = spec.kept.as_ref().map(|kept| Place::claim(&kept.dir));
     let site = Site::open(&spec.dir, kept.transpose()?)?;
     match (&saved.manifest, &site.kept) {
@@ -331,7 +363,9 @@ async fn copy(saved: &Saved, from: &Site, spec: &MachineSpec) -> Result<Machine,
             }
         }
     }
-    let state = reopen(&saved.state)?;
+    let (reading, writing) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(QemuError::errno("cannot make a pipe"))?;
+    let reading = File::from(reading);
     let program = tool::find(PROGRAM)?;
     let launch = Launch {
         program: &program,
@@ -341,11 +375,25 @@ async fn copy(saved: &Saved, from: &Site, spec: &MachineSpec) -> Result<Machine,
         layer: saved.layer,
         start: Start::Restore {
             ram: &saved.ram,
-            state: &state,
+            state: &reading,
         },
         leash: None,
     };
-    machine::restore(spec, launch, Matter::News).await
+    // Whichever fails ends the other: a machine without a state never answers.
+    let restored = machine::restore(spec, launch, Matter::News);
+    let (machine, ()) = tokio::try_join!(restored, feed(state, File::from(writing)))?;
+    Ok(machine)
+}
+
+/// Hands the state to a QEMU that waits for it.
+async fn feed(mut state: State, mut to: File) -> Result<(), QemuError> {
+    let saved = state.wait_for(Option::is_some).await;
+    let saved = saved.map_err(|_| QemuError::Gone)?.clone();
+    blocking(move || {
+        to.write_all(&saved.unwrap_or_default())
+            .map_err(QemuError::io("cannot hand a machine its state"))
+    })
+    .await
 }
 
 #[cfg(test)]

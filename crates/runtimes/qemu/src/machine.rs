@@ -188,8 +188,14 @@ impl Maker {
                 tokio::time::sleep(left).await;
             }
             let Some(held) = maker.upgrade() else { return };
-            if let Err(error) = held.spare(&key, &kind).await {
-                tracing::warn!(%error, "no machine was made ahead");
+            match held.spare(&key, &kind).await {
+                Ok(true) => {}
+                // Somebody else was faster, and looks after it.
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "no machine was made ahead");
+                    return;
+                }
             }
             drop(held);
             tokio::time::sleep(spare::LIFETIME).await;
@@ -200,23 +206,26 @@ impl Maker {
         tokio::spawn(made_ahead);
     }
 
-    async fn spare(&self, key: &str, kind: &Kind) -> Result<(), QemuError> {
+    /// Makes a spare machine unless there is one.
+    async fn spare(&self, key: &str, kind: &Kind) -> Result<bool, QemuError> {
         let _alone = self.making_spare.lock().await;
         if !self.spares.wants(key) {
-            return Ok(());
+            return Ok(false);
         }
         let template = self.templates.get(kind).await?;
         let dir = self.spares.place()?;
         let made = self.make_spare(key, kind, &template, &dir).await;
         match made {
-            Ok(spare) => self.spares.put(spare),
+            Ok(spare) => {
+                self.spares.put(spare);
+                Ok(true)
+            }
             Err(error) => {
                 remove(&dir).await?;
                 cache::remove(&dir)?;
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(())
     }
 
     async fn make_spare(

@@ -303,15 +303,15 @@ pub(crate) async fn save(qmp: &mut Qmp) -> Result<(), QemuError> {
     Ok(())
 }
 
-/// The state a machine's QEMU has saved, in memory and sealed.
-pub(crate) fn take_state(place: &Path) -> Result<File, QemuError> {
+/// The state a machine's QEMU has saved.
+pub(crate) fn read_state(place: &Path) -> Result<Vec<u8>, QemuError> {
     let reading = || QemuError::io("cannot read a machine's state");
     let file = File::open(place.join(STATE)).map_err(reading())?;
     let mut bytes = Vec::new();
     file.take(MAX_STATE)
         .read_to_end(&mut bytes)
         .map_err(reading())?;
-    sealed(&bytes)
+    Ok(bytes)
 }
 
 fn did_not_boot(place: &Place, mut messages: Messages, why: &str) -> QemuError {

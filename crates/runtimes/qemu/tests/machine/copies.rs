@@ -10,7 +10,9 @@ async fn what_runs_goes_on_in_the_source_and_in_the_copy() {
     let world = World::new();
     let (source, guest) = world.create().await;
     guest
-        .start("i=0; while true; do i=$((i+1)); echo $i > /tmp/n; sleep 0.02; done")
+        .start(
+            "i=0; while true; do i=$((i+1)); echo $i > /tmp/m; mv /tmp/m /tmp/n; sleep 0.02; done",
+        )
         .await;
     guest
         .sh("echo before > /workspace/f; until [ -s /tmp/n ]; do sleep 0.02; done")
