@@ -22,11 +22,16 @@ pub mod limits;
 pub mod osc;
 pub mod output;
 pub mod plain;
+pub mod record;
 pub mod redact;
 pub mod render;
 pub mod ring;
 pub mod scan;
 pub mod screen;
+pub mod session;
 
+pub use classify::{Confidence, KernelFacts, Prompt, State, Status};
+pub use error::TerminalError;
 pub use osc::{Mark, MarkKind, Nonce};
 pub use screen::{Screen, Size, View};
+pub use session::{Outcome, Session};

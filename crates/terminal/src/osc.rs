@@ -59,6 +59,8 @@ pub struct Mark {
     pub kind: MarkKind,
     /// Signed by our own shell integration and not seen before.
     pub trusted: bool,
+    /// Counts the prompts of our shell; a prompt that is drawn again keeps its number.
+    pub turn: u64,
     /// The directory, when the mark carries it.
     pub cwd: Option<String>,
 }
@@ -132,7 +134,14 @@ impl Listener {
             return (None, clean);
         }
         let cwd = parsed.cwd.and_then(unescape);
-        (Some(Mark { kind, trusted, cwd }), clean)
+        let turn = parsed.counter.filter(|_| trusted).unwrap_or(0);
+        let mark = Mark {
+            kind,
+            trusted,
+            turn,
+            cwd,
+        };
+        (Some(mark), clean)
     }
 
     /// One cycle is D, A, B, C with the same counter or a greater one; a prompt may be drawn again.

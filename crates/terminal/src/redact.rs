@@ -111,6 +111,11 @@ impl Redactor {
         None
     }
 
+    /// When what is kept back is to be shown.
+    pub fn held_until(&self) -> Option<Duration> {
+        (!self.held.is_empty()).then_some(self.held_since + HOLD)
+    }
+
     /// The first and longest occurrence.
     fn first(&self, bytes: &[u8]) -> Option<(usize, usize)> {
         self.secrets

@@ -215,6 +215,8 @@ pub struct Evidence<'a> {
     pub prompt_regex: Option<&'a Regex>,
     /// No output for longer than the quiet time.
     pub quiet: bool,
+    /// An unsigned mark says that a prompt was drawn after the last output: a shell elsewhere, or a lie.
+    pub foreign_prompt: bool,
     pub ended: Option<Ended>,
 }
 
@@ -386,7 +388,7 @@ fn asking(
                     format!("{name} waits at its prompt"),
                 );
             }
-            if front.waits && !facts.canonical {
+            if !facts.canonical && (front.waits || screen.prompt_like()) {
                 return State::new(
                     Status::Repl,
                     prompt,
@@ -450,7 +452,7 @@ fn remote_or_other(
         );
     }
     let remote = front.nature == Nature::Remote;
-    if remote && screen.prompt_like() && evidence.quiet {
+    if remote && (screen.prompt_like() || evidence.foreign_prompt) && evidence.quiet {
         return State::new(
             Status::Ready,
             Prompt::Shell,

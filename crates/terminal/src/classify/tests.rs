@@ -40,6 +40,7 @@ fn judged(phase: Phase, facts: Option<&KernelFacts>, bytes: &str) -> State {
         view: &view(bytes),
         prompt_regex: None,
         quiet: true,
+        foreign_prompt: false,
         ended: None,
     })
 }
@@ -411,6 +412,7 @@ fn the_callers_own_regex_counts() {
         view: &view("READY>>"),
         prompt_regex: Some(&regex),
         quiet: true,
+        foreign_prompt: false,
         ended: None,
     });
     is(state, Status::Ready, Prompt::Shell);
@@ -425,6 +427,7 @@ fn ends_are_certain() {
         view: &screen,
         prompt_regex: None,
         quiet: true,
+        foreign_prompt: false,
         ended: Some(Ended::Eof),
     };
     assert_eq!(classify(&evidence).status, Status::Eof);
@@ -441,6 +444,7 @@ fn output_that_still_comes_is_running() {
         view: &screen,
         prompt_regex: None,
         quiet: false,
+        foreign_prompt: false,
         ended: None,
     };
     assert_eq!(classify(&evidence).status, Status::Running);
