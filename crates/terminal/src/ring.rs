@@ -48,7 +48,9 @@ impl Ring {
     /// At most `max` bytes of `from..to`, as far as they are kept.
     pub fn read(&self, from: u64, to: u64, max: usize) -> Read {
         let from = from.clamp(self.start(), self.end);
-        let to = to.clamp(from, self.end).min(from + max as u64);
+        let to = to
+            .clamp(from, self.end)
+            .min(from.saturating_add(max as u64));
         let at = (from - self.start()) as usize;
         let bytes = self.bytes.range(at..at + (to - from) as usize);
         Read {

@@ -388,7 +388,7 @@ fn asking(
                     format!("{name} waits at its prompt"),
                 );
             }
-            if !facts.canonical && (front.waits || screen.prompt_like()) {
+            if !facts.canonical && screen.prompt_like() {
                 return State::new(
                     Status::Repl,
                     prompt,

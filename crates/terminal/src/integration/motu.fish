@@ -2,6 +2,7 @@
 # are (OSC 133). The user's own files have been read before this one.
 
 set -l __motu_key $MOTU_NONCE
+set -l __motu_rc $MOTU_RC
 set -e MOTU_NONCE
 set -e MOTU_RC
 set -e MOTU_LOGIN
@@ -10,6 +11,17 @@ if status is-interactive; and test -n "$__motu_key"
     set -g __motu_nonce $__motu_key
     set -g __motu_n 0
     set -g __motu_code 0
+
+    if test "$__motu_rc" = none
+        # Without its configuration fish lacks the keys for pasted text, which several lines need to be one command.
+        fish_default_key_bindings
+        function __motu_paste_on --on-event fish_prompt
+            printf '\e[?2004h'
+        end
+        function __motu_paste_off --on-event fish_preexec
+            printf '\e[?2004l'
+        end
+    end
 
     function __motu_preexec --on-event fish_preexec
         printf '\e]133;C;k=%s;n=%s\a' $__motu_nonce $__motu_n

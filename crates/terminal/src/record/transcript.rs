@@ -108,7 +108,9 @@ impl Transcript {
     /// At most `max` bytes of `from..to`, as far as they are kept.
     pub fn read(&self, from: u64, to: u64, max: usize) -> io::Result<Read> {
         let from = from.clamp(self.start(), self.end);
-        let to = to.clamp(from, self.end).min(from + max as u64);
+        let to = to
+            .clamp(from, self.end)
+            .min(from.saturating_add(max as u64));
         let mut bytes = Vec::with_capacity((to - from) as usize);
         let mut at = from;
         while at < to {

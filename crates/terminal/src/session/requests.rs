@@ -72,9 +72,9 @@ impl Session {
                 .into_bytes()
         };
         bytes.push(b'\r');
-        let marked = self.commands.phase == Phase::AtPrompt;
-        let (turn, end) = (self.commands.turn, self.end());
-        self.waiters[at].started(marked.then_some(turn), end, now);
+        let nested = self.commands.phase != Phase::AtPrompt;
+        let (turn, end) = (self.turn_if_marked(), self.end());
+        self.waiters[at].started(turn, nested, end, now);
         self.type_bytes(&bytes, &command, now);
         self.record(Record::Interaction {
             kind: "run",

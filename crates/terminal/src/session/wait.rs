@@ -27,6 +27,8 @@ pub(super) struct Waiter {
     deadline: Duration,
     /// The prompt it was typed at or after.
     turn: Option<u64>,
+    /// A run that was typed into a program, not at the prompt.
+    nested: bool,
     warnings: Vec<&'static str>,
 }
 
@@ -56,6 +58,7 @@ impl Waiter {
             made: now,
             deadline: now.saturating_add(timeout),
             turn: None,
+            nested: false,
             warnings: Vec::new(),
         }
     }
@@ -141,8 +144,9 @@ impl Waiter {
         }
     }
 
-    pub fn started(&mut self, turn: Option<u64>, from: u64, now: Duration) {
+    pub fn started(&mut self, turn: Option<u64>, nested: bool, from: u64, now: Duration) {
         self.turn = turn;
+        self.nested = nested;
         self.from = from;
         self.made = now;
     }
@@ -229,6 +233,9 @@ impl Session {
         if self.commands.done_since(turn) {
             return Some(End::CommandEnded);
         }
+        if waiter.nested {
+            return self.decide_unmarked(now);
+        }
         if self.commands.phase == Phase::AtPrompt {
             // Typed, but not begun: the shell wants the rest of it, or is slow.
             let waited = now >= self.last_activity() + STUCK;
@@ -279,11 +286,14 @@ impl Session {
         if self.fresh_facts().is_none() && !self.given_up_on_facts(now) {
             return None;
         }
-        Some(if asks(&self.state(now)) {
-            End::WaitsForInput
-        } else {
-            End::Quiet
-        })
+        let state = self.state(now);
+        if asks(&state) {
+            return Some(End::WaitsForInput);
+        }
+        // A program that reads nothing is still busy with what it was sent.
+        let busy = state.status == Status::Running && state.confidence >= Confidence::High;
+        let silent = now >= self.last_activity() + self.config.silence;
+        (silent || !busy).then_some(End::Quiet)
     }
 
     fn decide_poll(&self, waiter: &Waiter, now: Duration) -> Option<End> {
@@ -362,7 +372,9 @@ impl Session {
         let began = self.commands.latest.first().map(|first| first.started);
         let ended = command.and_then(|command| command.ended);
         let duration = match (&waiter.kind, began.filter(|_| command.is_some())) {
-            (Kind::Run { .. }, Some(began)) => ended.unwrap_or(now).saturating_sub(began),
+            (Kind::Run { .. }, Some(began)) if !waiter.nested => {
+                ended.unwrap_or(now).saturating_sub(began)
+            }
             _ => now.saturating_sub(waiter.made),
         };
         let output = self.output_of(&waiter, &state, end);
@@ -401,15 +413,18 @@ impl Session {
             .and_then(|_| self.commands.output_range(stream_end));
         match (&waiter.kind, group) {
             (Kind::Prompt, _) => Excerpt::default(),
-            (Kind::Run { .. }, Some(range)) => {
+            (Kind::Run { .. }, Some(range)) if !waiter.nested => {
                 self.excerpt(range, self.commands.head(), waiter.shape)
             }
             // A shell that was given nothing to do prints nothing.
             (Kind::Run { .. }, None) if end == End::CommandEnded => Excerpt::default(),
-            (Kind::Run { command, .. }, None) => {
-                let mut excerpt = self.excerpt(waiter.from..stream_end, &[], waiter.shape);
+            (Kind::Run { command, .. }, group) => {
+                let over = group.filter(|_| self.commands.phase != Phase::InCommand);
+                let until = over.as_ref().map_or(stream_end, |range| range.end);
+                let mut excerpt = self.excerpt(waiter.from..until, &[], waiter.shape);
                 if !waiter.shape.raw {
-                    excerpt.text = own_output(&excerpt.text, command, asks(state));
+                    let prompt = over.is_none() && asks(state);
+                    excerpt.text = own_output(&excerpt.text, command, prompt);
                 }
                 excerpt
             }
