@@ -114,9 +114,15 @@ fn editors_and_pagers() {
         local.keys(&["Esc"]);
         assert_eq!(local.send(":wq\r").end, End::CommandEnded);
         assert_eq!(local.run("cat note.txt").output.text, "hello from vim\n");
+        let text = local.session.view().text();
         assert!(
-            !local.session.view().text().contains('~'),
-            "the editor has left the screen"
+            !text.contains(
+                "
+~
+"
+            ),
+            "the editor is still there:
+{text}"
         );
     }
     if let Some(mut local) = with("nano") {

@@ -61,18 +61,27 @@ impl Session {
         let Some(at) = self.waiters.iter().position(Waiter::is_waiting_to_start) else {
             return;
         };
-        let command = self.waiters[at].take_command();
         let modes = self.screen.modes();
-        let mut bytes = if command.contains('\n') && modes.bracketed_paste {
-            keys::paste(command.trim_end_matches('\n'), &modes)
+        let nested = self.commands.phase != Phase::AtPrompt;
+        let several = self.waiters[at]
+            .command()
+            .trim_end_matches('\n')
+            .contains('\n');
+        if several && !nested && !modes.bracketed_paste && !self.quiet(now) {
+            // Some shells ask for pasted text to be marked only after they have drawn the prompt.
+            return;
+        }
+        let command = self.waiters[at].take_command();
+        let text = command.trim_end_matches('\n');
+        let mut bytes = if several && modes.bracketed_paste {
+            keys::paste(text, &modes)
+        } else if nested {
+            text.replace('\n', "\r").into_bytes()
         } else {
-            command
-                .trim_end_matches('\n')
-                .replace('\n', "\r")
-                .into_bytes()
+            // A quoted newline is part of the command; a plain one would end it.
+            text.replace('\n', "\x16\n").into_bytes()
         };
         bytes.push(b'\r');
-        let nested = self.commands.phase != Phase::AtPrompt;
         let (turn, end) = (self.turn_if_marked(), self.end());
         self.waiters[at].started(turn, nested, end, now);
         self.type_bytes(&bytes, &command, now);

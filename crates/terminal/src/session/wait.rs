@@ -134,6 +134,13 @@ impl Waiter {
         matches!(self.kind, Kind::Run { waiting: true, .. })
     }
 
+    pub fn command(&self) -> &str {
+        match &self.kind {
+            Kind::Run { command, .. } => command,
+            _ => "",
+        }
+    }
+
     pub fn take_command(&mut self) -> String {
         match &mut self.kind {
             Kind::Run { command, waiting } => {
