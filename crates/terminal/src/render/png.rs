@@ -94,6 +94,25 @@ impl Canvas {
         }
     }
 
+    /// Braille patterns are what spinners and charts are made of: two columns of four dots, one bit each.
+    fn braille(&mut self, (x, y): (usize, usize), dots: u32, color: Rgb) {
+        const PLACES: [(usize, usize); 8] = [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+            (1, 0),
+            (1, 1),
+            (1, 2),
+            (0, 3),
+            (1, 3),
+        ];
+        for (bit, (col, row)) in PLACES.into_iter().enumerate() {
+            if dots & 1 << bit != 0 {
+                self.fill((x + 2 + col * 4, y + 2 + row * 4), (2, 2), color);
+            }
+        }
+    }
+
     fn frame(&mut self, (x, y): (usize, usize), cells: usize, color: Rgb) {
         let (width, height) = (cells * CELL_WIDTH - 2, CELL_HEIGHT - 5);
         for col in x + 1..x + 1 + width {
@@ -151,6 +170,9 @@ fn draw_run(canvas: &mut Canvas, text: &str, style: &Style, at: (usize, usize)) 
         match glyphs().get(char) {
             Some(glyph) => canvas.letter((x, y), glyph, fg, style.attrs.has(Attrs::BOLD)),
             None if char.is_whitespace() => {}
+            None if ('\u{2800}'..='\u{28ff}').contains(&char) => {
+                canvas.braille((x, y), u32::from(char) - 0x2800, fg);
+            }
             None => canvas.frame((x, y), cells, fg),
         }
         if style.attrs.has(Attrs::UNDERLINE) {

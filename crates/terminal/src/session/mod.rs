@@ -42,6 +42,8 @@ pub use request::*;
 use crate::classify::{self, Ended, Evidence, KernelFacts, Phase, State};
 use crate::expect::{Cursor, Sent};
 use crate::limits::RING_BYTES;
+#[cfg(test)]
+use crate::limits::{INPUT_BYTES, WAITERS};
 use crate::osc::{Listener, Nonce, Notice};
 use crate::output::{self, Excerpt, Show, Span};
 use crate::record::Record;
