@@ -1,11 +1,13 @@
-//! Prints the figures that are promised: ingestion, memory, time of a picture.
+//! Prints the figures that are promised: ingestion, memory, time of a run and of a picture.
 //!
 //! Run in release: `cargo run --release -p motu-terminal --example figures`.
 
-use motu_terminal::{Screen, Size, render};
-use std::time::Instant;
+use motu_terminal::session::{Config, Run, Session};
+use motu_terminal::{Nonce, Screen, Size, render};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
 
-/// A build log in colour, about 100 bytes a line.
+/// A build log in colour, about 130 bytes a line.
 fn coloured_log(bytes: usize) -> Vec<u8> {
     let mut log = Vec::with_capacity(bytes + 200);
     let mut line = 0u32;
@@ -22,6 +24,12 @@ fn coloured_log(bytes: usize) -> Vec<u8> {
     log
 }
 
+/// Time this thread has computed; a busy machine does not change it.
+fn computed() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Resident memory, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -33,63 +41,104 @@ fn resident() -> usize {
     pages * 4096
 }
 
-fn ingestion(name: &str, size: Size, log: &[u8]) {
-    let mut screen = Screen::new(size);
-    let start = Instant::now();
+fn speed(name: &str, log: &[u8], mut take: impl FnMut(&[u8])) {
+    let (wall, cpu) = (Instant::now(), computed());
     for chunk in log.chunks(65_536) {
-        screen.write(chunk);
+        take(chunk);
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let megabytes = log.len() as f64 / 1e6;
     println!(
-        "{name}: {:.0} MB/s ({} MB, {} rows of scrollback)",
-        log.len() as f64 / 1e6 / seconds,
-        log.len() / 1_000_000,
-        screen.scrollback_rows()
+        "{name}: {:.0} MB per CPU second, {:.0} MB/s by the clock",
+        megabytes / (computed() - cpu).as_secs_f64(),
+        megabytes / wall.elapsed().as_secs_f64()
     );
+}
+
+fn session() -> Session {
+    Session::new(Config {
+        nonce: Nonce::new("0123456789abcdef"),
+        ..Config::default()
+    })
 }
 
 fn memory(name: &str, count: usize, bytes: usize) {
     let log = coloured_log(bytes);
     let before = resident();
-    let screens: Vec<Screen> = (0..count)
+    let sessions: Vec<Session> = (0..count)
         .map(|_| {
-            let mut screen = Screen::new(Size::default());
-            screen.write(&log);
-            screen.settle();
-            screen
+            let mut session = session();
+            session.output(&log, Duration::ZERO);
+            session.take_records();
+            session.tick(Duration::from_secs(10));
+            session
         })
         .collect();
-    let each = (resident().saturating_sub(before)) / count;
-    println!("{name}: {} KB each of {}", each / 1000, screens.len());
+    let each = resident().saturating_sub(before) / count;
+    println!("{name}: {} KB each of {}", each / 1000, sessions.len());
+}
+
+/// `echo hi` from request to answer, the shell's part left out.
+fn run_cost() -> Duration {
+    let mut session = session();
+    let mark = |kind: &str, turn: u32| format!("\x1b]133;{kind};k=0123456789abcdef;n={turn}\x07");
+    session.output(
+        format!("{}$ {}", mark("A", 1), mark("B", 1)).as_bytes(),
+        Duration::ZERO,
+    );
+    let rounds = 2000;
+    let start = Instant::now();
+    for turn in 1..=rounds {
+        let now = Duration::from_millis(u64::from(turn));
+        let run = Run::new("echo hi", Duration::from_secs(30));
+        session.run(run, now).expect("the session is at its prompt");
+        session.take_input();
+        let reply = format!(
+            "echo hi\r\n{}hi\r\n{}{}$ {}",
+            mark("C", turn),
+            mark("D;0", turn),
+            mark("A", turn + 1),
+            mark("B", turn + 1)
+        );
+        session.output(reply.as_bytes(), now);
+        let outcomes = session.take_outcomes();
+        assert_eq!(outcomes[0].1.output.text, "hi\n");
+        session.take_records();
+    }
+    start.elapsed() / rounds
 }
 
 fn main() {
     let log = coloured_log(64_000_000);
-    ingestion("screen, 80x24", Size::default(), &log);
-    ingestion("screen, 200x50", Size::new(200, 50), &log);
-    drop(log);
-    memory("screen, idle", 200, 1_000);
-    memory("screen, 100 lines of scrollback", 200, 12_500);
-    memory("screen, full scrollback", 8, 1_400_000);
+    let mut screen = Screen::new(Size::default());
+    speed("screen, 80x24", &log, |chunk| screen.write(chunk));
+    let mut wide = Screen::new(Size::new(200, 50));
+    speed("screen, 200x50", &log, |chunk| wide.write(chunk));
+    let mut whole = session();
+    speed("session, 80x24", &log, |chunk| {
+        whole.output(chunk, Duration::ZERO);
+        whole.take_records();
+    });
+    drop((log, screen, wide, whole));
+    memory("session, idle", 200, 1_000);
+    memory("session, 100 lines of scrollback", 200, 12_500);
+    memory("session, full scrollback", 8, 1_400_000);
+    println!("run, our part: {:.1} us", run_cost().as_secs_f64() * 1e6);
 
     let mut screen = Screen::new(Size::default());
     screen.write(&coloured_log(4000));
-    let start = Instant::now();
     let rounds = 200;
-    let mut bytes = 0;
-    for _ in 0..rounds {
-        bytes = render::png(&screen.view()).len();
-    }
+    let start = Instant::now();
+    let bytes: usize = (0..rounds).map(|_| render::png(&screen.view()).len()).sum();
     println!(
-        "png: {:.2} ms, {bytes} bytes",
-        start.elapsed().as_secs_f64() * 1000.0 / f64::from(rounds)
+        "png: {:.2} ms, {} bytes",
+        start.elapsed().as_secs_f64() * 1e3 / f64::from(rounds),
+        bytes / rounds as usize
     );
     let start = Instant::now();
-    for _ in 0..rounds {
-        bytes = screen.view().text().len();
-    }
+    let bytes: usize = (0..rounds).map(|_| screen.view().text().len()).sum();
     println!(
-        "text: {:.3} ms, {bytes} bytes",
-        start.elapsed().as_secs_f64() * 1000.0 / f64::from(rounds)
+        "text: {:.3} ms, {} bytes",
+        start.elapsed().as_secs_f64() * 1e3 / f64::from(rounds),
+        bytes / rounds as usize
     );
 }

@@ -190,19 +190,17 @@ impl Watch {
 
     /// Takes the echo out of a line. An unfinished line may hold only the beginning of one.
     fn without_echo(&mut self, text: &mut String, finished: bool) {
-        while let Some(echo) = self.echoes.front() {
-            if let Some(at) = text.find(echo.as_str()) {
-                text.replace_range(at..at + echo.len(), "");
-                if finished {
-                    self.echoes.pop_front();
-                    self.echo_patience = ECHO_SEARCH_CHARS;
-                }
-                return;
-            }
-            if !finished && let Some(len) = overlap(text, echo) {
-                text.truncate(text.len() - len);
-            }
+        let Some(echo) = self.echoes.front() else {
             return;
+        };
+        if let Some(at) = text.find(echo.as_str()) {
+            text.replace_range(at..at + echo.len(), "");
+            if finished {
+                self.echoes.pop_front();
+                self.echo_patience = ECHO_SEARCH_CHARS;
+            }
+        } else if !finished && let Some(len) = overlap(text, echo) {
+            text.truncate(text.len() - len);
         }
     }
 

@@ -111,9 +111,7 @@ fn written(lines: &[Line], cursor_row: usize) -> String {
             continue;
         }
         text.push_str(line.text().trim_end());
-        if row < cursor_row {
-            text.push('\n');
-        } else if row + 1 < end {
+        if row < cursor_row || row + 1 < end {
             text.push('\n');
         }
     }

@@ -1,9 +1,6 @@
 //! Real shells with our integration: what they run, how it ended, where they are.
-#![expect(clippy::unwrap_used, reason = "a test ends where its assumptions do")]
 
-mod local;
-
-use local::{Local, shell};
+use crate::local::{Local, shell};
 use motu_terminal::classify::{Confidence, Phase, Prompt, Status};
 use motu_terminal::integration::{Shell, Startup};
 use motu_terminal::session::End;

@@ -1,9 +1,6 @@
 //! Real programs in a real shell: what the session says about them.
-#![expect(clippy::unwrap_used, reason = "a test ends where its assumptions do")]
 
-mod local;
-
-use local::{Local, PATIENCE, installed, shell, skip};
+use crate::local::{Local, PATIENCE, installed, shell, skip};
 use motu_terminal::classify::{Prompt, Status};
 use motu_terminal::expect::Pattern;
 use motu_terminal::integration::{Shell, Startup};
