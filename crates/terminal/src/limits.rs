@@ -14,12 +14,14 @@ pub const SCROLLBACK_ROWS: usize = 10_000;
 pub const SCROLLBACK_BYTES: usize = 16 * 1024 * 1024;
 /// The longest operating system command (title, mark, directory, hyperlink) that is understood.
 pub const OSC_BYTES: usize = 2048;
+/// The longest operating system command that reaches the screen; it keeps up to 4096 old titles.
+pub const SCREEN_OSC_BYTES: usize = 512;
 /// Combining characters kept per cell.
 pub const COMBINING_PER_CELL: usize = 8;
 /// Answers of the screen to queries that nobody has taken yet.
 pub const REPLY_BYTES: usize = 4096;
 /// The longest window title.
-pub const TITLE_BYTES: usize = 1024;
+pub const TITLE_BYTES: usize = 512;
 /// Finished commands remembered with their offsets.
 pub const COMMANDS_KEPT: usize = 256;
 /// Recent output kept in memory for cursors; older output is in the transcript.

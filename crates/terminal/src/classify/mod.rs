@@ -167,7 +167,10 @@ pub struct Process {
     /// Its arguments as far as they are known; tells `python -m pdb` from `python`.
     #[serde(default)]
     pub argv: Vec<String>,
-    /// Blocked in a read, poll or select that includes the terminal. `None`: not known.
+    /// Whether it is blocked waiting for the terminal. In the guest, from `/proc/PID/syscall`: a
+    /// `read` of a descriptor that is the terminal (or `/dev/tty`), or a `poll`, `select` or one
+    /// of their relatives by a process whose standard input is the terminal, are `true`; an
+    /// `epoll` is `None`, since what it waits for is not seen; anything else is `false`.
     #[serde(default)]
     pub reads_tty: Option<bool>,
 }

@@ -212,14 +212,19 @@ impl Screen {
 
     /// Takes a piece that a [`Scanner`] has already looked at.
     pub fn write_piece(&mut self, piece: &Piece<'_>) {
+        if piece.seen.as_ref().is_some_and(is_ignored) {
+            return;
+        }
         for slice in piece.bytes.chunks(SLICE) {
-            self.contained(|screen| screen.parser.advance(&mut screen.term, slice));
-            self.pack(128);
+            self.contained(|screen| {
+                screen.parser.advance(&mut screen.term, slice);
+                screen.pack(128);
+            });
             self.unswept += slice.len();
         }
         if self.unswept >= SWEEP_EVERY {
             self.unswept = 0;
-            self.sweep();
+            self.contained(Screen::sweep);
         }
         if matches!(piece.seen, Some(Seen::ClearHistory | Seen::Reset)) {
             self.history.clear();
@@ -331,6 +336,12 @@ impl Screen {
             self.term.grid_mut().clear_history();
         }
     }
+}
+
+/// Operating system commands the grid would only store: links, which nothing here shows, and
+/// anything long, which it would keep once per cell or per saved title.
+fn is_ignored(seen: &Seen) -> bool {
+    matches!(seen, Seen::Osc(payload) if payload.len() > SCREEN_OSC_BYTES || payload.starts_with(b"8;"))
 }
 
 fn term(size: Size, ear: &Ear) -> Term<Ear> {

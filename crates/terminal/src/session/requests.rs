@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Sent texts whose echo is remembered.
 const SENT: usize = 64;
+/// How long a shell may read its files before commands are typed without having seen a mark.
+pub(super) const FIRST_PROMPT: Duration = Duration::from_secs(5);
 
 impl Session {
     fn ticket(&mut self) -> Result<Ticket, TerminalError> {
@@ -51,10 +53,11 @@ impl Session {
 
     /// A run is typed when the shell has drawn its prompt: what is typed before would be echoed twice.
     pub(super) fn start_runs(&mut self, now: Duration) {
-        let drawing = self.commands.phase == Phase::Between
-            || (self.commands.phase == Phase::Unmarked
-                && self.config.nonce.is_some()
-                && self.ring.end() == 0);
+        // A shell of ours that has not drawn its first prompt is still reading its files.
+        let starting = self.commands.phase == Phase::Unmarked
+            && self.config.nonce.is_some()
+            && now < FIRST_PROMPT;
+        let drawing = starting || self.commands.phase == Phase::Between;
         if drawing {
             return;
         }

@@ -1,5 +1,6 @@
 //! When a request is answered.
 
+use super::requests::FIRST_PROMPT;
 use super::{End, Expect, Outcome, Poll, Run, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, State, Status};
 use crate::error::TerminalError;
@@ -354,6 +355,9 @@ impl Session {
             for after in [quiet, STUCK, quiet + FACTS_PATIENCE, self.config.silence] {
                 times.push(Some(active + after));
             }
+        }
+        if self.waiters.iter().any(Waiter::is_waiting_to_start) {
+            times.push(Some(FIRST_PROMPT));
         }
         times.extend(self.waiters.iter().map(|waiter| Some(waiter.deadline)));
         times.push(self.redactor.held_until());
