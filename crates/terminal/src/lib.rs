@@ -13,6 +13,7 @@
 //! waits, or reads a clock: [`session::Session`] is driven by events and says
 //! when it wants to be woken.
 
+mod chars;
 pub mod classify;
 pub mod error;
 pub mod expect;

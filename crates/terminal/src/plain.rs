@@ -4,6 +4,7 @@
 //! (carriage return, backspace, erasing, wrapping at the screen's width); a jump
 //! to another row ends the line. What a whole screen shows is [`crate::output`].
 
+use crate::chars::Held;
 use alacritty_terminal::vte::{Params, Parser, Perform};
 use unicode_width::UnicodeWidthChar as _;
 
@@ -15,6 +16,7 @@ const LINE_CHARS: usize = 64 * 1024;
 /// Turns bytes into lines.
 pub struct Plain {
     parser: Parser,
+    held: Held,
     line: LineEditor,
     /// Where in the stream the next byte is.
     offset: u64,
@@ -42,6 +44,7 @@ impl Plain {
     pub fn new(cols: u16, offset: u64) -> Plain {
         Plain {
             parser: Parser::new(),
+            held: Held::default(),
             line: LineEditor {
                 cols: usize::from(cols.max(2)),
                 ..LineEditor::default()
@@ -57,7 +60,9 @@ impl Plain {
         while !bytes.is_empty() {
             // Line by line, so that each line knows where it began.
             let len = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
-            self.parser.advance(&mut self.line, &bytes[..len]);
+            let (parser, line) = (&mut self.parser, &mut self.line);
+            self.held
+                .push(&bytes[..len], &mut |whole| parser.advance(line, whole));
             self.offset += len as u64;
             for text in self.line.ended.drain(..) {
                 let from = std::mem::replace(&mut self.line_from, self.offset);

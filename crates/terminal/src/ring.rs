@@ -19,10 +19,11 @@ pub struct Read {
 }
 
 impl Ring {
-    pub fn new(limit: usize) -> Ring {
+    /// An empty one at `offset` of its stream.
+    pub fn new(limit: usize, offset: u64) -> Ring {
         Ring {
             bytes: VecDeque::new(),
-            end: 0,
+            end: offset,
             limit,
         }
     }
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn offsets_survive_what_is_dropped() {
-        let mut ring = Ring::new(8);
+        let mut ring = Ring::new(8, 0);
         ring.push(b"hello ");
         ring.push(b"world");
         assert_eq!((ring.start(), ring.end()), (3, 11));

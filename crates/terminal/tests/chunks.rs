@@ -43,7 +43,7 @@ fn shown(screen: &Screen) -> (String, Vec<String>, Option<String>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn cuts_do_not_matter(bytes in stream(), cols in 2u16..90, rows in 1u16..30, chunk in 1usize..50) {

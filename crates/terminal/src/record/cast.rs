@@ -1,5 +1,6 @@
 //! Recordings in asciicast v3: a header line, then `[interval, code, data]` per line.
 
+use crate::chars::Held;
 use crate::screen::Size;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -99,8 +100,7 @@ pub struct CastWriter {
     file: BufWriter<File>,
     bytes: u64,
     last: Duration,
-    /// The beginning of a character whose end has not come.
-    partial: Vec<u8>,
+    held: Held,
     full: bool,
 }
 
@@ -110,7 +110,7 @@ impl CastWriter {
             file: BufWriter::new(File::create(path)?),
             bytes: 0,
             last: Duration::ZERO,
-            partial: Vec::new(),
+            held: Held::default(),
             full: false,
         };
         writer.line(&serde_json::to_string(header)?)?;
@@ -143,15 +143,14 @@ impl CastWriter {
 
     /// Bytes of the terminal; characters are written whole.
     pub fn output(&mut self, bytes: &[u8], at: Duration) -> io::Result<()> {
-        self.partial.extend_from_slice(bytes);
-        let bytes = std::mem::take(&mut self.partial);
-        let keep = incomplete(&bytes);
-        let (now, later) = bytes.split_at(bytes.len() - keep);
-        self.partial = later.to_vec();
-        if now.is_empty() {
+        let mut text = String::new();
+        self.held.push(bytes, &mut |whole| {
+            text.push_str(&String::from_utf8_lossy(whole))
+        });
+        if text.is_empty() {
             return Ok(());
         }
-        self.event('o', &String::from_utf8_lossy(now), at)
+        self.event('o', &text, at)
     }
 
     pub fn resize(&mut self, size: Size, at: Duration) -> io::Result<()> {
@@ -166,22 +165,6 @@ impl CastWriter {
         let code = code.map_or(String::new(), |code| code.to_string());
         self.event('x', &code, at)
     }
-}
-
-/// Bytes at the end that are the beginning of a character.
-fn incomplete(bytes: &[u8]) -> usize {
-    for back in 1..=bytes.len().min(3) {
-        let byte = bytes[bytes.len() - back];
-        let length = match byte {
-            0xc2..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf4 => 4,
-            0x80..=0xbf => continue,
-            _ => return 0,
-        };
-        return if length > back { back } else { 0 };
-    }
-    0
 }
 
 /// A recording that was read.

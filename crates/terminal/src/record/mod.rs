@@ -37,6 +37,8 @@ const JOINED_WITHIN: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     Output {
+        /// Where in the stream the bytes are.
+        from: u64,
         bytes: Vec<u8>,
         at: Duration,
     },
@@ -63,13 +65,14 @@ pub enum Record {
 impl Record {
     /// Takes `next` in, if both are output of the same moment.
     pub fn join(&mut self, next: &Record) -> bool {
-        let (
-            Record::Output { bytes, at },
-            Record::Output {
-                bytes: more,
-                at: then,
-            },
-        ) = (self, next)
+        let Record::Output { bytes, at, .. } = self else {
+            return false;
+        };
+        let Record::Output {
+            bytes: more,
+            at: then,
+            ..
+        } = next
         else {
             return false;
         };
@@ -172,8 +175,8 @@ impl Recorder {
     pub fn write(&mut self, records: &[Record]) -> io::Result<()> {
         for record in records {
             match record {
-                Record::Output { bytes, at } => {
-                    self.transcript.append(bytes)?;
+                Record::Output { from, bytes, at } => {
+                    self.transcript.append_at(*from, bytes)?;
                     self.cast.output(bytes, *at)?;
                 }
                 Record::Resize { size, at } => self.cast.resize(*size, *at)?,

@@ -65,6 +65,15 @@ impl Transcript {
         })
     }
 
+    /// Appends bytes that are at `from` of the stream; what is missing before them stays missing.
+    pub fn append_at(&mut self, from: u64, bytes: &[u8]) -> io::Result<()> {
+        if from > self.end {
+            self.end = from;
+            self.rotate()?;
+        }
+        self.append(bytes)
+    }
+
     pub fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let used = self.end - self.starts[self.starts.len() - 1];
@@ -107,7 +116,7 @@ impl Transcript {
 
     /// At most `max` bytes of `from..to`, as far as they are kept.
     pub fn read(&self, from: u64, to: u64, max: usize) -> io::Result<Read> {
-        let from = from.clamp(self.start(), self.end);
+        let mut from = from.clamp(self.start(), self.end);
         let to = to
             .clamp(from, self.end)
             .min(from.saturating_add(max as u64));
@@ -124,10 +133,14 @@ impl Transcript {
             let mut file = File::open(segment(&self.dir, self.starts[index]))?;
             file.seek(SeekFrom::Start(at - self.starts[index]))?;
             let got = file.take(limit - at).read_to_end(&mut bytes)?;
-            if got == 0 {
-                break;
-            }
             at += got as u64;
+            if at < limit {
+                // The rest of this segment was never written.
+                if !bytes.is_empty() {
+                    break;
+                }
+                (at, from) = (limit, limit);
+            }
         }
         Ok(Read { from, bytes })
     }
@@ -140,6 +153,17 @@ fn append(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gap_is_not_filled() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut transcript = Transcript::open(dir.path(), TranscriptLimits::default()).unwrap();
+        transcript.append_at(0, b"abc").unwrap();
+        transcript.append_at(10, b"xyz").unwrap();
+        assert_eq!(transcript.read(1, 99, 99).unwrap().bytes, b"bc");
+        let after = transcript.read(5, 99, 99).unwrap();
+        assert_eq!((after.from, after.bytes.as_slice()), (10, &b"xyz"[..]));
+    }
 
     #[test]
     fn it_rotates_reads_across_segments_and_goes_on_after_a_restart() {

@@ -15,6 +15,7 @@ pub use line::{Line, Run};
 pub use style::{Attrs, Ink, Style};
 pub use view::{Cursor, Modes, View, joined};
 
+use crate::chars::{self, Held};
 use crate::limits::*;
 use crate::render::palette;
 use crate::scan::{Piece, Scanner, Seen};
@@ -170,6 +171,7 @@ pub struct Screen {
     parser: Processor<NoWait>,
     ear: Ear,
     scanner: Scanner,
+    held: Held,
     packer: Packer,
     history: History,
     size: Size,
@@ -195,6 +197,7 @@ impl Screen {
             parser: Processor::new(),
             ear,
             scanner: Scanner::default(),
+            held: Held::default(),
             packer: Packer::default(),
             history: History::default(),
             size,
@@ -215,19 +218,27 @@ impl Screen {
         if piece.seen.as_ref().is_some_and(is_ignored) {
             return;
         }
-        for slice in piece.bytes.chunks(SLICE) {
-            self.contained(|screen| {
-                screen.parser.advance(&mut screen.term, slice);
-                screen.pack(128);
-            });
-            self.unswept += slice.len();
-        }
+        let mut held = std::mem::take(&mut self.held);
+        held.push(piece.bytes, &mut |bytes| self.advance(bytes));
+        self.held = held;
         if self.unswept >= SWEEP_EVERY {
             self.unswept = 0;
             self.contained(Screen::sweep);
         }
         if matches!(piece.seen, Some(Seen::ClearHistory | Seen::Reset)) {
             self.history.clear();
+        }
+    }
+
+    fn advance(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (slice, rest) = bytes.split_at(chars::floor(bytes, SLICE));
+            self.contained(|screen| {
+                screen.parser.advance(&mut screen.term, slice);
+                screen.pack(128);
+            });
+            self.unswept += slice.len();
+            bytes = rest;
         }
     }
 

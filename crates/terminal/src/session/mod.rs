@@ -67,6 +67,8 @@ const SETTLE_AFTER: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub size: Size,
+    /// Where the stream begins: the transcript's end, for a session that is found again.
+    pub offset: u64,
     /// The nonce of our shell integration; `None` for a shell without one.
     pub nonce: Option<Nonce>,
     /// Silence after which a look is taken at what a program without marks does.
@@ -85,6 +87,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             size: Size::default(),
+            offset: 0,
             nonce: None,
             quiet: Duration::from_millis(100),
             silence: Duration::from_secs(2),
@@ -134,7 +137,7 @@ impl Session {
             redactor: Redactor::default(),
             listener: Listener::new(config.nonce.clone()),
             commands: Commands::default(),
-            ring: Ring::new(config.ring_bytes),
+            ring: Ring::new(config.ring_bytes, config.offset),
             facts: None,
             ended: None,
             waiters: Vec::new(),
@@ -143,8 +146,8 @@ impl Session {
             dropped_records: 0,
             input: Vec::new(),
             sent: VecDeque::new(),
-            expect_from: Cursor::default(),
-            polled: 0,
+            expect_from: Cursor::at(config.offset),
+            polled: config.offset,
             last_output: Duration::ZERO,
             last_input: Duration::ZERO,
             now: Duration::ZERO,
@@ -217,9 +220,13 @@ impl Session {
         let at = self.ring.end();
         let kept = Piece {
             bytes: clean.as_deref().unwrap_or(piece.bytes),
-            seen: None,
+            seen: piece.seen.clone(),
         };
         self.keep(&kept, now);
+        if clean.is_none() {
+            // Not a mark of ours: whatever it is, the command printed it.
+            self.commands.output(piece.bytes);
+        }
         match notice {
             Notice::Mark(mark) => {
                 let end = self.ring.end();
@@ -232,6 +239,7 @@ impl Session {
 
     fn keep(&mut self, piece: &Piece<'_>, now: Duration) {
         self.screen.write_piece(piece);
+        let from = self.ring.end();
         self.ring.push(piece.bytes);
         let typing = self.commands.phase == Phase::AtPrompt;
         for waiter in &mut self.waiters {
@@ -239,6 +247,7 @@ impl Session {
         }
         if self.config.record {
             self.record(Record::Output {
+                from,
                 bytes: piece.bytes.to_vec(),
                 at: now,
             });

@@ -140,7 +140,7 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Types a secret. It is refused where it would be shown, unless forced, and is taken out of everything that is kept.
+    /// Types a secret. Give fresh [`Session::facts`] first. It is refused where it would be shown, unless forced, and is taken out of everything that is kept.
     pub fn send_password(
         &mut self,
         send: &SendPassword,
@@ -181,6 +181,9 @@ impl Session {
             return refused("a shell is at its prompt: it would show the password and run it");
         }
         match &self.facts {
+            Some(_) if self.facts_are_old() => refused(
+                "it is not known what the terminal does with input now; look at the kernel first",
+            ),
             Some((facts, _)) if facts.echo => refused("the terminal echoes what is typed"),
             Some((facts, _)) if !facts.canonical && self.state(now).status != Status::Password => {
                 refused("the program in front reads single keys and may show them")
