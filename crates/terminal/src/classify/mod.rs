@@ -187,11 +187,22 @@ pub struct KernelFacts {
     pub echo: bool,
     /// `ICANON` of the terminal: lines, not keys.
     pub canonical: bool,
+    /// What was typed and not yet read, by `FIONREAD` of the slave: a reader that has something
+    /// to read is about to wake up.
+    #[serde(default)]
+    pub unread_input: Option<u32>,
+    /// Bytes of output the guest had taken from the terminal when it had looked, so that facts
+    /// never overtake the output they belong to. Take what there is after looking, then count.
+    #[serde(default)]
+    pub output_bytes: Option<u64>,
 }
 
 impl KernelFacts {
     /// Whether somebody in front waits for input. `None`: not known.
     pub fn reading(&self) -> Option<bool> {
+        if self.unread_input.is_some_and(|bytes| bytes > 0) {
+            return Some(false);
+        }
         if self
             .foreground
             .iter()
@@ -287,7 +298,7 @@ fn by_facts(evidence: &Evidence<'_>, facts: &KernelFacts, screen: &text::Screen<
             Status::Running,
             Prompt::None,
             Confidence::High,
-            format!("{name} is in front and reads nothing"),
+            format!("{name} is in front and waits for nothing"),
         );
     }
     // Where it is not known who reads, silence is the next best sign of waiting.

@@ -21,6 +21,7 @@ fn front(name: &str, reads: bool) -> KernelFacts {
         shell_in_front: false,
         echo: true,
         canonical: true,
+        ..KernelFacts::default()
     }
 }
 
@@ -448,4 +449,17 @@ fn output_that_still_comes_is_running() {
         ended: None,
     };
     assert_eq!(classify(&evidence).status, Status::Running);
+}
+
+#[test]
+fn a_reader_with_something_to_read_is_running() {
+    let facts = KernelFacts {
+        unread_input: Some(4),
+        ..editing("vim")
+    };
+    is(
+        judged(Phase::InCommand, Some(&facts), ""),
+        Status::Running,
+        Prompt::None,
+    );
 }

@@ -109,6 +109,10 @@ pub struct Session {
     commands: Commands,
     ring: Ring,
     facts: Option<(KernelFacts, Duration)>,
+    /// When the guest last answered, with whatever.
+    facts_asked: Duration,
+    /// Bytes that came from the PTY, redacted or not.
+    received: u64,
     ended: Option<Ended>,
     waiters: Vec<Waiter>,
     outcomes: Vec<(Ticket, Outcome)>,
@@ -139,6 +143,8 @@ impl Session {
             commands: Commands::default(),
             ring: Ring::new(config.ring_bytes, config.offset),
             facts: None,
+            facts_asked: Duration::ZERO,
+            received: 0,
             ended: None,
             waiters: Vec::new(),
             outcomes: Vec::new(),
@@ -162,6 +168,7 @@ impl Session {
 
     /// Bytes came from the PTY.
     pub fn output(&mut self, bytes: &[u8], now: Duration) {
+        self.received += bytes.len() as u64;
         let mut redactor = std::mem::take(&mut self.redactor);
         redactor.push(bytes, now, &mut |bytes| self.ingest(bytes, now));
         self.redactor = redactor;
@@ -174,7 +181,13 @@ impl Session {
 
     /// The guest looked at the kernel.
     pub fn facts(&mut self, facts: KernelFacts, now: Duration) {
-        self.facts = Some((facts, now));
+        self.facts_asked = now;
+        if facts
+            .output_bytes
+            .is_none_or(|bytes| bytes <= self.received)
+        {
+            self.facts = Some((facts, now));
+        }
         self.look(now);
     }
 
@@ -340,6 +353,11 @@ impl Session {
 
     pub fn last_activity(&self) -> Duration {
         self.last_output.max(self.last_input)
+    }
+
+    /// Bytes that came from the PTY since the session was made; the guest counts the same.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// The end of the stream: the cursor of "from now on".

@@ -45,6 +45,7 @@ fn facts(name: &str, reads: bool) -> KernelFacts {
         shell_in_front: false,
         echo: true,
         canonical: true,
+        ..KernelFacts::default()
     }
 }
 
@@ -326,4 +327,27 @@ fn long_lines_to_a_line_reader_are_warned_about() {
         .unwrap();
     session.tick(ms(140));
     assert_eq!(only(&mut session, ticket).warnings.len(), 1);
+}
+
+#[test]
+fn facts_do_not_overtake_output() {
+    let mut session = ready();
+    let ticket = session.run(Run::new("python3", LONG), ms(10)).unwrap();
+    session.output(format!("python3\r\n{}", mark("C", 1)).as_bytes(), ms(11));
+    let early = KernelFacts {
+        output_bytes: Some(session.received() + 4),
+        ..facts("python3", true)
+    };
+    session.tick(ms(120));
+    session.facts(early.clone(), ms(120));
+    assert!(
+        session.take_outcomes().is_empty(),
+        "its prompt is still on the way"
+    );
+    assert!(!session.wants_facts(ms(121)));
+    session.output(b">>> ", ms(125));
+    session.tick(ms(225));
+    assert!(session.wants_facts(ms(225)));
+    session.facts(early, ms(226));
+    assert_eq!(only(&mut session, ticket).state.status, Status::Repl);
 }

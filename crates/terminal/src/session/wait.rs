@@ -339,7 +339,10 @@ impl Session {
         }
         let quiet = self.last_activity() + self.config.quiet;
         let Some((_, last)) = self.facts.as_ref().filter(|_| !self.facts_are_old()) else {
-            return Some(quiet);
+            // An answer that came too early is asked for again, but not at once.
+            let asked = self.facts_asked + self.config.quiet;
+            let again = self.facts_asked >= quiet;
+            return Some(if again { asked } else { quiet });
         };
         // Looks get rarer the longer nothing happens.
         let pause = (*last - self.last_activity().min(*last)).clamp(self.config.quiet, FACTS_PAUSE);

@@ -171,7 +171,12 @@ impl Local {
             }
         }
         if self.session.wants_facts(self.now()) && !self.ended {
-            let facts = self.look_at_the_kernel();
+            let mut facts = self.look_at_the_kernel();
+            // What was written before the look belongs before it.
+            while self.readable(Duration::ZERO) && !self.ended {
+                self.read();
+            }
+            facts.output_bytes = Some(self.session.received());
             self.session.facts(facts, self.now());
             return;
         }
@@ -181,15 +186,23 @@ impl Local {
             .wake_at()
             .unwrap_or(now + Duration::from_millis(200));
         let pause = wake.saturating_sub(now).min(Duration::from_millis(200));
+        if self.ended || !self.readable(pause) {
+            self.session.tick(self.now());
+            return;
+        }
+        self.read();
+    }
+
+    fn readable(&self, pause: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: 0,
             tv_nsec: pause.as_nanos() as i64,
         };
         let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
-        if self.ended || poll(&mut fds, Some(&timeout)).unwrap() == 0 {
-            self.session.tick(self.now());
-            return;
-        }
+        poll(&mut fds, Some(&timeout)).unwrap() > 0
+    }
+
+    fn read(&mut self) {
         let mut buffer = vec![0; 65_536];
         match rustix::io::read(&self.master, &mut buffer) {
             Ok(got) if got > 0 => self.session.output(&buffer[..got], self.now()),
@@ -268,7 +281,19 @@ impl Local {
             foreground,
             echo: modes.contains(LocalModes::ECHO),
             canonical: modes.contains(LocalModes::ICANON),
+            unread_input: self.unread_input(),
+            output_bytes: None,
         }
+    }
+
+    /// What was typed and not read.
+    fn unread_input(&self) -> Option<u32> {
+        let flags =
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NONBLOCK;
+        let slave = rustix::fs::open(&self.tty, flags, rustix::fs::Mode::empty()).ok()?;
+        rustix::io::ioctl_fionread(&slave)
+            .ok()
+            .map(|bytes| bytes as u32)
     }
 
     fn process(&self, pid: u32, group: i32) -> Option<Process> {
