@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::error::Error;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Milliseconds of silence after which the next input is sent, unless `--silence` says otherwise.
 const SILENCE: i64 = 700;
@@ -69,16 +69,7 @@ fn capture(
         .read(true)
         .write(true)
         .open(tty.to_str()?)?;
-    let mut child = Command::new("setsid")
-        .arg("--ctty")
-        .args(argv)
-        .env("TERM", "xterm-256color")
-        .env("LANG", "C.UTF-8")
-        .env("HOME", "/nonexistent")
-        .stdin(Stdio::from(slave.try_clone()?))
-        .stdout(Stdio::from(slave.try_clone()?))
-        .stderr(Stdio::from(slave))
-        .spawn()?;
+    let mut child = start(argv, slave)?;
     let silence = Timespec {
         tv_sec: silence / 1000,
         tv_nsec: silence % 1000 * 1_000_000,
@@ -114,4 +105,18 @@ fn capture(
     let _ = child.kill();
     child.wait()?;
     Ok(bytes)
+}
+
+/// The program, in a session whose terminal is `slave`.
+fn start(argv: &[String], slave: std::fs::File) -> std::io::Result<Child> {
+    Command::new("setsid")
+        .arg("--ctty")
+        .args(argv)
+        .env("TERM", "xterm-256color")
+        .env("LANG", "C.UTF-8")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::from(slave.try_clone()?))
+        .stdout(Stdio::from(slave.try_clone()?))
+        .stderr(Stdio::from(slave))
+        .spawn()
 }

@@ -353,6 +353,16 @@ struct Front<'a> {
     waits: bool,
 }
 
+impl Front<'_> {
+    fn confidence(&self) -> Confidence {
+        if self.waits {
+            Confidence::High
+        } else {
+            Confidence::Medium
+        }
+    }
+}
+
 /// A program that may be at a prompt: whose, the screen says.
 fn asking(
     evidence: &Evidence<'_>,
@@ -362,79 +372,60 @@ fn asking(
 ) -> State {
     let (name, medium) = (front.name, Confidence::Medium);
     if evidence.view.modes.alternate_screen && front.nature != Nature::Shell {
-        let pager = screen.pager();
-        let (status, what) = if pager {
+        let (status, what) = if screen.pager() {
             (Status::Pager, "a pager")
         } else {
             (Status::Editor, "a full-screen program")
         };
-        return State::new(
-            status,
-            Prompt::None,
-            medium,
-            format!("{what} has the screen ({name})"),
-        );
+        let reason = format!("{what} has the screen ({name})");
+        return State::new(status, Prompt::None, medium, reason);
     }
     if !front.waits && !evidence.quiet {
-        return State::new(
-            Status::Running,
-            Prompt::None,
-            medium,
-            format!("{name} is in front and has just written"),
-        );
+        let reason = format!("{name} is in front and has just written");
+        return State::new(Status::Running, Prompt::None, medium, reason);
     }
-    let high = if front.waits {
-        Confidence::High
-    } else {
-        medium
-    };
     match front.nature {
-        Nature::Repl(prompt) => {
-            if let Some(answer) = question(screen, name, high) {
-                return answer;
-            }
-            // Reading lines while the cursor is not behind a prompt is `input()` of a script.
-            if let Some(seen) = screen.repl() {
-                return State::new(
-                    Status::Repl,
-                    repl_of(prompt, seen),
-                    high,
-                    format!("{name} waits at its prompt"),
-                );
-            }
-            if !facts.canonical && screen.prompt_like() {
-                return State::new(
-                    Status::Repl,
-                    prompt,
-                    high,
-                    format!("{name} waits in its line editor"),
-                );
-            }
-            waiting_for_a_line(front, facts)
-        }
-        Nature::Shell => {
-            if !front.waits && !screen.prompt_like() {
-                return State::new(
-                    Status::Running,
-                    Prompt::None,
-                    Confidence::Low,
-                    format!("{name} is in front, no prompt is seen"),
-                );
-            }
-            // A shell that is itself a reader is at its prompt, however the prompt looks.
-            if facts.canonical && facts.echo && !screen.prompt_like() {
-                return question(screen, name, high)
-                    .unwrap_or_else(|| waiting_for_a_line(front, facts));
-            }
-            State::new(
-                Status::Ready,
-                Prompt::Shell,
-                high,
-                format!("{name} waits for a command"),
-            )
-        }
+        Nature::Repl(prompt) => at_a_repl(prompt, facts, screen, front),
+        Nature::Shell => at_a_shell(facts, screen, front),
         _ => remote_or_other(evidence, facts, screen, front),
     }
+}
+
+fn at_a_repl(
+    prompt: Prompt,
+    facts: &KernelFacts,
+    screen: &text::Screen<'_>,
+    front: &Front<'_>,
+) -> State {
+    let (name, confidence) = (front.name, front.confidence());
+    if let Some(answer) = question(screen, name, confidence) {
+        return answer;
+    }
+    // A line read without a prompt before the cursor is `input()` of a script.
+    if let Some(seen) = screen.repl() {
+        let reason = format!("{name} waits at its prompt");
+        return State::new(Status::Repl, repl_of(prompt, seen), confidence, reason);
+    }
+    if !facts.canonical && screen.prompt_like() {
+        let reason = format!("{name} waits in its line editor");
+        return State::new(Status::Repl, prompt, confidence, reason);
+    }
+    waiting_for_a_line(front, facts)
+}
+
+fn at_a_shell(facts: &KernelFacts, screen: &text::Screen<'_>, front: &Front<'_>) -> State {
+    let (name, confidence) = (front.name, front.confidence());
+    if !front.waits && !screen.prompt_like() {
+        let reason = format!("{name} is in front, no prompt is seen");
+        return State::new(Status::Running, Prompt::None, Confidence::Low, reason);
+    }
+    // A shell that reads lines without a prompt runs a script that asks something.
+    if facts.canonical && facts.echo && !screen.prompt_like() {
+        return question(screen, name, confidence)
+            .unwrap_or_else(|| waiting_for_a_line(front, facts));
+    }
+    let reason = format!("{name} waits for a command");
+    State::new(Status::Ready, Prompt::Shell, confidence, reason)
 }
 
 /// Programs that carry others (ssh, docker) and programs nobody knows: only the screen can say.
