@@ -241,45 +241,34 @@ pub enum Ended {
     Terminated,
 }
 
+/// The state, where the end of the session or the shell's marks decide it alone.
+pub fn by_marks(phase: Phase, ended: Option<Ended>) -> Option<State> {
+    let (status, prompt, reason) = match (ended, phase) {
+        (Some(Ended::Terminated), _) => (
+            Status::Terminated,
+            Prompt::None,
+            "the session was terminated",
+        ),
+        (Some(Ended::Eof), _) => (Status::Eof, Prompt::None, "the shell has ended"),
+        (None, Phase::AtPrompt) => (
+            Status::Ready,
+            Prompt::Shell,
+            "the shell has drawn its prompt (mark)",
+        ),
+        (None, Phase::Between) => (
+            Status::Running,
+            Prompt::None,
+            "the shell is about to draw its prompt (mark)",
+        ),
+        (None, Phase::InCommand | Phase::Unmarked) => return None,
+    };
+    Some(State::new(status, prompt, Confidence::Certain, reason))
+}
+
 /// The state of a terminal.
 pub fn classify(evidence: &Evidence<'_>) -> State {
-    match evidence.ended {
-        Some(Ended::Terminated) => {
-            return State::new(
-                Status::Terminated,
-                Prompt::None,
-                Confidence::Certain,
-                "the session was terminated",
-            );
-        }
-        Some(Ended::Eof) => {
-            return State::new(
-                Status::Eof,
-                Prompt::None,
-                Confidence::Certain,
-                "the shell has ended",
-            );
-        }
-        None => {}
-    }
-    match evidence.phase {
-        Phase::AtPrompt => {
-            return State::new(
-                Status::Ready,
-                Prompt::Shell,
-                Confidence::Certain,
-                "the shell has drawn its prompt (mark)",
-            );
-        }
-        Phase::Between => {
-            return State::new(
-                Status::Running,
-                Prompt::None,
-                Confidence::Certain,
-                "the shell is about to draw its prompt (mark)",
-            );
-        }
-        Phase::InCommand | Phase::Unmarked => {}
+    if let Some(state) = by_marks(evidence.phase, evidence.ended) {
+        return state;
     }
     let screen = text::Screen::new(evidence.view, evidence.prompt_regex);
     match evidence.facts {

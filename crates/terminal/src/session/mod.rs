@@ -312,6 +312,9 @@ impl Session {
 
     /// The state as of the last facts; ask the guest first when [`Session::facts_are_old`].
     pub fn state(&self, now: Duration) -> State {
+        if let Some(state) = classify::by_marks(self.commands.phase, self.ended) {
+            return state;
+        }
         let view = self.screen.view();
         let fresh = self.facts.as_ref().filter(|_| !self.facts_are_old());
         classify::classify(&Evidence {
