@@ -29,6 +29,9 @@ pub(super) struct Commands {
     pub turn: u64,
     /// Where what is typed at the prompt begins.
     pub input_from: u64,
+    /// Where the stream was when we typed a line at this prompt; what follows is its echo, until
+    /// the command begins. Without that, it is the output of something in the background.
+    typed_from: Option<u64>,
     pub cwd: Option<String>,
     /// The commands typed at the newest prompt that had any; several when lines were pasted together.
     pub latest: Vec<Command>,
@@ -58,6 +61,7 @@ impl Commands {
                 // Drawn again while something is typed: the first place counts.
                 if self.phase != Phase::AtPrompt || self.turn != mark.turn {
                     self.input_from = at.end;
+                    self.typed_from = None;
                 }
                 self.phase = Phase::AtPrompt;
                 self.turn = mark.turn;
@@ -78,7 +82,8 @@ impl Commands {
 
     fn start(&mut self, turn: u64, at: Range<u64>, now: Duration) {
         if self.phase == Phase::AtPrompt {
-            self.echoes.push_back(self.input_from..at.start);
+            let from = self.typed_from.take().unwrap_or(self.input_from);
+            self.echoes.push_back(from..at.start);
             if self.echoes.len() > COMMANDS_KEPT {
                 self.echoes.pop_front();
             }
@@ -122,9 +127,20 @@ impl Commands {
         Some(first.output_from..last.output_to.unwrap_or(end))
     }
 
+    /// A line is typed at the prompt.
+    pub fn typed(&mut self, at: u64) {
+        self.typed_from.get_or_insert(at);
+    }
+
+    /// Whether what comes now is the echo of a line.
+    pub fn is_typing(&self) -> bool {
+        self.phase == Phase::AtPrompt && self.typed_from.is_some()
+    }
+
     /// Echoes that touch `from..end`, in order.
     pub fn echoes(&self, from: u64, end: u64) -> Vec<Range<u64>> {
-        let typing = (self.phase == Phase::AtPrompt).then_some(self.input_from..end);
+        let typed = self.typed_from.filter(|_| self.is_typing());
+        let typing = typed.map(|typed| typed..end);
         self.echoes
             .iter()
             .cloned()

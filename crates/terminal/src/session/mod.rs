@@ -254,7 +254,7 @@ impl Session {
         self.screen.write_piece(piece);
         let from = self.ring.end();
         self.ring.push(piece.bytes);
-        let typing = self.commands.phase == Phase::AtPrompt;
+        let typing = self.commands.is_typing();
         for waiter in &mut self.waiters {
             waiter.watch(piece.bytes, typing);
         }

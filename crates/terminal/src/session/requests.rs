@@ -277,12 +277,17 @@ impl Session {
         self.last_input = now;
         let end = self.end();
         self.expect_from = self.expect_from.max(Cursor::at(end));
-        // At a marked prompt the marks say what is echo; with echo off there is none.
+        // At a marked prompt the marks say where the echo of a line ends.
+        if self.commands.phase == Phase::AtPrompt && bytes.ends_with(b"\r") {
+            self.commands.typed(end);
+            return;
+        }
+        // With echo off there is none.
         let silent = self
             .facts
             .as_ref()
             .is_some_and(|(facts, _)| !facts.echo && facts.canonical);
-        if text.is_empty() || self.commands.phase == Phase::AtPrompt || silent {
+        if text.is_empty() || silent {
             return;
         }
         if self.sent.len() >= SENT {

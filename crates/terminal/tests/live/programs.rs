@@ -262,6 +262,21 @@ fn expect_sees_output_and_not_the_echo() {
 }
 
 #[test]
+fn expect_sees_what_the_background_prints_at_the_prompt() {
+    let mut local = bash();
+    let started = local.run("(sleep 0.4; echo BG_READY) &");
+    assert_eq!(started.end, End::CommandEnded);
+    let found = expect(&mut local, "BG_READY", PATIENCE);
+    assert_eq!(found.end, End::Matched);
+    assert_eq!(
+        found.state.status,
+        Status::Ready,
+        "an idle shell stays ready"
+    );
+    assert_eq!(local.run("echo next").output.text, "next\n");
+}
+
+#[test]
 fn looking_and_polling_during_a_run() {
     let mut local = bash();
     let now = local.now();
