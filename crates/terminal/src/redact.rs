@@ -111,6 +111,19 @@ impl Redactor {
         None
     }
 
+    /// Text with the secrets taken out, for what does not come from the terminal.
+    pub fn scrub(&self, text: &str) -> String {
+        let mut bytes = text.as_bytes().to_vec();
+        while let Some((at, len)) = self.first(&bytes) {
+            bytes.splice(at..at + len, REDACTED.iter().copied());
+            if self.first(REDACTED).is_some() {
+                // A secret that is part of the replacement would be found for ever.
+                return String::from_utf8_lossy(REDACTED).into_owned();
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// When what is kept back is to be shown.
     pub fn held_until(&self) -> Option<Duration> {
         (!self.held.is_empty()).then_some(self.held_since + HOLD)
@@ -164,6 +177,18 @@ mod tests {
                 "cut at {cut}"
             );
         }
+    }
+
+    #[test]
+    fn text_of_ours_is_scrubbed_too() {
+        let mut redactor = Redactor::default();
+        redactor.watch(b"hunter22", at(0));
+        assert_eq!(
+            redactor.scrub("mysql -phunter22 -x"),
+            "mysql -p[redacted] -x"
+        );
+        redactor.watch(b"redacted", at(0));
+        assert_eq!(redactor.scrub("a hunter22"), "[redacted]");
     }
 
     #[test]

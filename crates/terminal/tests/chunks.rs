@@ -32,6 +32,12 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(fragment(), 1..80).prop_map(|parts| parts.concat())
 }
 
+/// A hundred, or what `PROPTEST_CASES` says.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(100)
+}
+
 fn shown(screen: &Screen) -> (String, Vec<String>, Option<String>) {
     let view = screen.view();
     let runs = view
@@ -43,7 +49,7 @@ fn shown(screen: &Screen) -> (String, Vec<String>, Option<String>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn cuts_do_not_matter(bytes in stream(), cols in 2u16..90, rows in 1u16..30, chunk in 1usize..50) {

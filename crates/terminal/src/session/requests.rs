@@ -88,9 +88,10 @@ impl Session {
         let (turn, end) = (self.turn_if_marked(), self.end());
         self.waiters[at].started(turn, nested, end, now);
         self.type_bytes(&bytes, &command, now);
+        let text = self.redactor.scrub(&command);
         self.record(Record::Interaction {
             kind: "run",
-            text: command,
+            text,
             at: now,
         });
     }
@@ -132,9 +133,10 @@ impl Session {
             Input::Control(key) => format!("<{key}>"),
             Input::Keys(names) => names.iter().map(|name| format!("<{name}>")).collect(),
         };
+        let text = self.redactor.scrub(&logged);
         self.record(Record::Interaction {
             kind: "send",
-            text: logged,
+            text,
             at: now,
         });
         Ok(ticket)

@@ -351,3 +351,9 @@ fn facts_do_not_overtake_output() {
     session.facts(early, ms(226));
     assert_eq!(only(&mut session, ticket).state.status, Status::Repl);
 }
+
+#[test]
+fn a_session_may_move_between_threads() {
+    fn moves<T: std::marker::Send + 'static>(_: &T) {}
+    moves(&session());
+}

@@ -207,6 +207,12 @@ fn a_password_goes_in_and_never_comes_out() {
         "got [redacted]\n"
     );
 
+    // Even when somebody types it as a command.
+    assert_eq!(
+        local.run(&format!("echo {SECRET}")).output.text,
+        "[redacted]\n"
+    );
+
     // Echo is on: refused; forced: redacted.
     local.run("cat");
     let now = local.now();
