@@ -34,6 +34,8 @@ use std::time::Duration;
 const GRID_HISTORY: usize = 1000;
 /// Rows of history left in the grid, so that a screen that grows finds its lines again.
 const GRID_KEEP: usize = 32;
+/// The same for a screen that has been quiet.
+const SETTLED_KEEP: usize = 4;
 /// Bytes parsed between two looks at the grid's history; a byte makes at most one row.
 const SLICE: usize = GRID_HISTORY - GRID_KEEP - 128;
 /// Bytes after which the screen is swept of excessive combining characters.
@@ -318,7 +320,10 @@ impl Screen {
         if self.term.mode().contains(TermMode::ALT_SCREEN) {
             return;
         }
-        self.contained(|screen| screen.term.grid_mut().truncate());
+        self.contained(|screen| {
+            screen.pack_down_to(SETTLED_KEEP);
+            screen.term.grid_mut().truncate();
+        });
         self.packer = Packer::default();
     }
 
