@@ -1,0 +1,158 @@
+//! What is known about programs by their names.
+
+use super::{Process, Prompt};
+
+/// What a program is to somebody at the keyboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nature {
+    Shell,
+    Repl(Prompt),
+    Editor,
+    Pager,
+    FullScreen,
+    /// Carries another terminal: what it shows is somebody else's.
+    Remote,
+    Other,
+}
+
+impl Nature {
+    /// Whether it paints its own screen, so that echo off means nothing.
+    pub fn draws_itself(self) -> bool {
+        matches!(self, Nature::Editor | Nature::Pager | Nature::FullScreen)
+    }
+}
+
+/// The process to judge by: the one that reads, or the leader. Wrappers such as sudo stand behind what they started.
+pub(super) fn front(foreground: &[Process]) -> &Process {
+    let reader = foreground
+        .iter()
+        .rev()
+        .find(|process| process.reads_tty == Some(true));
+    let inner = foreground
+        .iter()
+        .rev()
+        .find(|process| !is_wrapper(&process.name));
+    reader.or(inner).unwrap_or(&foreground[0])
+}
+
+fn is_wrapper(name: &str) -> bool {
+    matches!(
+        name,
+        "sudo"
+            | "doas"
+            | "su"
+            | "env"
+            | "nice"
+            | "time"
+            | "timeout"
+            | "script"
+            | "stdbuf"
+            | "setsid"
+            | "xargs"
+            | "man"
+            | "git"
+    )
+}
+
+pub(super) fn nature(process: &Process, foreground: &[Process]) -> Nature {
+    let name = process.name.trim_start_matches('-');
+    let known = by_name(base(name));
+    if let Nature::Repl(Prompt::Python) = known {
+        return python(process);
+    }
+    if known == Nature::Other {
+        // `node_thread` and scripts: the program's own first argument tells more than a thread's name.
+        let by_argv = process
+            .argv
+            .first()
+            .map(|program| by_name(base(program.rsplit('/').next().unwrap_or(program))));
+        if let Some(found) = by_argv.filter(|found| *found != Nature::Other) {
+            return found;
+        }
+    }
+    // `man` and `git log` put a pager into the same group.
+    let pager = foreground
+        .iter()
+        .any(|other| by_name(base(&other.name)) == Nature::Pager);
+    if known == Nature::Other && pager && process.reads_tty != Some(true) {
+        return Nature::Pager;
+    }
+    known
+}
+
+/// `python3.11` is `python`, `vim.basic` is `vim`.
+fn base(name: &str) -> &str {
+    let name = name.trim_start_matches('-');
+    let end = name
+        .find(|char: char| char.is_ascii_digit() || char == '.')
+        .unwrap_or(name.len());
+    // Names that are nothing without their digit keep it.
+    if end < 2 {
+        name
+    } else {
+        name[..end].trim_end_matches('-')
+    }
+}
+
+fn python(process: &Process) -> Nature {
+    let has = |word: &str| {
+        process
+            .argv
+            .iter()
+            .any(|arg| arg == word || arg.ends_with(&format!("/{word}")))
+    };
+    if has("pdb") {
+        Nature::Repl(Prompt::Pdb)
+    } else if has("ipython") || has("ipython3") || has("IPython") {
+        Nature::Repl(Prompt::Ipython)
+    } else {
+        Nature::Repl(Prompt::Python)
+    }
+}
+
+fn by_name(name: &str) -> Nature {
+    use Nature::{Editor, FullScreen, Pager, Remote, Repl, Shell};
+    match name {
+        "sh" | "bash" | "zsh" | "fish" | "dash" | "ash" | "ksh" | "mksh" | "tcsh" | "csh"
+        | "nu" | "xonsh" | "pwsh" | "busybox" | "rbash" => Shell,
+        "vi" | "vim" | "nvim" | "view" | "vimdiff" | "nano" | "pico" | "emacs" | "micro"
+        | "helix" | "hx" | "joe" | "ne" | "mcedit" | "kak" | "ed" => Editor,
+        "less" | "more" | "most" | "lv" | "bat" | "batcat" | "pager" | "w3m" => Pager,
+        "top" | "htop" | "btop" | "atop" | "iotop" | "nmtui" | "mc" | "ranger" | "tig"
+        | "lazygit" | "k" | "watch" | "dialog" | "whiptail" | "ncdu" | "mutt" | "irssi"
+        | "aptitude" | "debconf-show" | "cmatrix" | "glances" | "nvtop" => FullScreen,
+        "ssh" | "mosh-client" | "telnet" | "docker" | "podman" | "kubectl" | "lxc"
+        | "lxc-attach" | "nsenter" | "screen" | "tmux" | "tmux: client" | "machinectl"
+        | "virsh" | "minicom" | "picocom" | "socat" | "nc" | "ncat" | "adb" | "vagrant"
+        | "incus" | "crictl" => Remote,
+        "python" | "pypy" | "py" => Repl(Prompt::Python),
+        "ipython" => Repl(Prompt::Ipython),
+        "pdb" => Repl(Prompt::Pdb),
+        "node" | "nodejs" | "deno" | "bun" | "node-MainThread" | "MainThread" => Repl(Prompt::Node),
+        "irb" | "pry" | "ruby" => Repl(Prompt::Ruby),
+        "psql" => Repl(Prompt::Psql),
+        "mysql" | "mariadb" => Repl(Prompt::Mysql),
+        "sqlite" | "sqlite3" | "litecli" => Repl(Prompt::Sqlite),
+        "redis-cli" => Repl(Prompt::Redis),
+        "gdb" | "rust-gdb" => Repl(Prompt::Gdb),
+        "lldb" | "rust-lldb" => Repl(Prompt::Lldb),
+        "lua" | "luajit" => Repl(Prompt::Lua),
+        "R" | "Rterm" => Repl(Prompt::R),
+        "julia" => Repl(Prompt::Julia),
+        "php" | "psysh" => Repl(Prompt::Php),
+        "perl" => Repl(Prompt::Perl),
+        "ghc" | "ghci" => Repl(Prompt::Ghci),
+        "scala" => Repl(Prompt::Scala),
+        "jshell" => Repl(Prompt::Java),
+        "erl" | "beam" => Repl(Prompt::Erlang),
+        "iex" => Repl(Prompt::Elixir),
+        "mongo" | "mongosh" => Repl(Prompt::Mongo),
+        "bc" | "dc" => Repl(Prompt::Bc),
+        "ftp" | "sftp" | "lftp" | "gnuplot" | "octave" | "maxima" | "tclsh" | "guile" | "clj"
+        | "sbcl" | "racket" | "nix" | "bluetoothctl" | "dlv" | "jdb" | "cqlsh" | "duckdb"
+        | "clickhouse-clie" | "vault" | "nslookup" | "telnetd" | "parted" | "fdisk" | "gdisk" => {
+            Repl(Prompt::Other)
+        }
+        _ => Nature::Other,
+    }
+}

@@ -1,0 +1,186 @@
+//! What the screen says, line by line around the cursor.
+//!
+//! A prompt is where the cursor is: text that ends just before it, on its line.
+//! Words elsewhere on the screen are history.
+
+use super::Prompt;
+use crate::screen::View;
+use regex::Regex;
+use std::sync::LazyLock;
+
+pub(super) struct Screen<'a> {
+    /// The cursor's line up to the cursor.
+    before: String,
+    /// The same, without blanks at its end.
+    line: String,
+    /// Whether there is text to the right of the cursor.
+    text_after: bool,
+    /// Lines with text above the cursor's, nearest first, at most three.
+    above: Vec<&'a str>,
+    bottom: &'a str,
+    asked: bool,
+}
+
+impl<'a> Screen<'a> {
+    pub fn new(view: &'a View, prompt_regex: Option<&Regex>) -> Screen<'a> {
+        let row = usize::from(view.cursor.row);
+        let (before, text_after) =
+            split_at_column(view.cursor_line(), usize::from(view.cursor.col));
+        let above = view.lines[..row.min(view.lines.len())]
+            .iter()
+            .rev()
+            .map(|line| line.text().trim_end())
+            .filter(|line| !line.is_empty())
+            .take(3)
+            .collect();
+        let bottom = view
+            .lines
+            .iter()
+            .rev()
+            .map(|line| line.text().trim_end())
+            .find(|line| !line.is_empty())
+            .unwrap_or_default();
+        let line = before.trim_end().to_owned();
+        let asked =
+            prompt_regex.is_some_and(|regex| regex.is_match(&before) || regex.is_match(&line));
+        Screen {
+            before,
+            line,
+            text_after,
+            above,
+            bottom,
+            asked,
+        }
+    }
+
+    /// Whether the caller's own regular expression matches.
+    pub fn asked_for(&self) -> bool {
+        self.asked
+    }
+
+    /// The interpreter whose prompt the cursor stands behind.
+    pub fn repl(&self) -> Option<Prompt> {
+        REPLS
+            .iter()
+            .find(|(regex, _)| regex.is_match(&self.before))
+            .map(|(_, prompt)| *prompt)
+    }
+
+    /// Something that looks like a shell's prompt, with the cursor behind it.
+    pub fn prompt_like(&self) -> bool {
+        self.asked || (!self.text_after && SHELL.is_match(&self.before))
+    }
+
+    pub fn password(&self) -> bool {
+        // A question is asked on the cursor's line; some programs ask and go to the next one.
+        let asked = if self.line.is_empty() {
+            self.above.first().copied().unwrap_or_default()
+        } else {
+            &self.line
+        };
+        !self.text_after && PASSWORD.is_match(asked)
+    }
+
+    pub fn confirm(&self) -> bool {
+        !self.text_after && !self.line.is_empty() && CONFIRM.is_match(&self.line)
+    }
+
+    pub fn pager(&self) -> bool {
+        let status = if self.line.is_empty() {
+            self.bottom
+        } else {
+            &self.line
+        };
+        PAGER.is_match(status.trim_end())
+    }
+}
+
+/// The text before a column, counted in cells, and whether any is behind it.
+fn split_at_column(line: &str, column: usize) -> (String, bool) {
+    use unicode_width::UnicodeWidthChar as _;
+    let mut cells = 0;
+    let mut before = String::new();
+    let mut after = String::new();
+    for char in line.chars() {
+        if cells < column || (char.width() == Some(0) && after.is_empty()) {
+            before.push(char);
+        } else {
+            after.push(char);
+        }
+        cells += char.width().unwrap_or(0);
+    }
+    // Blanks at the end of a line are not kept; the cursor tells that they are there.
+    while cells < column {
+        before.push(' ');
+        cells += 1;
+    }
+    (before, !after.trim().is_empty())
+}
+
+fn compiled(source: &str) -> Regex {
+    Regex::new(source).expect("a regular expression of ours compiles")
+}
+
+/// Prompts of interpreters. They begin their line, and the cursor is right behind them.
+static REPLS: LazyLock<Vec<(Regex, Prompt)>> = LazyLock::new(|| {
+    [
+        (r"^(>>> |\.\.\. +)[^\n]*$", Prompt::Python),
+        (r"^\(i?[Pp]db(\+\+)?\) |^ipdb> |^\(Pdb\+*\) ", Prompt::Pdb),
+        (r"^\s*(In \[\d+\]: |   \.\.\.: )", Prompt::Ipython),
+        (r"^[\w.@-]*[=\-'(!*^][#>] ", Prompt::Psql),
+        (r"^(mysql|MariaDB \[[^\]]*\])> |^    -> ", Prompt::Mysql),
+        (r"^sqlite> |^   \.\.\.> ", Prompt::Sqlite),
+        (r"^\(gdb\) ", Prompt::Gdb),
+        (r"^\(lldb\) ", Prompt::Lldb),
+        (
+            r"^(irb|pry)\([^)]*\)[^>]*> |^\[\d+\] pry\([^)]*\)> ",
+            Prompt::Ruby,
+        ),
+        (
+            r"^(\d{1,3}(\.\d{1,3}){3}|[\w.-]+):\d+(\[\d+\])?> ",
+            Prompt::Redis,
+        ),
+        (r"^julia> ", Prompt::Julia),
+        (r"^(ghci|Prelude[^>]*)> |^[\w.]+ \| ", Prompt::Ghci),
+        (r"^iex\([^)]*\)> ", Prompt::Elixir),
+        (r"^\d+> ", Prompt::Erlang),
+        (r"^scala> ", Prompt::Scala),
+        (r"^jshell> ", Prompt::Java),
+        (r"^php > ", Prompt::Php),
+        (
+            r"^(s?ftp|test|admin|local|gnuplot|octave:\d+|lftp [^>]*)> ",
+            Prompt::Other,
+        ),
+    ]
+    .into_iter()
+    .map(|(source, prompt)| (compiled(source), prompt))
+    .collect()
+});
+
+/// Ends of shell prompts: the usual signs and the arrows of themes, a blank, the cursor.
+/// A number before `%` is a progress, not a prompt.
+static SHELL: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"((^|[\w\s)\]}~/:✗✔%-])[$#>❯➜»λ▶⟩✗✔]|(^|[^\d\s])%) $"));
+
+static PASSWORD: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r"(?i)(\bpass ?(word|phrase|code)\b[^:?]*[:?]|\b(pin|token|otp|secret|verification code)\b( \w+)?( for [^:]+)?:)\s*$|^\[sudo\] ",
+    )
+});
+
+static CONFIRM: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r"(?ix)
+        [\[(] \s* (y(es)?\s*[/|]\s*n(o)?|n(o)?\s*[/|]\s*y(es)?) ([/|][^\])]*)? \s* [\])] \s* \S? \s* $
+        | \b(continue|proceed|sure|overwrite|replace|remove|delete)\b .* \? \s* ([\[(][^\])]*[\])])? \s* $
+        | \(yes/no(/\[fingerprint\])?\)\?? \s* $
+        | press\ (any\ key|enter|return) .* $
+        | \[(ync|ynaq|y,n[^\]]*)[^\]]*\]\?? \s* $",
+    )
+});
+
+static PAGER: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r"^:$|\(END\)\s*$|^--More--|^Manual page |^lines \d+-\d+|\(press h for help or q to quit\)|^~$|\blines? \d+-\d+(/\d+)?( \d+%)?\s*(\(END\))?$",
+    )
+});

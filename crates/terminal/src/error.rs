@@ -1,0 +1,54 @@
+//! What can be wrong with a request.
+
+/// Why a session refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TerminalError {
+    #[error("the session has ended")]
+    Ended,
+    #[error("{what} is {len} bytes; the limit is {limit}")]
+    TooLong {
+        what: &'static str,
+        len: usize,
+        limit: usize,
+    },
+    #[error("{count} requests are waiting on this session already")]
+    TooManyWaiters { count: usize },
+    #[error("another `run` is in progress")]
+    Busy,
+    #[error("a {status} is in front, not a shell prompt")]
+    NotAtPrompt { status: &'static str },
+    #[error("not a key: {key}")]
+    UnknownKey { key: String },
+    #[error("pattern {index}: {reason}")]
+    BadPattern { index: usize, reason: String },
+    #[error("no pattern to wait for")]
+    NoPattern,
+    #[error("{reason}")]
+    EchoOn { reason: &'static str },
+}
+
+impl From<TerminalError> for motu_core::Error {
+    fn from(error: TerminalError) -> motu_core::Error {
+        use motu_core::{Error, ErrorKind};
+        let message = error.to_string();
+        match error {
+            TerminalError::Ended => Error::conflict(message)
+                .hint("start another session; its transcript and recording are still there"),
+            TerminalError::TooLong { .. } => {
+                Error::limit(message).hint("send it in several parts, or write a file")
+            }
+            TerminalError::TooManyWaiters { .. } => {
+                Error::limit(message).hint("let some of them end first")
+            }
+            TerminalError::Busy => Error::conflict(message)
+                .hint("poll for it, interrupt it with Ctrl-C, or use another session"),
+            TerminalError::NotAtPrompt { .. } => Error::conflict(message)
+                .hint("look at the screen; answer the program with send_input, or leave it first"),
+            TerminalError::UnknownKey { .. } => Error::invalid(message)
+                .hint("names are Enter, Tab, Esc, Up, PageDown, F5, Ctrl-C, Alt-x, Shift-Tab"),
+            TerminalError::BadPattern { .. } | TerminalError::NoPattern => Error::invalid(message),
+            TerminalError::EchoOn { .. } => Error::new(ErrorKind::Denied, message)
+                .hint("wait until the program asks for the password, or force it"),
+        }
+    }
+}

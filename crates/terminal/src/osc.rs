@@ -1,0 +1,317 @@
+//! What the shell says about itself: OSC 133 (prompt, command, end), OSC 7 (directory).
+//!
+//! A mark of our own shell integration carries the session's nonce and a counter
+//! that only grows: `133;D;3;k=NONCE;n=17`. The nonce is known to the shell and
+//! never given to what it runs, so output cannot forge a mark; the counter keeps
+//! a recorded mark from being played back. Marks without them are foreign: they
+//! may come from a shell on another machine, or from a hostile file, and are hints.
+
+use std::fmt;
+
+/// The secret that our own shells sign their marks with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Nonce(String);
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nonce(..)")
+    }
+}
+
+impl Nonce {
+    /// A new one, of 128 random bits.
+    pub fn random() -> Result<Nonce, getrandom::Error> {
+        let mut bytes = [0u8; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Nonce(
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ))
+    }
+
+    /// A known one: for tests, and for sessions found again after a restart.
+    /// Letters and digits only, 16 to 64 of them.
+    pub fn new(text: &str) -> Option<Nonce> {
+        let fits = (16..=64).contains(&text.len());
+        (fits && text.bytes().all(|byte| byte.is_ascii_alphanumeric())).then(|| Nonce(text.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a mark says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A: the prompt begins.
+    PromptStart,
+    /// B: the prompt is drawn; what follows is what is typed.
+    InputStart,
+    /// C: a command begins; what follows is its output.
+    CommandStart,
+    /// D: the command has ended.
+    CommandEnd { exit_code: Option<i32> },
+}
+
+/// One OSC 133.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    pub kind: MarkKind,
+    /// Signed by our own shell integration and not seen before.
+    pub trusted: bool,
+    /// Counts the prompts of our shell; a prompt that is drawn again keeps its number.
+    pub turn: u64,
+    /// The directory, when the mark carries it.
+    pub cwd: Option<String>,
+}
+
+/// What an operating system command meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    Mark(Mark),
+    /// OSC 7 of somebody: a directory, unsigned.
+    Cwd(String),
+    /// Anything else; the screen deals with it.
+    Other,
+}
+
+/// Reads operating system commands of one session.
+#[derive(Debug)]
+pub struct Listener {
+    nonce: Option<Nonce>,
+    /// The newest counter of a trusted mark, and how far its cycle is.
+    last: (u64, u8),
+}
+
+impl Listener {
+    pub fn new(nonce: Option<Nonce>) -> Listener {
+        Listener {
+            nonce,
+            last: (0, 0),
+        }
+    }
+
+    /// Understands one payload. The second value replaces the payload in everything that is kept:
+    /// the same mark without its nonce.
+    pub fn hear(&mut self, payload: &[u8]) -> (Notice, Option<Vec<u8>>) {
+        if let Some(rest) = payload.strip_prefix(b"133;") {
+            let (mark, clean) = self.mark(rest);
+            return (mark.map_or(Notice::Other, Notice::Mark), clean);
+        }
+        if let Some(rest) = payload.strip_prefix(b"7;") {
+            return (file_url(rest).map_or(Notice::Other, Notice::Cwd), None);
+        }
+        (Notice::Other, None)
+    }
+
+    fn mark(&mut self, text: &[u8]) -> (Option<Mark>, Option<Vec<u8>>) {
+        let Ok(text) = std::str::from_utf8(text) else {
+            return (None, None);
+        };
+        let mut fields = text.split(';');
+        let letter = fields.next().unwrap_or_default();
+        let mut parsed = Fields::default();
+        for field in fields {
+            parsed.take(field);
+        }
+        let ours = match (&self.nonce, parsed.key) {
+            (Some(nonce), Some(key)) => same(nonce.as_str().as_bytes(), key.as_bytes()),
+            _ => false,
+        };
+        let clean = ours.then(|| without_key(text));
+        let kind = match letter {
+            "A" => MarkKind::PromptStart,
+            "B" => MarkKind::InputStart,
+            "C" => MarkKind::CommandStart,
+            "D" => MarkKind::CommandEnd {
+                exit_code: parsed.exit_code,
+            },
+            _ => return (None, clean),
+        };
+        let trusted = ours && self.fresh(kind, parsed.counter);
+        if ours && !trusted {
+            // A mark of ours played back is worth less than a foreign one: it says nothing.
+            return (None, clean);
+        }
+        let cwd = parsed.cwd.and_then(unescape);
+        let turn = parsed.counter.filter(|_| trusted).unwrap_or(0);
+        let mark = Mark {
+            kind,
+            trusted,
+            turn,
+            cwd,
+        };
+        (Some(mark), clean)
+    }
+
+    /// One cycle is D, A, B, C with the same counter or a greater one; a prompt may be drawn again.
+    fn fresh(&mut self, kind: MarkKind, counter: Option<u64>) -> bool {
+        let Some(counter) = counter else { return false };
+        let phase = match kind {
+            MarkKind::PromptStart => 1,
+            MarkKind::InputStart => 2,
+            MarkKind::CommandStart => 3,
+            MarkKind::CommandEnd { .. } => 4,
+        };
+        let redrawn = phase <= 2 && self.last.1 <= 2;
+        if counter > self.last.0 || (counter == self.last.0 && (phase > self.last.1 || redrawn)) {
+            self.last = (counter, phase);
+            return true;
+        }
+        false
+    }
+}
+
+#[derive(Default)]
+struct Fields<'a> {
+    key: Option<&'a str>,
+    counter: Option<u64>,
+    cwd: Option<&'a str>,
+    exit_code: Option<i32>,
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, field: &'a str) {
+        match field.split_once('=') {
+            Some(("k", value)) => self.key = Some(value),
+            Some(("n", value)) => self.counter = value.parse().ok(),
+            Some(("cwd", value)) => self.cwd = Some(value),
+            Some(_) => {}
+            None => self.exit_code = self.exit_code.or_else(|| field.parse().ok()),
+        }
+    }
+}
+
+fn without_key(text: &str) -> Vec<u8> {
+    let mut out = b"133".to_vec();
+    for field in text.split(';').filter(|field| !field.starts_with("k=")) {
+        out.push(b';');
+        out.extend_from_slice(field.as_bytes());
+    }
+    out
+}
+
+/// Compares in a time that does not depend on where the difference is.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// The path of a `file://host/path` address.
+fn file_url(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let rest = text
+        .strip_prefix("file://")
+        .or_else(|| text.strip_prefix("kitty-shell-cwd://"))?;
+    unescape(&rest[rest.find('/')?..])
+}
+
+/// An absolute path from its percent-escaped form; control characters have no place in one.
+fn unescape(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        out.push(escaped.unwrap_or(bytes[at]));
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    let path = String::from_utf8(out).ok()?;
+    (path.starts_with('/') && !path.contains(char::is_control)).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "0123456789abcdef";
+
+    fn listener() -> Listener {
+        Listener::new(Nonce::new(KEY))
+    }
+
+    fn mark(listener: &mut Listener, text: &str) -> Option<Mark> {
+        match listener.hear(text.as_bytes()).0 {
+            Notice::Mark(mark) => Some(mark),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_signed_cycle_is_trusted_and_its_key_is_not_kept() {
+        let mut listener = listener();
+        let prompt = mark(
+            &mut listener,
+            &format!("133;A;k={KEY};n=1;cwd=/src/a%20b%C3%A9"),
+        )
+        .unwrap();
+        assert!(prompt.trusted);
+        assert_eq!(prompt.cwd.as_deref(), Some("/src/a bé"));
+        assert!(
+            mark(&mut listener, &format!("133;B;k={KEY};n=1"))
+                .unwrap()
+                .trusted
+        );
+        assert!(
+            mark(&mut listener, &format!("133;C;k={KEY};n=1"))
+                .unwrap()
+                .trusted
+        );
+        let (notice, clean) = listener.hear(format!("133;D;3;k={KEY};n=1").as_bytes());
+        let Notice::Mark(end) = notice else { panic!() };
+        assert_eq!(end.kind, MarkKind::CommandEnd { exit_code: Some(3) });
+        assert!(end.trusted);
+        assert_eq!(clean.unwrap(), b"133;D;3;n=1");
+    }
+
+    #[test]
+    fn forged_and_replayed_marks_are_not_believed() {
+        let mut listener = listener();
+        assert!(!mark(&mut listener, "133;D;0").unwrap().trusted);
+        assert!(
+            !mark(&mut listener, "133;D;0;k=ffffffffffffffff;n=9")
+                .unwrap()
+                .trusted
+        );
+        let command = format!("133;C;k={KEY};n=4");
+        assert!(mark(&mut listener, &command).unwrap().trusted);
+        // The same bytes again, as from a recording, say nothing at all.
+        assert_eq!(mark(&mut listener, &command), None);
+        assert_eq!(mark(&mut listener, &format!("133;D;0;k={KEY};n=3")), None);
+        assert_eq!(mark(&mut listener, &format!("133;D;0;k={KEY}")), None);
+    }
+
+    #[test]
+    fn a_prompt_may_be_drawn_again() {
+        let mut listener = listener();
+        for _ in 0..3 {
+            assert!(
+                mark(&mut listener, &format!("133;A;k={KEY};n=2"))
+                    .unwrap()
+                    .trusted
+            );
+            assert!(
+                mark(&mut listener, &format!("133;B;k={KEY};n=2"))
+                    .unwrap()
+                    .trusted
+            );
+        }
+    }
+
+    #[test]
+    fn directories_of_others_are_paths_or_nothing() {
+        let mut listener = listener();
+        let mut cwd = |text: &str| match listener.hear(text.as_bytes()).0 {
+            Notice::Cwd(path) => Some(path),
+            _ => None,
+        };
+        assert_eq!(cwd("7;file://host/tmp/x%3By"), Some("/tmp/x;y".into()));
+        assert_eq!(cwd("7;file:///tmp"), Some("/tmp".into()));
+        assert_eq!(cwd("7;file://host"), None);
+        assert_eq!(cwd("7;http://host/tmp"), None);
+        assert_eq!(cwd("7;file:///a%0Ab"), None);
+        assert_eq!(cwd("7;file:///a%ffb"), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! What is kept of a session, on disk: the raw bytes, a recording that can be
+//! played, a log of what was asked and answered, and what the session is.
+//!
+//! ```text
+//!   DIR/session.json             metadata, replaced as a whole
+//!   DIR/transcript.OFFSET.raw    the stream, in segments; the oldest are dropped
+//!   DIR/recording.cast           asciicast v3
+//!   DIR/interactions.jsonl       one JSON object per line; one older file is kept
+//! ```
+//!
+//! Everything comes from [`crate::session::Session::take_records`], behind the
+//! redaction: a password is in none of it.
+
+mod cast;
+mod log;
+mod transcript;
+
+pub use cast::{Cast, CastError, CastEvent, CastHeader, CastWriter, Code, Replay};
+pub use log::{Interaction, InteractionLog};
+pub use transcript::{Transcript, TranscriptLimits};
+
+use crate::classify::Status;
+use crate::screen::Size;
+use crate::session::End;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Records that are joined are not longer than this.
+const JOINED_BYTES: usize = 64 * 1024;
+/// Output this close together is one event of a recording.
+const JOINED_WITHIN: Duration = Duration::from_millis(5);
+
+/// Something to be kept. Times are since the session was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    Output {
+        /// Where in the stream the bytes are.
+        from: u64,
+        bytes: Vec<u8>,
+        at: Duration,
+    },
+    Resize {
+        size: Size,
+        at: Duration,
+    },
+    /// Something was typed. Passwords have no text.
+    Interaction {
+        kind: &'static str,
+        text: String,
+        at: Duration,
+    },
+    /// A request was answered.
+    Answer {
+        kind: &'static str,
+        end: End,
+        status: Status,
+        exit_code: Option<i32>,
+        at: Duration,
+    },
+}
+
+impl Record {
+    /// Takes `next` in, if both are output of the same moment.
+    pub fn join(&mut self, next: &Record) -> bool {
+        let Record::Output { bytes, at, .. } = self else {
+            return false;
+        };
+        let Record::Output {
+            bytes: more,
+            at: then,
+            ..
+        } = next
+        else {
+            return false;
+        };
+        let near = then.saturating_sub(*at) <= JOINED_WITHIN;
+        if !near || bytes.len() + more.len() > JOINED_BYTES {
+            return false;
+        }
+        bytes.extend_from_slice(more);
+        true
+    }
+}
+
+/// What a session is, for those who find its directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// The version of this file.
+    pub version: u32,
+    pub session_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    pub command: Vec<String>,
+    pub started_unix_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    pub cols: u16,
+    pub rows: u16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+}
+
+impl Metadata {
+    pub const VERSION: u32 = 1;
+
+    /// Writes it in place of the old one, at once or not at all.
+    pub fn write(&self, dir: &Path) -> io::Result<()> {
+        let staged = dir.join("session.json.new");
+        let mut file = fs::File::create(&staged)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.sync_all()?;
+        fs::rename(staged, dir.join("session.json"))
+    }
+
+    pub fn read(dir: &Path) -> io::Result<Metadata> {
+        Ok(serde_json::from_slice(&fs::read(
+            dir.join("session.json"),
+        )?)?)
+    }
+}
+
+/// A name for a directory; different ids have different names.
+pub fn directory_name(session_id: &str) -> String {
+    let mut name = String::new();
+    for byte in session_id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(char::from(byte)),
+            b'.' if !name.is_empty() => name.push('.'),
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    name
+}
+
+/// Writes the records of one session.
+#[derive(Debug)]
+pub struct Recorder {
+    dir: PathBuf,
+    transcript: Transcript,
+    cast: CastWriter,
+    log: InteractionLog,
+    started_unix_ms: u64,
+}
+
+impl Recorder {
+    /// Begins in `dir`, which is made if it is not there.
+    pub fn create(
+        dir: &Path,
+        header: &CastHeader,
+        limits: TranscriptLimits,
+    ) -> io::Result<Recorder> {
+        fs::create_dir_all(dir)?;
+        Ok(Recorder {
+            transcript: Transcript::open(dir, limits)?,
+            cast: CastWriter::create(&dir.join("recording.cast"), header)?,
+            log: InteractionLog::open(dir)?,
+            started_unix_ms: header.timestamp * 1000,
+            dir: dir.to_owned(),
+        })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    pub fn write(&mut self, records: &[Record]) -> io::Result<()> {
+        for record in records {
+            match record {
+                Record::Output { from, bytes, at } => {
+                    self.transcript.append_at(*from, bytes)?;
+                    self.cast.output(bytes, *at)?;
+                }
+                Record::Resize { size, at } => self.cast.resize(*size, *at)?,
+                Record::Interaction { kind, text, at } => {
+                    self.log.append(&Interaction {
+                        time_unix_ms: self.time(*at),
+                        kind: (*kind).to_owned(),
+                        input: (*kind != "password").then(|| text.clone()),
+                        ..Interaction::default()
+                    })?;
+                }
+                Record::Answer {
+                    kind,
+                    end,
+                    status,
+                    exit_code,
+                    at,
+                } => {
+                    self.log.append(&Interaction {
+                        time_unix_ms: self.time(*at),
+                        kind: format!("{kind}_answer"),
+                        end: Some(serde_json::to_value(end)?),
+                        status: Some(*status),
+                        exit_code: *exit_code,
+                        ..Interaction::default()
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&self, at: Duration) -> u64 {
+        self.started_unix_ms + at.as_millis() as u64
+    }
+
+    /// Ends the recording with the shell's exit status.
+    pub fn finish(&mut self, exit_code: Option<i32>, at: Duration) -> io::Result<()> {
+        self.cast.exit(exit_code, at)
+    }
+}

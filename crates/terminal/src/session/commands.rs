@@ -1,0 +1,161 @@
+//! From marks to commands.
+
+use crate::classify::Phase;
+use crate::limits::{COMMAND_HEAD_BYTES, COMMANDS_KEPT};
+use crate::osc::{Mark, MarkKind};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+/// One command of our shell, by its marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The prompt it was typed at.
+    pub turn: u64,
+    /// Where its output begins.
+    pub output_from: u64,
+    /// Where its output ends, once it has.
+    pub output_to: Option<u64>,
+    pub exit_code: Option<i32>,
+    pub started: Duration,
+    pub ended: Option<Duration>,
+}
+
+/// What the marks have said.
+#[derive(Debug, Default)]
+pub(super) struct Commands {
+    pub phase: Phase,
+    /// The number of the newest prompt that is drawn.
+    pub turn: u64,
+    /// Where what is typed at the prompt begins.
+    pub input_from: u64,
+    /// Where the stream was when we typed a line at this prompt; what follows is its echo, until
+    /// the command begins. Without that, it is the output of something in the background.
+    typed_from: Option<u64>,
+    pub cwd: Option<String>,
+    /// The commands typed at the newest prompt that had any; several when lines were pasted together.
+    pub latest: Vec<Command>,
+    /// The beginning of their output.
+    head: Vec<u8>,
+    /// Places of the stream that are echoes of what was typed.
+    echoes: VecDeque<Range<u64>>,
+    /// The turn of the last command that began.
+    command_turn: u64,
+    /// An unsigned mark says a prompt is drawn.
+    pub foreign_prompt: bool,
+}
+
+impl Commands {
+    /// `at` is where the mark's bytes are in the stream.
+    pub fn mark(&mut self, mark: &Mark, at: Range<u64>, now: Duration) {
+        if !mark.trusted {
+            self.foreign_prompt = mark.kind == MarkKind::InputStart;
+            return;
+        }
+        if mark.cwd.is_some() {
+            self.cwd.clone_from(&mark.cwd);
+        }
+        match mark.kind {
+            MarkKind::PromptStart => self.phase = Phase::Between,
+            MarkKind::InputStart => {
+                // Drawn again while something is typed: the first place counts.
+                if self.phase != Phase::AtPrompt || self.turn != mark.turn {
+                    self.input_from = at.end;
+                    self.typed_from = None;
+                }
+                self.phase = Phase::AtPrompt;
+                self.turn = mark.turn;
+            }
+            MarkKind::CommandStart => self.start(mark.turn, at, now),
+            MarkKind::CommandEnd { exit_code } => {
+                if self.phase == Phase::InCommand
+                    && let Some(command) = self.latest.last_mut()
+                {
+                    command.output_to = Some(at.start);
+                    command.exit_code = exit_code;
+                    command.ended = Some(now);
+                }
+                self.phase = Phase::Between;
+            }
+        }
+    }
+
+    fn start(&mut self, turn: u64, at: Range<u64>, now: Duration) {
+        if self.phase == Phase::AtPrompt {
+            let from = self.typed_from.take().unwrap_or(self.input_from);
+            self.echoes.push_back(from..at.start);
+            if self.echoes.len() > COMMANDS_KEPT {
+                self.echoes.pop_front();
+            }
+            // Typed at a prompt that was really drawn: a new group of commands.
+            self.latest.clear();
+            self.head = Vec::new();
+        }
+        if self.latest.len() >= COMMANDS_KEPT {
+            self.latest.remove(1);
+        }
+        self.phase = Phase::InCommand;
+        self.command_turn = turn;
+        self.latest.push(Command {
+            turn,
+            output_from: at.end,
+            output_to: None,
+            exit_code: None,
+            started: now,
+            ended: None,
+        });
+    }
+
+    /// Output came; its beginning is kept.
+    pub fn output(&mut self, bytes: &[u8]) {
+        self.foreign_prompt = false;
+        if self.phase == Phase::InCommand && self.head.len() < COMMAND_HEAD_BYTES {
+            let room = COMMAND_HEAD_BYTES - self.head.len();
+            self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+    }
+
+    /// The first bytes of the latest group's output, without marks.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// What the latest group printed, up to `end` while it still runs.
+    pub fn output_range(&self, end: u64) -> Option<Range<u64>> {
+        let first = self.latest.first()?;
+        let last = self.latest.last()?;
+        Some(first.output_from..last.output_to.unwrap_or(end))
+    }
+
+    /// A line is typed at the prompt.
+    pub fn typed(&mut self, at: u64) {
+        self.typed_from.get_or_insert(at);
+    }
+
+    /// Whether what comes now is the echo of a line.
+    pub fn is_typing(&self) -> bool {
+        self.phase == Phase::AtPrompt && self.typed_from.is_some()
+    }
+
+    /// Echoes that touch `from..end`, in order.
+    pub fn echoes(&self, from: u64, end: u64) -> Vec<Range<u64>> {
+        let typed = self.typed_from.filter(|_| self.is_typing());
+        let typing = typed.map(|typed| typed..end);
+        self.echoes
+            .iter()
+            .cloned()
+            .chain(typing)
+            .filter(|range| range.end > from && range.start < end)
+            .collect()
+    }
+
+    /// The group typed at `turn` has ended and the next prompt is drawn.
+    pub fn done_since(&self, turn: u64) -> bool {
+        self.phase == Phase::AtPrompt && self.turn > turn
+    }
+
+    /// Whether a command has begun at or after `turn`.
+    pub fn begun_since(&self, turn: u64) -> bool {
+        self.latest.first().is_some_and(|first| first.turn >= turn)
+    }
+}

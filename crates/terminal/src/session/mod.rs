@@ -1,0 +1,429 @@
+//! One terminal session, as a machine without I/O.
+//!
+//! The engine owns the PTY and the clock. It calls, with `now` as the time since
+//! the session was made:
+//!
+//! ```text
+//!   output(bytes, now)     bytes came from the PTY
+//!   facts(facts, now)      the guest looked at the kernel, because wants_facts(now)
+//!   ended(how, now)        the shell is gone
+//!   tick(now)              the time wake_at() named has come
+//! ```
+//!
+//! and after any of them, and after any request, does what it is told:
+//!
+//! ```text
+//!   take_input()           write these bytes to the PTY
+//!   take_outcomes()        answer these requests
+//!   take_records()         hand these to the recorder
+//!   wants_facts(now)       ask the guest for facts, then call facts()
+//!   wake_at()              call tick() at this time
+//! ```
+//!
+//! Requests (`run`, `send`, `poll`, `expect`, …) give a [`Ticket`] at once; any
+//! number may wait, and none keeps another from being made. A `run` ends when
+//! the shell's mark says so, when something waits for input, or at its timeout.
+//!
+//! ```text
+//!            B mark             C mark             D mark
+//!   Unmarked ──────► AtPrompt ──────► InCommand ──────► Between ──► AtPrompt …
+//! ```
+
+mod commands;
+mod request;
+mod requests;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+pub use commands::Command;
+pub use request::*;
+
+use crate::classify::{self, Ended, Evidence, KernelFacts, Phase, State};
+use crate::expect::{Cursor, Sent};
+use crate::limits::RING_BYTES;
+#[cfg(test)]
+use crate::limits::{INPUT_BYTES, WAITERS};
+use crate::osc::{Listener, Nonce, Notice};
+use crate::output::{self, Excerpt, Show, Span};
+use crate::record::Record;
+use crate::redact::Redactor;
+use crate::ring::Ring;
+use crate::scan::{Piece, Scanner, Seen};
+use crate::screen::{Screen, Size, View};
+use commands::Commands;
+use regex::Regex;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+use wait::Waiter;
+
+/// Records kept for a recorder that is slow to take them.
+const RECORDS: usize = 4096;
+/// Silence after which memory that only a busy screen needs is given back.
+const SETTLE_AFTER: Duration = Duration::from_secs(5);
+
+/// How a session behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub size: Size,
+    /// Where the stream begins: the transcript's end, for a session that is found again.
+    pub offset: u64,
+    /// The nonce of our shell integration; `None` for a shell without one.
+    pub nonce: Option<Nonce>,
+    /// Silence after which a look is taken at what a program without marks does.
+    pub quiet: Duration,
+    /// Silence after which a wait ends where neither marks nor the kernel can tell.
+    pub silence: Duration,
+    /// Recent output kept in memory.
+    pub ring_bytes: usize,
+    /// Whether records are made.
+    pub record: bool,
+    /// What the caller says a shell's prompt looks like.
+    pub prompt_regex: Option<Regex>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            size: Size::default(),
+            offset: 0,
+            nonce: None,
+            quiet: Duration::from_millis(100),
+            silence: Duration::from_secs(2),
+            ring_bytes: RING_BYTES,
+            record: true,
+            prompt_regex: None,
+        }
+    }
+}
+
+/// The session.
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    screen: Screen,
+    scanner: Scanner,
+    redactor: Redactor,
+    listener: Listener,
+    commands: Commands,
+    ring: Ring,
+    facts: Option<(KernelFacts, Duration)>,
+    /// When the guest last answered, with whatever.
+    facts_asked: Duration,
+    /// Bytes that came from the PTY, redacted or not.
+    received: u64,
+    ended: Option<Ended>,
+    waiters: Vec<Waiter>,
+    outcomes: Vec<(Ticket, Outcome)>,
+    records: VecDeque<Record>,
+    dropped_records: u64,
+    input: Vec<u8>,
+    sent: VecDeque<Sent>,
+    /// Where the next default `expect` begins.
+    expect_from: Cursor,
+    /// Where the next `poll` begins.
+    polled: u64,
+    last_output: Duration,
+    last_input: Duration,
+    /// The latest time anybody told.
+    now: Duration,
+    settled: bool,
+    cwd_hint: Option<String>,
+    tickets: u64,
+}
+
+impl Session {
+    pub fn new(config: Config) -> Session {
+        Session {
+            screen: Screen::new(config.size),
+            scanner: Scanner::default(),
+            redactor: Redactor::default(),
+            listener: Listener::new(config.nonce.clone()),
+            commands: Commands::default(),
+            ring: Ring::new(config.ring_bytes, config.offset),
+            facts: None,
+            facts_asked: Duration::ZERO,
+            received: 0,
+            ended: None,
+            waiters: Vec::new(),
+            outcomes: Vec::new(),
+            records: VecDeque::new(),
+            dropped_records: 0,
+            input: Vec::new(),
+            sent: VecDeque::new(),
+            expect_from: Cursor::at(config.offset),
+            polled: config.offset,
+            last_output: Duration::ZERO,
+            last_input: Duration::ZERO,
+            now: Duration::ZERO,
+            settled: true,
+            cwd_hint: None,
+            tickets: 0,
+            config,
+        }
+    }
+
+    // Events.
+
+    /// Bytes came from the PTY.
+    pub fn output(&mut self, bytes: &[u8], now: Duration) {
+        self.received += bytes.len() as u64;
+        let mut redactor = std::mem::take(&mut self.redactor);
+        redactor.push(bytes, now, &mut |bytes| self.ingest(bytes, now));
+        self.redactor = redactor;
+        self.last_output = now;
+        self.settled = false;
+        let replies = self.screen.take_replies();
+        self.input.extend_from_slice(&replies);
+        self.look(now);
+    }
+
+    /// The guest looked at the kernel.
+    pub fn facts(&mut self, facts: KernelFacts, now: Duration) {
+        self.facts_asked = now;
+        if facts
+            .output_bytes
+            .is_none_or(|bytes| bytes <= self.received)
+        {
+            self.facts = Some((facts, now));
+        }
+        self.look(now);
+    }
+
+    /// The shell is gone, or the session was terminated.
+    pub fn ended(&mut self, how: Ended, now: Duration) {
+        self.flush(now, true);
+        self.ended = Some(how);
+        self.look(now);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Duration) {
+        self.flush(now, false);
+        if !self.settled && now >= self.last_output + SETTLE_AFTER {
+            self.screen.settle();
+            self.settled = true;
+        }
+        self.look(now);
+    }
+
+    /// Bytes kept back as a possible secret are let go when their time is up.
+    fn flush(&mut self, now: Duration, all: bool) {
+        let mut redactor = std::mem::take(&mut self.redactor);
+        let then = if all { now + crate::redact::HOLD } else { now };
+        redactor.tick(then, &mut |bytes| self.ingest(bytes, now));
+        self.redactor = redactor;
+    }
+
+    fn ingest(&mut self, bytes: &[u8], now: Duration) {
+        let mut scanner = std::mem::take(&mut self.scanner);
+        scanner.push(bytes, &mut |piece| self.piece(&piece, now));
+        self.scanner = scanner;
+    }
+
+    fn piece(&mut self, piece: &Piece<'_>, now: Duration) {
+        let Some(Seen::Osc(payload)) = &piece.seen else {
+            self.commands.output(piece.bytes);
+            self.keep(piece, now);
+            return;
+        };
+        let (notice, clean) = self.listener.hear(payload);
+        let clean = clean.map(|payload| [b"\x1b]", payload.as_slice(), b"\x07"].concat());
+        let at = self.ring.end();
+        let kept = Piece {
+            bytes: clean.as_deref().unwrap_or(piece.bytes),
+            seen: piece.seen.clone(),
+        };
+        self.keep(&kept, now);
+        if clean.is_none() {
+            // Not a mark of ours: whatever it is, the command printed it.
+            self.commands.output(piece.bytes);
+        }
+        match notice {
+            Notice::Mark(mark) => {
+                let end = self.ring.end();
+                self.commands.mark(&mark, at..end, now);
+            }
+            Notice::Cwd(path) => self.cwd_hint = Some(path),
+            Notice::Other => {}
+        }
+    }
+
+    fn keep(&mut self, piece: &Piece<'_>, now: Duration) {
+        self.screen.write_piece(piece);
+        let from = self.ring.end();
+        self.ring.push(piece.bytes);
+        let typing = self.commands.is_typing();
+        for waiter in &mut self.waiters {
+            waiter.watch(piece.bytes, typing);
+        }
+        if self.config.record {
+            self.record(Record::Output {
+                from,
+                bytes: piece.bytes.to_vec(),
+                at: now,
+            });
+        }
+    }
+
+    fn record(&mut self, record: Record) {
+        if !self.config.record {
+            return;
+        }
+        if let Some(last) = self.records.back_mut()
+            && last.join(&record)
+        {
+            return;
+        }
+        if self.records.len() >= RECORDS {
+            self.records.pop_front();
+            self.dropped_records += 1;
+        }
+        self.records.push_back(record);
+    }
+
+    // What the engine is to do.
+
+    /// Bytes to write to the PTY.
+    pub fn take_input(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.input)
+    }
+
+    /// Requests that are answered.
+    pub fn take_outcomes(&mut self) -> Vec<(Ticket, Outcome)> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// What is to be recorded, in order. Take it after every event.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records).into()
+    }
+
+    // Views; none of them waits or changes anything.
+
+    pub fn view(&self) -> View {
+        self.screen.view()
+    }
+
+    pub fn screen(&self) -> &Screen {
+        &self.screen
+    }
+
+    /// The state as of the last facts; ask the guest first when [`Session::facts_are_old`].
+    pub fn state(&self, now: Duration) -> State {
+        if let Some(state) = classify::by_marks(self.commands.phase, self.ended) {
+            return state;
+        }
+        let view = self.screen.view();
+        let fresh = self.facts.as_ref().filter(|_| !self.facts_are_old());
+        classify::classify(&Evidence {
+            phase: self.commands.phase,
+            facts: fresh.map(|(facts, _)| facts),
+            view: &view,
+            prompt_regex: self.config.prompt_regex.as_ref(),
+            quiet: self.quiet(now),
+            foreign_prompt: self.commands.foreign_prompt,
+            ended: self.ended,
+        })
+    }
+
+    /// Whether something has happened since the guest last looked at the kernel.
+    pub fn facts_are_old(&self) -> bool {
+        self.facts
+            .as_ref()
+            .is_none_or(|(_, at)| *at < self.last_output || *at <= self.last_input)
+    }
+
+    fn quiet(&self, now: Duration) -> bool {
+        now >= self.last_output.max(self.last_input) + self.config.quiet
+    }
+
+    /// The directory of our shell, or what somebody's OSC 7 said.
+    pub fn cwd(&self) -> Option<&str> {
+        let marked = self.commands.cwd.as_deref();
+        marked.or(self.cwd_hint.as_deref())
+    }
+
+    /// The newest group of commands, by marks.
+    pub fn commands(&self) -> &[Command] {
+        &self.commands.latest
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.commands.phase
+    }
+
+    pub fn last_activity(&self) -> Duration {
+        self.last_output.max(self.last_input)
+    }
+
+    /// Bytes that came from the PTY since the session was made; the guest counts the same.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The end of the stream: the cursor of "from now on".
+    pub fn end(&self) -> u64 {
+        self.ring.end()
+    }
+
+    /// The oldest place that can still be read here; what is older is in the transcript.
+    pub fn start(&self) -> u64 {
+        self.ring.start()
+    }
+
+    /// A page of the stream as text, and the cursor after it. `None` when `from` is no longer kept.
+    pub fn read(&self, from: u64, to: u64, shape: Shape) -> Option<(String, u64)> {
+        if from < self.ring.start() {
+            return None;
+        }
+        let read = self.ring.read(from, to, output::MAX_BUDGET);
+        let span = Span {
+            from: read.from,
+            bytes: &read.bytes,
+        };
+        Some(output::page(span, &self.show(shape)))
+    }
+
+    /// Empties the scrollback.
+    pub fn clear_scrollback(&mut self) {
+        self.screen.clear_scrollback();
+    }
+
+    /// Changes the size of the screen; the engine changes the PTY's.
+    pub fn resize(&mut self, size: Size, now: Duration) {
+        self.config.size = size;
+        self.screen.resize(size);
+        self.record(Record::Resize { size, at: now });
+    }
+
+    pub fn set_prompt_regex(&mut self, regex: Option<Regex>) {
+        self.config.prompt_regex = regex;
+    }
+
+    fn show(&self, shape: Shape) -> Show {
+        Show {
+            size: self.config.size,
+            budget: shape.budget,
+            raw: shape.raw,
+        }
+    }
+
+    /// The text of a part of the stream.
+    fn excerpt(&self, range: Range<u64>, head: &[u8], shape: Shape) -> Excerpt {
+        let tail = self
+            .ring
+            .read(range.start, range.end, self.config.ring_bytes);
+        let tail = Span {
+            from: tail.from,
+            bytes: &tail.bytes,
+        };
+        // The head has no marks in it, so its length is only right for the first of several commands.
+        let head = Span {
+            from: range.start,
+            bytes: if tail.from > range.start { head } else { &[] },
+        };
+        output::excerpt(head, tail, &self.show(shape))
+    }
+}

@@ -1,0 +1,161 @@
+//! What can be asked of a session, and what it answers.
+
+use crate::classify::State;
+use crate::expect::{Cursor, Found, Pattern};
+use crate::output::{DEFAULT_BUDGET, Excerpt};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Names a request until its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub(super) u64);
+
+/// How output is to be returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of text; the middle is left out when there is more.
+    pub budget: usize,
+    /// With escapes and controls, as it came.
+    pub raw: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            budget: DEFAULT_BUDGET,
+            raw: false,
+        }
+    }
+}
+
+/// Run a command line.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub command: String,
+    pub timeout: Duration,
+    pub shape: Shape,
+    /// Type it even if a program that reads nothing is in front.
+    pub force: bool,
+}
+
+impl Run {
+    pub fn new(command: impl Into<String>, timeout: Duration) -> Run {
+        Run {
+            command: command.into(),
+            timeout,
+            shape: Shape::default(),
+            force: false,
+        }
+    }
+}
+
+/// What is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// As it is.
+    Text(String),
+    /// In brackets where the program asks for them.
+    Paste(String),
+    /// Names of keys.
+    Keys(Vec<String>),
+    /// The key of `send_control`.
+    Control(String),
+}
+
+/// Type something and see what happens.
+#[derive(Clone, Debug)]
+pub struct Send {
+    pub input: Input,
+    pub timeout: Duration,
+    pub shape: Shape,
+}
+
+impl Send {
+    pub fn text(text: impl Into<String>, timeout: Duration) -> Send {
+        Send {
+            input: Input::Text(text.into()),
+            timeout,
+            shape: Shape::default(),
+        }
+    }
+}
+
+/// Type a secret.
+#[derive(Clone)]
+pub struct SendPassword {
+    pub password: String,
+    pub timeout: Duration,
+    /// Send it even where it may be shown.
+    pub force: bool,
+}
+
+impl std::fmt::Debug for SendPassword {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SendPassword(..)")
+    }
+}
+
+/// Wait for output.
+#[derive(Clone, Copy, Debug)]
+pub struct Poll {
+    pub timeout: Duration,
+    pub shape: Shape,
+}
+
+/// Wait for one of several patterns.
+#[derive(Clone, Debug)]
+pub struct Expect {
+    pub patterns: Vec<Pattern>,
+    pub timeout: Duration,
+    /// Where to begin; default: after the last input, or after the last match if that is later.
+    pub from: Option<Cursor>,
+    pub raw: bool,
+    /// Let the echo of what was typed match.
+    pub echo: bool,
+    pub shape: Shape,
+}
+
+/// Why a request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The command has ended: the shell said so, and has drawn its prompt.
+    CommandEnded,
+    /// Something waits for input; `state` says what.
+    WaitsForInput,
+    /// Nothing more came for a while.
+    Quiet,
+    /// A pattern matched.
+    Matched,
+    /// The time was up; what runs goes on.
+    TimedOut,
+    /// The shell has ended.
+    SessionEnded,
+    /// Nobody waits any more.
+    Cancelled,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub end: End,
+    pub state: State,
+    /// The command's own output, or what came since the request was made.
+    pub output: Excerpt,
+    /// The exit code, when a command has ended.
+    pub exit_code: Option<i32>,
+    /// From the command's start to its end, or of the wait.
+    pub duration: Duration,
+    pub cwd: Option<String>,
+    pub found: Option<Found>,
+    /// Where the stream was when the request was answered.
+    pub cursor: u64,
+    /// What the caller should know.
+    pub warnings: Vec<&'static str>,
+}
+
+impl Outcome {
+    pub fn timed_out(&self) -> bool {
+        self.end == End::TimedOut
+    }
+}

@@ -1,0 +1,319 @@
+//! Making requests.
+
+use super::wait::Waiter;
+use super::{End, Expect, Input, Poll, Record, Run, Send, SendPassword, Session, Shape, Ticket};
+use crate::classify::{Confidence, Phase, Status};
+use crate::error::TerminalError;
+use crate::expect::{Cursor, Sent};
+use crate::keys::{self, Key};
+use crate::limits::*;
+use std::time::Duration;
+
+/// Sent texts whose echo is remembered.
+const SENT: usize = 64;
+/// How long a shell may read its files before commands are typed without having seen a mark.
+pub(super) const FIRST_PROMPT: Duration = Duration::from_secs(5);
+
+impl Session {
+    fn ticket(&mut self) -> Result<Ticket, TerminalError> {
+        if self.ended.is_some() {
+            return Err(TerminalError::Ended);
+        }
+        if self.waiters.len() >= WAITERS {
+            return Err(TerminalError::TooManyWaiters {
+                count: self.waiters.len(),
+            });
+        }
+        self.tickets += 1;
+        Ok(Ticket(self.tickets))
+    }
+
+    /// Runs a command line and waits for its end.
+    pub fn run(&mut self, run: Run, now: Duration) -> Result<Ticket, TerminalError> {
+        checked("the command", run.command.len())?;
+        if self.waiters.iter().any(Waiter::is_run) {
+            return Err(TerminalError::Busy);
+        }
+        let state = self.state(now);
+        let computing = state.status == Status::Running
+            && state.confidence >= Confidence::High
+            && self.commands.phase == Phase::InCommand;
+        if computing && !run.force {
+            return Err(TerminalError::NotAtPrompt {
+                status: "program that reads nothing",
+            });
+        }
+        let ticket = self.ticket()?;
+        let waiter = Waiter::run(ticket, &run, self.end(), now);
+        self.waiters.push(waiter);
+        self.start_runs(now);
+        self.look(now);
+        Ok(ticket)
+    }
+
+    /// A run is typed when the shell has drawn its prompt: what is typed before would be echoed twice.
+    pub(super) fn start_runs(&mut self, now: Duration) {
+        // A shell of ours that has not drawn its first prompt is still reading its files.
+        let starting = self.commands.phase == Phase::Unmarked
+            && self.config.nonce.is_some()
+            && now < FIRST_PROMPT;
+        let drawing = starting || self.commands.phase == Phase::Between;
+        if drawing {
+            return;
+        }
+        let Some(at) = self.waiters.iter().position(Waiter::is_waiting_to_start) else {
+            return;
+        };
+        let modes = self.screen.modes();
+        let nested = self.commands.phase != Phase::AtPrompt;
+        let several = self.waiters[at]
+            .command()
+            .trim_end_matches('\n')
+            .contains('\n');
+        if several && !nested && !modes.bracketed_paste && !self.quiet(now) {
+            // Some shells ask for pasted text to be marked only after they have drawn the prompt.
+            return;
+        }
+        let command = self.waiters[at].take_command();
+        let text = command.trim_end_matches('\n');
+        let mut bytes = if several && modes.bracketed_paste {
+            keys::paste(text, &modes)
+        } else if nested {
+            text.replace('\n', "\r").into_bytes()
+        } else {
+            // A quoted newline is part of the command; a plain one would end it.
+            text.replace('\n', "\x16\n").into_bytes()
+        };
+        bytes.push(b'\r');
+        let (turn, end) = (self.turn_if_marked(), self.end());
+        self.waiters[at].started(turn, nested, end, now);
+        self.type_bytes(&bytes, &command, now);
+        let text = self.redactor.scrub(&command);
+        self.record(Record::Interaction {
+            kind: "run",
+            text,
+            at: now,
+        });
+    }
+
+    /// Types something, and waits until it has had its effect.
+    pub fn send(&mut self, send: &Send, now: Duration) -> Result<Ticket, TerminalError> {
+        let modes = self.screen.modes();
+        let (bytes, text) = match &send.input {
+            Input::Text(text) => (text.clone().into_bytes(), text.clone()),
+            Input::Paste(text) => (keys::paste(text, &modes), text.clone()),
+            Input::Control(key) => (keys::control_key(key, &modes)?, String::new()),
+            Input::Keys(names) => {
+                let mut bytes = Vec::new();
+                for name in names {
+                    bytes.extend(Key::parse(name)?.bytes(&modes));
+                }
+                (bytes, String::new())
+            }
+        };
+        checked("the input", bytes.len())?;
+        let ticket = self.ticket()?;
+        let mut waiter = Waiter::send(ticket, send.timeout, send.shape, self.end(), now);
+        waiter.at_turn(self.turn_if_marked());
+        let canonical = self
+            .facts
+            .as_ref()
+            .is_some_and(|(facts, _)| facts.canonical);
+        if canonical
+            && text
+                .split(['\n', '\r'])
+                .any(|line| line.len() > CANONICAL_LINE_BYTES)
+        {
+            waiter.warn("a line is longer than the 4095 bytes a program in line mode can read; the kernel drops the rest");
+        }
+        self.waiters.push(waiter);
+        self.type_bytes(&bytes, &text, now);
+        let logged = match &send.input {
+            Input::Text(text) | Input::Paste(text) => text.clone(),
+            Input::Control(key) => format!("<{key}>"),
+            Input::Keys(names) => names.iter().map(|name| format!("<{name}>")).collect(),
+        };
+        let text = self.redactor.scrub(&logged);
+        self.record(Record::Interaction {
+            kind: "send",
+            text,
+            at: now,
+        });
+        Ok(ticket)
+    }
+
+    /// Types a secret. Give fresh [`Session::facts`] first. It is refused where it would be shown, unless forced, and is taken out of everything that is kept.
+    pub fn send_password(
+        &mut self,
+        send: &SendPassword,
+        now: Duration,
+    ) -> Result<Ticket, TerminalError> {
+        checked("the password", send.password.len())?;
+        if !send.force {
+            self.may_take_a_secret(now)?;
+        }
+        let ticket = self.ticket()?;
+        if !self.redactor.watch(send.password.as_bytes(), now) {
+            return Err(TerminalError::TooLong {
+                what: "the password, or the list of them,",
+                len: send.password.len(),
+                limit: SECRET_BYTES,
+            });
+        }
+        let mut waiter = Waiter::send(ticket, send.timeout, Shape::default(), self.end(), now);
+        waiter.at_turn(self.turn_if_marked());
+        if self.commands.phase == Phase::AtPrompt {
+            waiter.warn("a shell was at its prompt: it may have run the password as a command and kept it in its history");
+        }
+        self.waiters.push(waiter);
+        let mut bytes = send.password.clone().into_bytes();
+        bytes.push(b'\r');
+        self.type_bytes(&bytes, "", now);
+        self.record(Record::Interaction {
+            kind: "password",
+            text: String::new(),
+            at: now,
+        });
+        Ok(ticket)
+    }
+
+    fn may_take_a_secret(&self, now: Duration) -> Result<(), TerminalError> {
+        let refused = |reason| Err(TerminalError::EchoOn { reason });
+        if self.commands.phase == Phase::AtPrompt {
+            return refused("a shell is at its prompt: it would show the password and run it");
+        }
+        match &self.facts {
+            Some(_) if self.facts_are_old() => refused(
+                "it is not known what the terminal does with input now; look at the kernel first",
+            ),
+            Some((facts, _)) if facts.echo => refused("the terminal echoes what is typed"),
+            Some((facts, _)) if !facts.canonical && self.state(now).status != Status::Password => {
+                refused("the program in front reads single keys and may show them")
+            }
+            Some(_) => Ok(()),
+            None if self.state(now).status == Status::Password => Ok(()),
+            None => refused("nothing asks for a password"),
+        }
+    }
+
+    /// Waits for output that nobody has polled yet.
+    pub fn poll(&mut self, poll: Poll, now: Duration) -> Result<Ticket, TerminalError> {
+        let ticket = self.ticket()?;
+        self.waiters
+            .push(Waiter::poll(ticket, poll, self.polled, now));
+        self.look(now);
+        Ok(ticket)
+    }
+
+    /// Waits for text.
+    pub fn expect(&mut self, expect: &Expect, now: Duration) -> Result<Ticket, TerminalError> {
+        let from = expect.from.unwrap_or(self.expect_from);
+        let from = Cursor {
+            offset: from.offset.clamp(self.ring.start(), self.ring.end()),
+            skip: if from.offset < self.ring.start() {
+                0
+            } else {
+                from.skip
+            },
+        };
+        let mut waiter = Waiter::expect(Ticket(0), expect, from, (self.config.size.cols(), now))?;
+        waiter.ticket = self.ticket()?;
+        let ticket = waiter.ticket;
+        self.replay(&mut waiter, from.offset);
+        self.waiters.push(waiter);
+        self.look(now);
+        Ok(ticket)
+    }
+
+    /// Shows a new watch what has come since its cursor.
+    fn replay(&self, waiter: &mut Waiter, from: u64) {
+        let end = self.ring.end();
+        for sent in self.sent.iter().filter(|sent| sent.at >= from) {
+            waiter.echo(&sent.text);
+        }
+        let mut at = from;
+        for echo in self.commands.echoes(from, end) {
+            waiter.watch(
+                &self.ring.read(at, echo.start.max(at), usize::MAX).bytes,
+                false,
+            );
+            at = at.max(echo.start);
+            waiter.watch(&self.ring.read(at, echo.end, usize::MAX).bytes, true);
+            at = at.max(echo.end);
+        }
+        waiter.watch(&self.ring.read(at, end, usize::MAX).bytes, false);
+    }
+
+    /// Waits until a shell is ready for a command.
+    pub fn expect_prompt(
+        &mut self,
+        timeout: Duration,
+        now: Duration,
+    ) -> Result<Ticket, TerminalError> {
+        let ticket = self.ticket()?;
+        self.waiters
+            .push(Waiter::prompt(ticket, timeout, self.end(), now));
+        self.look(now);
+        Ok(ticket)
+    }
+
+    /// Nobody waits for this any more. What runs goes on.
+    pub fn cancel(&mut self, ticket: Ticket, now: Duration) {
+        if let Some(at) = self
+            .waiters
+            .iter()
+            .position(|waiter| waiter.ticket == ticket)
+        {
+            let waiter = self.waiters.remove(at);
+            self.finish(waiter, End::Cancelled, None, now);
+        }
+    }
+
+    fn turn_if_marked(&self) -> Option<u64> {
+        (self.commands.phase != Phase::Unmarked).then_some(self.commands.turn)
+    }
+
+    /// `text` is what may be echoed.
+    fn type_bytes(&mut self, bytes: &[u8], text: &str, now: Duration) {
+        self.input.extend_from_slice(bytes);
+        self.last_input = now;
+        let end = self.end();
+        self.expect_from = self.expect_from.max(Cursor::at(end));
+        // At a marked prompt the marks say where the echo of a line ends.
+        if self.commands.phase == Phase::AtPrompt && bytes.ends_with(b"\r") {
+            self.commands.typed(end);
+            return;
+        }
+        // With echo off there is none.
+        let silent = self
+            .facts
+            .as_ref()
+            .is_some_and(|(facts, _)| !facts.echo && facts.canonical);
+        if text.is_empty() || silent {
+            return;
+        }
+        if self.sent.len() >= SENT {
+            self.sent.pop_front();
+        }
+        if text.len() <= ECHO_BYTES {
+            self.sent.push_back(Sent {
+                at: end,
+                text: text.to_owned(),
+            });
+            for waiter in &mut self.waiters {
+                waiter.echo(text);
+            }
+        }
+    }
+}
+
+fn checked(what: &'static str, len: usize) -> Result<(), TerminalError> {
+    if len > INPUT_BYTES {
+        return Err(TerminalError::TooLong {
+            what,
+            len,
+            limit: INPUT_BYTES,
+        });
+    }
+    Ok(())
+}

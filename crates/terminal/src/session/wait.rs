@@ -1,0 +1,482 @@
+//! When a request is answered.
+
+use super::requests::FIRST_PROMPT;
+use super::{End, Expect, Outcome, Poll, Run, Session, Shape, Ticket};
+use crate::classify::{Confidence, Phase, State, Status};
+use crate::error::TerminalError;
+use crate::expect::{Cursor, Found, Look, Watch};
+use crate::output::Excerpt;
+use crate::record::Record;
+use std::time::Duration;
+
+/// How long a shell may take to begin what was typed before it is asked what it waits for.
+const STUCK: Duration = Duration::from_millis(500);
+/// How long facts may take to come before a wait goes on without them.
+const FACTS_PATIENCE: Duration = Duration::from_millis(500);
+/// The longest pause between two looks at the kernel.
+const FACTS_PAUSE: Duration = Duration::from_secs(2);
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub ticket: Ticket,
+    kind: Kind,
+    shape: Shape,
+    /// Where the stream was when it was made.
+    from: u64,
+    made: Duration,
+    deadline: Duration,
+    /// The prompt it was typed at or after.
+    turn: Option<u64>,
+    /// A run that was typed into a program, not at the prompt.
+    nested: bool,
+    warnings: Vec<&'static str>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// `waiting` until the command is typed.
+    Run {
+        command: String,
+        waiting: bool,
+    },
+    Send,
+    Poll,
+    Expect {
+        watch: Box<Watch>,
+        fresh: bool,
+    },
+    Prompt,
+}
+
+impl Waiter {
+    fn new(ticket: Ticket, kind: Kind, timeout: Duration, (from, now): (u64, Duration)) -> Waiter {
+        Waiter {
+            ticket,
+            kind,
+            shape: Shape::default(),
+            from,
+            made: now,
+            deadline: now.saturating_add(timeout),
+            turn: None,
+            nested: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn run(ticket: Ticket, run: &Run, from: u64, now: Duration) -> Waiter {
+        let kind = Kind::Run {
+            command: run.command.clone(),
+            waiting: true,
+        };
+        Waiter {
+            shape: run.shape,
+            ..Waiter::new(ticket, kind, run.timeout, (from, now))
+        }
+    }
+
+    pub fn send(
+        ticket: Ticket,
+        timeout: Duration,
+        shape: Shape,
+        from: u64,
+        now: Duration,
+    ) -> Waiter {
+        Waiter {
+            shape,
+            ..Waiter::new(ticket, Kind::Send, timeout, (from, now))
+        }
+    }
+
+    pub fn poll(ticket: Ticket, poll: Poll, from: u64, now: Duration) -> Waiter {
+        Waiter {
+            shape: poll.shape,
+            ..Waiter::new(ticket, Kind::Poll, poll.timeout, (from, now))
+        }
+    }
+
+    pub fn prompt(ticket: Ticket, timeout: Duration, from: u64, now: Duration) -> Waiter {
+        Waiter::new(ticket, Kind::Prompt, timeout, (from, now))
+    }
+
+    pub fn expect(
+        ticket: Ticket,
+        expect: &Expect,
+        from: Cursor,
+        (cols, now): (u16, Duration),
+    ) -> Result<Waiter, TerminalError> {
+        let look = Look {
+            cols,
+            from,
+            raw: expect.raw,
+            echo: expect.echo,
+        };
+        let watch = Box::new(Watch::new(&expect.patterns, look)?);
+        let kind = Kind::Expect { watch, fresh: true };
+        Ok(Waiter {
+            shape: expect.shape,
+            ..Waiter::new(ticket, kind, expect.timeout, (from.offset, now))
+        })
+    }
+
+    pub fn warn(&mut self, warning: &'static str) {
+        self.warnings.push(warning);
+    }
+
+    pub fn at_turn(&mut self, turn: Option<u64>) {
+        self.turn = turn;
+    }
+
+    pub fn is_run(&self) -> bool {
+        matches!(self.kind, Kind::Run { .. })
+    }
+
+    pub fn is_waiting_to_start(&self) -> bool {
+        matches!(self.kind, Kind::Run { waiting: true, .. })
+    }
+
+    pub fn command(&self) -> &str {
+        match &self.kind {
+            Kind::Run { command, .. } => command,
+            _ => "",
+        }
+    }
+
+    pub fn take_command(&mut self) -> String {
+        match &mut self.kind {
+            Kind::Run { command, waiting } => {
+                *waiting = false;
+                command.clone()
+            }
+            _ => String::new(),
+        }
+    }
+
+    pub fn started(&mut self, turn: Option<u64>, nested: bool, from: u64, now: Duration) {
+        self.turn = turn;
+        self.nested = nested;
+        self.from = from;
+        self.made = now;
+    }
+
+    /// The next bytes of the stream; `typing` when they are what the shell echoes.
+    pub fn watch(&mut self, bytes: &[u8], typing: bool) {
+        if let Kind::Expect { watch, fresh } = &mut self.kind {
+            if typing {
+                watch.skip(bytes);
+            } else {
+                watch.take(bytes);
+            }
+            *fresh = true;
+        }
+    }
+
+    pub fn echo(&mut self, text: &str) {
+        if let Kind::Expect { watch, .. } = &mut self.kind {
+            watch.expect_echo(text);
+        }
+    }
+
+    /// Whether knowing who reads the terminal could end this wait.
+    fn needs_facts(&self, phase: Phase) -> bool {
+        match self.kind {
+            Kind::Run { waiting, .. } => !waiting,
+            Kind::Send | Kind::Prompt => phase != Phase::AtPrompt,
+            Kind::Poll | Kind::Expect { .. } => false,
+        }
+    }
+}
+
+/// Whether something waits for the caller, as far as a wait is concerned.
+fn asks(state: &State) -> bool {
+    state.status.wants_input()
+        || (state.status == Status::Unknown && state.confidence >= Confidence::High)
+}
+
+impl Session {
+    /// Answers every request that can be answered now.
+    pub(super) fn look(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        self.start_runs(now);
+        let mut at = 0;
+        while at < self.waiters.len() {
+            match self.decide(at, now) {
+                Some((end, found)) => {
+                    let waiter = self.waiters.remove(at);
+                    self.finish(waiter, end, found, now);
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    fn decide(&mut self, at: usize, now: Duration) -> Option<(End, Option<Found>)> {
+        if let Kind::Expect { watch, fresh } = &mut self.waiters[at].kind
+            && std::mem::take(fresh)
+            && let Some(found) = watch.find()
+        {
+            return Some((End::Matched, Some(found)));
+        }
+        let waiter = &self.waiters[at];
+        let end = match &waiter.kind {
+            Kind::Run { waiting: true, .. } => None,
+            Kind::Run { .. } => self.decide_run(waiter, now),
+            Kind::Send => self.decide_send(waiter, now),
+            Kind::Poll => self.decide_poll(waiter, now),
+            Kind::Expect { .. } => None,
+            Kind::Prompt => self.decide_prompt(now),
+        };
+        let over = if self.ended.is_some() {
+            Some(End::SessionEnded)
+        } else {
+            (now >= waiter.deadline).then_some(End::TimedOut)
+        };
+        end.or(over).map(|end| (end, None))
+    }
+
+    fn decide_run(&self, waiter: &Waiter, now: Duration) -> Option<End> {
+        let Some(turn) = waiter.turn else {
+            return self.decide_unmarked(now);
+        };
+        if self.commands.done_since(turn) {
+            return Some(End::CommandEnded);
+        }
+        if waiter.nested {
+            return self.decide_unmarked(now);
+        }
+        if self.commands.phase == Phase::AtPrompt {
+            // Typed, but not begun: the shell wants the rest of it, or is slow.
+            let waited = now >= self.last_activity() + STUCK;
+            let reads = match self.fresh_facts() {
+                Some(facts) => facts.reading() != Some(false),
+                None => self.given_up_on_facts(now),
+            };
+            return (waited && reads).then_some(End::WaitsForInput);
+        }
+        if !self.quiet(now) {
+            return None;
+        }
+        match self.fresh_facts() {
+            Some(_) => asks(&self.state(now)).then_some(End::WaitsForInput),
+            // Without the kernel, text may only end a wait after a long silence.
+            None => (self.given_up_on_facts(now)
+                && now >= self.last_activity() + self.config.silence
+                && asks(&self.state(now)))
+            .then_some(End::WaitsForInput),
+        }
+    }
+
+    fn decide_unmarked(&self, now: Duration) -> Option<End> {
+        if !self.quiet(now) || (self.fresh_facts().is_none() && !self.given_up_on_facts(now)) {
+            return None;
+        }
+        let state = self.state(now);
+        if asks(&state) {
+            return Some(End::WaitsForInput);
+        }
+        let silent = now >= self.last_activity() + self.config.silence;
+        (silent && state.confidence == Confidence::Low).then_some(End::Quiet)
+    }
+
+    fn decide_send(&self, waiter: &Waiter, now: Duration) -> Option<End> {
+        if waiter
+            .turn
+            .is_some_and(|turn| self.commands.done_since(turn))
+        {
+            return Some(End::CommandEnded);
+        }
+        if !self.quiet(now) {
+            return None;
+        }
+        if self.commands.phase == Phase::AtPrompt {
+            return Some(End::Quiet);
+        }
+        if self.fresh_facts().is_none() && !self.given_up_on_facts(now) {
+            return None;
+        }
+        let state = self.state(now);
+        if asks(&state) {
+            return Some(End::WaitsForInput);
+        }
+        // A program that reads nothing is still busy with what it was sent.
+        let busy = state.status == Status::Running && state.confidence >= Confidence::High;
+        let silent = now >= self.last_activity() + self.config.silence;
+        (silent || !busy).then_some(End::Quiet)
+    }
+
+    fn decide_poll(&self, waiter: &Waiter, now: Duration) -> Option<End> {
+        let came = self.ring.end() > waiter.from;
+        let at_prompt = self.commands.phase == Phase::AtPrompt;
+        (came && (at_prompt || self.quiet(now))).then_some(End::Quiet)
+    }
+
+    fn decide_prompt(&self, now: Duration) -> Option<End> {
+        let known = self.commands.phase == Phase::AtPrompt
+            || (self.quiet(now) && (self.fresh_facts().is_some() || self.given_up_on_facts(now)));
+        (known && self.state(now).status == Status::Ready).then_some(End::WaitsForInput)
+    }
+
+    fn fresh_facts(&self) -> Option<&crate::classify::KernelFacts> {
+        let (facts, _) = self.facts.as_ref()?;
+        (!self.facts_are_old()).then_some(facts)
+    }
+
+    /// The guest was asked and has not answered.
+    fn given_up_on_facts(&self, now: Duration) -> bool {
+        now >= self.last_activity() + self.config.quiet + FACTS_PATIENCE
+    }
+
+    /// Whether the guest should look at the kernel now.
+    pub fn wants_facts(&self, now: Duration) -> bool {
+        self.facts_at().is_some_and(|at| now >= at)
+    }
+
+    /// When the next look at the kernel is due.
+    fn facts_at(&self) -> Option<Duration> {
+        let phase = self.commands.phase;
+        if !self.waiters.iter().any(|waiter| waiter.needs_facts(phase)) {
+            return None;
+        }
+        let quiet = self.last_activity() + self.config.quiet;
+        let Some((_, last)) = self.facts.as_ref().filter(|_| !self.facts_are_old()) else {
+            // An answer that came too early is asked for again, but not at once.
+            let asked = self.facts_asked + self.config.quiet;
+            let again = self.facts_asked >= quiet;
+            return Some(if again { asked } else { quiet });
+        };
+        // Looks get rarer the longer nothing happens.
+        let pause = (*last - self.last_activity().min(*last)).clamp(self.config.quiet, FACTS_PAUSE);
+        Some(quiet.max(*last + pause))
+    }
+
+    /// When [`Session::tick`] is to be called next.
+    pub fn wake_at(&self) -> Option<Duration> {
+        let active = self.last_activity();
+        let mut times = vec![self.facts_at()];
+        if !self.waiters.is_empty() {
+            let quiet = self.config.quiet;
+            for after in [quiet, STUCK, quiet + FACTS_PATIENCE, self.config.silence] {
+                times.push(Some(active + after));
+            }
+        }
+        if self.waiters.iter().any(Waiter::is_waiting_to_start) {
+            times.push(Some(FIRST_PROMPT));
+        }
+        times.extend(self.waiters.iter().map(|waiter| Some(waiter.deadline)));
+        times.push(self.redactor.held_until());
+        if !self.settled {
+            times.push(Some(self.last_output + super::SETTLE_AFTER));
+        }
+        times
+            .into_iter()
+            .flatten()
+            .filter(|at| *at > self.now)
+            .min()
+    }
+
+    pub(super) fn finish(&mut self, waiter: Waiter, end: End, found: Option<Found>, now: Duration) {
+        let state = self.state(now);
+        let command = waiter
+            .turn
+            .filter(|turn| self.commands.begun_since(*turn))
+            .and_then(|_| self.commands.latest.last());
+        let exit_code = command
+            .filter(|_| end == End::CommandEnded)
+            .and_then(|command| command.exit_code);
+        let began = self.commands.latest.first().map(|first| first.started);
+        let ended = command.and_then(|command| command.ended);
+        let duration = match (&waiter.kind, began.filter(|_| command.is_some())) {
+            (Kind::Run { .. }, Some(began)) if !waiter.nested => {
+                ended.unwrap_or(now).saturating_sub(began)
+            }
+            _ => now.saturating_sub(waiter.made),
+        };
+        let output = self.output_of(&waiter, &state, end);
+        if let Some(found) = &found {
+            self.expect_from = self.expect_from.max(found.after);
+        }
+        if end != End::Cancelled {
+            self.polled = self.ring.end();
+        }
+        self.record(Record::Answer {
+            kind: waiter.kind.name(),
+            end,
+            status: state.status,
+            exit_code,
+            at: now,
+        });
+        let outcome = Outcome {
+            end,
+            state,
+            output,
+            exit_code,
+            duration,
+            cwd: self.cwd().map(str::to_owned),
+            found,
+            cursor: self.ring.end(),
+            warnings: waiter.warnings,
+        };
+        self.outcomes.push((waiter.ticket, outcome));
+    }
+
+    fn output_of(&self, waiter: &Waiter, state: &State, end: End) -> Excerpt {
+        let stream_end = self.ring.end();
+        let group = waiter
+            .turn
+            .filter(|turn| self.commands.begun_since(*turn))
+            .and_then(|_| self.commands.output_range(stream_end));
+        match (&waiter.kind, group) {
+            (Kind::Prompt, _) => Excerpt::default(),
+            (Kind::Run { .. }, Some(range)) if !waiter.nested => {
+                self.excerpt(range, self.commands.head(), waiter.shape)
+            }
+            // A shell that was given nothing to do prints nothing.
+            (Kind::Run { .. }, None) if end == End::CommandEnded => Excerpt::default(),
+            (Kind::Run { command, .. }, group) => {
+                let over = group.filter(|_| self.commands.phase != Phase::InCommand);
+                let until = over.as_ref().map_or(stream_end, |range| range.end);
+                let mut excerpt = self.excerpt(waiter.from..until, &[], waiter.shape);
+                if !waiter.shape.raw {
+                    let prompt = over.is_none() && asks(state);
+                    excerpt.text = own_output(&excerpt.text, command, prompt);
+                }
+                excerpt
+            }
+            (Kind::Send | Kind::Poll | Kind::Expect { .. }, group) => {
+                // What the shell draws after the command's end is not output.
+                let until = group
+                    .filter(|_| self.commands.phase != Phase::InCommand)
+                    .map_or(stream_end, |range| range.end.max(waiter.from));
+                self.excerpt(waiter.from..until, &[], waiter.shape)
+            }
+        }
+    }
+}
+
+impl Kind {
+    fn name(&self) -> &'static str {
+        match self {
+            Kind::Run { .. } => "run",
+            Kind::Send => "send",
+            Kind::Poll => "poll",
+            Kind::Expect { .. } => "expect",
+            Kind::Prompt => "expect_prompt",
+        }
+    }
+}
+
+/// Without marks: the echoed lines and the prompt at the end are taken off as far as they are recognised.
+fn own_output(text: &str, command: &str, at_prompt: bool) -> String {
+    let mut rest = text;
+    for line in command.lines().filter(|line| !line.trim().is_empty()) {
+        let (first, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        if !first.trim_end().ends_with(line.trim()) {
+            break;
+        }
+        rest = after;
+    }
+    if at_prompt && !rest.ends_with('\n') {
+        rest = rest.rfind('\n').map_or("", |at| &rest[..=at]);
+    }
+    rest.to_owned()
+}
