@@ -171,7 +171,15 @@ fn terminal(size: &PtySize, owner: u32) -> Result<(Ours, Theirs), Failed> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags).map_err(failed)?;
     rustix::pty::unlockpt(&master).map_err(failed)?;
-    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).map_err(failed)?;
+    let slave = match rustix::pty::ioctl_tiocgptpeer(&master, flags) {
+        // gVisor only knows the other end by its name.
+        Err(Errno::NOTTY | Errno::INVAL) => {
+            let name = rustix::pty::ptsname(&master, Vec::new()).map_err(failed)?;
+            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+            rustix::fs::open(&name, flags, Mode::empty()).map_err(failed)?
+        }
+        other => other.map_err(failed)?,
+    };
     resize(&slave, size).map_err(failed)?;
     if rustix::process::geteuid().is_root() {
         // So that a program may reopen its own terminal; harmless where it is not allowed.
