@@ -1,8 +1,8 @@
 //! Disk images: an environment as a file system in a file, made once per
 //! environment without mounting anything, and the empty one of `/workspace`.
 //!
-//! Images are as small as their content; machines see them through larger
-//! overlays and grow the file system at their first boot.
+//! Images of environments are as small as their content; machines see them through
+//! larger overlays and grow the file system at their first boot.
 
 use crate::cache::{Shelf, freeze};
 use crate::error::QemuError;
@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 2;
 /// Room in an image beyond its content, without which some would not fit.
 pub(crate) const SLACK: u64 = 16 << 20;
-const BLANK_BYTES: u64 = 16 << 20;
 /// Of disks that are kept, in MiB: what it takes to survive a machine that ends in the middle.
 const JOURNAL_MIB: u64 = 4;
 /// How far a file system can grow: 1 TiB and the environment, in blocks of 4 KiB.
@@ -77,13 +76,13 @@ impl Images {
         .map(|image| Image { digest, ..image })
     }
 
-    /// An empty disk.
-    pub(crate) fn blank(&self, journal: Journal) -> Result<Image, QemuError> {
+    /// An empty disk, of its full size: growing one costs a booting machine more than all else it does.
+    pub(crate) fn blank(&self, journal: Journal, mib: u64) -> Result<Image, QemuError> {
         let size = Size {
-            bytes: BLANK_BYTES,
+            bytes: mib << 20,
             entries: 0,
         };
-        let name = format!("blank{}-v{VERSION}.ext4", journal.name());
+        let name = format!("blank-{mib}{}-v{VERSION}.ext4", journal.name());
         self.get(&name, |path| make(path, size, None, journal))
     }
 

@@ -93,12 +93,12 @@ impl Maker {
         let program = tool::find(PROGRAM)?;
         let kernel = self.kernel().await?;
         let (images, path) = (self.images.clone(), spec.root.clone());
+        let disk_mib = spec.limits.disk_mib.value;
         let (root, blank) = blocking(move || {
             let root = images.root(&path, Journal::Without)?;
-            Ok((root, images.blank(Journal::Without)?))
+            Ok((root, images.blank(Journal::Without, disk_mib)?))
         })
         .await?;
-        let disk_mib = spec.limits.disk_mib.value;
         Ok(Kind {
             shape: Shape {
                 accel,
@@ -330,8 +330,8 @@ fn open_kept(
     disk_mib: Ask,
 ) -> Result<(Place, Manifest, Image), QemuError> {
     let disks = Place::claim(&kept.dir)?;
-    let blank = images.blank(Journal::With)?;
     let Some(manifest) = Manifest::load(&kept.dir)? else {
+        let blank = images.blank(Journal::With, disk_mib.value)?;
         let root = images.root(root, Journal::With)?;
         let manifest = kept::begin(&disks, &kept.baseline, [&root, &blank], disk_mib.value)?;
         return Ok((disks, manifest, blank));
@@ -344,6 +344,7 @@ fn open_kept(
             disk_mib.value, manifest.disk_mib
         )));
     }
+    let blank = images.blank(Journal::With, manifest.disk_mib)?;
     Ok((disks, manifest, blank))
 }
 
