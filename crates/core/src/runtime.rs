@@ -29,6 +29,8 @@ pub struct Capabilities {
     pub fork: bool,
     /// Can be made with [`Kept`] disks, and so be stopped and started.
     pub keep: bool,
+    /// Programs with the setuid bit work (sudo), where the environment wants them.
+    pub setuid: bool,
     /// Needs an environment's root filesystem.
     pub uses_environment: bool,
 }
@@ -41,6 +43,7 @@ impl Capabilities {
             (self.memory_snapshot, "memory_snapshot"),
             (self.fork, "fork"),
             (self.keep, "keep"),
+            (self.setuid, "setuid"),
         ]
         .iter()
         .filter(|(has, _)| *has)

@@ -71,6 +71,7 @@ impl Gate<'_> {
                     .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
                 allow_host_compat: request.allow_host_compat,
                 accel: self.accel(request.accel),
+                setuid: self.wants_setuid(&request.environment).await,
             })
             .await?;
         if request.keep && !runtime.capabilities().keep {
@@ -121,6 +122,12 @@ impl Gate<'_> {
             runtime,
             sandbox,
         })
+    }
+
+    /// Whether an environment is made for sudo. One that is not installed is told of later.
+    async fn wants_setuid(&self, name: &str) -> bool {
+        let found = self.environments.resolve(name).await;
+        found.is_ok_and(|found| found.wants_sudo)
     }
 
     /// What a call asks for, or else the operator.

@@ -1,7 +1,8 @@
 //! Which runtime makes a machine.
 //!
-//! `auto` takes the strongest that works here. A weaker isolation than was
-//! asked for is never chosen, and the host itself only when a call allows it.
+//! `auto` takes the strongest that works here and can run what the environment
+//! needs. A weaker isolation than was asked for is never chosen, and the host itself
+//! only when a call allows it.
 
 use motu_core::report::RuntimeReport;
 use motu_core::{Accel, Error, ErrorKind, Isolation, Result, Runtime};
@@ -32,6 +33,8 @@ pub struct Demand<'a> {
     pub allow_host_compat: bool,
     /// Anything but `auto` means: a virtual machine.
     pub accel: Accel,
+    /// The environment is made for programs with the setuid bit.
+    pub setuid: bool,
 }
 
 impl Runtimes {
@@ -124,6 +127,7 @@ impl Runtimes {
 
     async fn strongest(&self, demand: Demand<'_>) -> Result<Arc<dyn Runtime>> {
         let mut tried = Vec::new();
+        let mut second = None;
         let mut emulated = None;
         for known in &self.list {
             let runtime = &known.runtime;
@@ -136,12 +140,16 @@ impl Runtimes {
             }
             let report = known.report().await;
             match (report.works, report.emulated) {
+                // Where sudo is part of the environment, a runtime without it comes after one with it.
+                (true, false) if demand.setuid && !runtime.capabilities().setuid => {
+                    second = second.or(Some(runtime));
+                }
                 (true, false) => return Ok(runtime.clone()),
                 (true, true) => emulated = emulated.or(Some(runtime)),
                 (false, _) => tried.push(report),
             }
         }
-        if let Some(runtime) = emulated {
+        if let Some(runtime) = second.or(emulated) {
             return Ok(runtime.clone());
         }
         let what = match demand.floor {

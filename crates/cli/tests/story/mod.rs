@@ -38,6 +38,8 @@ impl Story {
     /// One with an environment, where machines can be made.
     pub fn with_machines() -> Option<Story> {
         let story = Story::new();
+        // The stories are about commands; which runtime is the strongest here is another one.
+        story.configure("runtime = \"container\"\n");
         let pulled = story.motu(&["env", "pull", "busybox"]);
         if pulled.code != 0 {
             eprintln!("skipped: busybox cannot be pulled here: {pulled}");

@@ -114,8 +114,12 @@ pub fn a_machine_lost_meanwhile_is_stopped_not_failed(bench: &Bench) {
     let Some(sandbox) = sandbox else { return };
     bench.end_machine(&sandbox.sandbox_id);
     bench.life(|life| async move {
+        // A killed process may take a moment to be gone.
+        eventually("the end is seen", || async {
+            life.get(&sandbox.sandbox_id).await.state == State::Stopped
+        })
+        .await;
         let found = life.get(&sandbox.sandbox_id).await;
-        assert_eq!(found.state, State::Stopped);
         assert!(found.reason.is_some());
         let started = life.engine.start_sandbox(&sandbox.sandbox_id).await;
         let started = started.expect("started");

@@ -1,7 +1,7 @@
 //! What a new daemon finds after an old one ended without a word.
 
 use crate::bench::Bench;
-use crate::life::{argv, hear_until, refused, shell};
+use crate::life::{argv, eventually, hear_until, refused, shell};
 use motu_core::exec::{AttachFrom, ExecRequest, Selector};
 use motu_core::sandbox::State;
 use motu_core::{ErrorKind, Service as _};
@@ -117,8 +117,12 @@ pub fn a_machine_that_died_meanwhile_is_failed(bench: &Bench) {
         .join(id.as_str());
     (bench.subject().end_machine)(id, &dir);
     bench.life(|life| async move {
+        // A killed process may take a moment to be gone.
+        eventually("the end is seen", || async {
+            life.get(id).await.state == State::Failed
+        })
+        .await;
         let now = life.get(id).await;
-        assert_eq!(now.state, State::Failed);
         assert!(now.reason.is_some_and(|reason| !reason.is_empty()));
         refused(
             ErrorKind::Unavailable,

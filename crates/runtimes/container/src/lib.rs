@@ -100,6 +100,7 @@ impl Runtime for Container {
             memory_snapshot: false,
             fork: false,
             keep: true,
+            setuid: true,
             uses_environment: true,
         }
     }

@@ -185,6 +185,7 @@ impl Runtime for Fake {
         Capabilities {
             pause: true,
             keep: false,
+            setuid: true,
             uses_environment: false,
             ..Capabilities::default()
         }

@@ -77,6 +77,7 @@ impl Runtime for Gvisor {
             memory_snapshot: false,
             fork: false,
             keep: true,
+            setuid: false,
             uses_environment: true,
         }
     }

@@ -112,6 +112,7 @@ impl Runtime for Qemu {
             memory_snapshot: true,
             fork: true,
             keep: true,
+            setuid: true,
             uses_environment: true,
         }
     }
