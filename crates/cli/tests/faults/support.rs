@@ -59,6 +59,8 @@ impl World {
         let home = dir.path().join(name);
         std::fs::create_dir_all(&home).unwrap();
         std::os::unix::fs::symlink(environments(), home.join("environments")).unwrap();
+        // Which runtime is the strongest here is not what these tests are about.
+        std::fs::write(home.join("config.toml"), "runtime = \"container\"\n").unwrap();
         Some(World {
             traces: Traces::of(&home),
             home,
