@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-#[expect(dead_code, reason = "the other stories use all of it")]
 mod story;
 
 use insta::assert_snapshot;

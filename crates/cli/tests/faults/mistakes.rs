@@ -168,7 +168,11 @@ async fn a_full_house_is_a_limit() {
     let Some(mut world) = World::bare() else {
         return;
     };
-    std::fs::write(world.home().join("config.toml"), "runtime = \"container\"\nmax_sandboxes = 1\n").unwrap();
+    std::fs::write(
+        world.home().join("config.toml"),
+        "runtime = \"container\"\nmax_sandboxes = 1\n",
+    )
+    .unwrap();
     world.start();
     let id = world.create().await;
     let said = refused(&world, ErrorKind::Limit, &["create", "--json", "busybox"]);

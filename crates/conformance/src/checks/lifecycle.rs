@@ -204,7 +204,8 @@ pub async fn keepalive_postpones_the_end(life: Life) {
     let id = &sandbox.sandbox_id;
     let kept = life.engine.keepalive(id, Some(600)).await.expect("kept");
     assert_eq!(kept.ttl_seconds, 600);
-    let (was, is) = (sandbox.expires_at.unwrap(), kept.expires_at.unwrap());
+    let (was, is) = (sandbox.expires_at, kept.expires_at);
+    let (was, is) = (was.expect("it expires"), is.expect("it expires"));
     let later = is.duration_since(was);
     assert!(later.as_secs() >= 500, "{later:?} later");
     assert_eq!(kept.state, State::Running);

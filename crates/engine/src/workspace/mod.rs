@@ -8,7 +8,8 @@
 //!   patching    patches, edits, diffs
 //!   snapshots   named states of /workspace
 //!   disk        the disks of a stopped one
-//!   services    long-running processes: probes say when one is ready, publish who reaches it
+//!   services    long-running processes: watching them, probes that say when one is ready,
+//!               publish for who reaches it
 //!   shells      persistent terminals
 //!   ring, plain, pipe   output a machine still has; as a person reads it; streams for code that blocks
 //!   secrets     sealed at rest, redacted from what is shown
@@ -32,6 +33,7 @@ mod secrets;
 mod services;
 mod shells;
 mod snapshots;
+mod watching;
 
 pub use room::Rooms;
 
