@@ -13,6 +13,8 @@ use motu_link::message as link;
 use motu_link::message::{Said, Verb};
 use motu_link::{Event, LinkError};
 
+/// Bytes of the list of operations in one change.
+const MAX_APPLY_LIST: usize = 240 * 1024;
 /// Bytes of paths sent at once.
 const LIST_CHUNK: usize = 64 * 1024;
 
@@ -103,6 +105,14 @@ impl Guest {
             operations,
             user: String::new(),
         };
+        // The list goes in one message, which the link bounds.
+        if prost::Message::encoded_len(&request) > MAX_APPLY_LIST {
+            return Err(Error::limit(format!(
+                "{} files are changed at once, which is too long a list",
+                request.operations.len()
+            ))
+            .hint("apply the change in parts"));
+        }
         let mut stream = self.open(Verb::Apply(request)).await?;
         send_all(&mut stream, iter(contents.into_iter().map(Ok)).boxed()).await?;
         match next_note(&mut stream).await? {

@@ -25,6 +25,62 @@ pub fn text(raw: &str) -> String {
     page.finish()
 }
 
+/// Output that is shown again later, without what a terminal would answer: the answer
+/// would be typed into a program that asked long ago.
+pub fn without_questions(raw: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(at) = escape(rest) {
+        kept.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let length = question(rest);
+        if length == 0 {
+            kept.push(rest[0]);
+            rest = &rest[1..];
+        } else {
+            rest = &rest[length..];
+        }
+    }
+    kept.extend_from_slice(rest);
+    kept
+}
+
+fn escape(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| *byte == 0x1b)
+}
+
+/// The length of a question at the beginning; 0 if it is none. Reports of the device, its
+/// state and the cursor (`c`, `n`), of modes (`$p`), of colours and the clipboard (OSC with `?`).
+fn question(bytes: &[u8]) -> usize {
+    match bytes {
+        [0x1b, b'[', parameters @ ..] => {
+            let end = parameters
+                .iter()
+                .position(|byte| !(0x20..=0x3f).contains(byte));
+            let Some(end) = end else { return 0 };
+            let asks = match parameters[end] {
+                b'c' | b'n' => true,
+                b'p' => parameters[..end].ends_with(b"$"),
+                _ => false,
+            };
+            if asks { end + 3 } else { 0 }
+        }
+        [0x1b, b']', text @ ..] => {
+            let end = text.iter().position(|byte| matches!(byte, 0x07 | 0x1b));
+            let Some(end) = end else { return 0 };
+            let closing = if text[end] == 0x07 { 1 } else { 2 };
+            let asks = text[..end].ends_with(b"?");
+            if asks {
+                (end + 2 + closing).min(bytes.len())
+            } else {
+                0
+            }
+        }
+        [0x1b, b'Z', ..] => 2,
+        _ => 0,
+    }
+}
+
 #[derive(Default)]
 struct Page {
     done: String,
@@ -130,7 +186,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn questions_are_not_asked_again() {
+        for (raw, kept) in [
+            (&b"a\x1b[6nb\x1b[cc\x1b[>0qd"[..], &b"abc\x1b[>0qd"[..]),
+            (b"\x1b]11;?\x07x\x1b]0;title\x07y", b"x\x1b]0;title\x07y"),
+            (b"\x1b[31mred\x1b[?2004$p", b"\x1b[31mred"),
+            (b"\x1b[6", b"\x1b[6"),
+            (b"\x1b", b"\x1b"),
+        ] {
+            assert_eq!(without_questions(raw), kept);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_no_question_stays(raw in prop::collection::vec(any::<u8>(), 0..80)) {
+            let kept = without_questions(&raw);
+            prop_assert!(kept.len() <= raw.len());
+            prop_assert_eq!(without_questions(&kept.clone()).len() <= kept.len(), true);
+        }
+
         #[test]
         fn nothing_that_controls_a_terminal_is_left(raw in any::<String>()) {
             prop_assert!(!text(&raw).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));

@@ -10,15 +10,18 @@ use crate::admission::{Follow, command};
 use crate::engine::Engine;
 use crate::guest::Guest;
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use jiff::Timestamp;
 use motu_core::exec::{
-    AttachFrom, ExecInput, ExecMode, ExecRequest, ExecSession, Process, Selector, TtySize,
+    AttachFrom, ExecEvent, ExecInput, ExecMode, ExecRequest, ExecSession, Process, Selector,
+    TtySize,
 };
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Result, id, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 const COLS: u16 = 120;
 const ROWS: u16 = 30;
@@ -41,15 +44,14 @@ impl Engine {
             rows: request.rows.unwrap_or(ROWS),
         };
         check_size(size)?;
-        let open = self.shared.store.shells(id).await?;
-        let most = limits::SHELLS;
-        if open.len() as u64 >= most.max {
-            return Err(Error::limit(format!(
-                "{} shells are open; that is {}",
-                open.len(),
-                most.name
-            ))
-            .hint("close some"));
+        let shells = self.shells(id).await?;
+        let open = shells.iter().filter(|shell| shell.state == "running");
+        let (open, most) = (open.count() as u64, limits::SHELLS);
+        if open >= most.max {
+            return Err(
+                Error::limit(format!("{open} shells are open; that is {}", most.name))
+                    .hint("close some"),
+            );
         }
         let cwd = request.cwd.unwrap_or_else(|| self.workdir(&handle));
         let mut env = BTreeMap::from([("TERM".to_string(), "xterm-256color".to_string())]);
@@ -258,13 +260,25 @@ impl Engine {
         let (room, _) = self.room(id).await?;
         self.resize(id, shell, size).await?;
         let (_, guest, _) = self.shell(id, shell).await?;
-        let selector = Selector::Tag(tag(shell));
-        let session = guest.attach(selector, AttachFrom::Oldest).await?;
+        let enough = Enough {
+            max_bytes: usize::MAX,
+            idle: None,
+            patience: PATIENCE,
+        };
+        let past = ring::read(&guest, &tag(shell), AttachFrom::Oldest, enough).await?;
+        let from = AttachFrom::Offsets {
+            stdout: past.stdout.end,
+            stderr: 0,
+        };
+        let session = guest.attach(Selector::Tag(tag(shell)), from).await?;
+        let replay = Bytes::from(plain::without_questions(&past.stdout.bytes));
+        let replay = stream::once(async move { Ok(ExecEvent::Stdout(replay)) });
+        let input = leaving_alone(session.input);
         // A program that draws the whole screen draws it again for the new size.
-        let _ = session.input.send(ExecInput::Resize(size)).await;
+        let _ = input.send(ExecInput::Resize(size)).await;
         Ok(ExecSession {
-            events: room.secrets.redacted(session.events),
-            input: session.input,
+            events: room.secrets.redacted(replay.chain(session.events).boxed()),
+            input,
         })
     }
 
@@ -287,7 +301,6 @@ impl Engine {
     }
 
     async fn until_ended(&self, guest: &Guest, selector: &Selector) -> Result<()> {
-        use futures_util::StreamExt;
         let mut session = guest.attach(selector.clone(), AttachFrom::Newest).await?;
         while let Some(event) = session.events.next().await {
             event?;
@@ -302,6 +315,19 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Passes everything on but the end of the input: who leaves does not end the shell.
+fn leaving_alone(shell: mpsc::Sender<ExecInput>) -> mpsc::Sender<ExecInput> {
+    let (input, mut inputs) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(input) = inputs.recv().await {
+            if input != ExecInput::CloseStdin && shell.send(input).await.is_err() {
+                return;
+            }
+        }
+    });
+    input
 }
 
 fn note(shell: &mut Shell, process: &Process) {
