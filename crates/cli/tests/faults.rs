@@ -25,6 +25,8 @@ mod guest;
 mod hostile;
 #[path = "faults/links.rs"]
 mod links;
+#[path = "faults/machines.rs"]
+mod machines;
 #[path = "faults/mistakes.rs"]
 mod mistakes;
 #[path = "faults/output.rs"]
@@ -39,3 +41,5 @@ mod support;
 mod traces;
 #[path = "faults/wire.rs"]
 mod wire;
+#[path = "faults/workspaces.rs"]
+mod workspaces;

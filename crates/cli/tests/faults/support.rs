@@ -214,14 +214,23 @@ impl World {
         collect(content).await
     }
 
+    /// What a command lists.
+    fn ids(&self, list: &[&str], field: &str) -> Vec<String> {
+        let listed = self.motu(list);
+        let all: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+        let all = all.as_array().into_iter().flatten();
+        all.filter_map(|one| Some(one[field].as_str()?.to_string()))
+            .collect()
+    }
+
     /// Destroys what is there, stops the daemon and looks for what is left.
     fn end(&mut self) -> Vec<String> {
         if self.home.join("motu.db").exists() {
-            let listed = self.motu(&["ps", "--json"]);
-            let sandboxes: serde_json::Value =
-                serde_json::from_str(&listed.stdout).unwrap_or_default();
-            for sandbox in sandboxes.as_array().into_iter().flatten() {
-                let _ = self.motu(&["rm", sandbox["sandbox_id"].as_str().unwrap_or_default()]);
+            for id in self.ids(&["workspace", "list", "--json"], "workspace_id") {
+                let _ = self.motu(&["workspace", "delete", &id]);
+            }
+            for id in self.ids(&["ps", "--json"], "sandbox_id") {
+                let _ = self.motu(&["rm", &id]);
             }
         }
         // One that was started on demand is not our child.

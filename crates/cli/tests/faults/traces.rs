@@ -47,18 +47,10 @@ impl Traces {
 
     /// Sandboxes that have a directory, a cgroup, a process.
     pub fn found(&self) -> Found {
-        let names = |dir: PathBuf| -> Vec<String> {
-            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-            entries
-                .filter(|entry| entry.path().is_dir())
-                .map(|entry| entry.file_name().to_string_lossy().into_owned())
-                .collect()
-        };
-        let cgroups: BTreeSet<String> = self.groups().into_iter().flat_map(names).collect();
+        let groups = self.groups();
+        let cgroups: BTreeSet<String> = groups.iter().flat_map(|group| names(group)).collect();
         Found {
-            directories: names(self.home.join("machines/container"))
-                .into_iter()
-                .collect(),
+            directories: self.machines("container"),
             busy: cgroups
                 .iter()
                 .filter(|id| !self.processes(id).is_empty())
@@ -66,6 +58,23 @@ impl Traces {
                 .collect(),
             cgroups,
         }
+    }
+
+    /// Machines of one runtime that have a directory.
+    pub fn machines(&self, runtime: &str) -> BTreeSet<String> {
+        names(&self.home.join("machines").join(runtime))
+    }
+
+    /// Workspaces that have disks or snapshots.
+    pub fn kept(&self) -> BTreeSet<String> {
+        names(&self.home.join("kept"))
+    }
+
+    /// Baselines that were made from a seed.
+    pub fn seeded(&self) -> BTreeSet<String> {
+        let mut all = names(&self.home.join("baselines"));
+        all.retain(|name| !name.starts_with("empty-"));
+        all
     }
 
     /// Host pids of everything that runs in one sandbox.
@@ -124,8 +133,18 @@ impl Traces {
         );
         let machines = self.found().directories;
         left.extend(machines.into_iter().map(|id| format!("directory of {id}")));
+        left.extend(self.kept().into_iter().map(|id| format!("disks of {id}")));
         left
     }
+}
+
+/// The directories in a directory that may be missing.
+fn names(dir: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 fn descend(dir: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) {

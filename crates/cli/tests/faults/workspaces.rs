@@ -1,0 +1,593 @@
+//! `kill -9` of the daemon while workspaces are made, saved, reset, filled and deleted.
+//!
+//! As in `crash`: blows at moments that are the same in every run, and after each
+//! a new daemon that must find all that was acknowledged and nothing half done.
+
+use crate::support::{Dice, ENVIRONMENT, World, eventually, refused};
+use motu_core::exec::{ExecMode, ExecResult};
+use motu_core::sandbox::State;
+use motu_core::workspace::*;
+use motu_core::{ErrorKind, Result, SandboxId, Workspaces};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use tokio::task::JoinSet;
+
+const ROUNDS: u64 = 5;
+/// Files of a seed or a push.
+const FILES: usize = 60;
+const FILE_BYTES: usize = 100_000;
+
+fn asked(id: &str) -> CreateWorkspace {
+    CreateWorkspace {
+        environment: ENVIRONMENT.to_string(),
+        workspace_id: Some(SandboxId::parse(id).unwrap()),
+        runtime: Some("container".to_string()),
+        mem_mib: Some(256),
+        disk_mib: Some(64),
+        ..CreateWorkspace::default()
+    }
+}
+
+fn script(text: &str) -> WorkspaceExec {
+    WorkspaceExec {
+        command: vec![text.to_string()],
+        mode: ExecMode::Shell,
+        ..WorkspaceExec::default()
+    }
+}
+
+async fn create(world: &World, request: CreateWorkspace) -> WorkspaceId {
+    let made = world.client().create_workspace(request).await;
+    made.unwrap().workspace_id
+}
+
+async fn sh(world: &World, id: &WorkspaceId, text: &str) -> ExecResult {
+    let result = world.client().exec_workspace(id, script(text)).await;
+    let result = result.unwrap();
+    assert_eq!(result.exit_code, 0, "{text}: {result:?}");
+    result
+}
+
+/// Writes the files of one version below a directory of the host.
+fn fill(source: &Path, version: u8) {
+    std::fs::create_dir_all(source.join("deep")).unwrap();
+    for number in 0..FILES {
+        std::fs::write(source.join(name(number)), content(version)).unwrap();
+    }
+}
+
+fn name(number: usize) -> String {
+    match number % 2 {
+        0 => format!("file-{number}"),
+        _ => format!("deep/file-{number}"),
+    }
+}
+
+fn content(version: u8) -> Vec<u8> {
+    vec![b'a' + version; FILE_BYTES]
+}
+
+fn digest(version: u8) -> String {
+    let hash = Sha256::digest(content(version));
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Digests of all files in `/workspace`, by name.
+async fn digests(world: &World, id: &WorkspaceId) -> BTreeMap<String, String> {
+    let found = sh(world, id, "find . -type f -exec sha256sum {} +").await;
+    let lines = found.stdout.lines();
+    lines
+        .map(|line| {
+            let (digest, name) = line.split_once("  ./").unwrap();
+            (name.to_string(), digest.to_string())
+        })
+        .collect()
+}
+
+/// Everything listed answers, can be started and works; the host has no more than that.
+async fn assert_whole(world: &World) -> BTreeSet<String> {
+    let client = world.client();
+    let mut ids = BTreeSet::new();
+    for row in client.list_workspaces().await.unwrap() {
+        let id = &row.workspace_id;
+        let status = client.status_workspace(id).await.unwrap();
+        match status.state {
+            State::Running => {}
+            State::Stopped => {
+                let started = client.start_workspace(id).await.unwrap();
+                assert_eq!(started.state, State::Running);
+            }
+            other => panic!("{other}: {status:?}"),
+        }
+        let said = sh(world, id, "echo works").await;
+        assert_eq!(said.stdout, "works\n");
+        ids.insert(id.to_string());
+    }
+    eventually("the host has what is listed and no more", async || {
+        let found = world.traces.found();
+        let same = found.directories == ids && found.cgroups == ids && found.busy == ids;
+        (same, (found, ids.clone()))
+    })
+    .await;
+    ids
+}
+
+/// These have disks, and nobody else.
+async fn assert_disks(world: &World, ids: &BTreeSet<String>) {
+    eventually("only what is listed has disks", async || {
+        let kept = world.traces.kept();
+        (kept == *ids, (kept, ids.clone()))
+    })
+    .await;
+}
+
+/// The daemon that finds something half made or half deleted ends it and takes it off the
+/// list; its disks are nobody's then, and go when the daemon after that one starts.
+async fn assert_swept(world: &mut World, ids: &BTreeSet<String>) {
+    world.restart();
+    assert_disks(world, ids).await;
+}
+
+/// Deletes what is listed, which then leaves nothing.
+async fn assert_deletable(world: &World) {
+    for id in assert_whole(world).await {
+        let id = SandboxId::parse(&id).unwrap();
+        world.client().delete_workspace(&id).await.unwrap();
+    }
+    assert!(assert_whole(world).await.is_empty());
+    assert_disks(world, &BTreeSet::new()).await;
+}
+
+/// What was cut off is an error that says so.
+#[track_caller]
+fn answered<T>(outcome: &Result<T>) -> bool {
+    if let Err(error) = outcome {
+        let cut = matches!(error.kind, ErrorKind::Transport | ErrorKind::Unavailable);
+        assert!(cut, "{error:?}");
+    }
+    outcome.is_ok()
+}
+
+/// A command that was answered is in the history, with its end.
+async fn assert_remembered(world: &World, id: &WorkspaceId, text: &str) {
+    let log = world.client().logs_workspace(id).await.unwrap();
+    let entry = log.entries.iter().find(|entry| entry.command == [text]);
+    let entry = entry.unwrap_or_else(|| panic!("{text} is not in {log:?}"));
+    assert_eq!(
+        (entry.status.as_str(), entry.exit_code),
+        ("exited", Some(0))
+    );
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_seeds() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let source = world.path().join("project");
+    fill(&source, 0);
+    let expected: BTreeMap<String, String> =
+        (0..FILES).map(|number| (name(number), digest(0))).collect();
+    let mut dice = Dice::new(0x7365_6564);
+    let (mut acknowledged, mut cut_off) = (BTreeSet::new(), 0);
+    for round in 0..ROUNDS {
+        let mut calls = JoinSet::new();
+        for number in 0..3 {
+            let client = world.client();
+            let id = format!("seeded-{round}-{number}");
+            let request = CreateWorkspace {
+                seed_path: Some(source.display().to_string()),
+                ..asked(&id)
+            };
+            calls.spawn(async move { (id, client.create_workspace(request).await) });
+        }
+        tokio::time::sleep(dice.moment(250)).await;
+        world.kill();
+        while let Some(done) = calls.join_next().await {
+            let (id, outcome) = done.unwrap();
+            match answered(&outcome) {
+                true => drop(acknowledged.insert(id)),
+                false => cut_off += 1,
+            }
+        }
+        world.start();
+        let there = assert_whole(&world).await;
+        assert!(there.is_superset(&acknowledged), "{there:?}");
+        assert_swept(&mut world, &there).await;
+        for id in &there {
+            let id = SandboxId::parse(id).unwrap();
+            assert_eq!(digests(&world, &id).await, expected);
+            let client = world.client();
+            let diff = client.diff_workspace(&id, DiffOptions::default()).await;
+            assert!(!diff.unwrap().changed);
+        }
+        acknowledged.clear();
+        assert_deletable(&world).await;
+        eventually("their baselines are gone", async || {
+            let seeded = world.traces.seeded();
+            (seeded.is_empty(), seeded)
+        })
+        .await;
+    }
+    assert!(cut_off > 0, "no blow fell while something was being made");
+}
+
+/// The files of a state that snapshots save.
+fn state(number: u64) -> String {
+    let letter = char::from(b'a' + (number % 26) as u8);
+    format!("echo {number} > state; head -c 3000000 /dev/zero | tr '\\0' {letter} > bulk")
+}
+
+/// Whether `/workspace` is exactly a state, and which.
+async fn state_of(world: &World, id: &WorkspaceId) -> u64 {
+    let said = sh(world, id, "cat state; wc -c < bulk; head -c1 bulk").await;
+    let words: Vec<&str> = said.stdout.split_whitespace().collect();
+    let number: u64 = words[0].parse().unwrap();
+    let letter = char::from(b'a' + (number % 26) as u8).to_string();
+    assert_eq!(words[1..], ["3000000", letter.as_str()], "a mixture");
+    let others = sh(world, id, &format!("tr -d {letter} < bulk | wc -c")).await;
+    assert_eq!(others.stdout.trim(), "0", "a mixture");
+    number
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_saves() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let id = create(&world, asked("saved")).await;
+    let mut dice = Dice::new(0x736e_6170);
+    let (mut next, mut cut_off) = (0, 0);
+    let mut acknowledged = BTreeSet::from(["baseline".to_string()]);
+    for _ in 0..ROUNDS {
+        let marker = format!("echo before {next}");
+        sh(&world, &id, &marker).await;
+        let saving = {
+            let (client, id) = (world.client(), id.clone());
+            tokio::spawn(async move {
+                for number in next.. {
+                    let written = client.exec_workspace(&id, script(&state(number))).await;
+                    if !answered(&written) {
+                        return (number, None);
+                    }
+                    let saved = client.create_snapshot(&id, &format!("s-{number}")).await;
+                    if !answered(&saved) {
+                        return (number, Some(number));
+                    }
+                }
+                unreachable!("it is cut off long before")
+            })
+        };
+        tokio::time::sleep(dice.moment(300)).await;
+        world.kill();
+        let (end, in_flight) = saving.await.unwrap();
+        acknowledged.extend((next..end).map(|number| format!("s-{number}")));
+        cut_off += usize::from(in_flight.is_some());
+        world.start();
+        assert_whole(&world).await;
+        assert_remembered(&world, &id, &marker).await;
+        let list = world.client().list_snapshots(&id).await.unwrap().snapshots;
+        let names: BTreeSet<String> = list.into_iter().map(|one| one.snapshot_name).collect();
+        let mut possible = acknowledged.clone();
+        possible.extend(in_flight.map(|number| format!("s-{number}")));
+        assert!(
+            names.is_superset(&acknowledged),
+            "{names:?} {acknowledged:?}"
+        );
+        assert!(names.is_subset(&possible), "{names:?} {possible:?}");
+        // The newest one is whole, whether it was acknowledged or not.
+        acknowledged = names;
+        let newest = (0..=end)
+            .rev()
+            .find(|n| acknowledged.contains(&format!("s-{n}")));
+        if let Some(newest) = newest {
+            let name = format!("s-{newest}");
+            world.client().reset_workspace(&id, &name).await.unwrap();
+            assert_eq!(state_of(&world, &id).await, newest);
+        }
+        next = end + 1;
+    }
+    assert!(cut_off > 0, "no blow fell into a snapshot");
+    for name in acknowledged.iter().filter(|name| *name != "baseline") {
+        world.client().delete_snapshot(&id, name).await.unwrap();
+    }
+    assert_deletable(&world).await;
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_resets() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let id = create(&world, asked("reset")).await;
+    sh(&world, &id, &state(1)).await;
+    world.client().create_snapshot(&id, "one").await.unwrap();
+    let mut dice = Dice::new(0x7265_7365);
+    let (mut cut_off, mut resets) = (0, 0);
+    for round in 0..ROUNDS + 3 {
+        let dirty = 100 + round;
+        sh(&world, &id, &state(dirty)).await;
+        let marker = format!("echo before {round}");
+        sh(&world, &id, &marker).await;
+        let resetting = {
+            let (client, id) = (world.client(), id.clone());
+            tokio::spawn(async move { client.reset_workspace(&id, "one").await })
+        };
+        tokio::time::sleep(dice.moment(250)).await;
+        world.kill();
+        let done = answered(&resetting.await.unwrap());
+        world.start();
+        assert_whole(&world).await;
+        let found = state_of(&world, &id).await;
+        let status = world.client().status_workspace(&id).await.unwrap();
+        match done {
+            true => {
+                resets += 1;
+                assert_eq!(found, 1);
+            }
+            false => cut_off += 1,
+        }
+        assert!(status.reset_count >= resets, "{status:?}");
+        resets = status.reset_count;
+        match found {
+            1 => {}
+            // Nothing was reset, so nothing was forgotten.
+            kept if kept == dirty => assert_remembered(&world, &id, &marker).await,
+            other => panic!("state {other}, neither the old nor the saved one"),
+        }
+        let list = world.client().list_snapshots(&id).await.unwrap().snapshots;
+        assert_eq!(list.len(), 2, "{list:?}");
+        let disks = std::fs::read_dir(world.home().join("kept/reset")).unwrap();
+        let disks = disks.flatten().map(|entry| entry.file_name());
+        let disks: Vec<_> = disks
+            .filter(|name| name.to_string_lossy().starts_with("disks-"))
+            .collect();
+        assert_eq!(disks.len(), 1, "{disks:?}");
+    }
+    assert!(cut_off > 0, "no blow fell into a reset");
+    assert_deletable(&world).await;
+}
+
+#[tokio::test]
+async fn a_daemon_killed_during_a_push() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let source = world.path().join("project");
+    fill(&source, 0);
+    let request = CreateWorkspace {
+        seed_path: Some(source.display().to_string()),
+        ..asked("pushed")
+    };
+    let id = create(&world, request).await;
+    sh(&world, &id, "echo own > own").await;
+    let push = SyncPush {
+        source_path: source.display().to_string(),
+        ..SyncPush::default()
+    };
+    let mut dice = Dice::new(0x7075_7368);
+    let mut cut_off = 0;
+    for round in 0..ROUNDS as u8 {
+        let (old, new) = (digest(round), digest(round + 1));
+        fill(&source, round + 1);
+        let pushing = {
+            let (client, id, push) = (world.client(), id.clone(), push.clone());
+            tokio::spawn(async move { client.push_workspace_sync(&id, push).await })
+        };
+        tokio::time::sleep(dice.moment(120)).await;
+        world.kill();
+        let done = answered(&pushing.await.unwrap());
+        cut_off += usize::from(!done);
+        world.start();
+        assert_whole(&world).await;
+        let own = sh(&world, &id, "cat own").await;
+        assert_eq!(own.stdout, "own\n");
+        let found = digests(&world, &id).await;
+        assert_eq!(found.len(), FILES + 1, "{found:?}");
+        let known = |digest: &String| *digest == new || (!done && *digest == old);
+        let mut others: Vec<_> = found.iter().filter(|(_, found)| !known(found)).collect();
+        others.retain(|(name, _)| *name != "own");
+        // A file is replaced in its place: the one that was being sent may be half there.
+        assert!(others.len() <= usize::from(!done), "{others:?}");
+        // Once more is all it takes.
+        let again = world.client().push_workspace_sync(&id, push.clone()).await;
+        again.unwrap();
+        let found = digests(&world, &id).await;
+        let count = found.values().filter(|found| **found == new).count();
+        assert_eq!(count, FILES);
+    }
+    assert!(cut_off > 0, "no blow fell into a push");
+    assert_deletable(&world).await;
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_starts_services() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let id = create(&world, asked("served")).await;
+    let mut dice = Dice::new(0x7365_7276);
+    let (mut cut_off, mut seen) = (0, 0);
+    let service = |round: u64| StartService {
+        service_name: format!("web-{round}"),
+        command: vec![format!("touch ready-{round}; exec sleep 7777{round}")],
+        mode: ExecMode::Shell,
+        readiness: Some(Readiness::File {
+            path: format!("ready-{round}"),
+        }),
+        ..StartService::default()
+    };
+    for round in 0..ROUNDS * 2 {
+        let starting = {
+            let (client, id, request) = (world.client(), id.clone(), service(round));
+            tokio::spawn(async move { client.start_service(&id, request).await })
+        };
+        tokio::time::sleep(dice.moment(40)).await;
+        world.kill();
+        let done = answered(&starting.await.unwrap());
+        world.start();
+        assert_whole(&world).await;
+        let name = format!("web-{round}");
+        let listed = world.client().list_services(&id).await.unwrap();
+        let found = listed.iter().find(|one| one.service_name == name);
+        match (done, found) {
+            (true, found) => {
+                assert_eq!(found.unwrap().state, ServiceState::Running, "{found:?}");
+            }
+            (false, found) => {
+                cut_off += 1;
+                seen += usize::from(found.is_some());
+            }
+        }
+        // What is known is what runs, no more and no less.
+        eventually("known services run, unknown ones do not", async || {
+            let found = world.client().status_service(&id, &name).await;
+            let known = found.is_ok_and(|one| one.state == ServiceState::Running);
+            let said = world.client().exec_workspace(&id, script("ps")).await;
+            let runs = said.unwrap().stdout.contains(&format!("sleep 7777{round}"));
+            (known == runs, (known, runs))
+        })
+        .await;
+        if found.is_some() {
+            let stopped = world.client().stop_service(&id, &name).await.unwrap();
+            assert!(!stopped.state.is_alive(), "{stopped:?}");
+        }
+        // The name can be used again.
+        let again = world.client().start_service(&id, service(round)).await;
+        assert_eq!(again.unwrap().state, ServiceState::Running);
+        world.client().stop_service(&id, &name).await.unwrap();
+    }
+    println!("{cut_off} were cut off, {seen} of them are known");
+    assert!(cut_off > 0, "no blow fell into a start");
+    assert_deletable(&world).await;
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_deletes() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let mut dice = Dice::new(0x6465_6c65);
+    let (mut cut_off, mut survived) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut calls = JoinSet::new();
+        for number in 0..3 {
+            let id = create(&world, asked(&format!("gone-{round}-{number}"))).await;
+            sh(&world, &id, &state(7)).await;
+            world.client().create_snapshot(&id, "seven").await.unwrap();
+            let client = world.client();
+            calls.spawn(async move {
+                let outcome = client.delete_workspace(&id).await;
+                (id, outcome)
+            });
+        }
+        tokio::time::sleep(dice.moment(80)).await;
+        world.kill();
+        let mut outcomes = Vec::new();
+        while let Some(done) = calls.join_next().await {
+            let (id, outcome) = done.unwrap();
+            outcomes.push((id, answered(&outcome)));
+        }
+        world.start();
+        let there = assert_whole(&world).await;
+        assert_swept(&mut world, &there).await;
+        for (id, done) in outcomes {
+            cut_off += usize::from(!done);
+            if !there.contains(id.as_str()) {
+                let status = world.client().status_workspace(&id).await;
+                refused(ErrorKind::NotFound, status);
+                continue;
+            }
+            assert!(!done, "{id} was deleted and is there");
+            survived += 1;
+            assert_eq!(state_of(&world, &id).await, 7);
+            world.client().reset_workspace(&id, "seven").await.unwrap();
+            assert_eq!(state_of(&world, &id).await, 7);
+        }
+        assert_deletable(&world).await;
+    }
+    println!("{cut_off} were cut off, {survived} of them never began");
+    assert!(cut_off > 0, "no blow fell into a delete");
+}
+
+#[tokio::test]
+async fn a_workspace_whose_environment_is_gone() {
+    let Some(mut world) = World::bare() else {
+        return;
+    };
+    // Environments of its own, which may be removed.
+    let own = world.home().join("environments");
+    std::fs::remove_file(&own).unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(crate::support::environments())
+        .arg(&own)
+        .status();
+    assert!(copied.unwrap().success());
+    world.start();
+    let id = create(&world, asked("bereft")).await;
+    sh(&world, &id, "echo kept > file").await;
+    world.client().stop_workspace(&id).await.unwrap();
+    let aside = world.path().join("aside");
+    std::fs::rename(&own, &aside).unwrap();
+    let error = refused(
+        ErrorKind::NotFound,
+        world.client().start_workspace(&id).await,
+    );
+    assert!(error.message.contains(ENVIRONMENT), "{error:?}");
+    let hint = error.hint.clone().unwrap_or_default();
+    assert!(hint.contains("motu env pull busybox"), "{error:?}");
+    let told = world.motu(&["workspace", "start", "bereft"]);
+    assert_eq!(told.code, 104, "{told:?}");
+    assert!(told.stderr.contains("hint:"), "{told:?}");
+    // It is as it was, and starts when the environment is back.
+    let status = world.client().status_workspace(&id).await.unwrap();
+    assert_eq!(status.state, State::Stopped);
+    let _ = std::fs::remove_dir_all(&own);
+    std::fs::rename(&aside, &own).unwrap();
+    world.client().start_workspace(&id).await.unwrap();
+    assert_eq!(sh(&world, &id, "cat file").await.stdout, "kept\n");
+    assert_eq!(assert_whole(&world).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
+    let Some(world) = World::new() else { return };
+    let request = CreateWorkspace {
+        disk_mib: Some(24),
+        ..asked("full")
+    };
+    let id = create(&world, request).await;
+    let client = world.client();
+    sh(&world, &id, "echo mine > kept").await;
+    let filled = client
+        .exec_workspace(&id, script("cat /dev/zero > filler"))
+        .await;
+    let filled = filled.unwrap();
+    assert_ne!(filled.exit_code, 0, "{filled:?}");
+    assert!(filled.stderr.contains("No space left"), "{filled:?}");
+    let big = || WriteText {
+        path: "big".to_string(),
+        text: "x".repeat(1 << 20),
+    };
+    refused(
+        ErrorKind::Limit,
+        client.write_workspace_file(&id, big()).await,
+    );
+    // Half of it is not there, and what was there still is.
+    let missing = client.read_workspace_file(&id, "big", None).await;
+    refused(ErrorKind::NotFound, missing);
+    assert_eq!(sh(&world, &id, "cat kept").await.stdout, "mine\n");
+    assert_eq!(client.list_workspaces().await.unwrap().len(), 1);
+    // Full as it is, it stops and starts.
+    client.stop_workspace(&id).await.unwrap();
+    client.start_workspace(&id).await.unwrap();
+    sh(&world, &id, "rm filler").await;
+    client.write_workspace_file(&id, big()).await.unwrap();
+    client.create_snapshot(&id, "emptied").await.unwrap();
+    assert_eq!(
+        sh(&world, &id, "cat kept; wc -c < big").await.stdout,
+        "mine\n1048576\n"
+    );
+}
