@@ -45,6 +45,16 @@ pub enum NetworkPolicy {
 impl NetworkPolicy {
     pub const NAMES: [&'static str; 3] = ["off", "egress", "egress+published-ports"];
 
+    /// What of it cannot be had yet: said with every answer, so that nobody takes it for given.
+    pub fn missing(self) -> Option<&'static str> {
+        match self {
+            NetworkPolicy::Off => None,
+            NetworkPolicy::Egress | NetworkPolicy::EgressPublishedPorts => Some(
+                "outgoing traffic is unsupported until there is an egress gateway: nothing gets out",
+            ),
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             NetworkPolicy::Off => Self::NAMES[0],
@@ -169,6 +179,9 @@ pub struct Workspace {
     /// Runs on the host itself, with no isolation.
     pub host_compat: bool,
     pub network_policy: NetworkPolicy,
+    /// What of the policy cannot be had yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_missing: Option<String>,
     pub vcpu_count: u64,
     pub mem_mib: u64,
     #[schema(value_type = String, format = DateTime)]

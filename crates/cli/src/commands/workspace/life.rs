@@ -256,7 +256,7 @@ pub fn facts(workspace: &Workspace) -> String {
         ("environment", Some(workspace.environment.clone())),
         ("runtime", Some(made_by)),
         ("host compat", warning),
-        ("network", Some(workspace.network_policy.to_string())),
+        ("network", Some(network(workspace))),
         (
             "size",
             Some(format!(
@@ -311,4 +311,12 @@ fn rows(workspaces: &[WorkspaceSummary], now: Timestamp) -> String {
         "LABELS",
     ];
     show::table(&headings, &rows)
+}
+
+/// The policy, and what of it cannot be had yet.
+fn network(workspace: &Workspace) -> String {
+    match &workspace.network_missing {
+        Some(missing) => format!("{} ({missing})", workspace.network_policy),
+        None => workspace.network_policy.to_string(),
+    }
 }
