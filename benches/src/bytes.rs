@@ -1,5 +1,6 @@
 //! Bytes out of a command, into a file, out of a file: whole commands.
 
+use crate::noise::Noise;
 use crate::rivals::quiet;
 use crate::stats::Timings;
 use crate::{Bench, ENVIRONMENT, Outcome};
@@ -68,16 +69,11 @@ fn speed(work: impl FnMut() -> Outcome) -> Result<f64, Box<dyn std::error::Error
 
 /// Bytes that do not compress and are not holes.
 fn write_noise(path: &std::path::Path) -> Outcome {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut noise = Noise::new();
     let mut file = std::fs::File::create(path)?;
     let mut block = vec![0u8; 1024 * 1024];
     for _ in 0..MIB {
-        for word in block.chunks_exact_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
-        }
+        noise.fill(&mut block);
         file.write_all(&block)?;
     }
     Ok(())

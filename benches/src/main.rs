@@ -2,7 +2,11 @@
 //!
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
+//!                                                       gvisor workspaces pull
 //! ```
+//!
+//! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
+//! work, and its figures say little.
 //!
 //! Uses a state directory of its own under `target/bench-home`, starts Docker's
 //! daemon on a socket of its own, and ends both. A rival that cannot run here is
@@ -12,13 +16,17 @@ mod api;
 mod bytes;
 mod crowd;
 mod exec;
+mod gvisor;
 mod memory;
 mod motu;
+mod noise;
+mod pull;
 mod report;
 mod rivals;
 mod start;
 mod stats;
 mod vm;
+mod workspaces;
 
 use report::Report;
 use std::process::ExitCode;
@@ -27,8 +35,9 @@ use std::process::ExitCode;
 pub const ENVIRONMENT: &str = "debian:12";
 
 fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let groups: [Group<'_>; 6] = [
+    let (options, wanted): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word == "--quick");
+    let groups: [Group<'_>; 9] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -36,15 +45,19 @@ fn main() -> ExitCode {
         ("bytes", bytes::measure),
         ("crowd", crowd::measure),
         ("vm", vm::measure),
+        ("gvisor", gvisor::measure),
+        ("workspaces", workspaces::measure),
+        ("pull", pull::measure),
     ];
     if let Some(unknown) = wanted
         .iter()
         .find(|name| groups.iter().all(|(group, _)| group != name))
     {
-        eprintln!("there is no group {unknown:?}; groups: memory start exec bytes crowd vm");
+        let names: Vec<&str> = groups.iter().map(|(name, _)| *name).collect();
+        eprintln!("there is no group {unknown:?}; groups: {}", names.join(" "));
         return ExitCode::from(2);
     }
-    match run(&groups, &wanted) {
+    match run(&groups, &wanted, !options.is_empty()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
@@ -62,30 +75,52 @@ pub struct Bench {
     pub motu: motu::Motu,
     pub docker: Option<rivals::Docker>,
     pub report: Report,
+    /// Small trees and images: to see that it works, not how fast.
+    pub quick: bool,
 }
+
+impl Bench {
+    /// How busy this host is, beside the figures that it spoils.
+    pub fn note_load(&self) {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        self.report
+            .note("load of this host", load.split(' ').take(1).collect());
+    }
+}
+
+/// Groups that have Docker's engine for a rival.
+const WITH_DOCKER: [&str; 4] = ["start", "exec", "bytes", "crowd"];
 
 type Group<'a> = (&'a str, fn(&mut Bench) -> Outcome);
 
-fn run(groups: &[Group<'_>], wanted: &[String]) -> Outcome {
+fn run(groups: &[Group<'_>], wanted: &[String], quick: bool) -> Outcome {
     let motu = motu::Motu::start()?;
     println!("state directory {}", motu.home.display());
-    let docker = match rivals::Docker::start(&motu.environment_root()?) {
-        Ok(docker) => Some(docker),
-        Err(error) => {
-            println!("docker is left out: {error}");
-            None
-        }
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|group| group == name);
+    let docker = match WITH_DOCKER.iter().any(|name| is_wanted(name)) {
+        true => docker(&motu),
+        false => None,
     };
     let mut bench = Bench {
         motu,
         docker,
         report: Report::default(),
+        quick,
     };
     for (name, measure) in groups {
-        if wanted.is_empty() || wanted.iter().any(|group| group == name) {
+        if is_wanted(name) {
             measure(&mut bench)?;
         }
     }
     bench.report.finish();
     Ok(())
+}
+
+fn docker(motu: &motu::Motu) -> Option<rivals::Docker> {
+    let started = motu
+        .environment_root()
+        .and_then(|root| rivals::Docker::start(&root));
+    started
+        .inspect_err(|error| println!("docker is left out: {error}"))
+        .ok()
 }

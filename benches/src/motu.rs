@@ -39,25 +39,39 @@ impl Motu {
         quiet(&["env", "pull", ENVIRONMENT])?;
         // The pull started a daemon on demand; ours must be the one that is measured.
         quiet(&["serve", "--stop"])?;
-        let daemon = Command::new(&binary)
-            .arg("serve")
-            .env("MOTU_HOME", &home)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let motu = Motu {
-            binary,
-            home,
-            daemon,
-        };
-        for _ in 0..200 {
-            if motu.api().is_ok() {
-                return Ok(motu);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        Motu::serve(&binary, &home)
+    }
+
+    /// A daemon on any state directory.
+    pub fn serve(binary: &Path, home: &Path) -> Fallible<Motu> {
+        Ok(Motu {
+            daemon: daemon(binary, home)?,
+            binary: binary.to_path_buf(),
+            home: home.to_path_buf(),
+        })
+    }
+
+    /// The same state directory under other settings; without any, the defaults.
+    pub fn configure(&mut self, settings: Option<&str>) -> Fallible<()> {
+        let file = self.home.join("config.toml");
+        self.command(&["serve", "--stop"]).output()?;
+        self.daemon.wait()?;
+        match settings {
+            Some(text) => std::fs::write(&file, text)?,
+            None => std::fs::remove_file(&file)?,
         }
-        Err("the daemon did not come up".into())
+        self.daemon = daemon(&self.binary, &self.home)?;
+        Ok(())
+    }
+
+    /// What a command that must succeed prints, as JSON.
+    pub fn json(&self, args: &[&str]) -> Fallible<serde_json::Value> {
+        let output = self.command(args).output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("motu {args:?}: {said}").into());
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     pub fn api(&self) -> Fallible<Api> {
@@ -85,10 +99,7 @@ impl Motu {
 
     /// The same for any environment that was pulled.
     pub fn root_of(&self, environment: &str) -> Fallible<PathBuf> {
-        let found = self
-            .command(&["env", "inspect", environment, "--json"])
-            .output()?;
-        let found: serde_json::Value = serde_json::from_slice(&found.stdout)?;
+        let found = self.json(&["env", "inspect", environment, "--json"])?;
         let digest = found["digest"]
             .as_str()
             .ok_or("the environment has no digest")?;
@@ -99,6 +110,26 @@ impl Motu {
             .join("root");
         Ok(root)
     }
+}
+
+/// Starts a daemon and waits until it answers.
+fn daemon(binary: &Path, home: &Path) -> Fallible<Child> {
+    let mut daemon = Command::new(binary)
+        .arg("serve")
+        .env("MOTU_HOME", home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    for _ in 0..200 {
+        if Api::connect(&home.join("daemon.sock")).is_ok() {
+            return Ok(daemon);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    daemon.kill()?;
+    daemon.wait()?;
+    Err("the daemon did not come up".into())
 }
 
 impl Drop for Motu {

@@ -127,6 +127,20 @@ pub fn quiet(mut command: Command) -> Fallible<()> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
+/// Whether every one of these programs is here; if not, the report says which is missing.
+pub fn present(report: &crate::report::Report, programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let missing: Vec<&str> = programs
+        .iter()
+        .filter(|program| !std::env::split_paths(&path).any(|dir| dir.join(program).exists()))
+        .copied()
+        .collect();
+    if !missing.is_empty() {
+        report.note("left out", format!("{} missing", missing.join(", ")));
+    }
+    missing.is_empty()
+}
+
 /// An OCI bundle over a root, for runc and crun.
 pub fn bundle(root: &Path) -> Fallible<TempDir> {
     let dir = TempDir::with_prefix("bench-bundle-")?;

@@ -33,6 +33,11 @@ impl Timings {
         self.0.get(at).map_or(f64::NAN, |d| d.as_secs_f64() * 1e3)
     }
 
+    /// Megabytes a second, if each of them moved that many bytes.
+    pub fn speed(&self, bytes: u64) -> f64 {
+        bytes as f64 / 1e6 / (self.p50() / 1e3)
+    }
+
     pub fn p50(&self) -> f64 {
         self.quantile(0.5)
     }

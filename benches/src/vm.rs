@@ -24,10 +24,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     bench
         .report
         .group("virtual machines under software emulation (p50)");
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    bench
-        .report
-        .note("load of this host", load.split(' ').take(1).collect());
+    bench.note_load();
     commands(bench)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
