@@ -196,6 +196,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Whether the machine is there (after a restart of the daemon or of the host).
     async fn alive(&self, machine: &Machine) -> bool;
 
+    /// Sets right what a daemon that died in the middle of a call left undone in a machine that
+    /// is to run (a copy was being made of it, and it stands still).
+    async fn reclaim(&self, _machine: &Machine) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// How many processes of a machine its memory limit has killed so far, as far as the host knows.
     /// Quick: asked whenever a command fails.
     fn memory_kills(&self, _machine: &Machine) -> u64 {

@@ -20,11 +20,12 @@ impl Engine {
         let rows = self.shared.store.all().await?;
         let known: HashSet<SandboxId> = rows
             .iter()
-            .filter(|row| row.sandbox.state != State::Destroyed)
+            .filter(|row| stays(row.sandbox.state))
             .map(|row| row.sandbox.sandbox_id.clone())
             .collect();
         let in_use: HashSet<PathBuf> = rows
             .iter()
+            .filter(|row| stays(row.sandbox.state))
             .filter_map(|row| row.launch.as_ref()?.kept.as_ref())
             .flat_map(|kept| [kept.dir.clone(), kept.baseline.clone()])
             .collect();
@@ -98,6 +99,12 @@ impl Engine {
             self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
             row.machine = None;
         }
+        if row.sandbox.state == State::Running
+            && let Some(machine) = &row.machine
+            && let Err(error) = runtime.reclaim(machine).await
+        {
+            tracing::warn!(id = %row.sandbox.sandbox_id, %error, "a machine may stand still");
+        }
         let id = row.sandbox.sandbox_id.clone();
         let (driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
         let driving = driver.adopt();
@@ -155,6 +162,14 @@ impl Engine {
         if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
             tracing::warn!(%id, %error, "cannot clean up after a machine");
         }
+    }
+}
+
+/// Whether a row in this state is taken over; others are undone or finished off.
+fn stays(state: State) -> bool {
+    match state {
+        State::Running | State::Paused | State::Stopped | State::Failed => true,
+        State::Creating | State::Destroying | State::Destroyed => false,
     }
 }
 

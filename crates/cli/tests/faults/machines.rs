@@ -1,11 +1,115 @@
-//! `kill -9` of the daemon while machines wait ready.
+//! `kill -9` of the daemon while machines are copied, and while some wait ready.
 
 use crate::support::{Dice, ENVIRONMENT, World, eventually};
+use motu_core::sandbox::{CreateSandbox, State};
+use motu_core::{Accel, SandboxId, Service};
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
+/// Blows at a copy; each costs the boot of a copy at most.
+const BLOWS: u64 = 5;
 /// Machines that wait ready.
 const READY: usize = 2;
+
+/// Whether virtual machines can be made here; a skip says why not.
+fn emulates(world: &World) -> bool {
+    let doctor = world.motu(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
+    let runtimes = report["runtimes"].as_array().unwrap();
+    let qemu = runtimes.iter().find(|found| found["name"] == "qemu");
+    let works = qemu.is_some_and(|found| found["works"] == true);
+    if !works {
+        motu_conformance::skip(&format!("faults: no virtual machines: {qemu:?}"));
+    }
+    works
+}
+
+/// Emulators that work in this state directory, its trash included.
+fn emulators(world: &World) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let places = processes.filter_map(|process| {
+        let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
+        let place = std::fs::read_link(process.path().join("cwd")).ok()?;
+        let ours = name.starts_with("qemu-system") && place.starts_with(world.home());
+        ours.then(|| place.display().to_string())
+    });
+    places.collect()
+}
+
+#[tokio::test]
+async fn a_daemon_killed_while_it_copies_a_machine() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    if !emulates(&world) {
+        return;
+    }
+    let source = SandboxId::parse("source").unwrap();
+    let request = CreateSandbox {
+        environment: ENVIRONMENT.to_string(),
+        sandbox_id: Some(source.clone()),
+        runtime: Some("qemu".to_string()),
+        accel: Accel::Tcg,
+        mem_mib: Some(256),
+        disk_mib: Some(64),
+        ..CreateSandbox::default()
+    };
+    world.create_with(request).await;
+    world.sh(&source, "echo alive > /tmp/mark").await;
+    let mut dice = Dice::new(0x666f_726b);
+    let (mut cut_off, mut finished) = (0, 0);
+    for _ in 0..BLOWS {
+        let mut fork = world.command(&["fork", "source"]);
+        let fork = fork.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        tokio::time::sleep(dice.moment(900)).await;
+        world.kill();
+        let output = fork.unwrap().wait_with_output().unwrap();
+        cut_off += usize::from(!output.status.success());
+        let answered = String::from_utf8_lossy(&output.stdout);
+        let answered: BTreeSet<String> = answered.lines().map(str::to_string).collect();
+        world.start();
+        let listed = world.client().list_sandboxes().await.unwrap();
+        let mut there = BTreeSet::new();
+        for sandbox in &listed {
+            assert_eq!(sandbox.state, State::Running, "{sandbox:?}");
+            let said = world.sh(&sandbox.sandbox_id, "cat /tmp/mark").await;
+            assert_eq!(said.stdout, "alive\n", "{}", sandbox.sandbox_id);
+            there.insert(sandbox.sandbox_id.to_string());
+        }
+        assert!(there.contains("source"), "{there:?}");
+        assert!(there.is_superset(&answered), "{there:?} {answered:?}");
+        finished += there.difference(&answered).count() - 1;
+        eventually("the host has what is listed and no more", async || {
+            let machines = world.traces.machines("qemu");
+            let running = emulators(&world);
+            let same = machines == there && running.len() == there.len();
+            (same, (machines, running, there.clone()))
+        })
+        .await;
+        for id in there.iter().filter(|id| *id != "source") {
+            let id = SandboxId::parse(id).unwrap();
+            world.client().destroy_sandbox(&id).await.unwrap();
+        }
+    }
+    println!("{cut_off} of {BLOWS} copies were cut off, {finished} of those are there");
+    assert!(cut_off > 0, "no blow fell into a copy");
+    // It can still be copied.
+    let told = world.motu(&["fork", "source"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    for id in [told.stdout.trim(), "source"] {
+        let told = world.motu(&["rm", id]);
+        assert_eq!(told.code, 0, "{told:?}");
+    }
+    eventually("nothing runs any more", async || {
+        let running = emulators(&world);
+        let machines = world.traces.machines("qemu");
+        (
+            running.is_empty() && machines.is_empty(),
+            (running, machines),
+        )
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn a_daemon_killed_while_machines_wait_ready() {

@@ -214,6 +214,19 @@ impl Store {
         .await
     }
 
+    pub async fn delete_service(&self, service: &ServiceRow) -> Result<()> {
+        let key = service.status.workspace_id.to_string();
+        let name = service.status.service_name.clone();
+        self.with("service", move |transaction| {
+            transaction.execute(
+                "DELETE FROM services WHERE workspace_id = ?1 AND name = ?2",
+                params![key, name],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
     pub async fn services(&self, id: &WorkspaceId) -> Result<Vec<ServiceRow>> {
         let query = "SELECT service FROM services WHERE workspace_id = ?1 ORDER BY name";
         let found = self.column(query, id.to_string()).await?;

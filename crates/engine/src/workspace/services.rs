@@ -139,10 +139,14 @@ impl Engine {
         let row = new_row(id, &request, cwd, published_ports);
         let environment = room.secrets.environment(&request.secret_env)?;
         let start = start_of(&self.config, &row, environment)?;
-        let started = guest.start_background(start).await;
-        let started = match started {
+        // Known before it runs: a daemon that comes back finds it, or that it never began.
+        self.shared.store.put_service(&row).await?;
+        let started = match guest.start_background(start).await {
             Ok(started) => started,
-            Err(error) => return Err(in_words(handle.explain_soon(error).await)),
+            Err(error) => {
+                self.forget_service(&room, &row).await?;
+                return Err(in_words(handle.explain_soon(error).await));
+            }
         };
         let published = publish::open(bound, &handle);
         let service = Arc::new(Supervised::new(row, published, self.shared.store.clone()));
@@ -169,6 +173,15 @@ impl Engine {
             }
         }
         Ok(service.status())
+    }
+
+    /// A service that never began; one of that name that had ended is there again.
+    async fn forget_service(&self, room: &Room, row: &ServiceRow) -> Result<()> {
+        let before = room.services().get(&row.status.service_name).cloned();
+        match before {
+            Some(before) => self.shared.store.put_service(&before.row()).await,
+            None => self.shared.store.delete_service(row).await,
+        }
     }
 
     /// A name may be used again when its service has ended.

@@ -152,6 +152,11 @@ impl Runtime for Qemu {
         machine::is_alive(machine)
     }
 
+    async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {
+        // A fork stops its source; going on twice is going on.
+        Ok(machine::resume(machine).await?)
+    }
+
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {
         Ok(machine::control(machine, "stop").await?)
     }
