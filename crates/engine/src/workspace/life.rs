@@ -325,8 +325,14 @@ impl Engine {
                 baseline: baseline_of(handle).await?,
             });
             let prepare = restoring(saved.reopen()?);
-            self.begin(admitted, row, room.secrets.clone(), Some(prepare))
-                .await?;
+            let begun = self.begin(admitted, row, room.secrets.clone(), Some(prepare));
+            if let Err(error) = begun.await {
+                // All or none.
+                for made in ids {
+                    let _ = self.remove_workspace(&made).await;
+                }
+                return Err(error);
+            }
             ids.push(id);
         }
         Ok(ids)
