@@ -41,6 +41,8 @@ async fn what_a_kept_machine_wrote_is_there_again() {
     assert!(said.contains("sub character special file\n"), "{said}");
     assert!(said.contains("sub directory\n"), "{said}");
     assert_eq!(said.matches("Read-only file system").count(), 2, "{said}");
+    // The third is /workspace itself, which anyone may open.
+    assert_eq!(guest.sh("root", "rm /workspace/x").await.code, 0);
     assert_eq!(guest.sh("root", "ls -A /dev/motu/upper").await.out, "");
     drop(guest);
     world.runtime.destroy(&machine).await.unwrap();
