@@ -10,15 +10,20 @@ use crate::admission::Admitted;
 use crate::driver::{Launch, Origin, Shared};
 use crate::engine::Engine;
 use crate::guest::Guest;
+use bytes::Bytes;
+use futures_util::StreamExt;
 use motu_core::config::PoolKind;
 use motu_core::runtime::{Machine, MachineLimits};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Accel, Result, Runtime, SandboxId};
+use motu_link::message as link;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// How long the first command of a waiting machine may take.
+const WARM_TIME: Duration = Duration::from_secs(10);
 /// How long a kind that could not be made is left alone.
 const RETRY: Duration = Duration::from_secs(30);
 
@@ -123,6 +128,25 @@ fn lock(ready: &Mutex<Vec<Ready>>) -> MutexGuard<'_, Vec<Ready>> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Lets a machine do once what its caller will ask for first: what it has run before, it
+/// runs faster. An environment without a shell is as good as any other.
+async fn warm(guest: &Guest) -> Result<()> {
+    guest.ping().await?;
+    let first = link::Start {
+        argv: vec![Bytes::from_static(b"true")],
+        shell: true,
+        user: "root".into(),
+        cwd: Bytes::from_static(b"/"),
+        follow: true,
+        forget: true,
+        timeout_ms: WARM_TIME.as_millis() as u64,
+        ..link::Start::default()
+    };
+    let mut session = guest.start(first).await?;
+    while let Some(Ok(_)) = session.events.next().await {}
+    Ok(())
+}
+
 async fn end(found: Ready, shared: &Shared) {
     found.guest.close().await;
     let gone = found.runtime.destroy(&found.machine).await;
@@ -215,7 +239,7 @@ impl Engine {
             guest,
             runtime: admitted.runtime,
         };
-        if let Err(error) = found.guest.ping().await {
+        if let Err(error) = warm(&found.guest).await {
             end(found, &self.shared).await;
             return Err(error);
         }
