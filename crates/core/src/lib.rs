@@ -21,6 +21,7 @@ pub mod report;
 pub mod runtime;
 pub mod sandbox;
 pub mod service;
+pub mod terminal;
 pub mod workspace;
 
 pub use accel::Accel;
@@ -29,4 +30,5 @@ pub use id::SandboxId;
 pub use isolation::Isolation;
 pub use runtime::Runtime;
 pub use service::Service;
+pub use terminal::{TerminalId, Terminals};
 pub use workspace::Workspaces;

@@ -89,6 +89,12 @@ limits! {
     SHELL_IDLE_MS = "shell_idle_ms", default 300, 0 => 60_000, "ms", "the silence after which a read of a shell answers";
     HISTORY_COMMANDS = "history_commands", default 1000, 1 => 1000, "commands", "commands of a workspace that are remembered";
     HISTORY_OUTPUT_BYTES = "history_output_bytes", default 65_536, 1 => 65_536, "bytes", "output per channel remembered of a command";
+    TERMINALS = "terminals", default 256, 1 => 256, "sessions", "terminal sessions alive at once under one state directory";
+    TERMINAL_TIMEOUT_SECONDS = "terminal_timeout_seconds", default 30, 0 => 3600, "s", "how long one request waits on a terminal; what runs goes on";
+    TERMINAL_QUIESCENCE_MS = "terminal_quiescence_ms", default 100, 10 => 60_000, "ms", "silence after which a look is taken at a program without marks";
+    TERMINAL_OUTPUT_BYTES = "terminal_output_bytes", default 16_384, 256 => 1_048_576, "bytes", "text in one answer of a terminal; the middle is left out when there is more";
+    TERMINAL_TRANSCRIPT_BYTES = "terminal_transcript_bytes", default 67_108_864, 1_048_576 => 1_073_741_824, "bytes", "raw output of a session kept on disk; the oldest goes first";
+    TERMINAL_SCROLLBACK_LINES = "terminal_scrollback_lines", default 200, 0 => 10_000, "lines", "rows in one answer of `scrollback` (0: all)";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every capability of motu is one method here. Faces translate a request,
 //! call the method and translate the answer; they decide nothing. The verbs of
-//! workspaces are [`Workspaces`], for length alone.
+//! workspaces are [`Workspaces`], those of terminals [`Terminals`], for length alone.
 
 use crate::exec::{
     AttachFrom, Background, ExecRequest, ExecResult, ExecSession, Process, RunRequest, Selector,
@@ -14,7 +14,7 @@ use crate::files::{
 use crate::report::{Doctor, Environment, Metrics, Port, ProgressEvent, Pruned, Version};
 use crate::runtime::Connection;
 use crate::sandbox::{CreateSandbox, Sandbox};
-use crate::{Result, SandboxId, Workspaces};
+use crate::{Result, SandboxId, Terminals, Workspaces};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 pub type ProgressSink = mpsc::Sender<ProgressEvent>;
 
 #[async_trait]
-pub trait Service: Workspaces {
+pub trait Service: Workspaces + Terminals {
     // ── the service itself ──────────────────────────────────────────────
     async fn version(&self) -> Result<Version>;
     /// Looks at every runtime and at the host. `deep` also boots a machine with each.

@@ -34,6 +34,7 @@ mod one_shot;
 mod pool;
 mod service;
 pub mod store;
+mod terminal;
 mod trash;
 mod workspace;
 

@@ -6,6 +6,7 @@
 
 mod remote;
 mod session;
+mod terminals;
 mod workspaces;
 
 use crate::socket;

@@ -1,5 +1,6 @@
 //! A service in memory: enough behaviour to see every translation.
 
+mod terminals;
 pub mod workspaces;
 
 use async_trait::async_trait;

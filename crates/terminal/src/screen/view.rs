@@ -1,5 +1,7 @@
 //! What can be asked of a screen: a picture of it, and its scrollback.
 
+pub use motu_core::terminal::Modes;
+
 use super::line::{Line, Packer};
 use super::{Screen, Size};
 use alacritty_terminal::grid::Dimensions;
@@ -14,18 +16,6 @@ pub struct Cursor {
     pub row: u16,
     pub col: u16,
     pub visible: bool,
-}
-
-/// Modes that change what input means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Modes {
-    pub alternate_screen: bool,
-    pub app_cursor: bool,
-    pub app_keypad: bool,
-    pub bracketed_paste: bool,
-    pub mouse: bool,
-    pub sgr_mouse: bool,
-    pub focus: bool,
 }
 
 /// A picture of the visible screen.

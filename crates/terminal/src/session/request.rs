@@ -1,9 +1,10 @@
 //! What can be asked of a session, and what it answers.
 
+pub use motu_core::terminal::End;
+
 use crate::classify::State;
 use crate::expect::{Cursor, Found, Pattern};
 use crate::output::{DEFAULT_BUDGET, Excerpt};
-use serde::Serialize;
 use std::time::Duration;
 
 /// Names a request until its outcome.
@@ -113,26 +114,6 @@ pub struct Expect {
     /// Let the echo of what was typed match.
     pub echo: bool,
     pub shape: Shape,
-}
-
-/// Why a request has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum End {
-    /// The command has ended: the shell said so, and has drawn its prompt.
-    CommandEnded,
-    /// Something waits for input; `state` says what.
-    WaitsForInput,
-    /// Nothing more came for a while.
-    Quiet,
-    /// A pattern matched.
-    Matched,
-    /// The time was up; what runs goes on.
-    TimedOut,
-    /// The shell has ended.
-    SessionEnded,
-    /// Nobody waits any more.
-    Cancelled,
 }
 
 /// The answer to a request.

@@ -1,0 +1,249 @@
+//! What can be asked of a terminal.
+
+use crate::exec::TtySize;
+use crate::{Error, Result, SandboxId, limits};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Opens a session, or finds it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OpenTerminal {
+    pub session_id: String,
+    /// A sandbox or workspace that is there; default: the workspace `terminals`, made on first use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<SandboxId>,
+    /// On the host itself, with no isolation. Only where the daemon's owner asks for it.
+    pub host: bool,
+    /// Where the shell starts; default `/workspace` where there is one, else the user's home.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// The shell, or any other program with its arguments; default `bash`.
+    pub command: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Let the shell read the user's own files (`.bashrc`).
+    pub user_files: bool,
+    /// Default 80 x 24.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<TtySize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// What the shell's prompt looks like, where nothing else can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_regex: Option<String>,
+    /// Silence, in ms, after which a look is taken at a program without marks; default 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiescence_ms: Option<u64>,
+}
+
+/// Changes what is known of a session. What is missing stays; an empty text takes it away.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConfigureTerminal {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_regex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiescence_ms: Option<u64>,
+    /// A new size; the text is wrapped anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<TtySize>,
+}
+
+/// How long a request waits and how its output comes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct Wait {
+    /// In seconds; the default depends on the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<f64>,
+    /// Text without control sequences, as a person would see it; default true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strip_ansi: Option<bool>,
+    /// Bytes of text; the middle is left out when there is more. Default 16384.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
+}
+
+impl Wait {
+    /// Seconds as a checked time.
+    pub fn timeout(&self, default: f64) -> Result<Duration> {
+        let max = limits::TERMINAL_TIMEOUT_SECONDS.max as f64;
+        let seconds = self.timeout.unwrap_or(default);
+        if !seconds.is_finite() || seconds < 0.0 || seconds > max {
+            return Err(
+                Error::invalid(format!("timeout is {seconds} seconds")).hint(format!(
+                    "0 to {max} seconds; a shorter wait loses nothing, what runs goes on"
+                )),
+            );
+        }
+        Ok(Duration::from_secs_f64(seconds))
+    }
+}
+
+/// A command line for the shell, or a line for the program in front.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct RunInTerminal {
+    pub command: String,
+    /// Type it even if a program that reads nothing is in front.
+    pub force: bool,
+    #[serde(flatten)]
+    pub wait: Wait,
+}
+
+impl RunInTerminal {
+    pub const TIMEOUT: f64 = 30.0;
+}
+
+/// What is typed; exactly one of the first four.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct SendToTerminal {
+    /// As it is, without a newline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// As one paste, in brackets where the program asks for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paste: Option<String>,
+    /// Names of keys: `Up`, `F5`, `Ctrl-C`, `Alt-x`, `Enter`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
+    /// A letter to be typed with Ctrl, or `[`/`esc` for Escape.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<String>,
+    #[serde(flatten)]
+    pub wait: Wait,
+}
+
+impl SendToTerminal {
+    pub const TIMEOUT: f64 = 30.0;
+    pub const CONTROL_TIMEOUT: f64 = 5.0;
+}
+
+/// A secret, typed where the program does not show it.
+#[derive(Clone, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct TerminalPassword {
+    pub password: String,
+    /// Send it even where it may be shown.
+    pub force: bool,
+    #[serde(flatten)]
+    pub wait: Wait,
+}
+
+impl TerminalPassword {
+    pub const TIMEOUT: f64 = 30.0;
+}
+
+impl std::fmt::Debug for TerminalPassword {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TerminalPassword(..)")
+    }
+}
+
+/// A signal for the foreground process group.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct SignalTerminal {
+    /// `TERM`, `SIGTERM` or a number.
+    pub signal: String,
+    /// How long to wait for what it does; default 1.
+    #[serde(flatten)]
+    pub wait: Wait,
+}
+
+impl SignalTerminal {
+    pub const TIMEOUT: f64 = 1.0;
+}
+
+/// Wait for output without typing anything.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct PollTerminal {
+    #[serde(flatten)]
+    pub wait: Wait,
+}
+
+impl PollTerminal {
+    pub const TIMEOUT: f64 = 0.1;
+}
+
+/// Wait for text.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct ExpectInTerminal {
+    /// Regular expressions; the first to match in the stream wins.
+    pub patterns: Vec<String>,
+    /// Take the patterns as they are written.
+    pub literal: bool,
+    /// Where to begin: `next_cursor` of another answer. Default: after the last input, or after
+    /// the last match if that is later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Match the bytes as they came, escapes included.
+    pub raw: bool,
+    /// Let the echo of what was typed match.
+    pub echo: bool,
+    #[serde(flatten)]
+    pub wait: Wait,
+}
+
+impl ExpectInTerminal {
+    pub const TIMEOUT: f64 = 30.0;
+}
+
+/// How a screen is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ScreenFormat {
+    #[default]
+    Text,
+    /// Text with escapes for colours and attributes.
+    Ansi,
+    Html,
+    Svg,
+    /// A picture, as base64.
+    Png,
+}
+
+impl ScreenFormat {
+    pub const NAMES: [&'static str; 5] = ["text", "ansi", "html", "svg", "png"];
+}
+
+impl std::str::FromStr for ScreenFormat {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<ScreenFormat> {
+        Ok(match text {
+            "text" => ScreenFormat::Text,
+            "ansi" => ScreenFormat::Ansi,
+            "html" => ScreenFormat::Html,
+            "svg" => ScreenFormat::Svg,
+            "png" => ScreenFormat::Png,
+            other => {
+                return Err(Error::invalid(format!("there is no format {other:?}"))
+                    .hint(format!("one of: {}", ScreenFormat::NAMES.join(", "))));
+            }
+        })
+    }
+}
+
+/// Which part of the stream that a session printed.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct ReadTranscript {
+    /// Where to begin, in bytes; default: the last `max_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// Default 16384; 0 asks for the paths alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Text without control sequences; default true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strip_ansi: Option<bool>,
+}
