@@ -235,7 +235,10 @@ async fn save_disks(
             "mode": "existing",
         });
         qmp.execute("blockdev-snapshot-sync", snapshot).await?;
-        disks.freeze(&disk_file(disk, *old))?;
+    }
+    // All of them: a fork that was cut off may have left some as they were.
+    for name in disks.shared_files(layer)? {
+        disks.freeze(&name)?;
     }
     Ok(())
 }

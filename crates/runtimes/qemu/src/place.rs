@@ -23,6 +23,8 @@ pub(crate) const NEWS: &str = "news.sock";
 /// The images below all layers of the two disks.
 pub(crate) const BASE: &str = "base.ext4";
 pub(crate) const BLANK: &str = "blank.ext4";
+/// How files that everybody reads and nobody writes are marked.
+const FROZEN: u32 = 0o444;
 /// Where QEMU saves the state of the devices.
 pub(crate) const STATE: &str = "state";
 /// The machine's disks.
@@ -192,10 +194,13 @@ impl Place {
         let found = path
             .metadata()
             .map_err(QemuError::io("cannot freeze a disk"))?;
+        if found.mode() & 0o777 == FROZEN {
+            return Ok(());
+        }
         if rustix::process::geteuid().is_root() && found.uid() != 0 {
             chown(&path, Some(0), Some(0)).map_err(QemuError::io("cannot freeze a disk"))?;
         }
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o444))
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(FROZEN))
             .map_err(QemuError::io("cannot freeze a disk"))
     }
 
@@ -227,7 +232,7 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     crate::ram::duplicate(&source, &copy).map_err(|error| io::Error::other(error.to_string()))?;
     // The end of the last page may reach beyond the file.
     copy.set_len(source.metadata()?.len())?;
-    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o444))
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(FROZEN))
 }
 
 /// Empties a directory but keeps it.

@@ -47,7 +47,7 @@ pub(crate) struct Launch<'a> {
     /// The generation of its disks.
     pub(crate) layer: u32,
     pub(crate) start: Start<'a>,
-    /// Of a process that must not outlive us.
+    /// Of a process that must not outlive us, even when it is written down.
     pub(crate) leash: Option<&'a Leash>,
 }
 
@@ -77,9 +77,10 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
     if let Some(kept) = &site.kept {
         handed.push((kept.handle(), KEPT_FD));
     }
-    if let Some(leash) = launch.leash {
-        handed.push((leash.end(), LEASH_FD));
-    }
+    // Nobody would find a process whose name was never written down: until then it ends with us.
+    let own = Leash::new().map_err(QemuError::io("cannot hold QEMU"))?;
+    let leash = launch.leash.unwrap_or(&own);
+    handed.push((leash.end(), LEASH_FD));
     let origin = match launch.start {
         Start::Boot { ram } => {
             handed.push((ram.as_fd(), RAM_FD));
@@ -100,15 +101,14 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
         directory: place.handle(),
         identity,
         descriptors: &handed,
+        leash: LEASH_FD,
         messages: writing,
     })
     .map_err(QemuError::io("cannot start QEMU"))?;
-    if let Some(leash) = launch.leash {
-        leash.tie(pid).map_err(QemuError::io("cannot hold QEMU"))?;
-    }
     let mut messages = Messages(File::from(reading));
     record.process = Process::of(pid);
     record.store(place.path()).map_err(stored)?;
+    own.release().map_err(QemuError::io("cannot let QEMU go"))?;
     match record.open() {
         Some(pidfd) => Ok((pidfd, messages)),
         None => Err(QemuError::Boot {

@@ -3,11 +3,13 @@
 //! The process keeps the reading end of a pipe; the writing end is ours alone.
 //! The reading end is set up to send its holder a signal at the first event,
 //! and the only event that can come is that the last writing end was closed, by
-//! us or by the kernel after our own end, however that came.
+//! us or by the kernel after our own end, however that came. The process sets it
+//! up itself before it becomes another program: until then it has a copy of the
+//! writing end, so there is no moment at which our end would go unnoticed.
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// `F_SETSIG` of the kernel.
 const F_SETSIG: libc::c_int = 10;
@@ -33,25 +35,24 @@ impl Leash {
         self.reading.as_fd()
     }
 
-    /// Ties the process to us.
-    pub(crate) fn tie(&self, pid: i32) -> io::Result<()> {
-        let fd = self.reading.as_raw_fd();
-        // SAFETY: an open descriptor and integers.
-        unsafe {
-            check(libc::fcntl(fd, libc::F_SETOWN, pid))?;
-            check(libc::fcntl(fd, F_SETSIG, libc::SIGKILL))?;
-            check(libc::fcntl(
-                fd,
-                libc::F_SETFL,
-                libc::O_NONBLOCK | libc::O_ASYNC,
-            ))
-        }
-    }
-
     /// Lets the process go: from now on it lives by itself.
     pub(crate) fn release(self) -> io::Result<()> {
         // SAFETY: an open descriptor and integers. The process has the same open file.
         check(unsafe { libc::fcntl(self.reading.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })
+    }
+}
+
+/// Ties the calling process to whoever holds the other end of a leash. Only makes system calls.
+pub(super) fn tie(end: RawFd) -> io::Result<()> {
+    // SAFETY: an open descriptor and integers.
+    unsafe {
+        check(libc::fcntl(end, libc::F_SETOWN, libc::getpid()))?;
+        check(libc::fcntl(end, F_SETSIG, libc::SIGKILL))?;
+        check(libc::fcntl(
+            end,
+            libc::F_SETFL,
+            libc::O_NONBLOCK | libc::O_ASYNC,
+        ))
     }
 }
 
@@ -65,18 +66,17 @@ fn check(result: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::process::{Child, Command, Stdio};
 
     fn tied() -> (Leash, Child) {
         let leash = Leash::new().unwrap();
         let held = leash.end().try_clone_to_owned().unwrap();
-        let child = Command::new("sleep")
-            .arg("20")
-            .stdin(Stdio::from(held))
-            .spawn()
-            .unwrap();
-        leash.tie(child.id() as i32).unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("20").stdin(Stdio::from(held));
+        // SAFETY: it only makes system calls.
+        unsafe { command.pre_exec(|| tie(0)) };
+        let child = command.spawn().unwrap();
         (leash, child)
     }
 

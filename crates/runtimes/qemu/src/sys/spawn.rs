@@ -1,5 +1,6 @@
 //! Starts QEMU: in a session of its own, with nothing but what it is given.
 
+use super::leash;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -20,6 +21,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) identity: Option<(u32, u32)>,
     /// Ours, and the number it has over there.
     pub(crate) descriptors: &'a [(BorrowedFd<'a>, RawFd)],
+    /// The number over there of a leash's end.
+    pub(crate) leash: RawFd,
     /// Where its messages go.
     pub(crate) messages: OwnedFd,
 }
@@ -40,7 +43,7 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
         moves.push((rustix::io::fcntl_dupfd_cloexec(fd, HANDED)?, *number));
     }
     let directory = what.directory.as_raw_fd();
-    let identity = what.identity;
+    let (identity, leash) = (what.identity, what.leash);
     let raw: Vec<(RawFd, RawFd)> = moves
         .iter()
         .map(|(fd, number)| (fd.as_raw_fd(), *number))
@@ -48,7 +51,7 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
     // SAFETY: the closure runs between fork and exec and only makes system calls;
     // what it uses was made before the fork.
     unsafe {
-        command.pre_exec(move || prepare(directory, identity, &raw));
+        command.pre_exec(move || prepare(directory, identity, &raw, leash));
     }
     Ok(command.spawn()?.id() as i32)
 }
@@ -57,6 +60,7 @@ fn prepare(
     directory: RawFd,
     identity: Option<(u32, u32)>,
     moves: &[(RawFd, RawFd)],
+    leash: RawFd,
 ) -> io::Result<()> {
     // SAFETY: integers only, and one pointer to a live constant structure.
     unsafe {
@@ -64,6 +68,8 @@ fn prepare(
         for (from, to) in moves {
             check(libc::dup2(*from, *to))?;
         }
+        // As whoever starts it: the signal is sent in that name.
+        leash::tie(leash)?;
         // Before the identity changes: afterwards the way to the directory may be closed.
         check(libc::fchdir(directory))?;
         let none = libc::rlimit {
