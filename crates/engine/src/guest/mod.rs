@@ -20,8 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// How long a guest may take to answer a handshake.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a guest may take to answer a handshake. One that stays silent is asked again, from
+/// the beginning: whoever spoke to it before may have been cut off in the middle of a word.
+const HELLO_TIMEOUTS: [Duration; 3] = [
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 /// Notes one answer may consist of: a full page of the longest paths needs fewer.
 const MAX_NOTES: usize = 1024;
 
@@ -70,11 +75,20 @@ impl Guest {
         if let Some(link) = slot.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
         }
-        let link = tokio::time::timeout(HELLO_TIMEOUT, self.connect())
-            .await
-            .map_err(|_| Error::transport("the guest did not answer the handshake in 10 s"))??;
-        *slot = Some(link.clone());
-        Ok(link)
+        for patience in HELLO_TIMEOUTS {
+            match tokio::time::timeout(patience, self.connect()).await {
+                Ok(connected) => {
+                    let link = connected?;
+                    *slot = Some(link.clone());
+                    return Ok(link);
+                }
+                Err(_) => {
+                    tracing::warn!(id = %self.machine.id, ?patience, "a guest did not answer the handshake");
+                }
+            }
+        }
+        Err(Error::transport("the guest did not answer the handshake")
+            .hint("the machine may be paused or overloaded; its processes go on"))
     }
 
     /// Ends the link, and with it every call in progress.
