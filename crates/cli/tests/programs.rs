@@ -1,0 +1,24 @@
+//! Real programs at a terminal in a sandbox: interpreters, debuggers, editors,
+//! pagers, password prompts, and everything else that wants an answer.
+//!
+//! The environment is made by `tools/programs`. Every test has a state directory,
+//! a daemon and a machine of its own, and talks to them as any client does.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[path = "programs/desk.rs"]
+mod desk;
+#[path = "programs/output.rs"]
+mod output;
+#[path = "programs/prompts.rs"]
+mod prompts;
+#[path = "programs/repls.rs"]
+mod repls;
+#[path = "programs/screens.rs"]
+mod screens;
+#[path = "faults/support.rs"]
+#[expect(dead_code, reason = "it was made for more than is needed here")]
+mod support;
+#[path = "faults/traces.rs"]
+#[expect(dead_code, reason = "it was made for more than is needed here")]
+mod traces;
