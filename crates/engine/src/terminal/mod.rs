@@ -32,7 +32,11 @@ impl Terminals for Engine {
     async fn terminate_terminal(&self, _id: &TerminalId) -> Result<Terminal> {
         Err(not_yet())
     }
-    async fn run_in_terminal(&self, _id: &TerminalId, _run: RunInTerminal) -> Result<TerminalAnswer> {
+    async fn run_in_terminal(
+        &self,
+        _id: &TerminalId,
+        _run: RunInTerminal,
+    ) -> Result<TerminalAnswer> {
         Err(not_yet())
     }
     async fn send_to_terminal(
@@ -66,7 +70,11 @@ impl Terminals for Engine {
     ) -> Result<TerminalAnswer> {
         Err(not_yet())
     }
-    async fn expect_terminal_prompt(&self, _id: &TerminalId, _wait: Wait) -> Result<TerminalAnswer> {
+    async fn expect_terminal_prompt(
+        &self,
+        _id: &TerminalId,
+        _wait: Wait,
+    ) -> Result<TerminalAnswer> {
         Err(not_yet())
     }
     async fn terminal_screen(
