@@ -142,6 +142,16 @@ impl Session {
         Ok(ticket)
     }
 
+    /// Types what a person at the keyboard types; nobody waits for it and it is not written down.
+    pub fn type_in(&mut self, bytes: &[u8], now: Duration) -> Result<(), TerminalError> {
+        checked("the input", bytes.len())?;
+        if self.ended.is_some() {
+            return Err(TerminalError::Ended);
+        }
+        self.type_bytes(bytes, "", now);
+        Ok(())
+    }
+
     /// Types a secret. Give fresh [`Session::facts`] first. It is refused where it would be shown, unless forced, and is taken out of everything that is kept.
     pub fn send_password(
         &mut self,
