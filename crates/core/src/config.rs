@@ -22,6 +22,26 @@ pub struct Config {
     pub pool: Vec<PoolKind>,
     /// Limits of a sandbox whose request names none.
     pub defaults: Defaults,
+    pub terminal: TerminalConfig,
+}
+
+/// Terminal sessions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TerminalConfig {
+    /// Of the workspace that sessions without a place of their own share.
+    pub environment: String,
+    /// Let callers have sessions on the host itself, with no isolation.
+    pub host: bool,
+}
+
+impl Default for TerminalConfig {
+    fn default() -> TerminalConfig {
+        TerminalConfig {
+            environment: crate::terminal::DEFAULT_ENVIRONMENT.to_string(),
+            host: false,
+        }
+    }
 }
 
 /// A kind of machine that waits ready, and how many of it.
@@ -75,6 +95,7 @@ impl Default for Config {
             pool_mem_mib: limits::POOL_MEM_MIB.default,
             pool: Vec::new(),
             defaults: Defaults::default(),
+            terminal: TerminalConfig::default(),
         }
     }
 }

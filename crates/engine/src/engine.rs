@@ -7,6 +7,7 @@ use crate::home::Home;
 use crate::kept::Baselines;
 use crate::pool::Pool;
 use crate::store::{SandboxRow, Store};
+use crate::terminal::Terminals;
 use crate::trash::Trash;
 use crate::workspace::Rooms;
 use motu_core::config::Config;
@@ -91,6 +92,7 @@ pub struct Engine {
     pub(crate) pool: Pool,
     pub(crate) baselines: Baselines,
     pub(crate) workspaces: Rooms,
+    pub(crate) terminals: Terminals,
 }
 
 impl Engine {
@@ -115,9 +117,11 @@ impl Engine {
             pool: Pool::default(),
             baselines,
             workspaces: Rooms::default(),
+            terminals: Terminals::default(),
         });
         engine.adopt().await?;
         engine.adopt_workspaces().await?;
+        engine.adopt_terminals().await?;
         engine.clone().fill_pool();
         Ok(engine)
     }

@@ -9,12 +9,18 @@
 //!     machines/RUNTIME/ID/   one directory per machine
 //!     kept/ID/         what outlives a machine: disks-N/, snapshots/
 //!     baselines/NAME/  what a `/workspace` was at first; nothing changes it
+//!     terminals/ID/    transcript, recording and log of a terminal session
 //! ```
 
 use motu_core::config::Config;
+use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, Runtime, SandboxId};
+use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// The longest name of a session's directory that is its id alone.
+const LONG_NAME: usize = 180;
 
 /// An opened state directory.
 #[derive(Clone, Debug)]
@@ -95,6 +101,34 @@ impl Home {
 
     pub fn baselines(&self) -> PathBuf {
         self.path.join("baselines")
+    }
+
+    /// Directory of what a terminal session leaves.
+    pub fn terminal(&self, id: &TerminalId) -> PathBuf {
+        let mut name = motu_terminal::record::directory_name(id.as_str());
+        if name.len() > LONG_NAME {
+            // A file's name has at most 255 bytes; `%%` is in no other name.
+            let digest = Sha256::digest(id.as_str());
+            let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            name.truncate(LONG_NAME / 2);
+            name = format!("{name}%%{digest}");
+        }
+        self.terminals().join(name)
+    }
+
+    pub fn terminals(&self) -> PathBuf {
+        self.path.join("terminals")
+    }
+
+    /// Makes a session's directory; it may be there.
+    pub fn make_terminal(&self, id: &TerminalId) -> Result<PathBuf> {
+        let dir = self.terminal(id);
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|error| Error::io("cannot make the session's directory", &error))?;
+        Ok(dir)
     }
 
     /// Makes a fresh, empty directory for the disks of a kept sandbox.

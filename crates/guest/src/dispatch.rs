@@ -52,6 +52,8 @@ async fn run(guest: &Arc<Guest>, verb: Verb, tx: &Sender, rx: Receiver) -> Resul
         Verb::Input(request) => process::input(guest, request, tx, rx).await,
         Verb::Resize(request) => process::resize(guest, &request),
         Verb::Forget(selector) => process::forget(guest, &selector),
+        Verb::LookAtTerminal(selector) => process::look(guest, &selector, tx).await,
+        Verb::SignalForeground(request) => process::signal_foreground(guest, &request),
 
         Verb::Read(request) => files::read(guest, request, tx).await,
         Verb::Write(request) => files::write(guest, request, tx, rx).await,

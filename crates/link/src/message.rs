@@ -26,7 +26,7 @@ use prost::{Message, Oneof};
 pub struct Request {
     #[prost(
         oneof = "Verb",
-        tags = "1,2,3,4,5,6,7,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31,40,41,42,43,44,45,50,51,52,53,54"
+        tags = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31,40,41,42,43,44,45,50,51,52,53,54"
     )]
     pub verb: Option<Verb>,
 }
@@ -53,6 +53,12 @@ pub enum Verb {
     /// Drops the record (ring, exit code) of an ended process.
     #[prost(message, tag = "7")]
     Forget(Selector),
+    /// What the kernel knows of a process's terminal. Note: `TerminalFacts`.
+    #[prost(message, tag = "8")]
+    LookAtTerminal(Selector),
+    /// Reaches the foreground process group of a process's terminal.
+    #[prost(message, tag = "9")]
+    SignalForeground(SignalForeground),
 
     /// Note: `Entries` with one entry.
     #[prost(message, tag = "10")]
@@ -137,7 +143,7 @@ pub enum Verb {
 /// Something a guest says before the end of a stream.
 #[derive(Clone, PartialEq, Message)]
 pub struct Note {
-    #[prost(oneof = "Said", tags = "1,2,3,4,10,11,12,13,14,20,21,30,31,40,41,42")]
+    #[prost(oneof = "Said", tags = "1,2,3,4,5,10,11,12,13,14,20,21,30,31,40,41,42")]
     pub said: Option<Said>,
 }
 
@@ -151,6 +157,8 @@ pub enum Said {
     Exited(Exited),
     #[prost(message, tag = "4")]
     Processes(Processes),
+    #[prost(message, tag = "5")]
+    TerminalFacts(TerminalFacts),
     #[prost(message, tag = "10")]
     Entries(Entries),
     #[prost(message, tag = "11")]

@@ -124,6 +124,11 @@ impl Redactor {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Bytes that are kept back.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// When what is kept back is to be shown.
     pub fn held_until(&self) -> Option<Duration> {
         (!self.held.is_empty()).then_some(self.held_since + HOLD)

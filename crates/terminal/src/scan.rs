@@ -79,6 +79,11 @@ impl Scanner {
         }
     }
 
+    /// Bytes that are kept back.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Ordinary stream: runs until something is to be said or kept back.
     fn in_stream<'a>(&mut self, input: &'a [u8], sink: &mut dyn FnMut(Piece<'_>)) -> &'a [u8] {
         let mut at = 0;

@@ -70,6 +70,11 @@ impl Handle {
         self.status.borrow().state
     }
 
+    /// The sandbox as it changes.
+    pub fn watch(&self) -> watch::Receiver<Sandbox> {
+        self.status.clone()
+    }
+
     /// Counts as activity.
     pub fn touch(&self) {
         self.inside.touch();

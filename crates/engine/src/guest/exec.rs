@@ -122,7 +122,7 @@ impl Guest {
     }
 }
 
-fn selector(selector: Selector) -> link::Selector {
+pub(super) fn selector(selector: Selector) -> link::Selector {
     match selector {
         Selector::Pid(pid) => link::Selector {
             pid,

@@ -7,6 +7,7 @@
 pub mod exec;
 pub mod files;
 mod system;
+pub mod terminal;
 pub mod workspace;
 
 use bytes::Bytes;

@@ -6,6 +6,7 @@
 //! many of them a database has taken.
 
 mod rows;
+mod terminals;
 mod workspaces;
 
 use motu_core::{Error, ErrorKind, Result};
@@ -15,12 +16,14 @@ use std::sync::mpsc;
 use tokio::sync::oneshot;
 
 pub use rows::SandboxRow;
+pub use terminals::{TerminalEnd, TerminalRow, TerminalShell};
 pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRow};
 
 /// Schema steps; only ever appended to.
 const MIGRATIONS: &[&str] = &[
     include_str!("0001_sandboxes.sql"),
     include_str!("0002_workspaces.sql"),
+    include_str!("0003_terminals.sql"),
 ];
 
 /// The version of a database with every step taken.

@@ -1,111 +1,340 @@
-//! The verbs of terminals.
+//! Terminal sessions: shells on terminals that an agent can drive.
+//!
+//! ```text
+//!   table      all sessions by name, and how many may live
+//!   life       opening, finding again, ending
+//!   place      the sandbox a session runs in; made when none is named
+//!   shell      starting a shell that says what it does
+//!   owner      the task that owns one session; handle is its outside
+//!   join       the way from a session to its machine
+//!   writer     transcript, recording and log, off everybody's way
+//!   watchers   those who watch live
+//!   seat       sitting at a session
+//!   transcript reading back what was printed
+//!   answers    what a session is and did, in the service's words
+//!   checks     what callers give
+//! ```
+
+mod answers;
+mod checks;
+mod handle;
+mod join;
+mod life;
+mod owner;
+mod place;
+mod seat;
+mod shell;
+mod table;
+mod transcript;
+mod watchers;
+mod writer;
+
+pub use table::Terminals;
 
 use crate::engine::Engine;
 use async_trait::async_trait;
+use handle::Handle;
 use motu_core::exec::ExecSession;
 use motu_core::files::ByteStream;
 use motu_core::terminal::*;
-use motu_core::{Error, Result};
+use motu_core::{Error, Result, limits};
+use motu_terminal::expect::{Cursor, Pattern};
+use motu_terminal::session::{self, Outcome};
+use owner::{Freshness, Owner, Work};
 
-fn not_yet() -> Error {
-    Error::unsupported("terminals are not in this build")
+/// How long `expect_terminal_prompt` waits.
+const PROMPT_TIMEOUT: f64 = 30.0;
+
+/// A session as a caller finds it.
+enum Found {
+    Here(Handle),
+    /// It was ended for good.
+    Terminated(Box<crate::store::TerminalRow>),
+}
+
+impl Engine {
+    fn find_session(&self, id: &TerminalId) -> Result<Found> {
+        let entry = self.terminals.get(id)?;
+        if let Some(known) = entry.known()
+            && known.row().terminated
+        {
+            return Ok(Found::Terminated(Box::new(known.row().clone())));
+        }
+        Ok(Found::Here(self.awake(id, &entry)?))
+    }
+
+    /// Has a request made of a session that is not terminated.
+    async fn with_session<F, Fut>(&self, id: &TerminalId, request: F) -> Result<TerminalAnswer>
+    where
+        F: FnOnce(Handle) -> Fut + Send,
+        Fut: Future<Output = Result<Outcome>> + Send,
+    {
+        match self.find_session(id)? {
+            Found::Here(handle) => request(handle).await.map(answers::answer),
+            Found::Terminated(row) => Ok(answers::terminated(&row)),
+        }
+    }
+
+    /// Looks at a session, terminated or not.
+    async fn view_session<T: Send + 'static>(
+        &self,
+        id: &TerminalId,
+        freshness: Freshness,
+        view: impl FnOnce(&mut Owner) -> T + Send + 'static,
+    ) -> Result<T> {
+        let entry = self.terminals.get(id)?;
+        self.awake(id, &entry)?.ask(freshness, view).await
+    }
+
+    /// What is known of a session; one without a task is not woken for that.
+    async fn describe_session(
+        &self,
+        entry: &table::Entry,
+        freshness: Freshness,
+    ) -> Result<Option<Terminal>> {
+        let Some(known) = entry.known() else {
+            return Ok(None);
+        };
+        let terminated = known.row().terminated;
+        match entry.handle().filter(|_| !terminated) {
+            Some(handle) => {
+                let terminal = handle.ask(freshness, |owner| answers::terminal(owner));
+                Ok(Some(terminal.await?))
+            }
+            None => Ok(Some(answers::resting(&known.row()))),
+        }
+    }
 }
 
 #[async_trait]
-impl Terminals for Engine {
-    async fn open_terminal(&self, _request: OpenTerminal) -> Result<TerminalOpened> {
-        Err(not_yet())
+impl motu_core::terminal::Terminals for Engine {
+    async fn open_terminal(&self, request: OpenTerminal) -> Result<TerminalOpened> {
+        self.open_session(request).await
     }
+
     async fn list_terminals(&self) -> Result<Vec<Terminal>> {
-        Err(not_yet())
+        let mut all = Vec::new();
+        for entry in self.terminals.all() {
+            all.extend(self.describe_session(&entry, Freshness::Any).await?);
+        }
+        all.sort_by(|a, b| {
+            let of = |one: &Terminal| (!one.alive, std::cmp::Reverse(one.last_activity_at));
+            of(a).cmp(&of(b)).then(a.session_id.cmp(&b.session_id))
+        });
+        Ok(all)
     }
-    async fn get_terminal(&self, _id: &TerminalId) -> Result<Terminal> {
-        Err(not_yet())
+
+    async fn get_terminal(&self, id: &TerminalId) -> Result<Terminal> {
+        let entry = self.terminals.get(id)?;
+        let found = self.describe_session(&entry, Freshness::Fresh).await?;
+        found.ok_or_else(|| Error::internal("a session without a row"))
     }
+
     async fn configure_terminal(
         &self,
-        _id: &TerminalId,
-        _change: ConfigureTerminal,
+        id: &TerminalId,
+        change: ConfigureTerminal,
     ) -> Result<Terminal> {
-        Err(not_yet())
+        self.configure_session(id, change).await
     }
-    async fn terminate_terminal(&self, _id: &TerminalId) -> Result<Terminal> {
-        Err(not_yet())
+
+    async fn terminate_terminal(&self, id: &TerminalId) -> Result<Terminal> {
+        self.terminate_session(id).await
     }
-    async fn run_in_terminal(
-        &self,
-        _id: &TerminalId,
-        _run: RunInTerminal,
-    ) -> Result<TerminalAnswer> {
-        Err(not_yet())
+
+    async fn run_in_terminal(&self, id: &TerminalId, run: RunInTerminal) -> Result<TerminalAnswer> {
+        let (timeout, shape) = checks::wait(&run.wait, RunInTerminal::TIMEOUT)?;
+        let run = session::Run {
+            command: run.command,
+            timeout,
+            shape,
+            force: run.force,
+        };
+        self.with_session(id, |handle| async move {
+            handle
+                .request(Freshness::InCommand, move |session, now| session.run(run, now))
+                .await
+        })
+        .await
     }
+
     async fn send_to_terminal(
         &self,
-        _id: &TerminalId,
-        _send: SendToTerminal,
+        id: &TerminalId,
+        send: SendToTerminal,
     ) -> Result<TerminalAnswer> {
-        Err(not_yet())
+        let default = match send.control {
+            Some(_) => SendToTerminal::CONTROL_TIMEOUT,
+            None => SendToTerminal::TIMEOUT,
+        };
+        let (timeout, shape) = checks::wait(&send.wait, default)?;
+        let send = session::Send {
+            input: checks::input(&send)?,
+            timeout,
+            shape,
+        };
+        self.with_session(id, |handle| async move {
+            handle
+                .request(Freshness::Any, move |session, now| session.send(&send, now))
+                .await
+        })
+        .await
     }
+
     async fn send_terminal_password(
         &self,
-        _id: &TerminalId,
-        _password: TerminalPassword,
+        id: &TerminalId,
+        password: TerminalPassword,
     ) -> Result<TerminalAnswer> {
-        Err(not_yet())
+        let (timeout, _) = checks::wait(&password.wait, TerminalPassword::TIMEOUT)?;
+        let send = session::SendPassword {
+            password: password.password,
+            timeout,
+            force: password.force,
+        };
+        self.with_session(id, |handle| async move {
+            let make = move |session: &mut session::Session, now| session.send_password(&send, now);
+            handle.request(Freshness::New, make).await
+        })
+        .await
     }
+
     async fn signal_terminal(
         &self,
-        _id: &TerminalId,
-        _signal: SignalTerminal,
+        id: &TerminalId,
+        signal: SignalTerminal,
     ) -> Result<TerminalAnswer> {
-        Err(not_yet())
+        let (timeout, shape) = checks::wait(&signal.wait, SignalTerminal::TIMEOUT)?;
+        let (number, name) = checks::signal(&signal.signal)?;
+        self.with_session(id, |handle| async move {
+            handle
+                .request_then(
+                    Freshness::Any,
+                    move |session, now| session.signal(&name, timeout, shape, now),
+                    move |owner, request| send_signal(owner, request, number),
+                )
+                .await
+        })
+        .await
     }
-    async fn poll_terminal(&self, _id: &TerminalId, _poll: PollTerminal) -> Result<TerminalAnswer> {
-        Err(not_yet())
+
+    async fn poll_terminal(&self, id: &TerminalId, poll: PollTerminal) -> Result<TerminalAnswer> {
+        let (timeout, shape) = checks::wait(&poll.wait, PollTerminal::TIMEOUT)?;
+        let poll = session::Poll { timeout, shape };
+        self.with_session(id, |handle| async move {
+            handle
+                .request(Freshness::Any, move |session, now| session.poll(poll, now))
+                .await
+        })
+        .await
     }
+
     async fn expect_in_terminal(
         &self,
-        _id: &TerminalId,
-        _expect: ExpectInTerminal,
+        id: &TerminalId,
+        expect: ExpectInTerminal,
     ) -> Result<TerminalAnswer> {
-        Err(not_yet())
+        let (timeout, shape) = checks::wait(&expect.wait, ExpectInTerminal::TIMEOUT)?;
+        let from = expect.from.as_deref().map(|text| {
+            Cursor::parse(text).ok_or_else(|| {
+                Error::invalid(format!(
+                    "{:?} is not a cursor",
+                    text.chars().take(40).collect::<String>()
+                ))
+                .hint("use next_cursor or cursor of another answer")
+            })
+        });
+        let pattern = |text: String| match expect.literal {
+            true => Pattern::Literal(text),
+            false => Pattern::Regex(text),
+        };
+        let expect = session::Expect {
+            patterns: expect.patterns.into_iter().map(pattern).collect(),
+            timeout,
+            from: from.transpose()?,
+            raw: expect.raw,
+            echo: expect.echo,
+            shape,
+        };
+        self.with_session(id, |handle| async move {
+            let make = move |session: &mut session::Session, now| session.expect(&expect, now);
+            handle.request(Freshness::Any, make).await
+        })
+        .await
     }
-    async fn expect_terminal_prompt(
-        &self,
-        _id: &TerminalId,
-        _wait: Wait,
-    ) -> Result<TerminalAnswer> {
-        Err(not_yet())
+
+    async fn expect_terminal_prompt(&self, id: &TerminalId, wait: Wait) -> Result<TerminalAnswer> {
+        let (timeout, _) = checks::wait(&wait, PROMPT_TIMEOUT)?;
+        self.with_session(id, |handle| async move {
+            let make = move |session: &mut session::Session, now| session.expect_prompt(timeout, now);
+            handle.request(Freshness::Any, make).await
+        })
+        .await
     }
+
     async fn terminal_screen(
         &self,
-        _id: &TerminalId,
-        _format: ScreenFormat,
+        id: &TerminalId,
+        format: ScreenFormat,
     ) -> Result<TerminalScreen> {
-        Err(not_yet())
+        let picture = move |owner: &mut Owner| answers::picture(owner, format);
+        let picture = self.view_session(id, Freshness::Fresh, picture).await?;
+        match format {
+            // A picture of a large screen is a lot of pixels.
+            ScreenFormat::Png => life::blocking(move || Ok(picture.draw())).await,
+            _ => Ok(picture.draw()),
+        }
     }
+
     async fn terminal_scrollback(
         &self,
-        _id: &TerminalId,
-        _lines: u64,
-        _strip_ansi: bool,
+        id: &TerminalId,
+        lines: u64,
+        strip_ansi: bool,
     ) -> Result<TerminalScrollback> {
-        Err(not_yet())
+        let lines = limits::TERMINAL_SCROLLBACK_LINES.resolve(Some(lines))? as usize;
+        let view = move |owner: &mut Owner| answers::scrollback(owner, lines, strip_ansi);
+        self.view_session(id, Freshness::Fresh, view).await
     }
-    async fn clear_terminal_scrollback(&self, _id: &TerminalId) -> Result<Terminal> {
-        Err(not_yet())
+
+    async fn clear_terminal_scrollback(&self, id: &TerminalId) -> Result<Terminal> {
+        let clear = |owner: &mut Owner| {
+            owner.session.clear_scrollback();
+            answers::terminal(owner)
+        };
+        self.view_session(id, Freshness::Any, clear).await
     }
+
     async fn terminal_transcript(
         &self,
-        _id: &TerminalId,
-        _read: ReadTranscript,
+        id: &TerminalId,
+        read: ReadTranscript,
     ) -> Result<TerminalTranscript> {
-        Err(not_yet())
+        self.read_transcript(id, read).await
     }
-    async fn terminal_recording(&self, _id: &TerminalId) -> Result<ByteStream> {
-        Err(not_yet())
+
+    async fn terminal_recording(&self, id: &TerminalId) -> Result<ByteStream> {
+        self.recording(id).await
     }
-    async fn attach_terminal(&self, _id: &TerminalId, _seat: Seat) -> Result<ExecSession> {
-        Err(not_yet())
+
+    async fn attach_terminal(&self, id: &TerminalId, seat: Seat) -> Result<ExecSession> {
+        self.take_seat(id, seat).await
     }
+}
+
+/// Signals whoever is in front, for a request that waits for what it does.
+fn send_signal(owner: &mut Owner, request: u64, signal: i32) {
+    let shell = owner.known.row().shell.clone();
+    let (Some(guest), Some(shell)) = (owner.guest.clone(), shell) else {
+        let error = Error::unavailable("the machine of this session does not answer now");
+        return owner.fail(request, error);
+    };
+    owner.job(async move {
+        let sent = guest.signal_foreground(&shell.tag, signal).await;
+        Box::new(move |owner: &mut Owner| {
+            if let Err(error) = sent {
+                owner.fail(request, error);
+            }
+        }) as Work
+    });
 }

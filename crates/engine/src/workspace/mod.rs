@@ -36,6 +36,7 @@ mod snapshots;
 mod watching;
 
 pub use room::Rooms;
+pub(crate) use shells::signal_number;
 
 use crate::engine::Engine;
 use async_trait::async_trait;

@@ -351,7 +351,7 @@ fn check_size(size: TtySize) -> Result<()> {
 }
 
 /// A signal by name, with or without SIG, or by number.
-fn signal_number(name: &str) -> Result<i32> {
+pub(crate) fn signal_number(name: &str) -> Result<i32> {
     let plain = name.to_ascii_uppercase();
     let plain = plain.strip_prefix("SIG").unwrap_or(&plain);
     let known = [

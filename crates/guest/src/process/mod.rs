@@ -2,6 +2,7 @@
 
 mod follow;
 mod input;
+mod look;
 mod output;
 mod plan;
 mod reaper;
@@ -107,6 +108,19 @@ pub async fn list(guest: &Arc<Guest>, tx: &Sender) -> Result<(), Failed> {
 pub async fn signal(guest: &Guest, request: &message::Signal) -> Result<(), Failed> {
     let process = guest.processes.find(request.process.as_ref())?;
     signals::send(&process, request.signal, request.tree).await
+}
+
+/// Signals the foreground group of a terminal, whoever that is at this moment.
+pub fn signal_foreground(guest: &Guest, request: &message::SignalForeground) -> Result<(), Failed> {
+    let process = guest.processes.find(request.process.as_ref())?;
+    signals::send_to_front(&process, request.signal)
+}
+
+/// Says what the kernel knows of a terminal.
+pub async fn look(guest: &Guest, selector: &Selector, tx: &Sender) -> Result<(), Failed> {
+    let process = guest.processes.find(Some(selector))?;
+    let facts = blocking::unless_gone(tx, look::look(&process)).await?;
+    Ok(note(tx, Said::TerminalFacts(facts)).await?)
 }
 
 pub async fn input(

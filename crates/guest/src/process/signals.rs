@@ -45,6 +45,24 @@ pub fn send_to_group(process: &Process, signal: i32) -> Result<(), Failed> {
     }
 }
 
+/// Sends a signal to the foreground group of the process's terminal.
+pub fn send_to_front(process: &Process, signal: i32) -> Result<(), Failed> {
+    check(signal)?;
+    let pid = process.facts.pid;
+    let terminal = process.terminal().filter(|_| process.may_live());
+    let terminal = terminal.ok_or_else(|| ended(pid))?;
+    let group = rustix::termios::tcgetpgrp(terminal.get_ref())
+        .map_err(|errno| Failed::errno("cannot ask the terminal who is in front", errno))?;
+    match sys::kill(-group.as_raw_nonzero().get(), signal) {
+        Ok(()) => Ok(()),
+        Err(Errno::SRCH) => Err(Failed::new(
+            Failure::NotFound,
+            "the program in front has ended",
+        )),
+        Err(errno) => Err(Failed::errno("cannot signal the program in front", errno)),
+    }
+}
+
 fn check(signal: i32) -> Result<(), Failed> {
     match (1..=64).contains(&signal) {
         true => Ok(()),

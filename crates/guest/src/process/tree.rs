@@ -24,6 +24,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 pub struct Member {
     pub pid: i32,
     parent: i32,
+    group: i32,
     session: i32,
     start_time: u64,
     zombie: bool,
@@ -61,6 +62,15 @@ impl Scan {
     /// How many processes there are.
     pub fn count(&self) -> usize {
         self.members.len()
+    }
+
+    /// Living members of a process group, the leader first.
+    pub fn group(&self, group: i32) -> Vec<i32> {
+        let members = self.members.iter();
+        let found = members.filter(|member| member.group == group && !member.zombie);
+        let mut pids: Vec<i32> = found.map(|member| member.pid).collect();
+        pids.sort_unstable_by_key(|pid| (*pid != group, *pid));
+        pids
     }
 
     /// Living members of a started process's tree, the shim not included.
@@ -112,11 +122,13 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Member> {
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    let session = fields.nth(1)?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
     let start_time = fields.nth(15)?.parse().ok()?;
     Some(Member {
         pid,
         parent,
+        group,
         session,
         start_time,
         zombie: matches!(state, "Z" | "X"),

@@ -225,3 +225,52 @@ pub struct Resize {
     #[prost(message, optional, tag = "2")]
     pub size: Option<PtySize>,
 }
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SignalForeground {
+    #[prost(message, optional, tag = "1")]
+    pub process: Option<Selector>,
+    #[prost(int32, tag = "2")]
+    pub signal: i32,
+}
+
+/// The kernel's view of a terminal.
+#[derive(Clone, PartialEq, Message)]
+pub struct TerminalFacts {
+    /// The foreground process group, its leader first; empty where it is not known.
+    #[prost(message, repeated, tag = "1")]
+    pub foreground: Vec<TerminalProcess>,
+    /// The process that was started on the terminal leads the foreground group.
+    #[prost(bool, tag = "2")]
+    pub shell_in_front: bool,
+    /// `ECHO` of the terminal.
+    #[prost(bool, tag = "3")]
+    pub echo: bool,
+    /// `ICANON` of the terminal.
+    #[prost(bool, tag = "4")]
+    pub canonical: bool,
+    /// What was typed and not yet read.
+    #[prost(uint32, optional, tag = "5")]
+    pub unread_input: Option<u32>,
+    /// Bytes of output written before this was answered, whether they were sent already or not.
+    #[prost(uint64, optional, tag = "6")]
+    pub output_bytes: Option<u64>,
+    /// The directory the process is in; empty when it is not known.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub cwd: Bytes,
+}
+
+/// A process of the foreground group.
+#[derive(Clone, PartialEq, Message)]
+pub struct TerminalProcess {
+    #[prost(uint32, tag = "1")]
+    pub pid: u32,
+    /// The kernel's name of it.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub name: Bytes,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub argv: Vec<Bytes>,
+    /// Whether it is blocked waiting for the terminal; missing when that is not known.
+    #[prost(bool, optional, tag = "4")]
+    pub reads_tty: Option<bool>,
+}

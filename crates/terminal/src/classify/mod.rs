@@ -18,7 +18,8 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 /// What our shell's marks say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// No mark has come.
     #[default]

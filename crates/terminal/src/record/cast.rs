@@ -3,8 +3,8 @@
 use crate::chars::Held;
 use crate::screen::Size;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, BufRead, BufWriter, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -115,6 +115,43 @@ impl CastWriter {
         };
         writer.line(&serde_json::to_string(header)?)?;
         Ok(writer)
+    }
+
+    /// Goes on with the recording at `path`; begins one when there is none. A last line that was
+    /// cut off by a crash, and the end of a shell that is started anew, are taken off.
+    pub fn resume(path: &Path, header: &CastHeader) -> io::Result<CastWriter> {
+        let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return CastWriter::create(path, header);
+            }
+            Err(error) => return Err(error),
+        };
+        let len = file.metadata()?.len();
+        let from = len.saturating_sub(LINE_BYTES);
+        file.seek(SeekFrom::Start(from))?;
+        let mut tail = Vec::new();
+        (&file).take(LINE_BYTES).read_to_end(&mut tail)?;
+        let whole = memchr::memrchr(b'\n', &tail).map_or(0, |at| at + 1);
+        let last = memchr::memrchr(b'\n', &tail[..whole.saturating_sub(1)]).map_or(0, |at| at + 1);
+        let is_exit = tail[last..whole]
+            .split(|byte| *byte == b',')
+            .nth(1)
+            .is_some_and(|code| code.trim_ascii() == b"\"x\"");
+        let end = if is_exit { last } else { whole };
+        if end == 0 {
+            return CastWriter::create(path, header);
+        }
+        let end = from + end as u64;
+        file.set_len(end)?;
+        file.seek(SeekFrom::Start(end))?;
+        Ok(CastWriter {
+            file: BufWriter::new(file),
+            bytes: end,
+            last: Duration::ZERO,
+            held: Held::default(),
+            full: end > CAST_BYTES,
+        })
     }
 
     fn line(&mut self, line: &str) -> io::Result<()> {

@@ -164,6 +164,28 @@ impl Recorder {
         })
     }
 
+    /// Goes on in `dir` where an earlier one stopped, or begins. `now_unix_ms` is when this session
+    /// was made: times of records count from there.
+    pub fn open(
+        dir: &Path,
+        header: &CastHeader,
+        limits: TranscriptLimits,
+        now_unix_ms: u64,
+    ) -> io::Result<Recorder> {
+        fs::create_dir_all(dir)?;
+        Ok(Recorder {
+            transcript: Transcript::open(dir, limits)?,
+            cast: CastWriter::resume(&dir.join("recording.cast"), header)?,
+            log: InteractionLog::open(dir)?,
+            started_unix_ms: now_unix_ms,
+            dir: dir.to_owned(),
+        })
+    }
+
+    pub fn transcript_mut(&mut self) -> &mut Transcript {
+        &mut self.transcript
+    }
+
     pub fn dir(&self) -> &Path {
         &self.dir
     }

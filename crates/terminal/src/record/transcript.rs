@@ -100,6 +100,26 @@ impl Transcript {
         Ok(())
     }
 
+    /// Forgets what is at `end` and after it.
+    pub fn cut(&mut self, end: u64) -> io::Result<()> {
+        if end >= self.end {
+            return Ok(());
+        }
+        while self.starts.len() > 1 && self.starts[self.starts.len() - 1] > end {
+            let last = self.starts[self.starts.len() - 1];
+            fs::remove_file(segment(&self.dir, last))?;
+            self.starts.pop();
+        }
+        let last = self.starts[self.starts.len() - 1];
+        self.file = append(&segment(&self.dir, last))?;
+        let wanted = end.saturating_sub(last);
+        // What was never written, a gap at the segment's end, is not made up.
+        let len = self.file.metadata()?.len().min(wanted);
+        self.file.set_len(len)?;
+        self.end = last + len;
+        Ok(())
+    }
+
     /// The oldest byte kept.
     pub fn start(&self) -> u64 {
         self.starts[0]
@@ -163,6 +183,26 @@ mod tests {
         assert_eq!(transcript.read(1, 99, 99).unwrap().bytes, b"bc");
         let after = transcript.read(5, 99, 99).unwrap();
         assert_eq!((after.from, after.bytes.as_slice()), (10, &b"xyz"[..]));
+    }
+
+    #[test]
+    fn it_is_cut_across_segments() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = TranscriptLimits {
+            segment_bytes: 10,
+            segments: 9,
+        };
+        let mut transcript = Transcript::open(dir.path(), limits).unwrap();
+        transcript.append(b"0123456789abcdefghijKLM").unwrap();
+        transcript.cut(50).unwrap();
+        assert_eq!(transcript.end(), 23);
+        transcript.cut(15).unwrap();
+        assert_eq!(transcript.end(), 15);
+        transcript.append(b"XY").unwrap();
+        let read = transcript.read(0, 99, 99).unwrap();
+        assert_eq!(read.bytes, b"0123456789abcdeXY");
+        transcript.cut(0).unwrap();
+        assert_eq!((transcript.start(), transcript.end()), (0, 0));
     }
 
     #[test]

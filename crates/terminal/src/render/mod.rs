@@ -1,8 +1,10 @@
-//! Pictures of a screen: HTML, SVG, PNG. Text is [`crate::screen::View::text`].
+//! Pictures of a screen: escapes, HTML, SVG, PNG. Text is [`crate::screen::View::text`].
 
+mod ansi;
 mod markup;
 pub mod palette;
 mod png;
 
+pub use ansi::{lines as ansi_lines, redraw};
 pub use markup::{html, svg};
 pub use png::png;

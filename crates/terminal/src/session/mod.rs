@@ -53,6 +53,7 @@ use crate::scan::{Piece, Scanner, Seen};
 use crate::screen::{Screen, Size, View};
 use commands::Commands;
 use regex::Regex;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -96,6 +97,16 @@ impl Default for Config {
             prompt_regex: None,
         }
     }
+}
+
+/// What marks have said so far: they are not in the stream that is kept, where they could be forged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    pub phase: Phase,
+    /// The number of the newest prompt.
+    pub turn: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
 }
 
 /// The session.
@@ -162,6 +173,19 @@ impl Session {
             tickets: 0,
             config,
         }
+    }
+
+    /// Puts the end of an older stream on the screen. Nothing of it is recorded or answered: that
+    /// was done when it came. [`Config::offset`] is where `tail` begins.
+    pub fn restore(&mut self, tail: &[u8], carried: &Carried) {
+        self.screen.write(tail);
+        self.screen.take_replies();
+        self.ring.push(tail);
+        self.expect_from = Cursor::at(self.ring.end());
+        self.polled = self.ring.end();
+        self.commands.phase = carried.phase;
+        self.commands.turn = carried.turn;
+        self.commands.cwd.clone_from(&carried.cwd);
     }
 
     // Events.
@@ -358,6 +382,26 @@ impl Session {
         self.last_output.max(self.last_input)
     }
 
+    /// What the guest last said, however old.
+    pub fn last_facts(&self) -> Option<&KernelFacts> {
+        self.facts.as_ref().map(|(facts, _)| facts)
+    }
+
+    /// Bytes of those received that are in the stream: the rest is kept back, as half a sequence or
+    /// what may become a secret. A session that is found again goes on here.
+    pub fn consumed(&self) -> u64 {
+        self.received - (self.redactor.held() + self.scanner.held()).min(self.received as usize) as u64
+    }
+
+    /// What a session that is found again has to be told beside its stream.
+    pub fn carried(&self) -> Carried {
+        Carried {
+            phase: self.commands.phase,
+            turn: self.commands.turn,
+            cwd: self.commands.cwd.clone(),
+        }
+    }
+
     /// Bytes that came from the PTY since the session was made; the guest counts the same.
     pub fn received(&self) -> u64 {
         self.received
@@ -396,6 +440,10 @@ impl Session {
         self.config.size = size;
         self.screen.resize(size);
         self.record(Record::Resize { size, at: now });
+    }
+
+    pub fn set_quiet(&mut self, quiet: Duration) {
+        self.config.quiet = quiet;
     }
 
     pub fn set_prompt_regex(&mut self, regex: Option<Regex>) {

@@ -142,6 +142,37 @@ impl Session {
         Ok(ticket)
     }
 
+    /// A signal is about to be sent to whoever is in front: waits until it has had its effect.
+    pub fn signal(
+        &mut self,
+        name: &str,
+        timeout: Duration,
+        shape: Shape,
+        now: Duration,
+    ) -> Result<Ticket, TerminalError> {
+        let ticket = self.ticket()?;
+        let mut waiter = Waiter::send(ticket, timeout, shape, self.end(), now);
+        waiter.at_turn(self.turn_if_marked());
+        self.waiters.push(waiter);
+        self.type_bytes(&[], "", now);
+        self.record(Record::Interaction {
+            kind: "signal",
+            text: name.to_owned(),
+            at: now,
+        });
+        Ok(ticket)
+    }
+
+    /// Types what a person at the keyboard types; nobody waits for it and it is not written down.
+    pub fn type_in(&mut self, bytes: &[u8], now: Duration) -> Result<(), TerminalError> {
+        checked("the input", bytes.len())?;
+        if self.ended.is_some() {
+            return Err(TerminalError::Ended);
+        }
+        self.type_bytes(bytes, "", now);
+        Ok(())
+    }
+
     /// Types a secret. Give fresh [`Session::facts`] first. It is refused where it would be shown, unless forced, and is taken out of everything that is kept.
     pub fn send_password(
         &mut self,

@@ -1,0 +1,91 @@
+//! Rows of terminal sessions.
+
+use super::Store;
+use super::rows::{from_json, to_json};
+use jiff::Timestamp;
+use motu_core::exec::TtySize;
+use motu_core::terminal::TerminalId;
+use motu_core::{Isolation, Result, SandboxId};
+use rusqlite::params;
+use serde::{Deserialize, Serialize};
+
+/// What is remembered of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TerminalRow {
+    pub session_id: TerminalId,
+    pub sandbox_id: SandboxId,
+    pub runtime: String,
+    pub isolation: Isolation,
+    pub command: Vec<String>,
+    /// The newest shell; gone when it is known to be.
+    pub shell: Option<TerminalShell>,
+    pub size: TtySize,
+    pub started_at: Timestamp,
+    pub description: Option<String>,
+    pub prompt_regex: Option<String>,
+    pub quiescence_ms: u64,
+    /// Once the shell has ended.
+    pub end: Option<TerminalEnd>,
+    /// Ended for good.
+    pub terminated: bool,
+}
+
+/// A shell in its machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TerminalShell {
+    /// What the guest calls its process.
+    pub tag: String,
+    /// Signs its marks; `None` for a program that makes none.
+    pub nonce: Option<String>,
+}
+
+/// How a shell came to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TerminalEnd {
+    pub reason: String,
+    pub exit_code: Option<i32>,
+    pub at: Timestamp,
+    /// Where its stream ended.
+    pub cursor: u64,
+    pub cwd: Option<String>,
+}
+
+impl TerminalRow {
+    /// The shell runs, as far as is known.
+    pub fn is_alive(&self) -> bool {
+        self.end.is_none() && !self.terminated
+    }
+}
+
+impl Store {
+    /// Writes a session down, before anything is done about it.
+    pub async fn put_terminal(&self, row: &TerminalRow) -> Result<()> {
+        let (key, json) = (row.session_id.to_string(), to_json(row)?);
+        self.with("terminal", move |transaction| {
+            transaction.execute(
+                "INSERT OR REPLACE INTO terminals VALUES (?1, ?2)",
+                params![key, json],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn delete_terminal(&self, id: &TerminalId) -> Result<()> {
+        let key = id.to_string();
+        self.with("terminal", move |transaction| {
+            transaction.execute("DELETE FROM terminals WHERE session_id = ?1", params![key])?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn terminals(&self) -> Result<Vec<TerminalRow>> {
+        let found = self.with("terminals", |transaction| {
+            let mut query = transaction.prepare_cached("SELECT terminal FROM terminals")?;
+            let rows = query.query_map([], |row| row.get::<_, String>(0))?;
+            rows.collect::<rusqlite::Result<Vec<String>>>()
+        });
+        found.await?.iter().map(|text| from_json(text)).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! The outside of a session: what everyone else sees and asks.
+
+use super::owner::{Ask, Freshness, Owner};
+use crate::store::TerminalRow;
+use motu_core::{Error, Result};
+use motu_terminal::TerminalError;
+use motu_terminal::session::{Outcome, Session, Ticket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Questions that may wait for a session's task.
+const INBOX: usize = 64;
+
+static NEXT_REQUEST: AtomicU64 = AtomicU64::new(1);
+
+/// What is known of a session whether or not a task has it.
+#[derive(Debug)]
+pub struct Known(Mutex<TerminalRow>);
+
+impl Known {
+    pub fn new(row: TerminalRow) -> Arc<Known> {
+        Arc::new(Known(Mutex::new(row)))
+    }
+
+    pub fn row(&self) -> MutexGuard<'_, TerminalRow> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The way to a session's task.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inbox: mpsc::Sender<Ask>,
+}
+
+impl Handle {
+    pub fn new() -> (Handle, mpsc::Receiver<Ask>) {
+        let (inbox, asks) = mpsc::channel(INBOX);
+        (Handle { inbox }, asks)
+    }
+
+    /// The task has left.
+    pub fn is_gone(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
+    /// Has something done by the task, which owns the session.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        freshness: Freshness,
+        work: impl FnOnce(&mut Owner) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answered) = oneshot::channel();
+        let ask = Ask::new(freshness, move |owner| {
+            let _ = reply.send(work(owner));
+        });
+        self.inbox.send(ask).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())
+    }
+
+    /// Makes a request of the session and waits for its outcome. Whoever goes away before cancels
+    /// it; what was typed stays typed.
+    pub async fn request(
+        &self,
+        freshness: Freshness,
+        make: impl FnOnce(&mut Session, Duration) -> std::result::Result<Ticket, TerminalError>
+        + Send
+        + 'static,
+    ) -> Result<Outcome> {
+        self.request_then(freshness, make, |_, _| {}).await
+    }
+
+    /// The same, with something to be done once the request is made.
+    pub async fn request_then(
+        &self,
+        freshness: Freshness,
+        make: impl FnOnce(&mut Session, Duration) -> std::result::Result<Ticket, TerminalError>
+        + Send
+        + 'static,
+        then: impl FnOnce(&mut Owner, u64) + Send + 'static,
+    ) -> Result<Outcome> {
+        let number = NEXT_REQUEST.fetch_add(1, Ordering::Relaxed);
+        let (reply, answered) = oneshot::channel();
+        let ask = Ask::new(freshness, move |owner: &mut Owner| {
+            if owner.request(number, make, reply) {
+                then(owner, number);
+            }
+        });
+        self.inbox.send(ask).await.map_err(|_| gone())?;
+        let leaving = Leaving {
+            handle: self,
+            number,
+        };
+        let outcome = answered.await;
+        std::mem::forget(leaving);
+        outcome.map_err(|_| gone())?
+    }
+
+    /// Asks without waiting for anything.
+    pub fn tell(&self, work: impl FnOnce(&mut Owner) + Send + 'static) {
+        let ask = Ask::new(Freshness::Any, work);
+        if let Err(mpsc::error::TrySendError::Full(ask)) = self.inbox.try_send(ask) {
+            let inbox = self.inbox.clone();
+            tokio::spawn(async move { inbox.send(ask).await });
+        }
+    }
+}
+
+/// Cancels a request when whoever made it goes away.
+struct Leaving<'a> {
+    handle: &'a Handle,
+    number: u64,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.handle.tell(move |owner| owner.cancel(number));
+    }
+}
+
+fn gone() -> Error {
+    Error::unavailable("the session's task has left; ask again")
+}

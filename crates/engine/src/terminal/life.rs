@@ -1,0 +1,463 @@
+//! Opening, finding again, ending.
+//!
+//! A session is written down before its shell is started, and its end before it
+//! is brought about: whatever a crash interrupts, the next daemon finds a shell
+//! that it knows, or knows that there is none.
+
+use super::checks::{self, Wanted};
+use super::handle::{Handle, Known};
+use super::owner::{Begin, Freshness, Owner};
+use super::shell::Plan;
+use super::table::Entry;
+use super::writer::{Files, Pen, Position};
+use super::answers;
+use crate::driver;
+use crate::engine::Engine;
+use crate::store::{TerminalEnd, TerminalRow, TerminalShell};
+use jiff::Timestamp;
+use motu_core::exec::{Selector, TtySize};
+use motu_core::sandbox::State;
+use motu_core::terminal::*;
+use motu_core::{Error, ErrorKind, Result, id, limits};
+use motu_terminal::record::{CastHeader, Recorder, Transcript, TranscriptLimits};
+use motu_terminal::session::{Carried, Config, Session};
+use motu_terminal::{Nonce, Size};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of an old stream, what is put on the screen of a session that is found again.
+const TAIL_BYTES: usize = 1024 * 1024;
+/// Segments of a transcript.
+const SEGMENTS: u64 = 8;
+
+impl Engine {
+    pub(super) async fn open_session(&self, request: OpenTerminal) -> Result<TerminalOpened> {
+        let id = TerminalId::parse(&request.session_id)?;
+        let wanted = checks::wanted(&request)?;
+        loop {
+            let entry = self.terminals.entry(&id);
+            let turn = entry.turn.lock().await;
+            if !self.terminals.is(&id, &entry) {
+                // Whoever had the place before could not use it.
+                continue;
+            }
+            let opened = self.open_entry(&id, &entry, &request, wanted).await;
+            drop(turn);
+            self.terminals.leave(&id, &entry);
+            return opened;
+        }
+    }
+
+    async fn open_entry(
+        &self,
+        id: &TerminalId,
+        entry: &Arc<Entry>,
+        request: &OpenTerminal,
+        wanted: Wanted,
+    ) -> Result<TerminalOpened> {
+        let known = entry.known();
+        let row = known.as_ref().map(|known| known.row().clone());
+        if let Some(row) = &row {
+            if row.terminated {
+                let terminal = answers::resting(row);
+                return Ok(TerminalOpened {
+                    created: false,
+                    terminal,
+                });
+            }
+            if row.is_alive() {
+                return self.found(id, row, request).await;
+            }
+        }
+        let _opening = self.terminals.admit(entry)?;
+        let before = row.as_ref().map(|row| &row.sandbox_id);
+        let place = self.terminal_place(request, before).await?;
+        let plan = self.plan_shell(request, &place)?;
+        let handle = self
+            .begin_session(id, entry, request, wanted, &place, &plan)
+            .await;
+        let handle = match handle {
+            Ok(handle) => handle,
+            Err(error) => {
+                // As it was before.
+                entry.unset(known);
+                match row {
+                    Some(row) => self.shared.store.put_terminal(&row).await?,
+                    None => self.shared.store.delete_terminal(id).await?,
+                }
+                return Err(place.explain_soon(error).await);
+            }
+        };
+        let terminal = handle.ask(Freshness::Any, |owner| answers::terminal(owner));
+        Ok(TerminalOpened {
+            created: true,
+            terminal: terminal.await?,
+        })
+    }
+
+    /// A session that is there; what the request says of it is taken over.
+    async fn found(
+        &self,
+        id: &TerminalId,
+        row: &TerminalRow,
+        request: &OpenTerminal,
+    ) -> Result<TerminalOpened> {
+        if let Some(place) = &request.sandbox_id
+            && *place != row.sandbox_id
+        {
+            return Err(Error::conflict(format!(
+                "session {id} is in {}, not in {place}",
+                row.sandbox_id
+            ))
+            .hint("use another session_id"));
+        }
+        let change = ConfigureTerminal {
+            description: request.description.clone(),
+            prompt_regex: request.prompt_regex.clone(),
+            quiescence_ms: request.quiescence_ms,
+            size: request.size,
+        };
+        Ok(TerminalOpened {
+            created: false,
+            terminal: self.configure_session(id, change).await?,
+        })
+    }
+
+    /// Writes a session down, starts its shell and gives it a task.
+    async fn begin_session(
+        &self,
+        id: &TerminalId,
+        entry: &Arc<Entry>,
+        request: &OpenTerminal,
+        wanted: Wanted,
+        place: &Arc<driver::Handle>,
+        plan: &Plan,
+    ) -> Result<Handle> {
+        let guest = place.guest()?;
+        let sandbox = place.sandbox();
+        let tag = format!("term-{}", id::random_name(12));
+        let row = TerminalRow {
+            session_id: id.clone(),
+            sandbox_id: sandbox.sandbox_id,
+            runtime: sandbox.runtime,
+            isolation: sandbox.isolation,
+            command: plan.command.clone(),
+            shell: Some(TerminalShell {
+                tag: tag.clone(),
+                nonce: plan.nonce.as_ref().map(|nonce| nonce.as_str().to_string()),
+            }),
+            size: wanted.size,
+            started_at: Timestamp::now(),
+            description: wanted.description,
+            prompt_regex: request.prompt_regex.clone().filter(|text| !text.is_empty()),
+            quiescence_ms: wanted.quiescence_ms,
+            end: None,
+            terminated: false,
+        };
+        self.shared.store.put_terminal(&row).await?;
+        let dir = self.shared.home.make_terminal(id)?;
+        let header = header(&row);
+        let (pen, offset) = blocking({
+            let writer = self.terminals.writer()?;
+            move || {
+                let files = open_files(&dir, &header)?;
+                let end = files.recorder.transcript().end();
+                Ok((Pen::new(writer, files), end))
+            }
+        })
+        .await?;
+        self.start_shell(request, plan, &guest, &tag, wanted.size)
+            .await?;
+        let config = Config {
+            offset,
+            nonce: plan.nonce.clone(),
+            prompt_regex: wanted.prompt_regex,
+            ..config(&row)
+        };
+        let known = Known::new(row);
+        let (handle, asks) = Handle::new();
+        let owner = Owner::new(Begin {
+            session: Session::new(config),
+            known: known.clone(),
+            store: self.shared.store.clone(),
+            place: Some(place.clone()),
+            pen: Some(pen),
+            machine_from: 0,
+        });
+        tokio::spawn(owner.run(asks));
+        entry.set(known, Some(handle.clone()));
+        Ok(handle)
+    }
+
+    pub(super) async fn configure_session(
+        &self,
+        id: &TerminalId,
+        change: ConfigureTerminal,
+    ) -> Result<Terminal> {
+        let size = change.size.map(|size| checks::size(Some(size))).transpose()?;
+        let regex = checks::prompt_regex(change.prompt_regex.as_deref())?;
+        let description = checks::description(change.description.clone())?;
+        let quiet = change.quiescence_ms;
+        let quiet = quiet.map(|ms| checks::quiescence(Some(ms))).transpose()?;
+        let entry = self.terminals.get(id)?;
+        if let Some(known) = entry.known()
+            && known.row().terminated
+        {
+            return Ok(answers::resting(&known.row()));
+        }
+        let handle = self.awake(id, &entry)?;
+        let work = move |owner: &mut Owner| {
+            {
+                let mut row = owner.known.row();
+                if change.description.is_some() {
+                    row.description = description;
+                }
+                if let Some(text) = change.prompt_regex {
+                    row.prompt_regex = Some(text).filter(|text| !text.is_empty());
+                    owner.session.set_prompt_regex(regex);
+                }
+                if let Some(ms) = quiet {
+                    row.quiescence_ms = ms;
+                    owner.session.set_quiet(Duration::from_millis(ms));
+                }
+            }
+            match size {
+                Some(size) if size != owner.known.row().size => owner.resize(size),
+                _ => owner.save(),
+            }
+            answers::terminal(owner)
+        };
+        handle.ask(Freshness::Any, work).await
+    }
+
+    pub(super) async fn terminate_session(&self, id: &TerminalId) -> Result<Terminal> {
+        let entry = self.terminals.get(id)?;
+        let _turn = entry.turn.lock().await;
+        let known = entry.known();
+        let known = known.ok_or_else(|| Error::internal("a session without a row"))?;
+        if known.row().terminated {
+            return Ok(answers::resting(&known.row()));
+        }
+        let row = {
+            let mut row = known.row();
+            row.terminated = true;
+            row.clone()
+        };
+        self.shared.store.put_terminal(&row).await?;
+        if let Some(shell) = &row.shell
+            && let Some(place) = self.table.get(&row.sandbox_id)
+        {
+            bury(&place, &shell.tag).await?;
+        }
+        if let Some(handle) = entry.handle() {
+            handle.ask(Freshness::Any, Owner::terminate).await?;
+        }
+        let row = {
+            let mut row = known.row();
+            row.shell = None;
+            let end = TerminalEnd {
+                reason: "the session was terminated".to_string(),
+                exit_code: None,
+                at: Timestamp::now(),
+                cursor: 0,
+                cwd: None,
+            };
+            row.end.get_or_insert(end);
+            row.clone()
+        };
+        self.shared.store.put_terminal(&row).await?;
+        Ok(answers::resting(&row))
+    }
+
+    /// The task of a session; one that has left is brought back from the files.
+    pub(super) fn awake(&self, id: &TerminalId, entry: &Arc<Entry>) -> Result<Handle> {
+        if let Some(handle) = entry.handle() {
+            return Ok(handle);
+        }
+        let known = entry.known();
+        let known = known.ok_or_else(|| Error::internal("a session without a row"))?;
+        let (handle, asks) = Handle::new();
+        entry.set(known.clone(), Some(handle.clone()));
+        let dir = self.shared.home.terminal(id);
+        let (store, writer) = (self.shared.store.clone(), self.terminals.writer()?);
+        let place = match known.row().is_alive() {
+            true => self.table.get(&known.row().sandbox_id),
+            false => None,
+        };
+        tokio::spawn(async move {
+            let row = known.row().clone();
+            let living = place.is_some();
+            let found = blocking(move || find(&dir, &row, living)).await;
+            let (session, files, machine_from) = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    let session = &known.row().session_id.clone();
+                    tracing::warn!(%error, %session, "the files of a session cannot be used");
+                    let session = Session::new(config(&known.row()));
+                    (session, None, 0)
+                }
+            };
+            let owner = Owner::new(Begin {
+                session,
+                known,
+                store,
+                place,
+                pen: files.map(|files| Pen::new(writer, files)),
+                machine_from,
+            });
+            owner.run(asks).await;
+        });
+        Ok(handle)
+    }
+
+    /// Finds the sessions of a former daemon, after their sandboxes.
+    pub(crate) async fn adopt_terminals(&self) -> Result<()> {
+        for mut row in self.shared.store.terminals().await? {
+            let id = row.session_id.clone();
+            let place = self.table.get(&row.sandbox_id);
+            let running = place.as_ref().is_some_and(|place| {
+                matches!(place.state(), State::Running | State::Paused)
+            });
+            if row.terminated {
+                if let (Some(place), Some(shell)) = (place.filter(|_| running), row.shell.take()) {
+                    // The former daemon had no time to.
+                    self.bury_later(place, shell.tag, row.clone());
+                }
+            } else if row.is_alive() && !running {
+                row.end = Some(TerminalEnd {
+                    reason: "its machine was gone when the daemon came back".to_string(),
+                    exit_code: None,
+                    at: Timestamp::now(),
+                    cursor: 0,
+                    cwd: None,
+                });
+                row.shell = None;
+                self.shared.store.put_terminal(&row).await?;
+            }
+            let alive = row.is_alive();
+            let entry = self.terminals.entry(&id);
+            entry.set(Known::new(row), None);
+            if alive {
+                self.awake(&id, &entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bury_later(&self, place: Arc<driver::Handle>, tag: String, row: TerminalRow) {
+        let store = self.shared.store.clone();
+        tokio::spawn(async move {
+            let buried = bury(&place, &tag).await;
+            if let Err(error) = match buried {
+                Ok(()) => store.put_terminal(&row).await,
+                Err(error) => Err(error),
+            } {
+                tracing::warn!(%error, session = %row.session_id, "cannot finish a terminate");
+            }
+        });
+    }
+}
+
+/// Kills everything on a terminal and has the machine forget it.
+async fn bury(place: &driver::Handle, tag: &str) -> Result<()> {
+    // A machine that does not run has nothing to kill.
+    let Ok(guest) = place.guest() else {
+        return Ok(());
+    };
+    let selector = Selector::Tag(tag.to_string());
+    let gone = |result: Result<()>| match result {
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+        other => other,
+    };
+    gone(guest.signal(selector, libc::SIGKILL, true).await)?;
+    match guest.forget(tag).await {
+        // Its exit has not been noticed yet; the machine forgets it in its time.
+        Err(error) if error.kind == ErrorKind::Invalid => Ok(()),
+        other => gone(other),
+    }
+}
+
+fn header(row: &TerminalRow) -> CastHeader {
+    let started = row.started_at.as_second().try_into().unwrap_or(0);
+    let mut header = CastHeader::new(size(row.size), started);
+    header.command = Some(row.command.join(" ").chars().take(1000).collect());
+    header.title = Some(row.session_id.to_string());
+    header
+}
+
+fn size(size: TtySize) -> Size {
+    Size::new(size.cols, size.rows)
+}
+
+fn config(row: &TerminalRow) -> Config {
+    Config {
+        size: size(row.size),
+        quiet: Duration::from_millis(row.quiescence_ms),
+        ..Config::default()
+    }
+}
+
+fn open_files(dir: &Path, header: &CastHeader) -> Result<Files> {
+    let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
+    Recorder::open(dir, header, transcript_limits(), now)
+        .and_then(Files::new)
+        .map_err(|error| Error::io("cannot record the session", &error))
+}
+
+/// A session from its files: its screen as it was, and where its machine is to go on.
+fn find(dir: &Path, row: &TerminalRow, living: bool) -> Result<(Session, Option<Files>, u64)> {
+    let failed = |error| Error::io("cannot read the transcript", &error);
+    let tag = row.shell.as_ref().map(|shell| shell.tag.as_str());
+    let position = Position::read(dir).filter(|position| Some(position.tag.as_str()) == tag);
+    // A session that rests is only read.
+    let mut files = match living {
+        true => Some(open_files(dir, &header(row))?),
+        false => None,
+    };
+    let tail = match &mut files {
+        Some(files) => {
+            let transcript = files.recorder.transcript_mut();
+            if let Some(position) = &position {
+                // What was written after it comes once more.
+                transcript.cut(position.stream).map_err(failed)?;
+            }
+            tail(transcript)
+        }
+        None => tail(&Transcript::open(dir, transcript_limits()).map_err(failed)?),
+    };
+    let tail = tail.map_err(failed)?;
+    let nonce = row.shell.as_ref().and_then(|shell| shell.nonce.as_deref());
+    let mut session = Session::new(Config {
+        offset: tail.from,
+        nonce: nonce.and_then(Nonce::new),
+        prompt_regex: checks::prompt_regex(row.prompt_regex.as_deref()).unwrap_or(None),
+        ..config(row)
+    });
+    let (carried, machine) = match position {
+        Some(position) => (position.carried, position.machine),
+        None => (Carried::default(), 0),
+    };
+    session.restore(&tail.bytes, &carried);
+    Ok((session, files, machine))
+}
+
+fn tail(transcript: &Transcript) -> std::io::Result<motu_terminal::ring::Read> {
+    let end = transcript.end();
+    transcript.read(end.saturating_sub(TAIL_BYTES as u64), end, TAIL_BYTES)
+}
+
+pub(super) fn transcript_limits() -> TranscriptLimits {
+    TranscriptLimits {
+        segment_bytes: limits::TERMINAL_TRANSCRIPT_BYTES.default / SEGMENTS,
+        segments: SEGMENTS as usize,
+    }
+}
+
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| Error::internal("a worker panicked"))?
+}

@@ -1,0 +1,708 @@
+//! The task that owns one session.
+//!
+//! ```text
+//!   asks of callers ─┐
+//!   bytes, exit ─────┤            ┌─► input to the machine
+//!   jobs it started ─┼─► Session ─┼─► answers, watchers
+//!   the clock ───────┘            └─► the recorder
+//! ```
+//!
+//! It never waits for one of them: whatever takes time is a job whose result
+//! comes back as work. When the shell has ended it stays for a while, for those
+//! who still look, and leaves; the files have everything.
+
+use super::handle::Known;
+use super::join::{self, Lost};
+use super::watchers::Watchers;
+use super::writer::{Pen, Position};
+use crate::driver;
+use crate::guest::Guest;
+use crate::guest::terminal::Looked;
+use crate::store::{Store, TerminalEnd};
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt as _};
+use jiff::Timestamp;
+use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Exited, TtySize};
+use motu_core::{Error, ErrorKind, Result};
+use motu_terminal::TerminalError;
+use motu_terminal::classify::{self, Ended, KernelFacts, Phase};
+use motu_terminal::record::Record;
+use motu_terminal::session::{Outcome, Session, Ticket};
+use motu_terminal::{Size, State};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// Output taken before anything else is looked at.
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Input that may wait for a program that does not read.
+const OUTGOING_BYTES: usize = 4 * 1024 * 1024;
+/// The most input handed to the link at once.
+const INPUT_PIECE: usize = 32 * 1024;
+/// How long a view waits for the guest to look at the kernel.
+const VIEW_PATIENCE: Duration = Duration::from_millis(200);
+/// The same for a secret, which must not be shown.
+const SECRET_PATIENCE: Duration = Duration::from_secs(2);
+/// A guest that could not look is left alone for this long.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// How long the task of an ended session stays for those who look at it.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// Something to be done by the task.
+pub type Work = Box<dyn FnOnce(&mut Owner) + Send>;
+
+/// How much a question wants to know of the kernel first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// What is known will do.
+    Any,
+    /// The same while a command runs that something is typed into.
+    InCommand,
+    /// A look since the last thing that happened, where marks do not say everything.
+    Fresh,
+    /// A look that begins now.
+    New,
+}
+
+/// A question.
+pub struct Ask {
+    freshness: Freshness,
+    work: Work,
+}
+
+impl Ask {
+    pub fn new(freshness: Freshness, work: impl FnOnce(&mut Owner) + Send + 'static) -> Ask {
+        Ask {
+            freshness,
+            work: Box::new(work),
+        }
+    }
+}
+
+/// A question that waits for a look at the kernel.
+struct Deferred {
+    ask: Ask,
+    until: Instant,
+    /// Looks that had begun when it was asked.
+    looks: u64,
+}
+
+/// The machine's side of a session.
+struct Wire {
+    events: BoxStream<'static, Result<ExecEvent>>,
+    input: mpsc::Sender<ExecInput>,
+}
+
+/// What an owner begins with.
+pub struct Begin {
+    pub session: Session,
+    pub known: Arc<Known>,
+    pub store: Store,
+    /// `None` for a session that only rests.
+    pub place: Option<Arc<driver::Handle>>,
+    pub pen: Option<Pen>,
+    /// Where in the machine's count of output the session begins.
+    pub machine_from: u64,
+}
+
+/// The owner of one session.
+pub struct Owner {
+    pub(super) session: Session,
+    pub(super) known: Arc<Known>,
+    store: Store,
+    place: Option<Arc<driver::Handle>>,
+    pub(super) pen: Option<Pen>,
+    pub(super) guest: Option<Arc<Guest>>,
+    wire: Option<Wire>,
+    /// The machine's count of output when the session had received nothing.
+    base: u64,
+    start: Instant,
+    waiting: Vec<(u64, Ticket, oneshot::Sender<Result<Outcome>>)>,
+    deferred: Vec<Deferred>,
+    jobs: FuturesUnordered<BoxFuture<'static, Work>>,
+    outgoing: VecDeque<ExecInput>,
+    outgoing_bytes: usize,
+    looks: u64,
+    looks_done: u64,
+    look_after: Instant,
+    /// The guest cannot look at all.
+    blind: bool,
+    /// Facts whose output has not come yet.
+    early: Option<(u64, Looked)>,
+    pub(super) cwd: Option<String>,
+    pub(super) pid: Option<u32>,
+    pub(super) watchers: Watchers,
+    pub(super) ended: Option<Ended>,
+    /// When an ended session was last asked something.
+    asked: Instant,
+}
+
+impl Owner {
+    pub fn new(begin: Begin) -> Owner {
+        let now = Instant::now();
+        let mut owner = Owner {
+            session: begin.session,
+            known: begin.known,
+            store: begin.store,
+            place: begin.place,
+            pen: begin.pen,
+            guest: None,
+            wire: None,
+            base: begin.machine_from,
+            start: now,
+            waiting: Vec::new(),
+            deferred: Vec::new(),
+            jobs: FuturesUnordered::new(),
+            outgoing: VecDeque::new(),
+            outgoing_bytes: 0,
+            looks: 0,
+            looks_done: 0,
+            look_after: now,
+            blind: false,
+            early: None,
+            cwd: None,
+            pid: None,
+            watchers: Watchers::default(),
+            ended: None,
+            asked: now,
+        };
+        match owner.place.is_some() {
+            true => owner.join(),
+            false => owner.rest(),
+        }
+        owner
+    }
+
+    pub fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Lives until the session has ended and nobody looks, or nobody is left to ask.
+    pub async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
+        loop {
+            self.settle();
+            let readable = self.pen.as_ref().is_none_or(|pen| !pen.is_full());
+            let typing = !self.outgoing.is_empty();
+            let input = self.wire.as_ref().filter(|_| typing);
+            let input = input.map(|wire| wire.input.clone());
+            let wake = self.wake();
+            tokio::select! {
+                biased;
+                ask = asks.recv() => match ask {
+                    Some(ask) => self.take(ask),
+                    None => return,
+                },
+                Some(work) = self.jobs.next(), if !self.jobs.is_empty() => work(&mut self),
+                event = next(&mut self.wire), if readable => self.hear(event),
+                () = room(&self.pen), if !readable => {}
+                permit = reserve(input), if typing => self.pass_on(permit),
+                () = tokio::time::sleep_until(wake.into()) => {
+                    let now = self.now();
+                    self.session.tick(now);
+                }
+            }
+            if self.ended.is_some() && self.may_leave() {
+                asks.close();
+                while let Ok(ask) = asks.try_recv() {
+                    (ask.work)(&mut self);
+                }
+                return;
+            }
+        }
+    }
+
+    fn may_leave(&self) -> bool {
+        self.jobs.is_empty() && self.watchers.is_empty() && self.asked.elapsed() >= LINGER
+    }
+
+    /// The next time something is to be done without being asked.
+    fn wake(&self) -> Instant {
+        let session = self.session.wake_at().map(|at| self.start + at);
+        let deferred = self.deferred.iter().map(|deferred| deferred.until).min();
+        let look = self
+            .session
+            .wants_facts(self.now())
+            .then_some(self.look_after)
+            .filter(|at| *at > Instant::now() && !self.blind);
+        let leave = self.ended.map(|_| self.asked + LINGER);
+        let all = [session, deferred, look, leave, self.watchers.wake()];
+        let far = Instant::now() + Duration::from_secs(3600);
+        all.into_iter().flatten().min().unwrap_or(far)
+    }
+
+    /// Does what the session wants done after anything happened.
+    fn settle(&mut self) {
+        let now = self.now();
+        self.answer_deferred();
+        if self.session.wants_facts(now) {
+            self.look();
+        }
+        let input = self.session.take_input();
+        if !input.is_empty() {
+            self.type_out(Bytes::from(input));
+        }
+        for (ticket, outcome) in self.session.take_outcomes() {
+            let found = self.waiting.iter().position(|(_, known, _)| *known == ticket);
+            if let Some(at) = found {
+                let (_, _, reply) = self.waiting.swap_remove(at);
+                // Whoever left has cancelled it.
+                let _ = reply.send(Ok(outcome));
+            }
+        }
+        let records = self.session.take_records();
+        if !records.is_empty() {
+            self.keep(records);
+        }
+        self.watchers.catch_up(&self.session);
+    }
+
+    /// Shows output to those who watch and hands everything to the recorder.
+    fn keep(&mut self, records: Vec<Record>) {
+        if !self.watchers.is_empty() {
+            for record in &records {
+                if let Record::Output { from, bytes, .. } = record {
+                    self.watchers.show(*from, bytes);
+                }
+            }
+        }
+        let Some(pen) = &self.pen else { return };
+        let row = self.known.row();
+        let tag = row.shell.as_ref().map(|shell| shell.tag.clone());
+        drop(row);
+        pen.write(
+            records,
+            Position {
+                tag: tag.unwrap_or_default(),
+                machine: self.base + self.session.consumed(),
+                stream: self.session.end(),
+                carried: self.session.carried(),
+            },
+        );
+    }
+
+    // What callers ask.
+
+    fn take(&mut self, ask: Ask) {
+        self.asked = Instant::now();
+        if let Some(place) = &self.place {
+            place.touch();
+        }
+        if self.knows_enough(ask.freshness, self.looks) {
+            (ask.work)(self);
+            return;
+        }
+        let patience = match ask.freshness {
+            Freshness::New => SECRET_PATIENCE,
+            _ => VIEW_PATIENCE,
+        };
+        self.deferred.push(Deferred {
+            ask,
+            until: Instant::now() + patience,
+            looks: self.looks,
+        });
+        self.look();
+    }
+
+    /// Whether a question may be answered now, if `looks` had begun when it was asked.
+    fn knows_enough(&self, freshness: Freshness, looks: u64) -> bool {
+        if self.blind
+            || self.wire.is_none()
+            || classify::by_marks(self.session.phase(), self.ended).is_some()
+        {
+            return true;
+        }
+        match freshness {
+            Freshness::Any => true,
+            Freshness::InCommand if self.session.phase() != Phase::InCommand => true,
+            Freshness::InCommand | Freshness::Fresh => !self.session.facts_are_old(),
+            Freshness::New => self.looks_done > looks,
+        }
+    }
+
+    fn answer_deferred(&mut self) {
+        if self.deferred.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut rest = Vec::new();
+        for deferred in std::mem::take(&mut self.deferred) {
+            let enough = self.knows_enough(deferred.ask.freshness, deferred.looks);
+            if enough || now >= deferred.until {
+                (deferred.ask.work)(self);
+            } else {
+                rest.push(deferred);
+            }
+        }
+        // What was answered may have asked again.
+        rest.append(&mut self.deferred);
+        self.deferred = rest;
+        if !self.deferred.is_empty() {
+            self.look();
+        }
+    }
+
+    /// Makes a request; false when it was refused.
+    pub fn request(
+        &mut self,
+        number: u64,
+        make: impl FnOnce(&mut Session, Duration) -> std::result::Result<Ticket, TerminalError>,
+        reply: oneshot::Sender<Result<Outcome>>,
+    ) -> bool {
+        if reply.is_closed() {
+            return false;
+        }
+        let now = self.now();
+        if self.outgoing_bytes >= OUTGOING_BYTES {
+            let full = Error::limit("the program in front does not read what is typed").hint(
+                "send it a signal, or terminate the session; what was typed before still waits",
+            );
+            let _ = reply.send(Err(full));
+            return false;
+        }
+        match make(&mut self.session, now) {
+            Ok(ticket) => {
+                self.waiting.push((number, ticket, reply));
+                true
+            }
+            Err(error) => {
+                let _ = reply.send(Err(error.into()));
+                false
+            }
+        }
+    }
+
+    /// Nobody waits for a request any more.
+    pub fn cancel(&mut self, number: u64) {
+        let found = self.waiting.iter().position(|(known, _, _)| *known == number);
+        if let Some(at) = found {
+            let (_, ticket, _) = self.waiting.swap_remove(at);
+            let now = self.now();
+            self.session.cancel(ticket, now);
+        }
+    }
+
+    /// A request comes to nothing.
+    pub fn fail(&mut self, number: u64, error: Error) {
+        let found = self.waiting.iter().position(|(known, _, _)| *known == number);
+        if let Some(at) = found {
+            let (_, ticket, reply) = self.waiting.swap_remove(at);
+            let now = self.now();
+            self.session.cancel(ticket, now);
+            let _ = reply.send(Err(error));
+        }
+    }
+
+    /// Starts something that takes time.
+    pub fn job(&mut self, job: impl Future<Output = Work> + Send + 'static) {
+        self.jobs.push(job.boxed());
+    }
+
+    pub fn resize(&mut self, size: TtySize) {
+        let now = self.now();
+        self.session.resize(Size::new(size.cols, size.rows), now);
+        self.outgoing.push_back(ExecInput::Resize(size));
+        self.known.row().size = size;
+        self.save();
+    }
+
+    fn type_out(&mut self, mut bytes: Bytes) {
+        self.outgoing_bytes += bytes.len();
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(INPUT_PIECE));
+            self.outgoing.push_back(ExecInput::Stdin(piece));
+        }
+        // The usual case: there is room, and the answer is a turn of the loop nearer.
+        while let Some(wire) = &self.wire
+            && let Ok(permit) = wire.input.try_reserve()
+            && let Some(input) = self.outgoing.pop_front()
+        {
+            self.outgoing_bytes -= size_of_input(&input);
+            permit.send(input);
+        }
+    }
+
+    /// There is room for input.
+    fn pass_on(&mut self, permit: Option<mpsc::OwnedPermit<ExecInput>>) {
+        let Some(permit) = permit else { return };
+        if let Some(input) = self.outgoing.pop_front() {
+            self.outgoing_bytes -= size_of_input(&input);
+            permit.send(input);
+        }
+    }
+
+    /// The row is written down some time soon.
+    pub fn save(&mut self) {
+        let (store, row) = (self.store.clone(), self.known.row().clone());
+        self.job(async move {
+            if let Err(error) = store.put_terminal(&row).await {
+                tracing::warn!(%error, session = %row.session_id, "cannot write a session down");
+            }
+            Box::new(|_: &mut Owner| {}) as Work
+        });
+    }
+
+    // What the machine says.
+
+    fn hear(&mut self, event: Option<Result<ExecEvent>>) {
+        let mut event = event;
+        let mut taken = 0;
+        loop {
+            match event {
+                Some(Ok(ExecEvent::Stdout(bytes))) => {
+                    taken += bytes.len();
+                    let now = self.now();
+                    self.session.output(&bytes, now);
+                    self.apply_early();
+                }
+                Some(Ok(ExecEvent::Started(started))) => {
+                    self.pid = Some(started.pid);
+                    self.base = started.stdout_from.saturating_sub(self.session.received());
+                }
+                Some(Ok(ExecEvent::Gap(gap))) => self.base += gap.to.saturating_sub(gap.from),
+                Some(Ok(ExecEvent::Exited(exited))) => return self.exited(&exited),
+                Some(Ok(ExecEvent::Stderr(_) | ExecEvent::Sandbox(_))) => {}
+                Some(Err(_)) | None => {
+                    self.wire = None;
+                    return self.join();
+                }
+            }
+            if taken >= BATCH_BYTES {
+                break;
+            }
+            match next(&mut self.wire).now_or_never() {
+                Some(more) => event = more,
+                None => break,
+            }
+        }
+        if taken > 0
+            && let Some(place) = &self.place
+        {
+            place.touch();
+        }
+    }
+
+    /// Finds the way to the machine, or why there is none.
+    fn join(&mut self) {
+        let Some(place) = self.place.clone() else {
+            return;
+        };
+        let Some(shell) = self.known.row().shell.clone() else {
+            return self.end(None, "the shell has ended".to_string());
+        };
+        let from = self.base + self.session.received();
+        self.job(async move {
+            let joined = join::join(&place, &shell.tag, from).await;
+            Box::new(move |owner: &mut Owner| owner.joined(joined)) as Work
+        });
+    }
+
+    fn joined(&mut self, joined: std::result::Result<(Arc<Guest>, ExecSession), Lost>) {
+        if self.ended.is_some() {
+            return;
+        }
+        match joined {
+            Ok((guest, session)) => {
+                self.guest = Some(guest);
+                self.wire = Some(Wire {
+                    events: session.events,
+                    input: session.input,
+                });
+            }
+            Err(Lost(reason)) => self.end(None, reason),
+        }
+    }
+
+    fn exited(&mut self, exited: &Exited) {
+        let how = match exited.signal {
+            Some(signal) => format!("the shell was ended by signal {signal}"),
+            None => format!("the shell has ended with exit code {}", exited.exit_code),
+        };
+        let place = self.place.clone();
+        let shell = self.known.row().shell.clone();
+        let guest = self.guest.clone();
+        self.end(Some(exited.exit_code), how);
+        self.job(async move {
+            if let (Some(guest), Some(shell)) = (guest, shell) {
+                // A machine that goes away forgets by itself.
+                let _ = guest.forget(&shell.tag).await;
+            }
+            let why = match place {
+                Some(place) => join::why_it_ends(&place).await,
+                None => None,
+            };
+            Box::new(move |owner: &mut Owner| owner.explain(why)) as Work
+        });
+    }
+
+    /// The shell ended because its machine did.
+    fn explain(&mut self, why: Option<String>) {
+        let Some(why) = why else { return };
+        if let Some(end) = &mut self.known.row().end {
+            end.reason = why;
+        }
+        self.save();
+    }
+
+    /// The shell is gone.
+    fn end(&mut self, exit_code: Option<i32>, reason: String) {
+        if self.ended.is_some() {
+            return;
+        }
+        let now = self.now();
+        self.session.ended(Ended::Eof, now);
+        self.ended = Some(Ended::Eof);
+        self.close(exit_code, reason);
+        self.known.row().shell = None;
+        self.save();
+    }
+
+    /// Ended for good; the machine is told by whoever calls this.
+    pub fn terminate(&mut self) {
+        let now = self.now();
+        self.session.ended(Ended::Terminated, now);
+        let first = self.ended.replace(Ended::Terminated).is_none();
+        if first {
+            self.close(None, "the session was terminated".to_string());
+        }
+    }
+
+    /// What every end has in common.
+    fn close(&mut self, exit_code: Option<i32>, reason: String) {
+        let now = self.now();
+        self.settle();
+        self.wire = None;
+        self.guest = None;
+        self.outgoing.clear();
+        self.outgoing_bytes = 0;
+        self.asked = Instant::now();
+        self.watchers.end(exit_code.unwrap_or(-1));
+        if let Some(pen) = &self.pen {
+            pen.finish(exit_code, now);
+        }
+        let cwd = self.session.cwd().map(str::to_string);
+        let end = TerminalEnd {
+            reason,
+            exit_code,
+            at: Timestamp::now(),
+            cursor: self.session.end(),
+            cwd: cwd.or(self.cwd.clone()),
+        };
+        self.known.row().end.get_or_insert(end);
+        self.place = None;
+    }
+
+    /// A session whose end was long ago.
+    fn rest(&mut self) {
+        let how = match self.known.row().terminated {
+            true => Ended::Terminated,
+            false => Ended::Eof,
+        };
+        let now = self.now();
+        self.session.ended(how, now);
+        self.ended = Some(how);
+    }
+
+    // The kernel's view.
+
+    /// Has the guest look, unless it does already.
+    fn look(&mut self) {
+        let (Some(guest), Some(shell)) = (self.guest.clone(), self.known.row().shell.clone())
+        else {
+            return;
+        };
+        let busy = self.looks > self.looks_done || Instant::now() < self.look_after;
+        if busy || self.blind || self.wire.is_none() {
+            return;
+        }
+        self.looks += 1;
+        let number = self.looks;
+        self.job(async move {
+            let looked = guest.look_at_terminal(&shell.tag).await;
+            Box::new(move |owner: &mut Owner| owner.looked(number, looked)) as Work
+        });
+    }
+
+    fn looked(&mut self, number: u64, looked: Result<Looked>) {
+        match looked {
+            Ok(looked) => {
+                self.early = Some((number, looked));
+                self.apply_early();
+            }
+            Err(error) => {
+                self.blind |= error.kind == ErrorKind::Unsupported;
+                self.look_after = Instant::now() + LOOK_PAUSE;
+                self.looks_done = self.looks_done.max(number);
+            }
+        }
+    }
+
+    /// Facts count once the output they belong to has come.
+    fn apply_early(&mut self) {
+        let received = self.session.received();
+        let base = self.base;
+        let due = |looked: &Looked| {
+            let bytes = looked.facts.output_bytes.unwrap_or(0);
+            bytes.saturating_sub(base) <= received
+        };
+        let Some((number, looked)) = self.early.take_if(|(_, looked)| due(looked)) else {
+            return;
+        };
+        let facts = KernelFacts {
+            output_bytes: None,
+            ..looked.facts
+        };
+        self.cwd = looked.cwd.or(self.cwd.take());
+        self.looks_done = self.looks_done.max(number);
+        let now = self.now();
+        self.session.facts(facts, now);
+    }
+
+    /// The state, with the reason of its end.
+    pub fn state(&self) -> State {
+        let mut state = self.session.state(self.now());
+        if self.ended == Some(Ended::Eof)
+            && let Some(end) = &self.known.row().end
+        {
+            state.reason.clone_from(&end.reason);
+        }
+        state
+    }
+
+    /// When the session last printed or was typed into.
+    pub fn last_activity(&self) -> Timestamp {
+        let since = self.now().saturating_sub(self.session.last_activity());
+        let since = i64::try_from(since.as_millis()).unwrap_or(0);
+        Timestamp::from_millisecond(Timestamp::now().as_millisecond() - since)
+            .unwrap_or_else(|_| Timestamp::now())
+    }
+}
+
+fn size_of_input(input: &ExecInput) -> usize {
+    match input {
+        ExecInput::Stdin(bytes) => bytes.len(),
+        _ => 0,
+    }
+}
+
+/// The next thing the machine says; never, when there is no way to it.
+async fn next(wire: &mut Option<Wire>) -> Option<Result<ExecEvent>> {
+    match wire {
+        Some(wire) => wire.events.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn reserve(input: Option<mpsc::Sender<ExecInput>>) -> Option<mpsc::OwnedPermit<ExecInput>> {
+    match input {
+        Some(input) => input.reserve_owned().await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+async fn room(pen: &Option<Pen>) {
+    if let Some(pen) = pen {
+        pen.room().await;
+    }
+}

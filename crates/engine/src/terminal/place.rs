@@ -1,0 +1,86 @@
+//! Where a session's shell runs.
+
+use crate::driver;
+use crate::engine::Engine;
+use motu_core::sandbox::State;
+use motu_core::terminal::{DEFAULT_PLACE, OpenTerminal};
+use motu_core::workspace::CreateWorkspace;
+use motu_core::{Error, ErrorKind, Result, SandboxId, Workspaces as _};
+use std::sync::Arc;
+
+/// The workspace of sessions on the host itself.
+const HOST_PLACE: &str = "terminals-host";
+const HOST_RUNTIME: &str = "host";
+
+impl Engine {
+    /// The sandbox a session is to run in, running.
+    pub(super) async fn terminal_place(
+        &self,
+        request: &OpenTerminal,
+        before: Option<&SandboxId>,
+    ) -> Result<Arc<driver::Handle>> {
+        if let Some(id) = &request.sandbox_id {
+            if request.host {
+                return Err(Error::invalid("both sandbox_id and host are given"));
+            }
+            return self.running(id).await;
+        }
+        if request.host {
+            return self.host_place().await;
+        }
+        // A session that is opened again goes where it was, if that is still there.
+        if let Some(id) = before.filter(|id| self.table.get(id).is_some()) {
+            return self.running(id).await;
+        }
+        self.shared_place(CreateWorkspace {
+            environment: self.config.terminal.environment.clone(),
+            workspace_id: Some(SandboxId::parse(DEFAULT_PLACE)?),
+            ..CreateWorkspace::default()
+        })
+        .await
+    }
+
+    async fn host_place(&self) -> Result<Arc<driver::Handle>> {
+        if !self.config.terminal.host {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                "sessions on the host itself are not allowed",
+            )
+            .hint(
+                "leave host out for a session in a sandbox; the owner of this daemon can allow it \
+                 with `host = true` under [terminal] in config.toml",
+            ));
+        }
+        self.shared_place(CreateWorkspace {
+            environment: self.config.terminal.environment.clone(),
+            workspace_id: Some(SandboxId::parse(HOST_PLACE)?),
+            runtime: Some(HOST_RUNTIME.to_string()),
+            allow_host_compat: true,
+            ..CreateWorkspace::default()
+        })
+        .await
+    }
+
+    /// A workspace of ours, made on first use.
+    async fn shared_place(&self, workspace: CreateWorkspace) -> Result<Arc<driver::Handle>> {
+        // Two first uses at once make it once.
+        let _one_at_a_time = self.terminals.making.lock().await;
+        let id = workspace.workspace_id.clone();
+        let id = id.ok_or_else(|| Error::internal("a place without a name"))?;
+        if self.table.get(&id).is_none() {
+            self.create_workspace(workspace).await?;
+        }
+        self.running(&id).await
+    }
+
+    /// A sandbox that is there; a workspace that is stopped is started.
+    async fn running(&self, id: &SandboxId) -> Result<Arc<driver::Handle>> {
+        let handle = self.handle(id).await?;
+        if handle.state() == State::Stopped && self.not_a_workspace(id).is_err() {
+            self.start_workspace(id).await?;
+        }
+        // Says why, where it cannot be used.
+        handle.guest()?;
+        Ok(handle)
+    }
+}
