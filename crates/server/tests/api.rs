@@ -5,6 +5,8 @@
 #[path = "api/files.rs"]
 mod files;
 mod stub;
+#[path = "api/terminals.rs"]
+mod terminals;
 #[path = "api/workspaces.rs"]
 mod workspaces;
 
@@ -55,6 +57,12 @@ fn world() -> World {
 }
 
 impl World {
+    /// The verb that was called since the last time, and with what.
+    fn called(&self) -> (&'static str, serde_json::Value) {
+        let called = self.stub.called.lock().unwrap().take();
+        called.expect("no verb was called")
+    }
+
     /// Sends raw HTTP and reads the answer to its end.
     async fn raw(&self, head: &str, body: &str) -> String {
         let mut stream = UnixStream::connect(&self.socket).await.unwrap();
