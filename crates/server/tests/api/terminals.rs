@@ -8,7 +8,14 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Names that must be encoded wherever they stand in an address.
-const NAMES: [&str; 6] = ["build", "db shell", "a/b %2f?#", "..", "\u{6f22}\u{1f30a}", "run"];
+const NAMES: [&str; 6] = [
+    "build",
+    "db shell",
+    "a/b %2f?#",
+    "..",
+    "\u{6f22}\u{1f30a}",
+    "run",
+];
 
 fn named(name: &str) -> TerminalId {
     TerminalId::parse(name).unwrap()
@@ -34,7 +41,10 @@ async fn the_life_of_a_session() {
         command: vec!["zsh".to_string(), "-l".to_string()],
         env: BTreeMap::from([("K".to_string(), "v=w".to_string())]),
         user_files: true,
-        size: Some(TtySize { cols: 120, rows: 40 }),
+        size: Some(TtySize {
+            cols: 120,
+            rows: 40,
+        }),
         prompt_regex: Some("^> $".to_string()),
         quiescence_ms: Some(20),
         ..OpenTerminal::default()
@@ -161,7 +171,10 @@ async fn looking() {
     };
     let transcript = within(world.client.terminal_transcript(&build, read)).await;
     assert_eq!(transcript.unwrap().from, 5);
-    assert_eq!(world.called(), ("terminal_transcript", json!(["build", read])));
+    assert_eq!(
+        world.called(),
+        ("terminal_transcript", json!(["build", read]))
+    );
 
     let recording = world.client.terminal_recording(&build).await.unwrap();
     let pieces: Vec<_> = within(recording.map(Result::unwrap).collect()).await;
@@ -233,12 +246,24 @@ async fn what_nobody_knows_is_refused_by_name() {
     for (path, body) in [
         ("POST /v1/terminals", r#"{"session_id":"a","colour":1}"#),
         ("PATCH /v1/terminals/a", r#"{"colour":1}"#),
-        ("POST /v1/terminals/a/run", r#"{"command":"ls","timeout":1,"colour":1}"#),
+        (
+            "POST /v1/terminals/a/run",
+            r#"{"command":"ls","timeout":1,"colour":1}"#,
+        ),
         ("POST /v1/terminals/a/input", r#"{"text":"a","colour":1}"#),
-        ("POST /v1/terminals/a/password", r#"{"password":"a","colour":1}"#),
-        ("POST /v1/terminals/a/signal", r#"{"signal":"INT","colour":1}"#),
+        (
+            "POST /v1/terminals/a/password",
+            r#"{"password":"a","colour":1}"#,
+        ),
+        (
+            "POST /v1/terminals/a/signal",
+            r#"{"signal":"INT","colour":1}"#,
+        ),
         ("POST /v1/terminals/a/poll", r#"{"colour":1}"#),
-        ("POST /v1/terminals/a/expect", r#"{"patterns":["a"],"colour":1}"#),
+        (
+            "POST /v1/terminals/a/expect",
+            r#"{"patterns":["a"],"colour":1}"#,
+        ),
         ("POST /v1/terminals/a/expect-prompt", r#"{"colour":1}"#),
         ("GET /v1/terminals/a/screen?colour=1", ""),
         ("GET /v1/terminals/a/scrollback?colour=1", ""),
@@ -247,7 +272,10 @@ async fn what_nobody_knows_is_refused_by_name() {
         let answer = world.raw(&format!("{path} HTTP/1.1"), body).await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{path}: {answer}");
         assert!(answer.contains(r#""kind":"invalid""#), "{path}: {answer}");
-        assert!(answer.contains("unknown field `colour`"), "{path}: {answer}");
+        assert!(
+            answer.contains("unknown field `colour`"),
+            "{path}: {answer}"
+        );
     }
     assert!(world.stub.called.lock().unwrap().is_none());
     for path in [
