@@ -213,6 +213,7 @@ fn a_run_ends_as_its_command_does() {
     hint: its transcript stays; open a session under another name
     [exit code: 105]
     "#);
+    assert_eq!(world.motu(&["run", "--json", "over", "true"]).code, 105);
     told!(world.motu(&["run", "missing", "true"]), @r#"
     ------- stderr -------
     error: there is no session "missing"

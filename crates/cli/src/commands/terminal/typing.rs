@@ -84,14 +84,14 @@ impl RunArgs {
             wait: self.wait.wait(),
         };
         let answer = client.run_in_terminal(id, run).await?;
-        told(id, &answer, json)?;
-        Ok(match (answer.end, answer.exit_code) {
+        let code = match (answer.end, answer.exit_code) {
             (End::TimedOut, _) => ExitCode::from(ErrorKind::Timeout.exit_code()),
             (End::WaitsForInput, _) if asks(answer.state.status) => ExitCode::from(ASKS),
             (_, Some(code)) => crate::live::exit_code(code, false),
             (End::SessionEnded, None) => ExitCode::from(ErrorKind::Unavailable.exit_code()),
             (_, None) => ExitCode::SUCCESS,
-        })
+        };
+        told(id, &answer, json, code)
     }
 }
 
@@ -145,8 +145,7 @@ impl SendArgs {
             wait: self.wait.wait(),
         };
         let answer = client.send_to_terminal(&self.which.id, send).await?;
-        told(&self.which.id, &answer, json)?;
-        Ok(ExitCode::SUCCESS)
+        told(&self.which.id, &answer, json, ExitCode::SUCCESS)
     }
 }
 
@@ -180,8 +179,7 @@ impl PasswordArgs {
         };
         let id = &self.which.id;
         let answer = client.send_terminal_password(id, password).await?;
-        told(id, &answer, json)?;
-        Ok(ExitCode::SUCCESS)
+        told(id, &answer, json, ExitCode::SUCCESS)
     }
 }
 
@@ -222,8 +220,7 @@ impl SignalArgs {
             wait: self.wait.wait(),
         };
         let answer = client.signal_terminal(&self.which.id, signal).await?;
-        told(&self.which.id, &answer, json)?;
-        Ok(ExitCode::SUCCESS)
+        told(&self.which.id, &answer, json, ExitCode::SUCCESS)
     }
 }
 
@@ -245,8 +242,7 @@ impl PollArgs {
             wait: self.wait.wait(),
         };
         let answer = client.poll_terminal(&self.which.id, poll).await?;
-        told(&self.which.id, &answer, json)?;
-        Ok(ExitCode::SUCCESS)
+        told(&self.which.id, &answer, json, ExitCode::SUCCESS)
     }
 }
 
@@ -312,7 +308,12 @@ impl ExpectArgs {
             };
             client.expect_in_terminal(id, expect).await?
         };
-        told(id, &answer, json)?;
+        let code = match answer.end {
+            End::TimedOut => ExitCode::from(ErrorKind::Timeout.exit_code()),
+            End::SessionEnded => ExitCode::from(ErrorKind::Unavailable.exit_code()),
+            _ => ExitCode::SUCCESS,
+        };
+        let code = told(id, &answer, json, code)?;
         if let (Some(found), false) = (&answer.found, json) {
             show::note(&format!(
                 "pattern {}; next cursor: {}\n",
@@ -320,11 +321,7 @@ impl ExpectArgs {
                 show::safe(&found.next_cursor)
             ));
         }
-        Ok(match answer.end {
-            End::TimedOut => ExitCode::from(ErrorKind::Timeout.exit_code()),
-            End::SessionEnded => ExitCode::from(ErrorKind::Unavailable.exit_code()),
-            _ => ExitCode::SUCCESS,
-        })
+        Ok(code)
     }
 }
 
@@ -333,13 +330,18 @@ fn asks(status: Status) -> bool {
     status.wants_input() && !matches!(status, Status::Ready | Status::Repl)
 }
 
-/// Shows an answer: output to standard output, what a person should know besides to the other.
-fn told(id: &TerminalId, answer: &TerminalAnswer, json: bool) -> Result<()> {
+/// Shows an answer: output to standard output, what a person should know besides to the other. Gives
+/// `done` as the exit code, unless the session is over for good.
+fn told(id: &TerminalId, answer: &TerminalAnswer, json: bool, done: ExitCode) -> Result<ExitCode> {
+    let terminated = answer.state.status == Status::Terminated;
     if json {
         show::json(answer);
-        return Ok(());
+        return Ok(match terminated {
+            true => ExitCode::from(ErrorKind::Conflict.exit_code()),
+            false => done,
+        });
     }
-    if answer.state.status == Status::Terminated {
+    if terminated {
         return Err(Error::conflict(format!("{:?} was terminated", id.as_str()))
             .hint("its transcript stays; open a session under another name"));
     }
@@ -367,7 +369,7 @@ fn told(id: &TerminalId, answer: &TerminalAnswer, json: bool) -> Result<()> {
         _ if asks(answer.state.status) => show::note(&format!("motu: {state}\n")),
         _ => {}
     }
-    Ok(())
+    Ok(done)
 }
 
 /// A session's name as a person would type it.
