@@ -248,7 +248,9 @@ queries! {
     }
 }
 
+mod terminals;
 mod workspaces;
+pub use terminals::*;
 pub use workspaces::*;
 
 impl AttachQuery {

@@ -29,6 +29,7 @@ use std::process::ExitCode;
   motu exec sb-3f9k2m7qx0ab -- make test    A command in it
   motu workspace create debian:12 --seed-path .
                                             One that is kept, with your files in it
+  motu terminal attach build --watch        See what an agent does in its terminal
 
 Exit codes of commands are passed on; those of motu itself begin at 100 (docs/exit-codes.md)."
 )]
@@ -61,6 +62,7 @@ enum Command {
     Fork(commands::fork::Args),
     Cp(commands::cp::Args),
     Workspace(commands::workspace::Args),
+    Terminal(commands::terminal::Args),
     Env(commands::env::Args),
     Doctor(commands::doctor::Args),
     Demo(commands::demo::Args),
@@ -133,6 +135,7 @@ impl Command {
             Command::Fork(args) => args.json,
             Command::Cp(args) => args.json,
             Command::Workspace(args) => args.json,
+            Command::Terminal(args) => args.json,
             Command::Env(args) => args.json(),
             Command::Doctor(args) => args.json,
             Command::Version(args) => args.json,
@@ -156,6 +159,7 @@ impl Command {
             Command::Fork(args) => wait(args.run(context)),
             Command::Cp(args) => wait(args.run(context)),
             Command::Workspace(args) => wait(args.run(context)),
+            Command::Terminal(args) => wait(args.run(context)),
             Command::Env(args) => wait(args.run(context)),
             Command::Doctor(args) => wait(args.run(context)),
             Command::Demo(args) => wait(args.run(context)),

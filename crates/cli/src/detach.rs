@@ -13,11 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Bytes read from the terminal at once.
 const INPUT_BYTES: usize = 4096;
+/// Ctrl-C, where it is not meant for a program.
+const INTERRUPT: u8 = 0x03;
 /// The most keys that leave.
 const KEYS_MAX: usize = 8;
 /// Undoes what a program elsewhere may have done to this terminal: the other screen, a hidden
 /// cursor, application keys, mouse reports, bracketed paste, colours.
-const SANE: &str = "\x1b[?1047l\x1b[?25h\x1b[?1l\x1b>\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m\r\n";
+pub const SANE: &str = "\x1b[?1047l\x1b[?25h\x1b[?1l\x1b>\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m\r\n";
 
 /// How an attached terminal came to its end.
 #[derive(Debug)]
@@ -97,15 +99,31 @@ impl Scanner {
 
 /// Joins this terminal to a session until it ends or the keys are pressed.
 pub async fn attach(session: ExecSession, keys: Keys) -> Result<Attached> {
+    join(session, keys, Part::Types).await
+}
+
+/// Shows a session on this terminal until it ends or the keys, or Ctrl-C, are pressed.
+pub async fn watch(session: ExecSession, keys: Keys) -> Result<Attached> {
+    join(session, keys, Part::Watches).await
+}
+
+/// What a person has to say in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Types,
+    Watches,
+}
+
+async fn join(session: ExecSession, keys: Keys, part: Part) -> Result<Attached> {
     let raw = terminal::Raw::enter()?;
     let ExecSession { mut events, input } = session;
     let (left, leaving) = oneshot::channel();
-    pass_keys_on(input.clone(), keys, left);
+    pass_keys_on(input.clone(), keys, part, left);
     let shown = tokio::select! {
         shown = show_all(&mut events) => shown,
         // The sender goes away unused when the shell takes no more input: its end comes next.
         Ok(()) = leaving => Ok(None),
-        told = resize_until_told_to_go(input) => told.map(|()| None),
+        told = resize_until_told_to_go(input, part) => told.map(|()| None),
     };
     // First, so that the other side sees a caller that left and not the end of input.
     drop(events);
@@ -135,7 +153,7 @@ async fn show_all(
 }
 
 /// From a thread of its own, because a read of a terminal cannot be cancelled.
-fn pass_keys_on(input: mpsc::Sender<ExecInput>, keys: Keys, left: oneshot::Sender<()>) {
+fn pass_keys_on(input: mpsc::Sender<ExecInput>, keys: Keys, part: Part, left: oneshot::Sender<()>) {
     std::thread::spawn(move || {
         let mut scanner = Scanner {
             keys: keys.0,
@@ -152,6 +170,12 @@ fn pass_keys_on(input: mpsc::Sender<ExecInput>, keys: Keys, left: oneshot::Sende
                 Err(_) => break,
             };
             let (passed, done) = scanner.scan(typed);
+            if part == Part::Watches {
+                if done || passed.contains(&INTERRUPT) {
+                    break;
+                }
+                continue;
+            }
             let sent = match passed.is_empty() {
                 true => Ok(()),
                 false => input.blocking_send(ExecInput::Stdin(Bytes::from(passed))),
@@ -167,16 +191,16 @@ fn pass_keys_on(input: mpsc::Sender<ExecInput>, keys: Keys, left: oneshot::Sende
     });
 }
 
-/// Tells the other side the size of this terminal whenever it changes. Returns when we are told to
-/// end, which leaves the shell alone.
-async fn resize_until_told_to_go(input: mpsc::Sender<ExecInput>) -> Result<()> {
+/// Tells the other side the size of this terminal whenever it changes, if it has a say in it. Returns
+/// when we are told to end, which leaves the shell alone.
+async fn resize_until_told_to_go(input: mpsc::Sender<ExecInput>, part: Part) -> Result<()> {
     let listen = |kind| signal(kind).map_err(|error| Error::io("listen for signals", &error));
     let mut resized = listen(SignalKind::window_change())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hangup = listen(SignalKind::hangup())?;
     loop {
         tokio::select! {
-            _ = resized.recv() => if let Ok(size) = terminal::size() {
+            _ = resized.recv() => if part == Part::Types && let Ok(size) = terminal::size() {
                 let _ = input.try_send(ExecInput::Resize(size));
             },
             _ = terminate.recv() => return Ok(()),

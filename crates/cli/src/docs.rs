@@ -38,7 +38,8 @@ pub fn exit_codes() -> String {
         "# Exit codes\n\n{GENERATED}\n\
          `motu run`, `motu exec` and `motu workspace exec` exit with the code of the command they ran, or\n\
          with 128 plus the signal that ended it. 124 means that its time was up. 141 means that nobody read the output any\n\
-         more. Everything else below is motu's own and the `kind` of the error, which `--json` prints.\n\n\
+         more. `motu terminal run` does the same; 123 means that the command has not ended and asks for something\n\
+         first. Everything else below is motu's own and the `kind` of the error, which `--json` prints.\n\n\
          | code | kind | HTTP status |\n|---|---|---|\n| 0 | success | 200 |\n"
     );
     for kind in ErrorKind::ALL {

@@ -67,7 +67,7 @@ pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
 }
 
 /// Our output could not be written.
-fn unread(Broken(errno): Broken) -> Result<ExitCode> {
+pub fn unread(Broken(errno): Broken) -> Result<ExitCode> {
     match errno {
         Errno::PIPE => Ok(ExitCode::from(UNREAD)),
         errno => Err(Error::io("write the output", &errno.into())),

@@ -2,7 +2,10 @@
 
 use motu_core::exec::TtySize;
 use motu_core::{Error, Result};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetwinsize,
+    tcsetattr,
+};
 
 const USUAL: TtySize = TtySize { cols: 80, rows: 24 };
 
@@ -21,27 +24,58 @@ pub fn size() -> Result<TtySize> {
     })
 }
 
+/// Throws away what was typed, or answered by the terminal itself, and nobody has read.
+pub fn forget_input() {
+    let _ = tcflush(rustix::stdio::stdin(), QueueSelector::IFlush);
+}
+
+/// A terminal that is itself again when this is dropped.
+#[derive(Debug)]
+struct Changed {
+    before: Termios,
+}
+
+impl Changed {
+    fn by(change: impl FnOnce(&mut Termios)) -> Result<Changed> {
+        let apply = || {
+            let before = tcgetattr(rustix::stdio::stdin())?;
+            let mut after = before.clone();
+            change(&mut after);
+            tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &after)?;
+            Ok(Changed { before })
+        };
+        apply().map_err(|error: rustix::io::Errno| Error::io("set the terminal up", &error.into()))
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
 /// The terminal passes every key on while this lives, and is itself again afterwards.
 #[derive(Debug)]
 pub struct Raw {
-    before: Termios,
+    _changed: Changed,
 }
 
 impl Raw {
     pub fn enter() -> Result<Raw> {
-        let change = || {
-            let before = tcgetattr(rustix::stdio::stdin())?;
-            let mut raw = before.clone();
-            raw.make_raw();
-            tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw)?;
-            Ok(Raw { before })
-        };
-        change().map_err(|error: rustix::io::Errno| Error::io("set the terminal up", &error.into()))
+        let _changed = Changed::by(Termios::make_raw)?;
+        Ok(Raw { _changed })
     }
 }
 
-impl Drop for Raw {
-    fn drop(&mut self) {
-        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
+/// The terminal does not show what is typed while this lives.
+#[derive(Debug)]
+pub struct Hidden {
+    _changed: Changed,
+}
+
+impl Hidden {
+    pub fn enter() -> Result<Hidden> {
+        let _changed = Changed::by(|modes| modes.local_modes.remove(LocalModes::ECHO))?;
+        Ok(Hidden { _changed })
     }
 }

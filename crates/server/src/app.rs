@@ -51,6 +51,7 @@ impl std::fmt::Debug for App {
         (name = "snapshots", description = "Named states of `/workspace`."),
         (name = "services", description = "Long-running processes of a workspace."),
         (name = "shells", description = "Persistent terminals of a workspace."),
+        (name = "terminals", description = "Sessions on a PTY that know what they wait for."),
     ),
 )]
 struct Document;
@@ -64,6 +65,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(routes::files::routes())
         .merge(routes::ports::routes())
         .merge(routes::workspaces::routes())
+        .merge(routes::terminals::routes())
 }
 
 /// The OpenAPI document of everything served.

@@ -3,11 +3,12 @@
 //! A path of the host in a request is read or written by the daemon with the
 //! daemon's rights. That is fine for whoever can open the private socket: it is
 //! the daemon's own user. It would be a hole for anybody else, so every verb
-//! that takes such a path asks here.
+//! that takes such a path asks here. So does a terminal on the host itself.
 
 use crate::app::App;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use motu_core::terminal::OpenTerminal;
 use motu_core::workspace::CreateWorkspace;
 use motu_core::{Error, ErrorKind, Result};
 use std::convert::Infallible;
@@ -38,6 +39,19 @@ impl Caller {
             )
             .hint("send the content itself: as a file, a patch or a tree")
             .details(serde_json::json!({"field": field}))),
+        }
+    }
+
+    /// Whether a session may be on the host itself.
+    pub fn may_open(self, request: &OpenTerminal) -> Result<()> {
+        match self {
+            Caller::Remote if request.host => Err(Error::new(
+                ErrorKind::Denied,
+                "only callers of the local socket may open a terminal on the host",
+            )
+            .hint("leave `host` out: the session gets a sandbox")
+            .details(serde_json::json!({"field": "host"}))),
+            _ => Ok(()),
         }
     }
 
@@ -92,6 +106,19 @@ mod tests {
         let empty = CreateWorkspace::default();
         assert_eq!(Caller::Remote.may_create(&empty), Ok(()));
         assert!(Caller::Remote.may_name_host_path("output_path").is_err());
+    }
+
+    #[test]
+    fn the_host_itself_is_for_the_local_socket() {
+        let inside = OpenTerminal::default();
+        let outside = OpenTerminal {
+            host: true,
+            ..OpenTerminal::default()
+        };
+        assert_eq!(Caller::Local.may_open(&outside), Ok(()));
+        assert_eq!(Caller::Remote.may_open(&inside), Ok(()));
+        let error = Caller::Remote.may_open(&outside).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Denied, "{error}");
     }
 
     #[test]

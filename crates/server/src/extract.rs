@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use motu_core::exec::Selector;
+use motu_core::terminal::TerminalId;
 use motu_core::{Error, SandboxId, limits};
 use serde::de::DeserializeOwned;
 
@@ -135,6 +136,18 @@ impl FromRequestParts<App> for ShellId {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Fault> {
         Ok(ShellId(segment(parts, app, "shell").await?))
+    }
+}
+
+/// `{terminal}`: a session.
+pub struct Session(pub TerminalId);
+
+impl FromRequestParts<App> for Session {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Fault> {
+        let text = segment(parts, app, "terminal").await?;
+        Ok(Session(TerminalId::parse(&text)?))
     }
 }
 

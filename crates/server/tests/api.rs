@@ -5,6 +5,8 @@
 #[path = "api/files.rs"]
 mod files;
 mod stub;
+#[path = "api/terminals.rs"]
+mod terminals;
 #[path = "api/workspaces.rs"]
 mod workspaces;
 
@@ -55,6 +57,12 @@ fn world() -> World {
 }
 
 impl World {
+    /// The verb that was called since the last time, and with what.
+    fn called(&self) -> (&'static str, serde_json::Value) {
+        let called = self.stub.called.lock().unwrap().take();
+        called.expect("no verb was called")
+    }
+
     /// Sends raw HTTP and reads the answer to its end.
     async fn raw(&self, head: &str, body: &str) -> String {
         let mut stream = UnixStream::connect(&self.socket).await.unwrap();
@@ -216,6 +224,34 @@ async fn a_client_that_leaves_ends_the_work() {
             .is_err()
     );
     within(world.stub.killed.notified()).await;
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_and_replaced_when_it_is_gone() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("daemon.sock");
+    let client = Client::new(SocketAt(socket.clone()));
+    for _ in 0..3 {
+        let listener = motu_api::socket::listen(&socket).unwrap();
+        let activity = Activity::default();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let shutdown = async { drop(stopped.await) };
+        let stub = Arc::new(Stub::default());
+        let server = tokio::spawn(serve(stub, listener, activity.clone(), shutdown));
+        for _ in 0..5 {
+            within(client.version()).await.unwrap();
+            let missing = SandboxId::parse("missing").unwrap();
+            within(client.get_sandbox(&missing)).await.unwrap_err();
+        }
+        assert_eq!(activity.ever(), 1);
+        // Two at once need two, and both are kept.
+        let (one, two) = tokio::join!(client.version(), client.version());
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(activity.open(), 2);
+        stop.send(()).unwrap();
+        within(server).await.unwrap();
+        assert_eq!(activity.open(), 0);
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! The client: a [`motu_core::Service`] at the other end of a socket.
 //!
-//! Every call opens a connection of its own, which costs tens of microseconds
-//! on a Unix socket and makes cancelling simple: dropping the answer closes
-//! the connection, and a closed connection ends the work.
+//! Every call has a connection to itself, which makes cancelling simple: dropping
+//! the answer closes the connection, and a closed connection ends the work. One
+//! whose answer was read to its end is kept for a while for the next call.
 
+mod kept;
 mod remote;
 mod session;
 mod terminals;
@@ -19,7 +20,7 @@ use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use kept::{Connection, Kept, Sent};
 use motu_core::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,6 +54,7 @@ pub struct Client {
     dial: Arc<dyn Dial>,
     /// Refuse daemons of another version than this one.
     version: Option<&'static str>,
+    kept: Arc<Kept>,
 }
 
 type Body = UnsyncBoxBody<Bytes, Error>;
@@ -71,15 +73,8 @@ fn full(bytes: impl Into<Bytes>) -> Body {
 struct Answer {
     response: Response<Incoming>,
     connection: Connection,
-}
-
-/// Closes its connection when dropped.
-struct Connection(tokio::task::JoinHandle<()>);
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// Where the connection goes when the answer was read to its end.
+    kept: Arc<Kept>,
 }
 
 /// A call being put together.
@@ -133,6 +128,20 @@ impl Call {
             .insert(name, header::HeaderValue::from_static(value));
         self
     }
+
+    fn into_request(self) -> Result<Request<Body>> {
+        let mut request = Request::new(self.body);
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self
+            .target
+            .parse()
+            .map_err(|_| Error::invalid("the name cannot be part of a request"))?;
+        *request.headers_mut() = self.headers;
+        request
+            .headers_mut()
+            .insert(header::HOST, header::HeaderValue::from_static("motu"));
+        Ok(request)
+    }
 }
 
 impl Client {
@@ -140,6 +149,7 @@ impl Client {
         Client {
             dial: Arc::new(dial),
             version: None,
+            kept: Arc::default(),
         }
     }
 
@@ -152,32 +162,19 @@ impl Client {
 
     /// Sends a call and reads the head of the answer. Failures come back as errors.
     async fn send(&self, call: Call) -> Result<Answer> {
-        let stream = self.dial.dial().await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| broken(&error))?;
-        let connection = Connection(tokio::spawn(async move {
-            // A failure shows in the answer; nobody else asks.
-            let _ = connection.with_upgrades().await;
-        }));
-        let mut request = Request::new(call.body);
-        *request.method_mut() = call.method;
-        *request.uri_mut() = call
-            .target
-            .parse()
-            .map_err(|_| Error::invalid("the name cannot be part of a request"))?;
-        *request.headers_mut() = call.headers;
-        request
-            .headers_mut()
-            .insert(header::HOST, header::HeaderValue::from_static("motu"));
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|error| broken(&error))?;
+        let request = call.into_request()?;
+        let (response, connection) = match self.kept.send(request).await? {
+            Sent::Answered(response, connection) => (response, connection),
+            Sent::NoConnection(request) => {
+                let mut connection = Connection::open(self.dial.dial().await?).await?;
+                (connection.send(request).await?, connection)
+            }
+        };
         self.check_version(response.headers())?;
         let answer = Answer {
             response,
             connection,
+            kept: self.kept.clone(),
         };
         if answer.response.status().as_u16() < 400 {
             return Ok(answer);
@@ -221,8 +218,9 @@ impl Client {
 impl Answer {
     async fn read_all(self) -> Result<Bytes> {
         let body = self.response.into_body().collect().await;
-        body.map(http_body_util::Collected::to_bytes)
-            .map_err(|error| broken(&error))
+        let body = body.map_err(|error| broken(&error))?;
+        self.kept.keep(self.connection);
+        Ok(body.to_bytes())
     }
 
     async fn into_error(self) -> Error {
@@ -241,6 +239,7 @@ impl Answer {
         let Answer {
             response,
             connection,
+            ..
         } = self;
         response
             .into_body()

@@ -15,5 +15,6 @@ pub mod run;
 pub mod serve;
 pub mod shape;
 pub mod stop;
+pub mod terminal;
 pub mod version;
 pub mod workspace;

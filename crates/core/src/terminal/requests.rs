@@ -56,7 +56,7 @@ pub struct ConfigureTerminal {
 
 /// How long a request waits and how its output comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct Wait {
     /// In seconds; the default depends on the request.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ impl Wait {
 
 /// A command line for the shell, or a line for the program in front.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct RunInTerminal {
     pub command: String,
     /// Type it even if a program that reads nothing is in front.
@@ -102,7 +102,7 @@ impl RunInTerminal {
 
 /// What is typed; exactly one of the first four.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct SendToTerminal {
     /// As it is, without a newline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ impl SendToTerminal {
 
 /// A secret, typed where the program does not show it.
 #[derive(Clone, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct TerminalPassword {
     pub password: String,
     /// Send it even where it may be shown.
@@ -148,7 +148,7 @@ impl std::fmt::Debug for TerminalPassword {
 
 /// A signal for the foreground process group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct SignalTerminal {
     /// `TERM`, `SIGTERM` or a number.
     pub signal: String,
@@ -163,7 +163,7 @@ impl SignalTerminal {
 
 /// Wait for output without typing anything.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct PollTerminal {
     #[serde(flatten)]
     pub wait: Wait,
@@ -175,7 +175,7 @@ impl PollTerminal {
 
 /// Wait for text.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct ExpectInTerminal {
     /// Regular expressions; the first to match in the stream wins.
     pub patterns: Vec<String>,
@@ -235,7 +235,7 @@ impl std::str::FromStr for ScreenFormat {
 
 /// Which part of the stream that a session printed.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default)]
+#[serde(deny_unknown_fields, default)]
 pub struct ReadTranscript {
     /// Where to begin, in bytes; default: the last `max_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,4 +246,42 @@ pub struct ReadTranscript {
     /// Text without control sequences; default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strip_ansi: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::DeserializeOwned;
+
+    /// What a request says of a field that nobody knows.
+    fn refusal<T: DeserializeOwned>() -> String {
+        let read = serde_json::from_str::<T>(r#"{"timeout": 1, "colour": 1}"#);
+        read.err().map_or(String::new(), |error| error.to_string())
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_by_name() {
+        let refusals = [
+            refusal::<RunInTerminal>(),
+            refusal::<SendToTerminal>(),
+            refusal::<TerminalPassword>(),
+            refusal::<SignalTerminal>(),
+            refusal::<PollTerminal>(),
+            refusal::<ExpectInTerminal>(),
+            refusal::<Wait>(),
+        ];
+        for refusal in refusals {
+            assert!(refusal.contains("unknown field `colour`"), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn the_wait_stands_beside_the_rest() {
+        let text = r#"{"command": "make", "timeout": 5, "strip_ansi": false}"#;
+        let run: RunInTerminal = serde_json::from_str(text).unwrap();
+        assert_eq!(run.wait.timeout, Some(5.0));
+        assert_eq!(run.wait.strip_ansi, Some(false));
+        let written = serde_json::to_value(&run).unwrap();
+        assert_eq!(written["timeout"], 5.0);
+    }
 }

@@ -116,7 +116,7 @@ async fn read(
 }
 
 /// Contents as a body. One that fails at once is a proper failure; later the connection breaks off.
-async fn download(content: ByteStream) -> Result<Body> {
+pub(super) async fn download(content: ByteStream) -> Result<Body> {
     let mut content = content.peekable();
     match Pin::new(&mut content).next_if(Result::is_err).await {
         Some(Err(error)) => Err(error),

@@ -6,6 +6,7 @@ pub mod files;
 pub mod ports;
 pub mod sandboxes;
 pub mod service;
+pub mod terminals;
 pub mod workspaces;
 
 use crate::fault::Fault;

@@ -4,7 +4,7 @@ use super::stub::workspaces as made;
 use super::*;
 use motu_core::limits;
 use motu_core::workspace::*;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 fn ws() -> WorkspaceId {
@@ -13,14 +13,6 @@ fn ws() -> WorkspaceId {
 
 /// A name that must be encoded wherever it stands in an address.
 const ODD: &str = "a/b %2f?#\u{e4}";
-
-impl World {
-    /// The verb that was called since the last time, and with what.
-    fn called(&self) -> (&'static str, Value) {
-        let called = self.stub.called.lock().unwrap().take();
-        called.expect("no verb was called")
-    }
-}
 
 /// Makes a call, compares its answer and what reached the service.
 macro_rules! verb {

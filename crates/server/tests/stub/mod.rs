@@ -1,6 +1,6 @@
 //! A service in memory: enough behaviour to see every translation.
 
-mod terminals;
+pub mod terminals;
 pub mod workspaces;
 
 use async_trait::async_trait;
@@ -27,8 +27,10 @@ pub struct Stub {
     /// Chunks a flood has produced.
     pub produced: Arc<AtomicUsize>,
     pub signals: Mutex<Vec<(Selector, i32, bool)>>,
-    /// The verb of workspaces that was called last, and its arguments.
+    /// The verb of workspaces or terminals that was called last, and its arguments.
     pub called: Mutex<Option<(&'static str, serde_json::Value)>>,
+    /// Where terminals say that their files are.
+    pub directory: Mutex<String>,
 }
 
 pub fn sandbox(id: &SandboxId) -> Sandbox {

@@ -183,7 +183,7 @@ pub fn shell(id: &WorkspaceId, shell_id: &str) -> Shell {
 
 impl Stub {
     /// Notes a verb and its arguments, as JSON so that nothing is left out.
-    fn note(&self, verb: &'static str, arguments: impl Serialize) {
+    pub fn note(&self, verb: &'static str, arguments: impl Serialize) {
         let arguments = serde_json::to_value(arguments).unwrap();
         *self.called.lock().unwrap() = Some((verb, arguments));
     }

@@ -7,7 +7,7 @@ mod disk;
 mod exec;
 mod export;
 mod file;
-mod given;
+pub mod given;
 mod life;
 mod patch;
 mod service;

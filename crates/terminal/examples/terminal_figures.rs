@@ -1,6 +1,6 @@
 //! Prints the figures that are promised: ingestion, memory, time of a run and of a picture.
 //!
-//! Run in release: `cargo run --release -p motu-terminal --example figures`.
+//! Run in release: `cargo run --release -p motu-terminal --example terminal_figures`.
 
 use motu_terminal::session::{Config, Run, Session};
 use motu_terminal::{Nonce, Screen, Size, render};

@@ -1,0 +1,103 @@
+//! Connections, and those that wait for the next call.
+
+use super::{Body, broken};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use motu_core::Result;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+/// How long a connection is worth keeping; the server closes silent ones after 30 seconds.
+const KEPT_FOR: Duration = Duration::from_secs(5);
+/// Connections kept at once.
+const KEPT_MOST: usize = 16;
+
+/// A connection, which closes when this is dropped.
+pub struct Connection {
+    sender: SendRequest<Body>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Connection {
+    pub async fn open(stream: UnixStream) -> Result<Connection> {
+        let made = handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = made.map_err(|error| broken(&error))?;
+        let task = tokio::spawn(async move {
+            // A failure shows in the answer; nobody else asks.
+            let _ = connection.with_upgrades().await;
+        });
+        Ok(Connection { sender, task })
+    }
+
+    pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>> {
+        let sent = self.sender.send_request(request).await;
+        sent.map_err(|error| broken(&error))
+    }
+}
+
+/// What became of a request.
+pub enum Sent {
+    Answered(Response<Incoming>, Connection),
+    /// No connection is kept that would take it, and nothing of it was sent.
+    NoConnection(Request<Body>),
+}
+
+/// Connections whose last answer was read to its end.
+#[derive(Default)]
+pub struct Kept(Mutex<Vec<(Connection, Instant)>>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Kept")
+    }
+}
+
+impl Kept {
+    pub fn keep(&self, connection: Connection) {
+        if connection.sender.is_closed() {
+            return;
+        }
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(_, since)| since.elapsed() < KEPT_FOR);
+        if kept.len() < KEPT_MOST {
+            kept.push((connection, Instant::now()));
+        }
+    }
+
+    /// The one that was used last: the others may grow too old.
+    fn take(&self) -> Option<Connection> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(connection, since)| {
+            since.elapsed() < KEPT_FOR && !connection.sender.is_closed()
+        });
+        kept.pop().map(|(connection, _)| connection)
+    }
+
+    /// Sends a request over a connection that is there already.
+    pub async fn send(&self, mut request: Request<Body>) -> Result<Sent> {
+        while let Some(mut connection) = self.take() {
+            if connection.sender.ready().await.is_err() {
+                continue;
+            }
+            match connection.sender.try_send_request(request).await {
+                Ok(response) => return Ok(Sent::Answered(response, connection)),
+                // Nothing of it has left: it may go another way.
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(broken(error.error())),
+                },
+            }
+        }
+        Ok(Sent::NoConnection(request))
+    }
+}

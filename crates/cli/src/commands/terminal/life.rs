@@ -1,0 +1,296 @@
+//! `motu terminal open`, `list`, `status` and what else makes, changes and ends a session.
+
+use super::{Which, given};
+use crate::cli::answer;
+use crate::commands::shape::variables;
+use crate::show;
+use jiff::Timestamp;
+use motu_api::Client;
+use motu_core::exec::TtySize;
+use motu_core::terminal::{ConfigureTerminal, OpenTerminal, Terminal, TerminalState, Terminals};
+use motu_core::{Error, Result, SandboxId};
+use std::process::ExitCode;
+
+/// List the sessions: living ones first, then those that have ended
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {}
+
+impl ListArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        let all = client.list_terminals().await?;
+        answer(json, &all, |all| rows(all, Timestamp::now()));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Open a session, or find the one with this name
+///
+/// Without --sandbox it is in the workspace `terminals`, which is made on first use
+/// and kept. A session that is there already is given the description, the size and
+/// the prompt, and is otherwise left as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu terminal open build
+  motu terminal open db --sandbox ws-3f9k2m7qx0ab --cwd /srv --size 120x40
+  motu terminal open z --shell zsh --user-files
+  motu terminal open py --shell 'python3 -q'")]
+pub struct OpenArgs {
+    #[command(flatten)]
+    which: Which,
+
+    /// The sandbox or workspace it is in [default: the workspace `terminals`]
+    #[arg(long, value_name = "ID", value_parser = SandboxId::parse, conflicts_with = "host")]
+    sandbox: Option<SandboxId>,
+
+    /// The directory it starts in [default: /workspace, or the user's home]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+
+    /// The shell or another program, with its arguments [default: bash]
+    #[arg(long, value_name = "COMMAND")]
+    shell: Option<String>,
+
+    /// Columns and rows [default: 80x24]
+    #[arg(long, value_name = "COLSxROWS", value_parser = given::size)]
+    size: Option<TtySize>,
+
+    /// A line for people about what it is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+
+    /// A variable; may be given several times
+    #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+
+    /// The user it runs as
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+
+    /// Let the shell read the user's own files (.bashrc)
+    #[arg(long)]
+    user_files: bool,
+
+    /// What the prompt looks like, where nothing else can tell
+    #[arg(long, value_name = "REGEX")]
+    prompt_regex: Option<String>,
+
+    /// Silence after which a look is taken at a program without marks [default: 100]
+    #[arg(long, value_name = "MS")]
+    quiescence_ms: Option<u64>,
+
+    /// On this host itself, with no isolation
+    #[arg(long)]
+    host: bool,
+}
+
+impl OpenArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        let words = self.shell.iter().flat_map(|shell| shell.split_whitespace());
+        let request = OpenTerminal {
+            session_id: self.which.id.to_string(),
+            sandbox_id: self.sandbox,
+            host: self.host,
+            cwd: self.cwd,
+            command: words.map(str::to_string).collect(),
+            env: variables(&self.env)?,
+            user: self.user,
+            user_files: self.user_files,
+            size: self.size,
+            description: self.description,
+            prompt_regex: self.prompt_regex,
+            quiescence_ms: self.quiescence_ms,
+        };
+        let opened = client.open_terminal(request).await?;
+        answer(json, &opened, |opened| {
+            let (id, what) = (&opened.terminal.session_id, state(&opened.terminal.state));
+            match opened.created {
+                true => format!("{} is open: {what}\n", show::safe(id)),
+                false => format!("{} was open: {what}\n", show::safe(id)),
+            }
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Show what is known of a session, and what it waits for
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl StatusArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        answer(json, &client.get_terminal(&self.which.id).await?, facts);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Change the description or the prompt of a session
+///
+/// What is not given stays; an empty text takes it away.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu terminal configure build --description 'the nightly build'
+  motu terminal configure router --prompt-regex '^router# $'")]
+pub struct ConfigureArgs {
+    #[command(flatten)]
+    which: Which,
+
+    /// A line for people about what it is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+
+    /// What the prompt looks like, where nothing else can tell
+    #[arg(long, value_name = "REGEX")]
+    prompt_regex: Option<String>,
+
+    /// Silence after which a look is taken at a program without marks
+    #[arg(long, value_name = "MS")]
+    quiescence_ms: Option<u64>,
+}
+
+impl ConfigureArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        let change = ConfigureTerminal {
+            description: self.description,
+            prompt_regex: self.prompt_regex,
+            quiescence_ms: self.quiescence_ms,
+            size: None,
+        };
+        if change.description.is_none()
+            && change.prompt_regex.is_none()
+            && change.quiescence_ms.is_none()
+        {
+            return Err(Error::invalid("nothing is to be changed")
+                .hint("give --description, --prompt-regex or --quiescence-ms"));
+        }
+        let terminal = client.configure_terminal(&self.which.id, change).await?;
+        answer(json, &terminal, facts);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Give the terminal of a session another size
+///
+/// The text on it is wrapped anew.
+#[derive(Debug, clap::Args)]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    which: Which,
+
+    /// Columns and rows
+    #[arg(value_name = "COLSxROWS", value_parser = given::size)]
+    size: TtySize,
+}
+
+impl ResizeArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        let change = ConfigureTerminal {
+            size: Some(self.size),
+            ..ConfigureTerminal::default()
+        };
+        let terminal = client.configure_terminal(&self.which.id, change).await?;
+        answer(json, &terminal, |_| String::new());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// End a session and everything on its terminal, for good
+///
+/// Its name is not used again; its transcript and its recording stay.
+#[derive(Debug, clap::Args)]
+pub struct TerminateArgs {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl TerminateArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        let terminal = client.terminate_terminal(&self.which.id).await?;
+        answer(json, &terminal, |terminal| {
+            let id = show::safe(&terminal.session_id);
+            format!("{id} is {}\n", terminal.state.status.as_str())
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `ready: the shell has drawn its prompt`.
+pub fn state(state: &TerminalState) -> String {
+    format!(
+        "{}: {}",
+        state.status.as_str(),
+        show::safe(&state.state_reason)
+    )
+}
+
+/// A word of the wire, for people.
+fn name(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
+}
+
+fn facts(terminal: &Terminal) -> String {
+    let made_by = show::made_by(&terminal.runtime, terminal.isolation, None);
+    let front = match (&terminal.foreground, terminal.pid) {
+        (Some(name), Some(pid)) => Some(format!("{name} (process {pid})")),
+        (Some(name), None) => Some(name.clone()),
+        (None, pid) => pid.map(|pid| format!("process {pid}")),
+    };
+    show::facts(&[
+        ("session", Some(terminal.session_id.clone())),
+        ("description", terminal.description.clone()),
+        ("state", Some(state(&terminal.state))),
+        ("prompt", Some(name(&terminal.state.prompt))),
+        ("confidence", Some(name(&terminal.state.confidence))),
+        ("exit code", terminal.exit_code.map(|code| code.to_string())),
+        ("sandbox", Some(terminal.sandbox_id.to_string())),
+        ("runtime", Some(made_by)),
+        ("command", Some(terminal.command.join(" "))),
+        ("directory", terminal.cwd.clone()),
+        ("foreground", front),
+        (
+            "size",
+            Some(format!("{} x {}", terminal.cols, terminal.rows)),
+        ),
+        ("title", terminal.title.clone()),
+        ("prompt regex", terminal.prompt_regex.clone()),
+        ("printed", Some(show::bytes(terminal.cursor))),
+        ("started", Some(terminal.started_at.to_string())),
+        ("active", Some(terminal.last_activity_at.to_string())),
+    ])
+}
+
+fn rows(terminals: &[Terminal], now: Timestamp) -> String {
+    let row = |terminal: &Terminal| {
+        let quiet = now.duration_since(terminal.last_activity_at).as_secs();
+        let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_string());
+        vec![
+            terminal.session_id.clone(),
+            terminal.state.status.as_str().to_string(),
+            name(&terminal.state.prompt),
+            or(&terminal.foreground),
+            terminal.sandbox_id.to_string(),
+            format!("{} ({})", terminal.runtime, terminal.isolation),
+            format!("{}x{}", terminal.cols, terminal.rows),
+            format!("{} ago", show::seconds(quiet.max(0))),
+            terminal.description.clone().unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = terminals.iter().map(row).collect();
+    let headings = [
+        "ID",
+        "STATUS",
+        "PROMPT",
+        "FOREGROUND",
+        "SANDBOX",
+        "RUNTIME",
+        "SIZE",
+        "ACTIVE",
+        "DESCRIPTION",
+    ];
+    show::table(&headings, &rows)
+}
