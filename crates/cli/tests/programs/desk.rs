@@ -85,7 +85,14 @@ impl Desk {
             session_id: id.to_string(),
             sandbox_id: Some(machine.clone()),
             user: Some(user.to_string()),
-            cwd: Some(if user == "root" { "/root" } else { "/home/person" }.to_string()),
+            cwd: Some(
+                if user == "root" {
+                    "/root"
+                } else {
+                    "/home/person"
+                }
+                .to_string(),
+            ),
             ..OpenTerminal::default()
         };
         let opened = world.client().open_terminal(open).await.unwrap();
@@ -103,7 +110,11 @@ impl Desk {
             wait: waiting(timeout),
             ..RunInTerminal::default()
         };
-        self.world.client().run_in_terminal(&self.id, run).await.unwrap()
+        self.world
+            .client()
+            .run_in_terminal(&self.id, run)
+            .await
+            .unwrap()
     }
 
     /// Runs a command that must succeed.
@@ -119,7 +130,11 @@ impl Desk {
 
     async fn send(&self, mut send: SendToTerminal) -> TerminalAnswer {
         send.wait = waiting(PATIENCE);
-        self.world.client().send_to_terminal(&self.id, send).await.unwrap()
+        self.world
+            .client()
+            .send_to_terminal(&self.id, send)
+            .await
+            .unwrap()
     }
 
     pub async fn text(&self, text: &str) -> TerminalAnswer {
@@ -165,8 +180,17 @@ impl Desk {
             wait: waiting(PATIENCE),
             ..ExpectInTerminal::default()
         };
-        let answer = self.world.client().expect_in_terminal(&self.id, expect).await.unwrap();
-        assert!(answer.found.is_some(), "no {pattern:?}: {answer:#?}\n{}", self.text_on_screen().await);
+        let answer = self
+            .world
+            .client()
+            .expect_in_terminal(&self.id, expect)
+            .await
+            .unwrap();
+        assert!(
+            answer.found.is_some(),
+            "no {pattern:?}: {answer:#?}\n{}",
+            self.text_on_screen().await
+        );
         answer
     }
 
@@ -180,7 +204,11 @@ impl Desk {
     }
 
     pub async fn screen(&self, format: ScreenFormat) -> TerminalScreen {
-        self.world.client().terminal_screen(&self.id, format).await.unwrap()
+        self.world
+            .client()
+            .terminal_screen(&self.id, format)
+            .await
+            .unwrap()
     }
 
     pub async fn text_on_screen(&self) -> String {

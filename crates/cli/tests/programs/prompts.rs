@@ -14,7 +14,10 @@ fn holds(dir: &Path, secret: &str) -> Option<std::path::PathBuf> {
             }
         } else if kind.is_file() {
             let bytes = std::fs::read(&path).unwrap_or_default();
-            if bytes.windows(secret.len()).any(|window| window == secret.as_bytes()) {
+            if bytes
+                .windows(secret.len())
+                .any(|window| window == secret.as_bytes())
+            {
                 return Some(path);
             }
         }
@@ -24,11 +27,21 @@ fn holds(dir: &Path, secret: &str) -> Option<std::path::PathBuf> {
 
 #[tokio::test]
 async fn sudo_asks_and_the_answer_is_nowhere() {
-    let Some(desk) = Desk::of("person").await else { return };
+    let Some(desk) = Desk::of("person").await else {
+        return;
+    };
     let asked = desk.run("sudo id -u").await;
-    assert_eq!(state(&asked), (Status::Password, Prompt::None), "{asked:#?}");
+    assert_eq!(
+        state(&asked),
+        (Status::Password, Prompt::None),
+        "{asked:#?}"
+    );
     let wrong = desk.password("not-the-island-42").await;
-    assert_eq!(state(&wrong), (Status::Password, Prompt::None), "{wrong:#?}");
+    assert_eq!(
+        state(&wrong),
+        (Status::Password, Prompt::None),
+        "{wrong:#?}"
+    );
     let right = desk.password("island").await;
     assert!(right.output.contains('0'), "{right:#?}");
     desk.is_back().await;
@@ -56,14 +69,25 @@ async fn sudo_asks_and_the_answer_is_nowhere() {
 
 #[tokio::test]
 async fn ssh_asks_everything_ssh_asks() {
-    let Some(desk) = Desk::new().await else { return };
-    desk.done("mkdir -p /run/sshd && ssh-keygen -A -q && echo 'ONE MOMENT PLEASE' > /etc/issue.net").await;
-    desk.done("printf 'sleep 1\\necho a slow greeting\\nsleep 1\\n' > /home/person/.bash_profile").await;
-    desk.done("/usr/sbin/sshd -p 2222 -o ListenAddress=127.0.0.1 -o Banner=/etc/issue.net").await;
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    desk.done(
+        "mkdir -p /run/sshd && ssh-keygen -A -q && echo 'ONE MOMENT PLEASE' > /etc/issue.net",
+    )
+    .await;
+    desk.done("printf 'sleep 1\\necho a slow greeting\\nsleep 1\\n' > /home/person/.bash_profile")
+        .await;
+    desk.done("/usr/sbin/sshd -p 2222 -o ListenAddress=127.0.0.1 -o Banner=/etc/issue.net")
+        .await;
     let asked = desk.run("ssh -p 2222 person@127.0.0.1").await;
     assert_eq!(state(&asked), (Status::Confirm, Prompt::None), "{asked:#?}");
     let asked = desk.run("yes").await;
-    assert_eq!(state(&asked), (Status::Password, Prompt::None), "{asked:#?}");
+    assert_eq!(
+        state(&asked),
+        (Status::Password, Prompt::None),
+        "{asked:#?}"
+    );
     desk.password("island").await;
     let ready = desk.prompt().await;
     assert_eq!(state(&ready), (Status::Ready, Prompt::Shell), "{ready:#?}");
@@ -71,14 +95,20 @@ async fn ssh_asks_everything_ssh_asks() {
     let said = desk.run("whoami; hostname >/dev/null; echo $SSH_TTY").await;
     assert!(said.output.contains("person\n/dev/pts/"), "{said:#?}");
     let left = desk.run("exit 7").await;
-    assert_eq!((left.end, left.exit_code), (End::CommandEnded, Some(7)), "{left:#?}");
+    assert_eq!(
+        (left.end, left.exit_code),
+        (End::CommandEnded, Some(7)),
+        "{left:#?}"
+    );
     desk.is_back().await;
     desk.done("kill $(cat /run/sshd.pid)").await;
 }
 
 #[tokio::test]
 async fn apt_wants_to_be_told() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     let asked = desk.run("apt-get remove htop").await;
     assert_eq!(state(&asked), (Status::Confirm, Prompt::None), "{asked:#?}");
     let refused = desk.run("n").await;
@@ -87,13 +117,19 @@ async fn apt_wants_to_be_told() {
     let asked = desk.run("apt-get remove htop").await;
     assert_eq!(asked.end, End::WaitsForInput);
     let removed = desk.run("y").await;
-    assert_eq!((removed.end, removed.exit_code), (End::CommandEnded, Some(0)), "{removed:#?}");
+    assert_eq!(
+        (removed.end, removed.exit_code),
+        (End::CommandEnded, Some(0)),
+        "{removed:#?}"
+    );
     assert_ne!(desk.run("command -v htop").await.exit_code, Some(0));
 }
 
 #[tokio::test]
 async fn questions_are_questions() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     for (script, status) in [
         ("read -p 'Overwrite? (y/N) ' x", Status::Confirm),
         ("read -p 'Proceed [Y/n] ' x", Status::Confirm),
@@ -101,7 +137,11 @@ async fn questions_are_questions() {
         ("read -sp 'Passphrase for key: ' x", Status::Password),
     ] {
         let asked = desk.run(script).await;
-        assert_eq!(state(&asked), (status, Prompt::None), "{script}: {asked:#?}");
+        assert_eq!(
+            state(&asked),
+            (status, Prompt::None),
+            "{script}: {asked:#?}"
+        );
         match status {
             Status::Password => desk.password("12345678").await,
             _ => desk.run("n").await,
@@ -112,11 +152,24 @@ async fn questions_are_questions() {
 
 #[tokio::test]
 async fn what_a_running_program_prints_is_no_prompt() {
-    let Some(desk) = Desk::new().await else { return };
-    for printed in ["cost in $", "Loading... please wait", "error: retrying", ">>> ", "password: ", "root@vm:~# "] {
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    for printed in [
+        "cost in $",
+        "Loading... please wait",
+        "error: retrying",
+        ">>> ",
+        "password: ",
+        "root@vm:~# ",
+    ] {
         let script = format!("printf '%s' '{printed}'; sleep 30");
         let answer = desk.run_for(&script, 0.8).await;
-        assert_eq!(state(&answer), (Status::Running, Prompt::None), "{printed}: {answer:#?}");
+        assert_eq!(
+            state(&answer),
+            (Status::Running, Prompt::None),
+            "{printed}: {answer:#?}"
+        );
         assert!(answer.timed_out);
         desk.control("c").await;
         desk.is_back().await;
@@ -125,8 +178,16 @@ async fn what_a_running_program_prints_is_no_prompt() {
 
 #[tokio::test]
 async fn prompts_of_every_shape_are_prompts() {
-    let Some(desk) = Desk::new().await else { return };
-    for prompt in ["[root@vm dir]# ", "❯ ", "➜  dir git:(main) ✗ ", "~/x [main] $ ", "100% > "] {
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    for prompt in [
+        "[root@vm dir]# ",
+        "❯ ",
+        "➜  dir git:(main) ✗ ",
+        "~/x [main] $ ",
+        "100% > ",
+    ] {
         desk.done(&format!("PS1='{prompt}'")).await;
         let screen = desk.screen(ScreenFormat::Text).await;
         assert_eq!(

@@ -5,9 +5,15 @@ use motu_core::terminal::{End, Prompt, Status};
 
 #[tokio::test]
 async fn python_answers_line_by_line() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     let started = desk.run("python3 -q").await;
-    assert_eq!(state(&started), (Status::Repl, Prompt::Python), "{started:#?}");
+    assert_eq!(
+        state(&started),
+        (Status::Repl, Prompt::Python),
+        "{started:#?}"
+    );
     assert_eq!(started.end, End::WaitsForInput);
     let sum = desk.run("20 + 22").await;
     assert_eq!(sum.output.trim(), "42", "{sum:#?}");
@@ -24,14 +30,21 @@ async fn python_answers_line_by_line() {
     let slow = desk.run("import time; time.sleep(1); print('slept')").await;
     assert_eq!(slow.output.trim(), "slept", "{slow:#?}");
     let left = desk.run("exit(3)").await;
-    assert_eq!((left.end, left.exit_code), (End::CommandEnded, Some(3)), "{left:#?}");
+    assert_eq!(
+        (left.end, left.exit_code),
+        (End::CommandEnded, Some(3)),
+        "{left:#?}"
+    );
     desk.is_back().await;
 }
 
 #[tokio::test]
 async fn a_debugger_stops_and_goes_on() {
-    let Some(desk) = Desk::new().await else { return };
-    desk.done("printf 'a = 1\\nb = a + 41\\nprint(\"sum\", b)\\n' > sum.py").await;
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    desk.done("printf 'a = 1\\nb = a + 41\\nprint(\"sum\", b)\\n' > sum.py")
+        .await;
     let started = desk.run("python3 -m pdb sum.py").await;
     assert_eq!(state(&started), (Status::Repl, Prompt::Pdb), "{started:#?}");
     desk.run("next").await;
@@ -47,9 +60,15 @@ async fn a_debugger_stops_and_goes_on() {
 
 #[tokio::test]
 async fn node_answers_line_by_line() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     let started = desk.run("node").await;
-    assert_eq!(state(&started), (Status::Repl, Prompt::Node), "{started:#?}");
+    assert_eq!(
+        state(&started),
+        (Status::Repl, Prompt::Node),
+        "{started:#?}"
+    );
     let doubled = desk.run("[1, 2].map(n => n * 2)").await;
     assert!(doubled.output.contains("[ 2, 4 ]"), "{doubled:#?}");
     assert_eq!(state(&doubled), (Status::Repl, Prompt::Node));
@@ -59,11 +78,17 @@ async fn node_answers_line_by_line() {
 
 #[tokio::test]
 async fn psql_knows_its_prompt_in_every_database() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     desk.done("pg_ctlcluster 15 main start").await;
     desk.done("runuser -u postgres -- createdb mydb").await;
     let started = desk.run("runuser -u postgres -- psql mydb").await;
-    assert_eq!(state(&started), (Status::Repl, Prompt::Psql), "{started:#?}");
+    assert_eq!(
+        state(&started),
+        (Status::Repl, Prompt::Psql),
+        "{started:#?}"
+    );
     assert!(desk.text_on_screen().await.contains("mydb=#"));
     let sum = desk.run("select 20 + 22 as answer;").await;
     assert!(sum.output.contains("42"), "{sum:#?}");
@@ -79,16 +104,26 @@ async fn psql_knows_its_prompt_in_every_database() {
 
 #[tokio::test]
 async fn sqlite_and_a_shell_in_a_shell() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     let started = desk.run("sqlite3").await;
-    assert_eq!(state(&started), (Status::Repl, Prompt::Sqlite), "{started:#?}");
+    assert_eq!(
+        state(&started),
+        (Status::Repl, Prompt::Sqlite),
+        "{started:#?}"
+    );
     let sum = desk.run("select 20 + 22;").await;
     assert_eq!(sum.output.trim(), "42", "{sum:#?}");
     desk.run(".quit").await;
     desk.is_back().await;
     for shell in ["sh", "zsh -f", "fish --no-config"] {
         let inner = desk.run(shell).await;
-        assert_eq!(state(&inner), (Status::Ready, Prompt::Shell), "{shell}: {inner:#?}");
+        assert_eq!(
+            state(&inner),
+            (Status::Ready, Prompt::Shell),
+            "{shell}: {inner:#?}"
+        );
         let said = desk.run("echo inner; false").await;
         assert!(said.output.contains("inner"), "{shell}: {said:#?}");
         desk.run("exit 0").await;

@@ -5,13 +5,21 @@ use motu_core::terminal::{End, Prompt, ScreenFormat, Status};
 
 #[tokio::test]
 async fn vim_is_an_editor_in_every_mode() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     let started = desk.run("vim -u NONE note.txt").await;
-    assert_eq!(state(&started), (Status::Editor, Prompt::None), "{started:#?}");
+    assert_eq!(
+        state(&started),
+        (Status::Editor, Prompt::None),
+        "{started:#?}"
+    );
     assert!(desk.screen(ScreenFormat::Text).await.modes.alternate_screen);
     desk.text("ihello from vim").await;
-    desk.until("the text is on the screen", |screen| screen.screen.contains("hello from vim"))
-        .await;
+    desk.until("the text is on the screen", |screen| {
+        screen.screen.contains("hello from vim")
+    })
+    .await;
     desk.is(Status::Editor, Prompt::None).await;
     desk.keys(&["Esc"]).await;
     desk.is(Status::Editor, Prompt::None).await;
@@ -19,19 +27,31 @@ async fn vim_is_an_editor_in_every_mode() {
     desk.is_back().await;
     let screen = desk.screen(ScreenFormat::Text).await;
     assert!(!screen.modes.alternate_screen);
-    assert!(!screen.screen.contains("hello from vim"), "{}", screen.screen);
+    assert!(
+        !screen.screen.contains("hello from vim"),
+        "{}",
+        screen.screen
+    );
     assert_eq!(desk.done("cat note.txt").await.trim(), "hello from vim");
 }
 
 #[tokio::test]
 async fn nano_saves_what_was_typed() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     let started = desk.run("nano note.txt").await;
-    assert_eq!(state(&started), (Status::Editor, Prompt::None), "{started:#?}");
+    assert_eq!(
+        state(&started),
+        (Status::Editor, Prompt::None),
+        "{started:#?}"
+    );
     desk.text("hello from nano").await;
     desk.keys(&["Ctrl-X"]).await;
-    desk.until("it asks", |screen| screen.screen.contains("Save modified buffer"))
-        .await;
+    desk.until("it asks", |screen| {
+        screen.screen.contains("Save modified buffer")
+    })
+    .await;
     desk.text("y").await;
     desk.keys(&["Enter"]).await;
     desk.is_back().await;
@@ -40,19 +60,31 @@ async fn nano_saves_what_was_typed() {
 
 #[tokio::test]
 async fn pagers_show_pages() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     let started = desk.run("seq 1 500 | less").await;
-    assert_eq!(state(&started), (Status::Pager, Prompt::None), "{started:#?}");
+    assert_eq!(
+        state(&started),
+        (Status::Pager, Prompt::None),
+        "{started:#?}"
+    );
     desk.keys(&["PageDown"]).await;
-    desk.until("the next page", |screen| screen.screen.contains("\n40\n")).await;
+    desk.until("the next page", |screen| screen.screen.contains("\n40\n"))
+        .await;
     desk.text("G").await;
-    desk.until("the last page", |screen| screen.screen.contains("500")).await;
+    desk.until("the last page", |screen| screen.screen.contains("500"))
+        .await;
     desk.is(Status::Pager, Prompt::None).await;
     desk.text("q").await;
     desk.is_back().await;
     let manual = desk.run("man ls").await;
     assert_eq!(state(&manual), (Status::Pager, Prompt::None), "{manual:#?}");
-    assert!(desk.text_on_screen().await.contains("list directory contents"));
+    assert!(
+        desk.text_on_screen()
+            .await
+            .contains("list directory contents")
+    );
     desk.text("q").await;
     desk.is_back().await;
     desk.done("git init -q repo && cd repo && git config user.email a@b.c && git config user.name n && for n in $(seq 60); do git commit -q --allow-empty -m \"change $n\"; done").await;
@@ -64,12 +96,21 @@ async fn pagers_show_pages() {
 
 #[tokio::test]
 async fn process_viewers_redraw_and_leave() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     for (program, quit) in [("htop", "F10"), ("top", "q")] {
         let started = desk.run_for(program, 3.0).await;
         assert_ne!(started.end, End::CommandEnded, "{program}: {started:#?}");
-        let screen = desk.until("it shows processes", |screen| screen.screen.contains("PID")).await;
-        assert_eq!(screen.state.status, Status::Editor, "{program}: {:?}", screen.state);
+        let screen = desk
+            .until("it shows processes", |screen| screen.screen.contains("PID"))
+            .await;
+        assert_eq!(
+            screen.state.status,
+            Status::Editor,
+            "{program}: {:?}",
+            screen.state
+        );
         desk.keys(&[quit]).await;
         desk.is_back().await;
     }
@@ -77,24 +118,45 @@ async fn process_viewers_redraw_and_leave() {
 
 #[tokio::test]
 async fn a_terminal_in_a_terminal() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     desk.run("tmux -f /dev/null new-session -s inner").await;
-    desk.until("tmux is there", |screen| screen.screen.contains("[inner]")).await;
+    desk.until("tmux is there", |screen| screen.screen.contains("[inner]"))
+        .await;
     desk.text("echo $((20 + 22)) inside\r").await;
-    desk.until("the command ran", |screen| screen.screen.contains("42 inside")).await;
+    desk.until("the command ran", |screen| {
+        screen.screen.contains("42 inside")
+    })
+    .await;
     desk.text("exit\r").await;
-    desk.until("tmux has left", |screen| screen.screen.contains("[exited]")).await;
+    desk.until("tmux has left", |screen| screen.screen.contains("[exited]"))
+        .await;
     desk.is_back().await;
 }
 
 #[tokio::test]
 async fn a_rebase_asks_an_editor() {
-    let Some(desk) = Desk::new().await else { return };
-    desk.done("git init -q repo && cd repo && git config user.email a@b.c && git config user.name n").await;
-    desk.done("for n in 1 2 3; do echo $n > file$n; git add .; git commit -q -m \"change $n\"; done").await;
-    let asked = desk.run("GIT_EDITOR='vim -u NONE' git rebase -i HEAD~2").await;
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    desk.done(
+        "git init -q repo && cd repo && git config user.email a@b.c && git config user.name n",
+    )
+    .await;
+    desk.done(
+        "for n in 1 2 3; do echo $n > file$n; git add .; git commit -q -m \"change $n\"; done",
+    )
+    .await;
+    let asked = desk
+        .run("GIT_EDITOR='vim -u NONE' git rebase -i HEAD~2")
+        .await;
     assert_eq!(state(&asked), (Status::Editor, Prompt::None), "{asked:#?}");
-    assert!(desk.text_on_screen().await.contains("pick"), "{}", desk.text_on_screen().await);
+    assert!(
+        desk.text_on_screen().await.contains("pick"),
+        "{}",
+        desk.text_on_screen().await
+    );
     desk.text(":2s/pick/fixup/\r").await;
     desk.text(":wq\r").await;
     desk.is_back().await;
@@ -103,19 +165,36 @@ async fn a_rebase_asks_an_editor() {
 
 #[tokio::test]
 async fn a_resize_reaches_the_program() {
-    let Some(desk) = Desk::new().await else { return };
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
     use motu_core::exec::TtySize;
     use motu_core::terminal::{ConfigureTerminal, Terminals};
     let change = ConfigureTerminal {
-        size: Some(TtySize { cols: 132, rows: 50 }),
+        size: Some(TtySize {
+            cols: 132,
+            rows: 50,
+        }),
         ..ConfigureTerminal::default()
     };
-    let changed = desk.world.client().configure_terminal(&desk.id, change).await.unwrap();
+    let changed = desk
+        .world
+        .client()
+        .configure_terminal(&desk.id, change)
+        .await
+        .unwrap();
     assert_eq!((changed.cols, changed.rows), (132, 50));
     assert_eq!(desk.done("stty size").await.trim(), "50 132");
     desk.run("vim -u NONE -c 'set ruler' big.txt").await;
     let screen = desk.screen(ScreenFormat::Text).await;
-    assert_eq!(screen.screen.lines().filter(|line| line.starts_with('~')).count(), 48);
+    assert_eq!(
+        screen
+            .screen
+            .lines()
+            .filter(|line| line.starts_with('~'))
+            .count(),
+        48
+    );
     desk.text(":q\r").await;
     desk.is_back().await;
 }

@@ -175,7 +175,11 @@ impl Picture {
 
 /// The rows with text; down to the cursor's at least, so that it can be found by its number.
 fn rows_of_text(view: &View) -> String {
-    let mut rows: Vec<&str> = view.lines.iter().map(|line| line.text().trim_end()).collect();
+    let mut rows: Vec<&str> = view
+        .lines
+        .iter()
+        .map(|line| line.text().trim_end())
+        .collect();
     let used = rows.iter().rposition(|row| !row.is_empty());
     let used = used.map_or(0, |row| row + 1);
     rows.truncate(used.max(usize::from(view.cursor.row) + 1));

@@ -4,13 +4,13 @@
 //! is brought about: whatever a crash interrupts, the next daemon finds a shell
 //! that it knows, or knows that there is none.
 
+use super::answers;
 use super::checks::{self, Wanted};
 use super::handle::{Handle, Known};
 use super::owner::{Begin, Freshness, Owner};
 use super::shell::Plan;
 use super::table::Entry;
 use super::writer::{Files, Pen, Position};
-use super::answers;
 use crate::driver;
 use crate::engine::Engine;
 use crate::store::{TerminalEnd, TerminalRow, TerminalShell};
@@ -195,7 +195,10 @@ impl Engine {
         id: &TerminalId,
         change: ConfigureTerminal,
     ) -> Result<Terminal> {
-        let size = change.size.map(|size| checks::size(Some(size))).transpose()?;
+        let size = change
+            .size
+            .map(|size| checks::size(Some(size)))
+            .transpose()?;
         let regex = checks::prompt_regex(change.prompt_regex.as_deref())?;
         let description = checks::description(change.description.clone())?;
         let quiet = change.quiescence_ms;
@@ -316,9 +319,9 @@ impl Engine {
         for mut row in self.shared.store.terminals().await? {
             let id = row.session_id.clone();
             let place = self.table.get(&row.sandbox_id);
-            let running = place.as_ref().is_some_and(|place| {
-                matches!(place.state(), State::Running | State::Paused)
-            });
+            let running = place
+                .as_ref()
+                .is_some_and(|place| matches!(place.state(), State::Running | State::Paused));
             if row.terminated {
                 if let (Some(place), Some(shell)) = (place.filter(|_| running), row.shell.take()) {
                     // The former daemon had no time to.

@@ -152,7 +152,9 @@ impl motu_core::terminal::Terminals for Engine {
         };
         self.with_session(id, |handle| async move {
             handle
-                .request(Freshness::InCommand, move |session, now| session.run(run, now))
+                .request(Freshness::InCommand, move |session, now| {
+                    session.run(run, now)
+                })
                 .await
         })
         .await
@@ -266,7 +268,8 @@ impl motu_core::terminal::Terminals for Engine {
     async fn expect_terminal_prompt(&self, id: &TerminalId, wait: Wait) -> Result<TerminalAnswer> {
         let (timeout, _) = checks::wait(&wait, PROMPT_TIMEOUT)?;
         self.with_session(id, |handle| async move {
-            let make = move |session: &mut session::Session, now| session.expect_prompt(timeout, now);
+            let make =
+                move |session: &mut session::Session, now| session.expect_prompt(timeout, now);
             handle.request(Freshness::Any, make).await
         })
         .await

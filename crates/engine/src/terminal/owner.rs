@@ -244,7 +244,10 @@ impl Owner {
             self.type_out(Bytes::from(input));
         }
         for (ticket, outcome) in self.session.take_outcomes() {
-            let found = self.waiting.iter().position(|(_, known, _)| *known == ticket);
+            let found = self
+                .waiting
+                .iter()
+                .position(|(_, known, _)| *known == ticket);
             if let Some(at) = found {
                 let (_, _, reply) = self.waiting.swap_remove(at);
                 // Whoever left has cancelled it.
@@ -375,7 +378,10 @@ impl Owner {
 
     /// Nobody waits for a request any more.
     pub fn cancel(&mut self, number: u64) {
-        let found = self.waiting.iter().position(|(known, _, _)| *known == number);
+        let found = self
+            .waiting
+            .iter()
+            .position(|(known, _, _)| *known == number);
         if let Some(at) = found {
             let (_, ticket, _) = self.waiting.swap_remove(at);
             let now = self.now();
@@ -385,7 +391,10 @@ impl Owner {
 
     /// A request comes to nothing.
     pub fn fail(&mut self, number: u64, error: Error) {
-        let found = self.waiting.iter().position(|(known, _, _)| *known == number);
+        let found = self
+            .waiting
+            .iter()
+            .position(|(known, _, _)| *known == number);
         if let Some(at) = found {
             let (_, ticket, reply) = self.waiting.swap_remove(at);
             let now = self.now();

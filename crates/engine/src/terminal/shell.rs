@@ -196,12 +196,14 @@ mod tests {
 
     #[test]
     fn only_a_plain_shell_is_integrated() {
-        let words = |words: &[&str]| -> Vec<String> {
-            words.iter().map(|word| word.to_string()).collect()
-        };
+        let words =
+            |words: &[&str]| -> Vec<String> { words.iter().map(|word| word.to_string()).collect() };
         let how = |command: &[&str]| integrated(&words(command), false);
         assert_eq!(how(&["bash"]), Some((Shell::Bash, Startup::Bare)));
-        assert_eq!(how(&["/usr/bin/zsh", "-l"]), Some((Shell::Zsh, Startup::Login)));
+        assert_eq!(
+            how(&["/usr/bin/zsh", "-l"]),
+            Some((Shell::Zsh, Startup::Login))
+        );
         assert_eq!(how(&["bash", "-c", "true"]), None);
         assert_eq!(how(&["bash", "script"]), None);
         assert_eq!(how(&["python3"]), None);

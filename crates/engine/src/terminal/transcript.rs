@@ -90,7 +90,9 @@ impl Engine {
 fn tell(owner: &mut Owner, from: Option<u64>, shape: Shape) -> Told {
     let session = &owner.session;
     let end = session.end();
-    let from = from.unwrap_or(end.saturating_sub(shape.budget as u64)).min(end);
+    let from = from
+        .unwrap_or(end.saturating_sub(shape.budget as u64))
+        .min(end);
     Told {
         state: owner.state().into(),
         size: session.screen().size(),

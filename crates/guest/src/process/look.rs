@@ -28,6 +28,10 @@ const MAX_ARGUMENTS: usize = 64;
 const MAX_ARGV_BYTES: usize = 4096;
 /// Looks at a terminal that prints all the time.
 const LOOKS: usize = 3;
+/// Descriptors of a set that are looked at; a process with more of them is no ordinary one.
+const MAX_WATCHED: u64 = 1024;
+/// The size of a `pollfd`.
+const POLLFD_BYTES: u64 = 8;
 /// `/dev/tty`: the terminal of whoever opened it.
 const DEV_TTY: (u32, u32) = (5, 0);
 
@@ -151,9 +155,19 @@ fn reads(pid: i32, terminal: (u32, u32)) -> Option<bool> {
     };
     match waiting_in(&call)? {
         Call::Read(fd) => Some(is_terminal(fd)),
-        Call::Select => Some(is_terminal(0)),
+        Call::Watch(set) => among(&watched(pid, set)?, is_terminal),
         Call::Epoll => None,
         Call::Other => Some(false),
+    }
+}
+
+/// Whether who watches these waits for the terminal. With others beside it, that is not known:
+/// the next word may come from them.
+fn among(fds: &[u64], is_terminal: impl Fn(u64) -> bool) -> Option<bool> {
+    let terminals = fds.iter().filter(|fd| is_terminal(**fd)).count();
+    match terminals {
+        0 => Some(false),
+        some => (some == fds.len()).then_some(true),
     }
 }
 
@@ -162,10 +176,19 @@ fn reads(pid: i32, terminal: (u32, u32)) -> Option<bool> {
 enum Call {
     Read(u64),
     /// `poll`, `select` and their relatives.
-    Select,
+    Watch(Set),
     /// What it waits for is not seen.
     Epoll,
     Other,
+}
+
+/// A set of descriptors in the memory of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Set {
+    /// An array of so many `pollfd`.
+    Array { at: u64, count: u64 },
+    /// Bits for the descriptors below this one.
+    Bits { at: u64, below: u64 },
 }
 
 /// Reads a line of `/proc/PID/syscall`; `None` when it says nothing.
@@ -176,20 +199,73 @@ fn waiting_in(line: &str) -> Option<Call> {
         number => number.parse().ok()?,
     };
     let number = libc::c_long::try_from(number).ok()?;
-    let first = words.next().and_then(|word| {
+    let mut argument = || {
+        let word = words.next()?;
         let digits = word.strip_prefix("0x").unwrap_or(word);
         u64::from_str_radix(digits, 16).ok()
-    });
-    Some(match number {
-        libc::SYS_read | libc::SYS_readv | libc::SYS_pread64 => Call::Read(first?),
-        libc::SYS_pselect6 | libc::SYS_ppoll => Call::Select,
+    };
+    let (first, second) = (argument(), argument());
+    let array = || {
+        let (at, count) = (first?, second?);
+        Some(Call::Watch(Set::Array { at, count }))
+    };
+    let bits = || {
+        let (below, at) = (first?, second?);
+        Some(Call::Watch(Set::Bits { at, below }))
+    };
+    match number {
+        libc::SYS_read | libc::SYS_readv | libc::SYS_pread64 => first.map(Call::Read),
+        libc::SYS_ppoll => array(),
+        libc::SYS_pselect6 => bits(),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_poll | libc::SYS_select => Call::Select,
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Call::Epoll,
+        libc::SYS_poll => array(),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_epoll_wait => Call::Epoll,
-        _ => Call::Other,
+        libc::SYS_select => bits(),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Some(Call::Epoll),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait => Some(Call::Epoll),
+        _ => Some(Call::Other),
+    }
+}
+
+/// The descriptors of a set that are watched for input. Whoever may read which call a process is
+/// in may read its memory too.
+fn watched(pid: i32, set: Set) -> Option<Vec<u64>> {
+    let (at, bytes) = match set {
+        Set::Array { at, count } => (at, count.min(MAX_WATCHED) * POLLFD_BYTES),
+        Set::Bits { at: 0, .. } => return Some(Vec::new()),
+        Set::Bits { at, below } => (at, below.min(MAX_WATCHED).div_ceil(8)),
+    };
+    let mut memory = vec![0; bytes as usize];
+    if !memory.is_empty() {
+        use std::os::unix::fs::FileExt as _;
+        let file = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
+        file.read_exact_at(&mut memory, at).ok()?;
+    }
+    Some(match set {
+        Set::Array { .. } => polled(&memory),
+        Set::Bits { below, .. } => selected(&memory, below),
     })
+}
+
+fn polled(memory: &[u8]) -> Vec<u64> {
+    let entries = memory.chunks_exact(POLLFD_BYTES as usize);
+    let for_input = entries.filter_map(|entry| {
+        let fd = i32::from_ne_bytes(entry.get(..4)?.try_into().ok()?);
+        let events = i16::from_ne_bytes(entry.get(4..6)?.try_into().ok()?);
+        let wanted = events & (libc::POLLIN | libc::POLLRDNORM) != 0;
+        u64::try_from(fd).ok().filter(|_| wanted)
+    });
+    for_input.collect()
+}
+
+/// The bits of a set are in words of the machine's size; every machine here is little-endian.
+fn selected(memory: &[u8], below: u64) -> Vec<u64> {
+    let bits = memory.iter().enumerate().flat_map(|(at, byte)| {
+        let set = (0..8u64).filter(move |bit| byte >> bit & 1 == 1);
+        set.map(move |bit| at as u64 * 8 + bit)
+    });
+    bits.filter(|fd| *fd < below).collect()
 }
 
 #[cfg(test)]
@@ -204,7 +280,14 @@ mod tests {
         );
         assert_eq!(waiting_in(&read), Some(Call::Read(3)));
         let poll = format!("{} 0x7ffd 0x1 0x0", libc::SYS_ppoll);
-        assert_eq!(waiting_in(&poll), Some(Call::Select));
+        let set = Set::Array {
+            at: 0x7ffd,
+            count: 1,
+        };
+        assert_eq!(waiting_in(&poll), Some(Call::Watch(set)));
+        let select = format!("{} 0x0 0x0 0x0", libc::SYS_pselect6);
+        let set = Set::Bits { at: 0, below: 0 };
+        assert_eq!(waiting_in(&select), Some(Call::Watch(set)));
         let epoll = format!("{} 0x5 0x1 0x0", libc::SYS_epoll_pwait);
         assert_eq!(waiting_in(&epoll), Some(Call::Epoll));
         assert_eq!(waiting_in("running"), Some(Call::Other));
@@ -214,6 +297,34 @@ mod tests {
         }
         // A read whose descriptor is not said is not known.
         assert_eq!(waiting_in(&libc::SYS_read.to_string()), None);
+    }
+
+    #[test]
+    fn sets_of_descriptors_are_read() {
+        let entry = |fd: i32, events: i16| {
+            let mut bytes = fd.to_ne_bytes().to_vec();
+            bytes.extend(events.to_ne_bytes());
+            bytes.extend([0, 0]);
+            bytes
+        };
+        let array = [
+            entry(0, libc::POLLIN),
+            entry(-1, libc::POLLIN),
+            entry(5, libc::POLLOUT),
+            entry(7, libc::POLLIN | libc::POLLPRI),
+        ];
+        assert_eq!(polled(&array.concat()), [0, 7]);
+        assert_eq!(selected(&[0b0000_1001, 0b1000_0000], 16), [0, 3, 15]);
+        assert_eq!(selected(&[0b1000_1001], 5), [0, 3]);
+    }
+
+    #[test]
+    fn whoever_watches_others_too_may_wait_for_them() {
+        let terminal = |fd| fd < 3;
+        assert_eq!(among(&[], terminal), Some(false));
+        assert_eq!(among(&[5], terminal), Some(false));
+        assert_eq!(among(&[0, 2], terminal), Some(true));
+        assert_eq!(among(&[0, 5], terminal), None);
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub struct Process {
     pub argv: Vec<String>,
     /// Whether it is blocked waiting for the terminal. In the guest, from `/proc/PID/syscall`: a
     /// `read` of a descriptor that is the terminal (or `/dev/tty`), or a `poll`, `select` or one
-    /// of their relatives by a process whose standard input is the terminal, are `true`; an
-    /// `epoll` is `None`, since what it waits for is not seen; anything else is `false`.
+    /// of their relatives that watches nothing else for input, are `true`; one that watches others
+    /// too, or an `epoll`, is `None`, since it is not seen who it waits for; all else is `false`.
     #[serde(default)]
     pub reads_tty: Option<bool>,
 }

@@ -390,7 +390,8 @@ impl Session {
     /// Bytes of those received that are in the stream: the rest is kept back, as half a sequence or
     /// what may become a secret. A session that is found again goes on here.
     pub fn consumed(&self) -> u64 {
-        self.received - (self.redactor.held() + self.scanner.held()).min(self.received as usize) as u64
+        self.received
+            - (self.redactor.held() + self.scanner.held()).min(self.received as usize) as u64
     }
 
     /// What a session that is found again has to be told beside its stream.

@@ -115,6 +115,7 @@ impl Session {
         let ticket = self.ticket()?;
         let mut waiter = Waiter::send(ticket, send.timeout, send.shape, self.end(), now);
         waiter.at_turn(self.turn_if_marked());
+        waiter.of_a_line(matches!(bytes.last(), Some(b'\n' | b'\r')));
         let canonical = self
             .facts
             .as_ref()
@@ -193,6 +194,7 @@ impl Session {
         }
         let mut waiter = Waiter::send(ticket, send.timeout, Shape::default(), self.end(), now);
         waiter.at_turn(self.turn_if_marked());
+        waiter.of_a_line(true);
         if self.commands.phase == Phase::AtPrompt {
             waiter.warn("a shell was at its prompt: it may have run the password as a command and kept it in its history");
         }

@@ -30,6 +30,8 @@ pub(super) struct Waiter {
     turn: Option<u64>,
     /// A run that was typed into a program, not at the prompt.
     nested: bool,
+    /// What was sent is a whole line: whoever has read it is busy with it.
+    line: bool,
     warnings: Vec<&'static str>,
 }
 
@@ -60,6 +62,7 @@ impl Waiter {
             deadline: now.saturating_add(timeout),
             turn: None,
             nested: false,
+            line: false,
             warnings: Vec::new(),
         }
     }
@@ -121,6 +124,10 @@ impl Waiter {
 
     pub fn warn(&mut self, warning: &'static str) {
         self.warnings.push(warning);
+    }
+
+    pub fn of_a_line(&mut self, line: bool) {
+        self.line = line;
     }
 
     pub fn at_turn(&mut self, turn: Option<u64>) {
@@ -300,6 +307,12 @@ impl Session {
         }
         // A program that reads nothing is still busy with what it was sent.
         let busy = state.status == Status::Running && state.confidence >= Confidence::High;
+        let taken = self
+            .fresh_facts()
+            .is_some_and(|facts| facts.unread_input == Some(0));
+        if busy && waiter.line && taken {
+            return None;
+        }
         let silent = now >= self.last_activity() + self.config.silence;
         (silent || !busy).then_some(End::Quiet)
     }
