@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
-//!                                                       gvisor workspaces pull
+//!                                                       gvisor workspaces pull terminals
 //! ```
 //!
 //! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
@@ -25,6 +25,7 @@ mod report;
 mod rivals;
 mod start;
 mod stats;
+mod terminals;
 mod vm;
 mod workspaces;
 
@@ -37,7 +38,7 @@ pub const ENVIRONMENT: &str = "debian:12";
 fn main() -> ExitCode {
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 9] = [
+    let groups: [Group<'_>; 10] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         ("gvisor", gvisor::measure),
         ("workspaces", workspaces::measure),
         ("pull", pull::measure),
+        ("terminals", terminals::measure),
     ];
     if let Some(unknown) = wanted
         .iter()

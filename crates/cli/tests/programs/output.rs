@@ -50,7 +50,8 @@ async fn wide_characters_take_two_columns() {
     };
     let answer = desk.run("printf '日本語|é|👩‍🚀|🏝️|\\n'").await;
     assert_eq!(answer.output.trim_end(), "日本語|é|👩‍🚀|🏝️|", "{answer:#?}");
-    desk.run_for("printf '\\033[2J\\033[H日本'; sleep 30", 0.5).await;
+    desk.run_for("printf '\\033[2J\\033[H日本'; sleep 30", 0.5)
+        .await;
     let screen = desk
         .until("it is drawn", |screen| screen.screen.starts_with("日本"))
         .await;
