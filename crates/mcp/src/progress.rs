@@ -4,7 +4,8 @@ use crate::call::Call;
 use rmcp::model::ProgressNotificationParam;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often a waiting client hears of its call.
 const EVERY: Duration = Duration::from_secs(1);
@@ -48,7 +49,7 @@ impl Call {
             return work.await;
         };
         let begin = Instant::now();
-        let mut ticks = tokio::time::interval_at((begin + EVERY).into(), EVERY);
+        let mut ticks = tokio::time::interval_at(begin + EVERY, EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         tokio::pin!(work);
         loop {
