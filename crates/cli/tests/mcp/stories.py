@@ -55,17 +55,17 @@ class Server:
     async def tools(self):
         return {tool.name: tool for tool in (await self.session.list_tools()).tools}
 
-    async def call(self, name, progress=None, **arguments):
-        return Answer(await self.session.call_tool(name, arguments, progress_callback=progress))
+    async def call(self, tool, progress=None, /, **arguments):
+        return Answer(await self.session.call_tool(tool, arguments, progress_callback=progress))
 
-    async def told(self, name, progress=None, **arguments):
-        answer = await self.call(name, progress, **arguments)
-        assert not answer.is_error, f"{name}: {answer.text}"
+    async def told(self, tool, progress=None, /, **arguments):
+        answer = await self.call(tool, progress, **arguments)
+        assert not answer.is_error, f"{tool}: {answer.text}"
         return answer.known
 
-    async def refused(self, name, **arguments):
-        answer = await self.call(name, **arguments)
-        assert answer.is_error, f"{name}: {answer.text}"
+    async def refused(self, tool, /, **arguments):
+        answer = await self.call(tool, **arguments)
+        assert answer.is_error, f"{tool}: {answer.text}"
         assert answer.text.startswith(answer.known["code"] + ": "), answer.text
         return answer.known
 
@@ -253,24 +253,62 @@ async def approvals():
             assert refused["code"] == "denied", refused
 
 
+class Pipes:
+    """A client that speaks the protocol by hand, to leave in ways a good one does not."""
+
+    def __init__(self, process):
+        self.process = process
+
+    @staticmethod
+    async def open(profile):
+        process = await asyncio.create_subprocess_exec(
+            MOTU, "mcp", "serve", "--profile", profile, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        pipes = Pipes(process)
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}}
+        pipes.send(id=1, method="initialize", params=hello)
+        await process.stdout.readline()
+        pipes.send(method="notifications/initialized")
+        return pipes
+
+    def send(self, **message):
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def call(self, tool, **arguments):
+        self.send(id=2, method="tools/call", params={"name": tool, "arguments": arguments})
+
+
 async def leaving():
-    """A client that goes away takes its command with it."""
+    """A client that gives up, closes its end or dies takes its command with it."""
+
+    def gives_up(pipes):
+        pipes.send(method="notifications/cancelled", params={"requestId": 2})
+
+    def closes(pipes):
+        pipes.process.stdin.close()
+
+    def dies(pipes):
+        pipes.process.kill()
+
     async with serve("workspace-full") as server:
         ws = (await server.told("workspace_create", environment="busybox"))["workspace_id"]
-    async with serve("workspace-full") as server:
-        running = asyncio.create_task(server.call("workspace_exec", workspace_id=ws, command="sleep 4242"))
-        async with serve("workspace-full") as other:
-            while "sleep 4242" not in (await processes(other, ws)):
-                await asyncio.sleep(0.1)
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-        for _ in range(100):
-            if "sleep 4242" not in (await processes(server, ws)):
-                break
-            await asyncio.sleep(0.1)
-        assert "sleep 4242" not in (await processes(server, ws))
+        for leave in [gives_up, closes, dies]:
+            pipes = await Pipes.open("workspace-full")
+            pipes.call("workspace_exec", workspace_id=ws, command="sleep 4242", timeout_seconds=600)
+            await until(lambda there: there, server, ws)
+            leave(pipes)
+            await until(lambda there: not there, server, ws)
+            pipes.process.stdin.close()
+            await asyncio.wait_for(pipes.process.wait(), 20)
         await server.told("workspace_delete", workspace_id=ws)
+
+
+async def until(wanted, server, ws):
+    for _ in range(150):
+        if wanted(await processes(server, ws)):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("the command did not begin or end as it should")
 
 
 async def processes(server, ws):
