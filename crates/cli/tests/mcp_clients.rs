@@ -8,6 +8,7 @@
 mod story;
 
 use motu_conformance::skip;
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use story::Story;
@@ -147,6 +148,61 @@ fn a_person_is_asked() {
 #[test]
 fn giving_up_ends_the_command() {
     with_machines("leaving");
+}
+
+#[test]
+fn clients_come_over_http() {
+    with_machines("http");
+}
+
+/// A server that answered, and how long that took.
+fn started(story: &Story) -> (std::process::Child, std::time::Duration) {
+    let mut command = story.command(&["mcp", "serve", "--profile", "workspace-core"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let begin = std::time::Instant::now();
+    let mut server = command.spawn().unwrap();
+    let hello = serde_json::json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    });
+    let list = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+    let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let mut input = server.stdin.as_ref().unwrap();
+    input
+        .write_all(format!("{hello}\n{ready}\n{list}\n").as_bytes())
+        .unwrap();
+    let mut lines = std::io::BufReader::new(server.stdout.take().unwrap()).lines();
+    let listed = lines.find(|line| line.as_ref().unwrap().contains("workspace_create"));
+    assert!(listed.is_some());
+    (server, begin.elapsed())
+}
+
+#[test]
+fn a_server_is_there_at_once() {
+    let story = Story::new();
+    let mut times = Vec::new();
+    let mut resident = 0;
+    for _ in 0..9 {
+        let (mut server, took) = started(&story);
+        times.push(took);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        // What is its own; the pages of the program's file are shared, and large without optimising.
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("RssAnon"))
+            .unwrap();
+        resident = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        drop(server.stdin.take());
+        assert!(server.wait().unwrap().success());
+    }
+    times.sort();
+    println!(
+        "start to tools/list: {:?} in the middle, {:?} at most; {resident} kB of its own",
+        times[4], times[8]
+    );
+    assert!(times[4].as_millis() <= 200, "{times:?}");
+    assert!(resident < 20_000_u64, "{resident} kB");
+    assert!(!story.home().exists(), "it started a daemon");
 }
 
 #[test]

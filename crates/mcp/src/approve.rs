@@ -7,7 +7,7 @@
 //! for some minutes, and is good for one call.
 
 use crate::call::{Call, Stop};
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Result, limits};
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitationAction, ElicitationSchema, InputRequest,
     InputRequests, InputRequiredResult, InputResponses, ProtocolVersion, RequestStateCodec,
@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a person may think.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(limits::MCP_APPROVAL_SECONDS.default);
 /// Notes that were used, so that none is used twice within its time.
 const USED: usize = 1024;
 /// The one question of a round.

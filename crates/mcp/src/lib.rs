@@ -39,7 +39,7 @@ use motu_core::{SandboxId, Service};
 use std::sync::Arc;
 
 /// How much text one answer may have, unless it is told otherwise.
-pub const OUTPUT_BUDGET: usize = 16 * 1024;
+pub(crate) const OUTPUT_BUDGET: usize = motu_core::limits::MCP_OUTPUT_BYTES.default as usize;
 
 /// Where terminal sessions are opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes kept of one channel of one command.
-pub const KEPT_PER_CHANNEL: usize = 2 * 1024 * 1024;
+pub const KEPT_PER_CHANNEL: usize = KEPT / 4;
 /// Bytes kept of all commands.
-const KEPT: usize = 8 * 1024 * 1024;
+const KEPT: usize = motu_core::limits::MCP_OUTPUTS_BYTES.default as usize;
 
 /// A bounded shelf of outputs.
 #[derive(Debug, Default)]

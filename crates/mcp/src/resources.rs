@@ -14,7 +14,7 @@ use rmcp::model::{MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 
 /// Text in one page.
-const PAGE: usize = 64 * 1024;
+const PAGE: usize = motu_core::limits::MCP_RESOURCE_BYTES.default as usize;
 /// A recording longer than this is read in pages like everything else; more is never held.
 const RECORDING: usize = 16 * 1024 * 1024;
 /// Sessions or workspaces whose resources are listed.

@@ -316,6 +316,41 @@ async def processes(server, ws):
     return ran["stdout"]
 
 
+@contextlib.asynccontextmanager
+async def connect(url):
+    """A client over HTTP."""
+    if NEW:
+        async with Client(url) as client:
+            yield Server(client)
+    else:
+        from mcp.client.streamable_http import streamablehttp_client
+
+        async with streamablehttp_client(url) as (read, write, _):
+            async with ClientSession(read, write) as session:
+                await session.initialize()
+                yield Server(session)
+
+
+async def http():
+    server = await asyncio.create_subprocess_exec(
+        MOTU, "mcp", "serve", "--http", "127.0.0.1:0", stderr=asyncio.subprocess.PIPE
+    )
+    line = (await server.stderr.readline()).decode()
+    url = line.removeprefix("serving MCP at ").strip()
+    assert url.startswith("http://127.0.0.1:"), line
+    async with connect(url) as client:
+        assert len(await client.tools()) == 43
+        ran = await client.told("vm_run", command="echo over http", environment="busybox")
+        assert ran["stdout"] == "over http\n", ran
+        ws = (await client.told("workspace_create", environment="busybox"))["workspace_id"]
+    async with connect(url) as client:
+        ran = await client.told("workspace_exec", workspace_id=ws, command="echo still there")
+        assert ran["stdout"] == "still there\n", ran
+        await client.told("workspace_delete", workspace_id=ws)
+    server.terminate()
+    assert await asyncio.wait_for(server.wait(), 20) == 0
+
+
 async def terminal():
     async with serve("terminal") as server:
         looked = await server.told("get_screen", session_id="one")

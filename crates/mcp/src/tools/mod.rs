@@ -45,8 +45,7 @@ const MEM_MIB: Field = limited("mem_mib", &limits::MEM_MIB);
 const TIMEOUT_SECONDS: Field = limited("timeout_seconds", &limits::TIMEOUT_SECONDS);
 const ALLOW_HOST_COMPAT: Field = crate::schema::flag("allow_host_compat")
     .about("Fall back to running on the host, without isolation.");
-const MAX_OUTPUT_BYTES: Field =
-    crate::schema::integer("max_output_bytes", 256, 1_048_576).usually_number(16_384);
+const MAX_OUTPUT_BYTES: Field = limited("max_output_bytes", &limits::MCP_OUTPUT_BYTES);
 const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
     .about("Secrets of the workspace to pass, as {secret name: variable}.");
 const PATH: Field = text("path", 4096);
