@@ -63,6 +63,7 @@ enum Command {
     Cp(commands::cp::Args),
     Workspace(commands::workspace::Args),
     Terminal(commands::terminal::Args),
+    Mcp(commands::mcp::Args),
     Env(commands::env::Args),
     Doctor(commands::doctor::Args),
     Demo(commands::demo::Args),
@@ -139,7 +140,9 @@ impl Command {
             Command::Env(args) => args.json(),
             Command::Doctor(args) => args.json,
             Command::Version(args) => args.json,
-            Command::Demo(_) | Command::Serve(_) | Command::Completions(_) => false,
+            Command::Demo(_) | Command::Mcp(_) | Command::Serve(_) | Command::Completions(_) => {
+                false
+            }
         }
     }
 
@@ -160,6 +163,7 @@ impl Command {
             Command::Cp(args) => wait(args.run(context)),
             Command::Workspace(args) => wait(args.run(context)),
             Command::Terminal(args) => wait(args.run(context)),
+            Command::Mcp(args) => wait(args.run(context)),
             Command::Env(args) => wait(args.run(context)),
             Command::Doctor(args) => wait(args.run(context)),
             Command::Demo(args) => wait(args.run(context)),

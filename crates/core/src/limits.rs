@@ -95,6 +95,10 @@ limits! {
     TERMINAL_OUTPUT_BYTES = "terminal_output_bytes", default 16_384, 256 => 1_048_576, "bytes", "text in one answer of a terminal; the middle is left out when there is more";
     TERMINAL_TRANSCRIPT_BYTES = "terminal_transcript_bytes", default 67_108_864, 1_048_576 => 1_073_741_824, "bytes", "raw output of a session kept on disk; the oldest goes first";
     TERMINAL_SCROLLBACK_LINES = "terminal_scrollback_lines", default 200, 0 => 10_000, "lines", "rows in one answer of `scrollback` (0: all)";
+    MCP_OUTPUT_BYTES = "mcp_output_bytes", default 16_384, 256 => 1_048_576, "bytes", "text in one answer of an MCP tool; the rest is a resource";
+    MCP_OUTPUTS_BYTES = "mcp_outputs_bytes", default 8_388_608, 8_388_608 => 8_388_608, "bytes", "outputs that did not fit an answer, kept by an MCP server; the oldest goes first, and at most a quarter is of one channel";
+    MCP_RESOURCE_BYTES = "mcp_resource_bytes", default 65_536, 65_536 => 65_536, "bytes", "text in one page of an MCP resource";
+    MCP_APPROVAL_SECONDS = "mcp_approval_seconds", default 600, 600 => 600, "s", "how long a person may think about a question of an MCP tool";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod env;
 pub mod exec;
 pub mod fork;
+pub mod mcp;
 pub mod pause;
 pub mod ps;
 pub mod rm;

@@ -1,0 +1,191 @@
+//! `motu mcp serve`.
+
+use crate::cli::Context;
+use crate::commands::shape::word;
+use crate::show;
+use motu_core::{Error, Result, SandboxId};
+use motu_mcp::{Approvals, Http, MAX_TOKEN_BYTES, Options, Place, Profile, Server};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Serve tools to a model, on standard input and output or over HTTP
+///
+/// The daemon is found, or started, by the first tool that needs it. Everything a
+/// client makes has an id and outlives the connection.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Profiles:
+  vm-run          One tool: a command in a machine of its own
+  workspace-core  Workspaces: commands, files, patches, diffs; the place to begin
+  workspace-full  Also snapshots, services, shells, machines and disks
+  terminal        Terminal sessions: run, expect, screens, keys
+
+Examples:
+  motu mcp serve --profile workspace-core
+  motu mcp serve --profile terminal --sandbox ws-3f9k2m7qx0ab
+  motu mcp serve --http 127.0.0.1:7333 --token-file ~/.motu-mcp-token
+  motu mcp config claude-code --install")]
+pub struct Args {
+    /// Which tools it has: vm-run, workspace-core, workspace-full or terminal
+    #[arg(long, value_name = "PROFILE", default_value = "workspace-full", value_parser = word::<Profile>)]
+    profile: Profile,
+
+    /// When a person is asked before something is deleted, reset or given a network: auto
+    /// (if the client can ask), always (refused if it cannot) or never
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = word::<Approvals>)]
+    approvals: Approvals,
+
+    /// Open sessions in this sandbox or workspace [default: the workspace `terminals`, made on
+    /// first use]
+    #[arg(long, value_name = "ID", value_parser = SandboxId::parse, help_heading = "Terminals")]
+    sandbox: Option<SandboxId>,
+
+    /// Open sessions on this host, with no isolation; the daemon must allow it too
+    #[arg(long, conflicts_with = "sandbox", help_heading = "Terminals")]
+    host: bool,
+
+    /// Open sessions by create_session alone, not by the first use of a name
+    #[arg(long, help_heading = "Terminals")]
+    explicit_sessions: bool,
+
+    /// Serve Streamable HTTP at http://ADDRESS/mcp instead of standard input and output
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address, help_heading = "HTTP")]
+    http: Option<SocketAddr>,
+
+    /// What clients must show as a bearer token. Others on this host see it in the list of
+    /// processes: prefer --token-file
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "MOTU_MCP_TOKEN",
+        hide_env_values = true,
+        requires = "http",
+        help_heading = "HTTP"
+    )]
+    token: Option<String>,
+
+    /// Read the token from a file
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "http",
+        conflicts_with = "token",
+        help_heading = "HTTP"
+    )]
+    token_file: Option<PathBuf>,
+
+    /// A name clients reach it by; may be given several times
+    #[arg(
+        long = "allowed-host",
+        value_name = "NAME",
+        requires = "http",
+        help_heading = "HTTP"
+    )]
+    allowed_hosts: Vec<String>,
+}
+
+/// `7333` or `0.0.0.0:7333`.
+fn address(text: &str) -> Result<SocketAddr> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        Error::invalid(format!("{text:?} is not an address"))
+            .hint("write PORT, or ADDRESS:PORT with a numeric address")
+    })
+}
+
+impl Args {
+    fn options(&self, context: &Context) -> Result<Options> {
+        let about_terminals = self.sandbox.is_some() || self.host || self.explicit_sessions;
+        if about_terminals && self.profile != Profile::Terminal {
+            return Err(Error::invalid(
+                "--sandbox, --host and --explicit-sessions are about terminal sessions",
+            )
+            .hint("add --profile terminal"));
+        }
+        let socket = context.place.socket();
+        Ok(Options {
+            profile: self.profile,
+            approvals: self.approvals,
+            place: match (&self.sandbox, self.host) {
+                (Some(id), _) => Place::In(id.clone()),
+                (None, true) => Place::Host,
+                (None, false) => Place::Usual,
+            },
+            explicit_sessions: self.explicit_sessions,
+            awake: Arc::new(move || UnixStream::connect(&socket).is_ok()),
+        })
+    }
+
+    fn token(&self) -> Result<Option<String>> {
+        match &self.token_file {
+            Some(path) => read_token(path).map(Some),
+            None => Ok(self.token.clone()),
+        }
+    }
+
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let options = self.options(context)?;
+        let server = Server::new(Arc::new(context.client()), options);
+        match self.http {
+            None => server.serve_stdio().await?,
+            Some(address) => {
+                let http = Http {
+                    address,
+                    token: self.token()?,
+                    hosts: self.allowed_hosts,
+                };
+                let listening =
+                    |address| show::note(&format!("serving MCP at http://{address}/mcp\n"));
+                server.serve_http(http, asked_to_leave(), listening).await?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn read_token(path: &Path) -> Result<String> {
+    let cannot = |error: &std::io::Error| Error::io(format_args!("read {}", path.display()), error);
+    let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
+    let mut text = String::new();
+    file.take(MAX_TOKEN_BYTES as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| cannot(&error))?;
+    if text.len() > MAX_TOKEN_BYTES {
+        return Err(Error::invalid(format!(
+            "{} is too long for a token",
+            path.display()
+        )));
+    }
+    Ok(text.trim().to_string())
+}
+
+async fn asked_to_leave() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_on_this_host() {
+        assert_eq!(address("80").unwrap().to_string(), "127.0.0.1:80");
+        assert_eq!(address("[::1]:80").unwrap().to_string(), "[::1]:80");
+        assert!(address("example.org:80").is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! Clients over Streamable HTTP, at `/mcp`.
+//!
+//! Listens on loopback unless a token guards it. Whoever comes by a name that is not ours,
+//! or from a web page, is turned away: a browser must not be talked into being a client.
+
+use crate::Server;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use motu_core::{Error, ErrorKind, Result};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// The longest token that is read.
+pub const MAX_TOKEN_BYTES: usize = 4096;
+/// The shortest that guards anything.
+const MIN_TOKEN_BYTES: usize = 16;
+/// One request; a patch or a file is the largest there is.
+const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+/// A client that does not finish its headers.
+const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+
+type Answered = Response<BoxBody<Bytes, Infallible>>;
+type Service = StreamableHttpService<Server, LocalSessionManager>;
+
+/// Where a server listens, and who may come.
+#[derive(Clone)]
+pub struct Http {
+    pub address: SocketAddr,
+    /// What a client must show as `Authorization: Bearer …`.
+    pub token: Option<String>,
+    /// Names it is reached by, besides its address and `localhost`.
+    pub hosts: Vec<String>,
+}
+
+impl std::fmt::Debug for Http {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Http({})", self.address)
+    }
+}
+
+impl Http {
+    /// Refuses to be reached by others without a token.
+    pub fn check(&self) -> Result<()> {
+        match &self.token {
+            None if !self.address.ip().is_loopback() => Err(Error::new(
+                ErrorKind::Denied,
+                format!(
+                    "{} can be reached by others, and no token guards it",
+                    self.address
+                ),
+            )
+            .hint("give --token-file FILE, or listen on 127.0.0.1")),
+            Some(token) if token.len() < MIN_TOKEN_BYTES => {
+                Err(Error::invalid("the token is too short").hint(format!(
+                    "at least {MIN_TOKEN_BYTES} characters, such as `openssl rand -hex 32` prints"
+                )))
+            }
+            Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => Err(
+                Error::invalid("the token has characters that a header cannot carry"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn config(&self, address: SocketAddr, stop: CancellationToken) -> StreamableHttpServerConfig {
+        let mut hosts = vec![
+            "localhost".to_string(),
+            "127.0.0.1".to_string(),
+            "::1".to_string(),
+        ];
+        if !address.ip().is_unspecified() {
+            hosts.push(address.ip().to_string());
+        }
+        hosts.extend(self.hosts.iter().cloned());
+        let port = address.port();
+        let origins: Vec<String> = hosts
+            .iter()
+            .map(|host| format!("http://{host}:{port}"))
+            .collect();
+        StreamableHttpServerConfig::default()
+            .with_allowed_hosts(hosts)
+            .with_allowed_origins(origins)
+            .enforce_origin_validation()
+            .with_max_request_body_bytes(MAX_BODY_BYTES)
+            .with_cancellation_token(stop)
+    }
+}
+
+/// What every connection shares.
+struct Door {
+    service: Service,
+    /// The digest of the token, so that comparing takes the same time for every guess.
+    token: Option<[u8; 32]>,
+}
+
+impl Door {
+    fn admits(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = self.token else { return true };
+        let shown = request.headers().get(header::AUTHORIZATION);
+        let shown = shown.and_then(|value| value.to_str().ok());
+        let shown = shown.and_then(|value| value.split_once(' '));
+        match shown {
+            Some((scheme, shown)) if scheme.eq_ignore_ascii_case("bearer") => {
+                digest(shown.trim()) == token
+            }
+            _ => false,
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answered {
+        if !self.admits(&request) {
+            let mut refusal = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
+            let challenge = header::HeaderValue::from_static("Bearer");
+            refusal
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, challenge);
+            return refusal;
+        }
+        match request.uri().path() {
+            "/mcp" => self.service.handle(request).await,
+            _ => plain(StatusCode::NOT_FOUND, "the server is at /mcp\n"),
+        }
+    }
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Answered {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
+    *response.status_mut() = status;
+    response
+}
+
+impl Server {
+    /// Serves until `stop`. Tells the address, with the port that was chosen, when it listens.
+    pub async fn serve_http(
+        self,
+        http: Http,
+        stop: impl Future<Output = ()> + Send,
+        listening: impl FnOnce(SocketAddr),
+    ) -> Result<()> {
+        http.check()?;
+        let cannot = |error: &std::io::Error| {
+            Error::unavailable(format!("cannot listen on {}: {error}", http.address))
+        };
+        let listener = TcpListener::bind(http.address)
+            .await
+            .map_err(|error| cannot(&error))?;
+        let address = listener.local_addr().map_err(|error| cannot(&error))?;
+        let leave = CancellationToken::new();
+        let config = http.config(address, leave.child_token());
+        let shared = self.shared.clone();
+        let sessions = Arc::new(LocalSessionManager::default());
+        let door = Arc::new(Door {
+            service: StreamableHttpService::new(move || Ok(self.clone()), sessions, config),
+            token: http.token.as_deref().map(digest),
+        });
+        listening(address);
+        tokio::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = &mut stop => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    tokio::spawn(connection(door.clone(), stream, leave.clone()));
+                }
+                // Out of descriptors: those that are open must close first.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+        leave.cancel();
+        shared.chores.close();
+        let _ = tokio::time::timeout(Duration::from_secs(3), shared.chores.wait()).await;
+        Ok(())
+    }
+}
+
+async fn connection(door: Arc<Door>, stream: tokio::net::TcpStream, leave: CancellationToken) {
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let door = door.clone();
+        async move { Ok::<_, Infallible>(door.answer(request).await) }
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_PATIENCE)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // A broken connection is the client's own affair.
+        _ = serving => {}
+        () = leave.cancelled() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_need_a_token() {
+        let http = |address: &str, token: Option<&str>| Http {
+            address: address.parse().unwrap(),
+            token: token.map(String::from),
+            hosts: Vec::new(),
+        };
+        assert!(http("127.0.0.1:0", None).check().is_ok());
+        assert!(http("[::1]:0", None).check().is_ok());
+        assert_eq!(
+            http("0.0.0.0:0", None).check().unwrap_err().kind,
+            ErrorKind::Denied
+        );
+        assert!(http("0.0.0.0:0", Some("short")).check().is_err());
+        assert!(
+            http("0.0.0.0:0", Some("sixteen bytes and blanks"))
+                .check()
+                .is_err()
+        );
+        assert!(http("0.0.0.0:0", Some("0123456789abcdef")).check().is_ok());
+    }
+}

@@ -1,0 +1,99 @@
+//! The MCP server: the verbs of motu as tools for a model.
+//!
+//! ```text
+//!   stdio ┐                                  ┌ tools/*     one table per group
+//!   http  ┴─► handler (rmcp) ─► Call ─► Tool ┤ resources   what is too long for an answer
+//!                                            └ approve     questions to a person
+//! ```
+//!
+//! A tool is a row of a table: its name, what a model is told of it, the fields it
+//! takes and the function that calls the service. A profile picks rows and may leave
+//! fields out. Nothing is decided here that the service decides; what is ours is how
+//! much is said, how it is cut, and who is asked first.
+//!
+//! No state hangs on a connection: ids are in arguments. The one thing that lives in
+//! this process alone is the rest of a long output of a machine that is gone.
+
+mod answer;
+mod approve;
+mod arguments;
+mod call;
+mod cut;
+mod handler;
+mod http;
+mod outputs;
+mod profile;
+mod progress;
+mod resources;
+mod schema;
+mod stdio;
+mod tool;
+mod tools;
+
+pub use approve::Approvals;
+pub use handler::Server;
+pub use http::{Http, MAX_TOKEN_BYTES};
+pub use profile::Profile;
+
+use motu_core::{SandboxId, Service};
+use std::sync::Arc;
+
+/// How much text one answer may have, unless it is told otherwise.
+pub(crate) const OUTPUT_BUDGET: usize = motu_core::limits::MCP_OUTPUT_BYTES.default as usize;
+
+/// Where terminal sessions are opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In the kept workspace `terminals`, made on first use.
+    #[default]
+    Usual,
+    /// In a sandbox or workspace that is there.
+    In(SandboxId),
+    /// On the host, with no isolation.
+    Host,
+}
+
+/// What a server is told when it is started.
+#[derive(Clone)]
+pub struct Options {
+    pub profile: Profile,
+    pub approvals: Approvals,
+    pub place: Place,
+    /// Sessions are opened by `create_session` alone.
+    pub explicit_sessions: bool,
+    /// Whether listing resources may ask the service now; asking might start a daemon.
+    pub awake: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            profile: Profile::WorkspaceFull,
+            approvals: Approvals::Auto,
+            place: Place::Usual,
+            explicit_sessions: false,
+            awake: Arc::new(|| true),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("profile", &self.profile)
+            .field("approvals", &self.approvals)
+            .field("place", &self.place)
+            .field("explicit_sessions", &self.explicit_sessions)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What every call of one server shares.
+pub(crate) struct Shared {
+    pub service: Arc<dyn Service>,
+    pub options: Options,
+    pub outputs: outputs::Outputs,
+    pub seal: approve::Seal,
+    /// What must still be done when a call or the server ends.
+    pub chores: tokio_util::task::TaskTracker,
+}

@@ -1,0 +1,124 @@
+//! Which tools a client sees.
+
+use crate::schema::Field;
+use crate::tool::Tool;
+use crate::tools;
+use motu_core::{Error, Result};
+use std::str::FromStr;
+
+/// A choice of tools. A profile narrows what a model sees, never how it works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// One tool: one command in a machine of its own.
+    VmRun,
+    /// The tools of one persistent workspace; the place to begin.
+    WorkspaceCore,
+    /// Every tool but those of terminals.
+    #[default]
+    WorkspaceFull,
+    /// Terminal sessions.
+    Terminal,
+}
+
+const CORE: &[&str] = &[
+    "vm_run",
+    "workspace_create",
+    "workspace_list",
+    "workspace_update",
+    "workspace_status",
+    "workspace_sync_push",
+    "workspace_exec",
+    "workspace_logs",
+    "workspace_file_list",
+    "workspace_file_read",
+    "workspace_file_write",
+    "workspace_patch_apply",
+    "workspace_diff",
+    "workspace_export",
+    "workspace_reset",
+    "workspace_delete",
+];
+
+impl Profile {
+    pub const ALL: [Profile; 4] = [
+        Profile::VmRun,
+        Profile::WorkspaceCore,
+        Profile::WorkspaceFull,
+        Profile::Terminal,
+    ];
+    pub const NAMES: [&'static str; 4] = ["vm-run", "workspace-core", "workspace-full", "terminal"];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Profile::VmRun => Self::NAMES[0],
+            Profile::WorkspaceCore => Self::NAMES[1],
+            Profile::WorkspaceFull => Self::NAMES[2],
+            Profile::Terminal => Self::NAMES[3],
+        }
+    }
+
+    /// Its tools, in the order a client lists them.
+    pub(crate) fn tools(self) -> Vec<&'static Tool> {
+        match self {
+            Profile::VmRun => tools::machines()
+                .filter(|tool| tool.name == "vm_run")
+                .collect(),
+            Profile::WorkspaceCore => tools::machines()
+                .filter(|tool| CORE.contains(&tool.name))
+                .collect(),
+            Profile::WorkspaceFull => tools::machines().collect(),
+            Profile::Terminal => tools::terminals().collect(),
+        }
+    }
+
+    /// The fields of a tool that this profile shows.
+    pub(crate) fn fields(self, tool: &Tool) -> Vec<Field> {
+        let hidden: &[&str] = match (self, tool.name) {
+            (Profile::WorkspaceCore, "workspace_create") => &["network_policy", "secrets"],
+            (Profile::WorkspaceCore, "workspace_exec") => &["secret_env"],
+            _ => &[],
+        };
+        let shown = tool.fields.iter();
+        shown
+            .filter(|field| !hidden.contains(&field.name))
+            .copied()
+            .collect()
+    }
+
+    /// What a client may tell its model about the whole server.
+    pub(crate) fn instructions(self) -> &'static str {
+        match self {
+            Profile::VmRun => {
+                "Runs commands in isolated, disposable Linux machines. They have no network and see \
+                 nothing of the host."
+            }
+            Profile::WorkspaceCore | Profile::WorkspaceFull => {
+                "Isolated Linux machines. vm_run is for one command. For anything longer make a \
+                 workspace: workspace_create, then workspace_exec and workspace_file_* on its \
+                 workspace_id, workspace_diff to see what changed, workspace_export to bring results \
+                 to the host. A workspace outlives this connection: find it again with workspace_list. \
+                 Machines have no network unless they were made with one. A result that was cut names a \
+                 motu:// resource with the rest."
+            }
+            Profile::Terminal => {
+                "Terminal sessions on a real PTY in an isolated Linux machine. A session_id is a name of \
+                 your choice; sessions outlive this connection. run a command and read exit_code and \
+                 output; status says what is needed next: ready (a command), repl (a statement), \
+                 password (send_password), confirm (send_input), pager or editor (get_screen, \
+                 send_keys), running (poll_output, expect, or send_control c)."
+            }
+        }
+    }
+}
+
+impl FromStr for Profile {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Profile> {
+        let found = Profile::ALL.into_iter().find(|one| one.as_str() == text);
+        found.ok_or_else(|| {
+            Error::invalid(format!("there is no profile {text:?}"))
+                .hint(format!("one of: {}", Profile::NAMES.join(", ")))
+        })
+    }
+}

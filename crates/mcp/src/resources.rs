@@ -1,0 +1,322 @@
+//! What is too long for an answer, or is looked at by people: `motu://…`.
+//!
+//! A read returns a page; `offset` says where it begins, and `next_offset` in `_meta` where
+//! the next one does.
+
+use crate::tools::{log, record};
+use crate::{Profile, Shared, cut};
+use futures_util::StreamExt;
+use motu_core::terminal::{ReadTranscript, ScreenFormat, TerminalId};
+use motu_core::workspace::{DiffOptions, LogOptions};
+use motu_core::{Error, Result, SandboxId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use rmcp::model::{MetaObject, Resource, ResourceContents, ResourceTemplate};
+use serde_json::json;
+
+/// Text in one page.
+const PAGE: usize = motu_core::limits::MCP_RESOURCE_BYTES.default as usize;
+/// A recording longer than this is read in pages like everything else; more is never held.
+const RECORDING: usize = 16 * 1024 * 1024;
+/// Sessions or workspaces whose resources are listed.
+const LISTED: usize = 100;
+/// A name in a path: everything but the plainest characters is escaped.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// What a URI names.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    Output(String),
+    Logs(SandboxId),
+    Diff(SandboxId),
+    ServiceLogs(SandboxId, String),
+    Screen(TerminalId, ScreenFormat),
+    Transcript(TerminalId),
+    Recording(TerminalId),
+}
+
+/// The address of a part of a session.
+pub fn terminal(id: &TerminalId, part: &str) -> String {
+    let name = utf8_percent_encode(id.as_str(), ESCAPED);
+    format!("motu://terminals/{name}/{part}")
+}
+
+fn unknown(uri: &str) -> Error {
+    let shown: String = uri.chars().take(200).collect();
+    Error::not_found(format!("there is no resource {shown}"))
+        .hint("resources/templates/list shows what there can be")
+}
+
+/// The name and the offset in a URI.
+fn parse(uri: &str) -> Result<(Named, u64)> {
+    let rest = uri.strip_prefix("motu://").ok_or_else(|| unknown(uri))?;
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut offset = 0;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("offset", number)) => {
+                offset = number
+                    .parse()
+                    .map_err(|_| Error::invalid("offset is not a number"))?;
+            }
+            _ => return Err(Error::invalid("only offset can be given after the ?")),
+        }
+    }
+    let parts: Vec<String> = path
+        .split('/')
+        .map(|part| {
+            percent_decode_str(part)
+                .decode_utf8()
+                .map(|text| text.into_owned())
+        })
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|_| unknown(uri))?;
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let named = match parts[..] {
+        ["outputs", handle] => Named::Output(handle.to_string()),
+        ["workspaces", id, "logs"] => Named::Logs(SandboxId::parse(id)?),
+        ["workspaces", id, "diff"] => Named::Diff(SandboxId::parse(id)?),
+        ["workspaces", id, "services", name, "logs"] => {
+            Named::ServiceLogs(SandboxId::parse(id)?, name.to_string())
+        }
+        ["terminals", id, "screen"] => Named::Screen(TerminalId::parse(id)?, ScreenFormat::Text),
+        ["terminals", id, "screen.png"] => Named::Screen(TerminalId::parse(id)?, ScreenFormat::Png),
+        ["terminals", id, "transcript"] => Named::Transcript(TerminalId::parse(id)?),
+        ["terminals", id, "recording"] => Named::Recording(TerminalId::parse(id)?),
+        _ => return Err(unknown(uri)),
+    };
+    Ok((named, offset))
+}
+
+/// One page of a text.
+fn page(uri: &str, text: &str, offset: u64) -> ResourceContents {
+    let from = cut::border(text, usize::try_from(offset).unwrap_or(usize::MAX));
+    let part = cut::head(&text[from..], PAGE);
+    let next = from + part.text.len();
+    let mut meta = MetaObject::new();
+    meta.0.insert("total_bytes".to_string(), text.len().into());
+    if next < text.len() {
+        meta.0.insert("next_offset".to_string(), next.into());
+    }
+    ResourceContents::text(part.text, uri).with_meta(meta)
+}
+
+impl Shared {
+    /// What a client may offer a person to look at now.
+    pub async fn resources(&self) -> Result<Vec<Resource>> {
+        let kept = self.outputs.list();
+        let mut all: Vec<Resource> = kept
+            .into_iter()
+            .map(|(handle, size)| {
+                Resource::new(format!("motu://outputs/{handle}"), handle).with_size(size as u64)
+            })
+            .collect();
+        if !(self.options.awake)() {
+            return Ok(all);
+        }
+        match self.options.profile {
+            Profile::VmRun => {}
+            Profile::WorkspaceCore | Profile::WorkspaceFull => {
+                for one in self.service.list_workspaces().await?.iter().take(LISTED) {
+                    let id = &one.workspace_id;
+                    for part in ["logs", "diff"] {
+                        let uri = format!("motu://workspaces/{id}/{part}");
+                        all.push(Resource::new(uri, format!("{part} of {id}")));
+                    }
+                }
+            }
+            Profile::Terminal => {
+                for one in self.service.list_terminals().await?.iter().take(LISTED) {
+                    let id = TerminalId::parse(&one.session_id)?;
+                    for part in ["screen", "transcript", "recording"] {
+                        all.push(Resource::new(
+                            terminal(&id, part),
+                            format!("{part} of {id}"),
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    pub fn resource_templates(&self) -> Vec<ResourceTemplate> {
+        let workspaces: &[(&str, &str)] = &[
+            (
+                "motu://workspaces/{workspace_id}/logs{?offset}",
+                "commands and their output",
+            ),
+            (
+                "motu://workspaces/{workspace_id}/services/{service_name}/logs{?offset}",
+                "a service's output",
+            ),
+            (
+                "motu://workspaces/{workspace_id}/diff{?offset}",
+                "what changed, as a patch",
+            ),
+        ];
+        let terminals: &[(&str, &str)] = &[
+            ("motu://terminals/{session_id}/screen", "the screen as text"),
+            (
+                "motu://terminals/{session_id}/screen.png",
+                "the screen as a picture",
+            ),
+            (
+                "motu://terminals/{session_id}/transcript{?offset}",
+                "all that was printed",
+            ),
+            (
+                "motu://terminals/{session_id}/recording{?offset}",
+                "an asciicast v3 recording",
+            ),
+        ];
+        let outputs: &[(&str, &str)] = &[("motu://outputs/{handle}{?offset}", "a whole output")];
+        let shown = match self.options.profile {
+            Profile::VmRun => &[][..],
+            Profile::WorkspaceCore | Profile::WorkspaceFull => workspaces,
+            Profile::Terminal => terminals,
+        };
+        let shown = shown.iter().chain(outputs);
+        shown
+            .map(|(uri, name)| ResourceTemplate::new(*uri, *name))
+            .collect()
+    }
+
+    pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents> {
+        let (named, offset) = parse(uri)?;
+        match named {
+            Named::Output(handle) => {
+                let text = self.outputs.find(&handle).ok_or_else(|| {
+                    Error::not_found("that output is no longer kept").hint("run it again")
+                })?;
+                Ok(page(uri, &text, offset))
+            }
+            Named::Logs(id) => {
+                let log = self.service.logs_workspace(&id).await?;
+                let text: String = log.entries.iter().map(record).collect();
+                Ok(page(uri, &text, offset))
+            }
+            Named::Diff(id) => {
+                let all = DiffOptions {
+                    max_bytes: Some(motu_core::limits::DIFF_BYTES.max),
+                };
+                let report = self.service.diff_workspace(&id, all).await?;
+                Ok(page(uri, &report.patch, offset))
+            }
+            Named::ServiceLogs(id, name) => {
+                let all = LogOptions {
+                    tail_lines: None,
+                    all: true,
+                };
+                let logs = self.service.logs_service(&id, &name, all).await?;
+                Ok(page(uri, &log(&logs), offset))
+            }
+            Named::Screen(id, format) => self.screen(uri, &id, format).await,
+            Named::Transcript(id) => self.transcript(uri, &id, offset).await,
+            Named::Recording(id) => self.recording(uri, &id, offset).await,
+        }
+    }
+
+    async fn screen(
+        &self,
+        uri: &str,
+        id: &TerminalId,
+        format: ScreenFormat,
+    ) -> Result<ResourceContents> {
+        let screen = self.service.terminal_screen(id, format).await?;
+        Ok(match format {
+            ScreenFormat::Png => {
+                ResourceContents::blob(screen.screen, uri).with_mime_type("image/png")
+            }
+            _ => ResourceContents::text(screen.screen, uri),
+        })
+    }
+
+    async fn transcript(
+        &self,
+        uri: &str,
+        id: &TerminalId,
+        offset: u64,
+    ) -> Result<ResourceContents> {
+        let read = ReadTranscript {
+            from: Some(offset),
+            max_bytes: Some(PAGE as u64),
+            strip_ansi: None,
+        };
+        let kept = self.service.terminal_transcript(id, read).await?;
+        let mut meta = MetaObject::new();
+        meta.0.insert("oldest".to_string(), kept.oldest.into());
+        meta.0.insert("total_bytes".to_string(), kept.end.into());
+        if kept.next_cursor < kept.end {
+            meta.0
+                .insert("next_offset".to_string(), kept.next_cursor.into());
+        }
+        Ok(ResourceContents::text(kept.text, uri).with_meta(meta))
+    }
+
+    async fn recording(&self, uri: &str, id: &TerminalId, offset: u64) -> Result<ResourceContents> {
+        let mut stream = self.service.terminal_recording(id).await?;
+        let mut bytes = Vec::new();
+        while let Some(piece) = stream.next().await {
+            let piece = piece?;
+            if bytes.len() + piece.len() > RECORDING {
+                return Err(Error::limit("the recording is too long to be read here")
+                    .details(json!({"max_bytes": RECORDING}))
+                    .hint("`motu terminal record` saves it to a file"));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(page(uri, &text, offset).with_mime_type("application/x-asciicast"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        let id = TerminalId::parse("db shell/1").unwrap();
+        let uri = terminal(&id, "screen.png");
+        assert_eq!(uri, "motu://terminals/db%20shell%2F1/screen.png");
+        assert_eq!(
+            parse(&uri).unwrap(),
+            (Named::Screen(id, ScreenFormat::Png), 0)
+        );
+        let (named, offset) = parse("motu://workspaces/ws-1/logs?offset=7").unwrap();
+        assert_eq!(named, Named::Logs(SandboxId::parse("ws-1").unwrap()));
+        assert_eq!(offset, 7);
+        for wrong in [
+            "file:///etc/passwd",
+            "motu://",
+            "motu://workspaces/../logs",
+            "motu://workspaces/ws-1/logs?offset=x",
+            "motu://workspaces/ws-1/logs?other=1",
+            "motu://terminals//screen",
+            "motu://outputs/a/b",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_page_says_where_the_next_one_begins() {
+        let text = "é".repeat(PAGE);
+        let mut offset = 0;
+        let mut seen = String::new();
+        loop {
+            let ResourceContents::TextResourceContents {
+                text: part, meta, ..
+            } = page("motu://outputs/x", &text, offset)
+            else {
+                panic!("text")
+            };
+            seen.push_str(&part);
+            match meta.unwrap().0.get("next_offset") {
+                Some(next) => offset = next.as_u64().unwrap(),
+                None => break,
+            }
+        }
+        assert_eq!(seen, text);
+    }
+}

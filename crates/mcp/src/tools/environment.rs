@@ -1,0 +1,43 @@
+//! Making something from an environment that may have to be installed first.
+
+use crate::call::Call;
+use crate::progress::Seen;
+use motu_core::{Error, ErrorKind, Result};
+use tokio::sync::mpsc;
+
+/// Whether an error says that an environment is known and only not installed.
+fn pulling_helps(error: &Error) -> bool {
+    error.kind == ErrorKind::NotFound && error.details["installed"] == false
+}
+
+/// Makes something, after pulling its environment if that is all that is missing.
+pub async fn installed<T, F>(
+    call: &Call,
+    seen: &Seen,
+    name: &str,
+    make: impl Fn() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    match make().await {
+        Err(error) if pulling_helps(&error) => {
+            pull(call, seen, name).await?;
+            make().await
+        }
+        outcome => outcome,
+    }
+}
+
+async fn pull(call: &Call, seen: &Seen, name: &str) -> Result<()> {
+    let (sink, mut steps) = mpsc::channel(64);
+    let pulling = call.service().pull_environment(name, sink);
+    let telling = async {
+        while let Some(step) = steps.recv().await {
+            seen.step(format!("installing {name}: {}", step.message));
+        }
+    };
+    let (pulled, ()) = tokio::join!(pulling, telling);
+    seen.step(String::new());
+    pulled.map(drop)
+}

@@ -1,0 +1,87 @@
+//! The tables of tools, one file per group.
+
+mod command;
+mod content;
+mod environment;
+mod services;
+mod shells;
+mod snapshots;
+mod terminal;
+mod vm;
+mod workspace;
+
+pub use services::log;
+pub use workspace::record;
+
+use crate::arguments::Arguments;
+use crate::schema::{Field, limited, text};
+use crate::tool::Tool;
+use motu_core::limits;
+use motu_core::workspace::SecretEnv;
+use motu_core::{Error, Result, SandboxId};
+
+/// Every tool of machines and workspaces, the most useful first.
+pub fn machines() -> impl Iterator<Item = &'static Tool> {
+    let tables = [
+        vm::TOOLS,
+        workspace::TOOLS,
+        content::TOOLS,
+        snapshots::TOOLS,
+        services::TOOLS,
+        shells::TOOLS,
+    ];
+    tables.into_iter().flatten()
+}
+
+/// Every tool of terminals.
+pub fn terminals() -> impl Iterator<Item = &'static Tool> {
+    terminal::TABLES.iter().copied().flatten()
+}
+
+const WORKSPACE_ID: Field = text("workspace_id", SandboxId::MAX_LEN as u64).required();
+const ENVIRONMENT: Field = text("environment", 255).usually(DEFAULT_ENVIRONMENT);
+const VCPU_COUNT: Field = limited("vcpu_count", &limits::VCPU_COUNT);
+const MEM_MIB: Field = limited("mem_mib", &limits::MEM_MIB);
+const TIMEOUT_SECONDS: Field = limited("timeout_seconds", &limits::TIMEOUT_SECONDS);
+const ALLOW_HOST_COMPAT: Field = crate::schema::flag("allow_host_compat")
+    .about("Fall back to running on the host, without isolation.");
+const MAX_OUTPUT_BYTES: Field = limited("max_output_bytes", &limits::MCP_OUTPUT_BYTES);
+const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
+    .about("Secrets of the workspace to pass, as {secret name: variable}.");
+const PATH: Field = text("path", 4096);
+
+/// What machines start from unless told otherwise.
+const DEFAULT_ENVIRONMENT: &str = "debian:12";
+
+/// The mapping of secrets to variables.
+fn secret_env(arguments: &Arguments) -> Vec<SecretEnv> {
+    let pairs = arguments.map("secret_env").into_iter();
+    pairs
+        .map(|(secret, variable)| SecretEnv {
+            secret,
+            variable: Some(variable).filter(|variable| !variable.is_empty()),
+        })
+        .collect()
+}
+
+/// A path of this host: the daemon stands elsewhere, so it is made absolute here.
+fn host_path(text: &str) -> Result<String> {
+    let path = std::path::absolute(text)
+        .map_err(|error| Error::invalid(format!("{text:?} is not a path: {error}")))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// The words of a count: `1 file`, `2 files`.
+fn count(number: u64, word: &str) -> String {
+    match number {
+        1 => format!("1 {word}"),
+        _ => format!("{number} {word}s"),
+    }
+}
+
+/// Text for a model: the last line ends like the others.
+fn line(text: &mut String) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+}

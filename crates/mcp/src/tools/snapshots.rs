@@ -1,0 +1,77 @@
+//! Named states of `/workspace`.
+
+use super::{WORKSPACE_ID, count};
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::call::{Call, Stop};
+use crate::progress::Seen;
+use crate::schema::{Field, text};
+use crate::tool::{Effect, Tool, run};
+use motu_core::workspace::Snapshot;
+
+const SNAPSHOT_NAME: Field = text("snapshot_name", 64).required();
+const SNAPSHOT: &[(&str, &str)] = &[
+    ("snapshot_name", "string"),
+    ("kind", "string"),
+    ("entry_count", "integer"),
+    ("created_at", "string"),
+];
+
+pub const TOOLS: &[Tool] = &[
+    Tool {
+        name: "snapshot_create",
+        about: "Save /workspace under a name before a risky step; workspace_reset brings it back.",
+        fields: &[WORKSPACE_ID, SNAPSHOT_NAME],
+        output: SNAPSHOT,
+        effect: Effect::Changes,
+        run: run!(create),
+    },
+    Tool {
+        name: "snapshot_list",
+        about: "List the snapshots of a workspace, the baseline first.",
+        fields: &[WORKSPACE_ID],
+        output: &[("snapshots", "array")],
+        effect: Effect::Looks,
+        run: run!(list),
+    },
+    Tool {
+        name: "snapshot_delete",
+        about: "Delete a named snapshot. The baseline cannot be deleted.",
+        fields: &[WORKSPACE_ID, SNAPSHOT_NAME],
+        output: SNAPSHOT,
+        effect: Effect::Destroys,
+        run: run!(delete),
+    },
+];
+
+fn row(one: &Snapshot) -> String {
+    let changes = count(one.entry_count, "change");
+    format!(
+        "{} ({}): {changes}, {}\n",
+        one.snapshot_name, one.kind, one.created_at
+    )
+}
+
+async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let id = arguments.workspace()?;
+    let name = arguments.text_or("snapshot_name", "");
+    let work = call.service().create_snapshot(&id, &name);
+    let snapshot = call.told(&Seen::default(), work).await?;
+    Ok(Answer::new(format!("saved {}", row(&snapshot)), &snapshot))
+}
+
+async fn list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let list = call
+        .service()
+        .list_snapshots(&arguments.workspace()?)
+        .await?;
+    let text: String = list.snapshots.iter().map(row).collect();
+    Ok(Answer::new(text, &list))
+}
+
+async fn delete(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let id = arguments.workspace()?;
+    let name = arguments.text_or("snapshot_name", "");
+    let snapshot = call.service().delete_snapshot(&id, &name).await?;
+    Ok(Answer::new(format!("deleted {name}"), &snapshot))
+}

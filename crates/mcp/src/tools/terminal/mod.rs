@@ -1,0 +1,116 @@
+//! Terminal sessions.
+//!
+//! A tool that types or waits opens a session it does not know, unless sessions are
+//! explicit; a tool that looks never does. A session that is unknown or was ended is an
+//! answer with a status, not an error: what to do next is in `state_reason`.
+
+mod looking;
+mod sessions;
+mod typing;
+
+use crate::Place;
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::call::{Call, Stop};
+use crate::schema::{Field, text};
+use crate::tool::Tool;
+use motu_core::terminal::{OpenTerminal, TerminalId, TerminalOpened};
+use motu_core::{Error, ErrorKind, Result};
+use serde_json::json;
+
+pub const TABLES: &[&[Tool]] = &[typing::TOOLS, looking::TOOLS, sessions::TOOLS];
+
+const SESSION_ID: Field = text("session_id", 512).required();
+
+/// What a call may do about a session that is not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    /// Opened, unless sessions are explicit.
+    Open,
+    /// Said.
+    Say,
+}
+
+/// What came of a verb on a session.
+enum Found<T> {
+    Done(T),
+    /// There is no such session; this is the answer.
+    Nothing(Answer),
+}
+
+/// Does something with a session.
+async fn with_session<T, F>(
+    call: &Call,
+    id: &TerminalId,
+    unknown: Unknown,
+    verb: impl Fn() -> F,
+) -> std::result::Result<Found<T>, Stop>
+where
+    F: Future<Output = Result<T>>,
+{
+    match verb().await {
+        Err(error) if error.kind == ErrorKind::NotFound => {
+            if unknown == Unknown::Say || call.shared.options.explicit_sessions {
+                return Ok(Found::Nothing(nothing(call, id)));
+            }
+            open(call, id, |_| {}).await?;
+            Ok(Found::Done(verb().await?))
+        }
+        outcome => Ok(Found::Done(outcome?)),
+    }
+}
+
+/// Opens a session where this server puts them.
+async fn open(
+    call: &Call,
+    id: &TerminalId,
+    fill: impl FnOnce(&mut OpenTerminal),
+) -> Result<TerminalOpened> {
+    let mut request = OpenTerminal {
+        session_id: id.as_str().to_string(),
+        ..OpenTerminal::default()
+    };
+    match &call.shared.options.place {
+        Place::Usual => {}
+        Place::In(sandbox) => request.sandbox_id = Some(sandbox.clone()),
+        Place::Host => request.host = true,
+    }
+    fill(&mut request);
+    if request.host && request.cwd.is_none() {
+        request.cwd = match call.root().await {
+            Some(root) => Some(root),
+            None => here(),
+        };
+    }
+    call.service().open_terminal(request).await
+}
+
+/// Where this server was started.
+fn here() -> Option<String> {
+    let here = std::env::current_dir().ok()?;
+    Some(here.to_string_lossy().into_owned())
+}
+
+/// The answer for a session that is not there.
+fn nothing(call: &Call, id: &TerminalId) -> Answer {
+    let reason = match call.shared.options.explicit_sessions {
+        true => "no such session_id; call create_session(session_id, cwd) first",
+        false => "no such session_id; run or create_session opens it",
+    };
+    let known = json!({
+        "session_id": id.as_str(), "session_exists": false,
+        "status": "unknown", "prompt": "unknown", "state_reason": reason,
+        "output": "", "timed_out": false, "output_truncated": false, "dropped_bytes": 0,
+    });
+    Answer::new(format!("[unknown: {reason}]"), &known)
+}
+
+/// A text under one of two names, of which one is older.
+fn either(arguments: &Arguments, name: &str, older: &str) -> Result<Option<String>> {
+    match (arguments.text(name), arguments.text(older)) {
+        (Some(one), Some(other)) if one != other => Err(Error::invalid(format!(
+            "{name} and {older} are two names of one field, and differ"
+        ))),
+        (one, other) => Ok(one.or(other)),
+    }
+}

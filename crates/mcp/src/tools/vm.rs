@@ -1,0 +1,333 @@
+//! Machines: one command in one of its own, and the long way round.
+
+use super::command::{self, OUTPUT};
+use super::environment::installed;
+use super::{ALLOW_HOST_COMPAT, DEFAULT_ENVIRONMENT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB};
+use super::{TIMEOUT_SECONDS, VCPU_COUNT, count};
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::call::{Call, Stop};
+use crate::progress::Seen;
+use crate::schema::{Field, flag, limited, text};
+use crate::tool::{Effect, Tool, run};
+use motu_core::exec::{ExecMode, ExecRequest, RunRequest};
+use motu_core::limits;
+use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::{SandboxId, Service};
+use serde_json::json;
+use std::sync::Arc;
+
+const COMMAND: Field = text("command", limits::ARGV_BYTES.max)
+    .required()
+    .about("A shell script.");
+const TTL_SECONDS: Field = limited("ttl_seconds", &limits::TTL_SECONDS);
+const NETWORK: Field = flag("network").about("Outgoing network (not available yet).");
+const VM_ID: Field = text("vm_id", SandboxId::MAX_LEN as u64).required();
+
+const MACHINE: &[(&str, &str)] = &[
+    ("vm_id", "string"),
+    ("state", "string"),
+    ("environment", "string"),
+    ("isolation", "string"),
+    ("network", "string"),
+    ("expires_at", "string"),
+];
+
+pub const TOOLS: &[Tool] = &[
+    Tool {
+        name: "vm_run",
+        about: "Run a shell script in a fresh isolated Linux machine that is thrown away when the script \
+                ends. For code you want to try once: nothing stays, so print what you need. Files of the host \
+                are not there. Example: {\"command\": \"python3 -c 'print(6*7)'\"}",
+        fields: &[
+            COMMAND,
+            ENVIRONMENT,
+            VCPU_COUNT,
+            MEM_MIB,
+            TIMEOUT_SECONDS,
+            TTL_SECONDS,
+            NETWORK,
+            ALLOW_HOST_COMPAT,
+            MAX_OUTPUT_BYTES,
+        ],
+        output: OUTPUT,
+        effect: Effect::Runs,
+        run: run!(vm_run),
+    },
+    Tool {
+        name: "vm_list_environments",
+        about: "List what machines can start from. Pass a name as `environment` to vm_run, vm_create or \
+                workspace_create; one that is not installed is installed then, which takes a while.",
+        fields: &[],
+        output: &[("environments", "array")],
+        effect: Effect::Looks,
+        run: run!(vm_list_environments),
+    },
+    Tool {
+        name: "vm_create",
+        about: "Make a machine for one command that comes later: vm_exec runs it and throws the machine \
+                away. For work of several commands use workspace_create instead.",
+        fields: &[
+            ENVIRONMENT,
+            VCPU_COUNT,
+            MEM_MIB,
+            TTL_SECONDS,
+            NETWORK,
+            ALLOW_HOST_COMPAT,
+        ],
+        output: MACHINE,
+        effect: Effect::Changes,
+        run: run!(vm_create),
+    },
+    Tool {
+        name: "vm_start",
+        about: "Start a machine that vm_stop stopped. A running one is left as it is.",
+        fields: &[VM_ID],
+        output: MACHINE,
+        effect: Effect::Settles,
+        run: run!(vm_start),
+    },
+    Tool {
+        name: "vm_exec",
+        about: "Run a shell script in a machine of vm_create, and delete the machine when it has ended.",
+        fields: &[VM_ID, COMMAND, TIMEOUT_SECONDS, MAX_OUTPUT_BYTES],
+        output: OUTPUT,
+        effect: Effect::Runs,
+        run: run!(vm_exec),
+    },
+    Tool {
+        name: "vm_stop",
+        about: "Stop a machine and keep its disk; vm_start goes on with it.",
+        fields: &[VM_ID],
+        output: MACHINE,
+        effect: Effect::Settles,
+        run: run!(vm_stop),
+    },
+    Tool {
+        name: "vm_delete",
+        about: "Delete a machine and all that is in it.",
+        fields: &[VM_ID],
+        output: MACHINE,
+        effect: Effect::Destroys,
+        run: run!(vm_delete),
+    },
+    Tool {
+        name: "vm_status",
+        about: "Show a machine: its state, what it was made from, and when it expires.",
+        fields: &[VM_ID],
+        output: MACHINE,
+        effect: Effect::Looks,
+        run: run!(vm_status),
+    },
+    Tool {
+        name: "vm_network_info",
+        about: "Show what a machine may reach, and the TCP ports something in it listens on.",
+        fields: &[VM_ID],
+        output: &[
+            ("vm_id", "string"),
+            ("network", "string"),
+            ("network_enabled", "boolean"),
+            ("ports", "array"),
+        ],
+        effect: Effect::Looks,
+        run: run!(vm_network_info),
+    },
+    Tool {
+        name: "vm_reap_expired",
+        about: "Delete the machines whose time to live is over. This also happens by itself.",
+        fields: &[],
+        output: &[("count", "integer"), ("reaped", "array")],
+        effect: Effect::Destroys,
+        run: run!(vm_reap_expired),
+    },
+];
+
+fn asked(arguments: &Arguments) -> CreateSandbox {
+    CreateSandbox {
+        environment: arguments.text_or("environment", DEFAULT_ENVIRONMENT),
+        vcpu_count: arguments.integer("vcpu_count"),
+        mem_mib: arguments.integer("mem_mib"),
+        ttl_seconds: arguments.integer("ttl_seconds"),
+        network: arguments.flag("network"),
+        allow_host_compat: arguments.flag("allow_host_compat"),
+        ..CreateSandbox::default()
+    }
+}
+
+fn script(arguments: &Arguments) -> ExecRequest {
+    ExecRequest {
+        command: vec![arguments.text_or("command", "")],
+        mode: ExecMode::Shell,
+        timeout_seconds: arguments.integer("timeout_seconds"),
+        ..ExecRequest::default()
+    }
+}
+
+async fn approve_network(call: &Call, sandbox: &CreateSandbox) -> Result<(), Stop> {
+    match sandbox.network {
+        true => {
+            call.approve("Give a new machine access to the network?")
+                .await
+        }
+        false => Ok(()),
+    }
+}
+
+async fn vm_run(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let request = RunRequest {
+        sandbox: asked(&arguments),
+        exec: script(&arguments),
+    };
+    approve_network(call, &request.sandbox).await?;
+    let seen = Seen::default();
+    let work = async {
+        let environment = &request.sandbox.environment;
+        let run = || call.service().run(request.clone());
+        let session = installed(call, &seen, environment, run).await?;
+        command::ended(session, &seen).await
+    };
+    let ended = call.told(&seen, work).await?;
+    let budget = arguments.integer("max_output_bytes");
+    Ok(command::answer(call, ended, budget, json!({})))
+}
+
+async fn vm_list_environments(call: &Call, _: Arguments) -> Result<Answer, Stop> {
+    let all = call.service().list_environments().await?;
+    let text: String = all
+        .iter()
+        .map(|one| {
+            let installed = if one.installed {
+                "installed"
+            } else {
+                "not installed"
+            };
+            format!("{} ({installed}): {}\n", one.name, one.description)
+        })
+        .collect();
+    let known: Vec<_> = all
+        .iter()
+        .map(|one| json!({"name": one.name, "installed": one.installed, "description": one.description}))
+        .collect();
+    Ok(Answer::new(text, &json!({"environments": known})))
+}
+
+async fn vm_create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let request = CreateSandbox {
+        keep: true,
+        ..asked(&arguments)
+    };
+    approve_network(call, &request).await?;
+    let seen = Seen::default();
+    let make = || call.service().create_sandbox(request.clone());
+    let work = installed(call, &seen, &request.environment, make);
+    let sandbox = call.told(&seen, work).await?;
+    Ok(machine(&sandbox))
+}
+
+/// One machine, in the words of these tools.
+fn machine(sandbox: &Sandbox) -> Answer {
+    let mut text = format!(
+        "{} is {}: {}, {} isolation, network {}",
+        sandbox.sandbox_id, sandbox.state, sandbox.environment, sandbox.isolation, sandbox.network
+    );
+    if let Some(at) = sandbox.expires_at {
+        text.push_str(&format!(", expires {at}"));
+    }
+    if let Some(reason) = &sandbox.reason {
+        text.push_str(&format!(" ({reason})"));
+    }
+    let mut answer = Answer::new(text, sandbox);
+    answer.structured["vm_id"] = sandbox.sandbox_id.as_str().into();
+    if let Some(fields) = answer.structured.as_object_mut() {
+        fields.remove("limits");
+        fields.remove("sandbox_id");
+    }
+    answer
+}
+
+/// Deletes a machine when it goes away, however that comes.
+struct Thrown<'a> {
+    call: &'a Call,
+    /// Nothing once it was deleted in the ordinary way.
+    id: Option<SandboxId>,
+}
+
+impl Drop for Thrown<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let service: Arc<dyn Service> = self.call.shared.service.clone();
+        self.call.chore(async move {
+            // The one who asked has an answer or has left: expiry is what remains.
+            let _ = service.destroy_sandbox(&id).await;
+        });
+    }
+}
+
+async fn vm_exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let id = arguments.vm()?;
+    let seen = Seen::default();
+    let session = call.service().exec_stream(&id, script(&arguments)).await?;
+    let mut thrown = Thrown {
+        call,
+        id: Some(id.clone()),
+    };
+    let ended = call.told(&seen, command::ended(session, &seen)).await?;
+    call.service().destroy_sandbox(&id).await?;
+    thrown.id = None;
+    let budget = arguments.integer("max_output_bytes");
+    Ok(command::answer(call, ended, budget, json!({"vm_id": id})))
+}
+
+async fn vm_start(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let id = arguments.vm()?;
+    let sandbox = call
+        .told(&Seen::default(), call.service().start_sandbox(&id))
+        .await?;
+    Ok(machine(&sandbox))
+}
+
+async fn vm_stop(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    Ok(machine(
+        &call.service().stop_sandbox(&arguments.vm()?).await?,
+    ))
+}
+
+async fn vm_delete(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let id = arguments.vm()?;
+    call.approve(&format!("Delete the machine {id} and all that is in it?"))
+        .await?;
+    Ok(machine(&call.service().destroy_sandbox(&id).await?))
+}
+
+async fn vm_status(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    Ok(machine(
+        &call.service().get_sandbox(&arguments.vm()?).await?,
+    ))
+}
+
+async fn vm_network_info(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let id = arguments.vm()?;
+    let sandbox = call.service().get_sandbox(&id).await?;
+    let ports = call.service().list_ports(&id).await?;
+    let mut text = format!(
+        "network {}; listening: {}",
+        sandbox.network,
+        count(ports.len() as u64, "port")
+    );
+    for port in &ports {
+        text.push_str(&format!("\n{}:{}", port.address, port.port));
+    }
+    let known = json!({
+        "vm_id": id, "network": sandbox.network, "network_enabled": sandbox.network != "off", "ports": ports,
+    });
+    Ok(Answer::new(text, &known))
+}
+
+async fn vm_reap_expired(call: &Call, _: Arguments) -> Result<Answer, Stop> {
+    let reaped = call.service().reap_expired().await?;
+    let text = format!("{} deleted", count(reaped.len() as u64, "expired machine"));
+    Ok(Answer::new(
+        text,
+        &json!({"count": reaped.len(), "reaped": reaped}),
+    ))
+}
