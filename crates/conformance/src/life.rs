@@ -57,6 +57,11 @@ impl Life {
         }
     }
 
+    /// The state directory.
+    pub fn home(&self) -> &std::path::Path {
+        &self.home
+    }
+
     pub fn request(&self) -> CreateSandbox {
         self.subject.request.clone()
     }

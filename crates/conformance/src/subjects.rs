@@ -143,6 +143,45 @@ fn environments() -> Result<PathBuf, Skip> {
     }
 }
 
+/// A runtime in an environment with bash, for terminals. The host has its own; elsewhere it is a
+/// Debian that was built before (`MOTU_DEV_HOME` says where), or the smallest one.
+pub fn with_bash(subject: Result<Subject, Skip>) -> Result<Subject, Skip> {
+    let mut subject = subject?;
+    if subject.environments.is_none() {
+        return Ok(subject);
+    }
+    let built = std::env::var_os("MOTU_DEV_HOME").unwrap_or("/var/tmp/motu-dev".into());
+    for (home, name) in [
+        (PathBuf::from(built), "debian:12"),
+        (workspace().join("target/test-home"), "debian:12-base"),
+    ] {
+        let there = wait(async {
+            let environments = Environments::open(&home, Privilege::detect()).ok()?;
+            environments.resolve(name).await.ok()
+        });
+        if there.is_some() {
+            subject.environments = Some(home);
+            subject.request.environment = name.to_string();
+            return Ok(subject);
+        }
+    }
+    let home = workspace().join("target/test-home");
+    let pulled = wait(async {
+        let environments = Environments::open(&home, Privilege::detect())?;
+        environments
+            .pull("debian:12-base", Progress::new(|_| {}))
+            .await
+    });
+    match pulled {
+        Ok(_) => {
+            subject.environments = Some(home);
+            subject.request.environment = "debian:12-base".to_string();
+            Ok(subject)
+        }
+        Err(error) => Err(Skip(format!("environment with bash: {error}"))),
+    }
+}
+
 fn wait<T>(answer: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

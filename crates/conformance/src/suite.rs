@@ -130,6 +130,40 @@ macro_rules! conformance {
     };
 }
 
+/// Makes one test per check of terminals, for a runtime whose machines have terminals and bash.
+#[macro_export]
+macro_rules! terminals {
+    ($name:ident, $subject:expr) => {
+        mod $name {
+            $crate::group!($crate::subjects::with_bash($subject), terminals: prove, [
+                a_run_gives_output_code_directory_and_time,
+                silence_does_not_end_a_run,
+                two_sessions_work_at_once,
+                a_run_can_be_watched_and_interrupted,
+                a_password_is_typed_and_never_kept,
+                expect_never_finds_the_echo,
+                a_program_that_reads_lines_is_talked_to,
+                a_signal_reaches_whoever_is_in_front,
+                a_new_size_is_everybodys,
+                terminate_is_final,
+                a_shell_that_has_ended_is_opened_again,
+                whoever_goes_away_leaves_the_command_alone,
+                somebody_watches_and_takes_over,
+                much_output_goes_through_in_order,
+                what_is_wrong_is_told,
+                a_session_ends_with_its_machine,
+                a_shell_without_marks_is_driven_too,
+            ]);
+            mod across {
+                $crate::group!($crate::subjects::with_bash($subject), terminals: prove_across, [
+                    a_new_daemon_goes_on_with_the_session,
+                    a_session_whose_machine_was_lost_has_ended,
+                ]);
+            }
+        }
+    };
+}
+
 /// The tests of one group of checks.
 #[doc(hidden)]
 #[macro_export]

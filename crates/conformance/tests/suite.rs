@@ -1,9 +1,17 @@
 //! Every runtime, every check. A runtime joins here with one line.
 
-use motu_conformance::conformance;
+use motu_conformance::{conformance, terminals};
 
 conformance!(fake, motu_conformance::subjects::fake());
 conformance!(host, motu_conformance::subjects::host());
 conformance!(container, motu_conformance::subjects::container());
 conformance!(gvisor, motu_conformance::subjects::gvisor());
 conformance!(qemu, motu_conformance::subjects::qemu());
+
+terminals!(terminals_on_host, motu_conformance::subjects::host());
+terminals!(
+    terminals_on_container,
+    motu_conformance::subjects::container()
+);
+terminals!(terminals_on_gvisor, motu_conformance::subjects::gvisor());
+terminals!(terminals_on_qemu, motu_conformance::subjects::qemu());

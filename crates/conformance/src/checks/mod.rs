@@ -8,4 +8,5 @@ pub mod pause;
 pub mod processes;
 pub mod refusals;
 pub mod restart;
+pub mod terminals;
 pub mod workspaces;

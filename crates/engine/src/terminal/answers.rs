@@ -11,7 +11,7 @@ use motu_terminal::{View, render, screen};
 
 /// What is known of a session that has a task.
 pub fn terminal(owner: &Owner) -> Terminal {
-    let row = owner.known.row().clone();
+    let row = owner.known.row();
     let session = &owner.session;
     let front = session
         .last_facts()

@@ -24,7 +24,30 @@ impl Known {
         Arc::new(Known(Mutex::new(row)))
     }
 
-    pub fn row(&self) -> MutexGuard<'_, TerminalRow> {
+    /// A copy: nobody holds the lock while they do something else.
+    pub fn row(&self) -> TerminalRow {
+        self.locked().clone()
+    }
+
+    pub fn change<T>(&self, change: impl FnOnce(&mut TerminalRow) -> T) -> T {
+        change(&mut self.locked())
+    }
+
+    /// What the guest calls the newest shell.
+    pub fn tag(&self) -> Option<String> {
+        let row = self.locked();
+        row.shell.as_ref().map(|shell| shell.tag.clone())
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.locked().is_alive()
+    }
+
+    pub fn is_terminated(&self) -> bool {
+        self.locked().terminated
+    }
+
+    fn locked(&self) -> MutexGuard<'_, TerminalRow> {
         self.0
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())

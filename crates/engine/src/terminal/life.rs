@@ -57,7 +57,7 @@ impl Engine {
         wanted: Wanted,
     ) -> Result<TerminalOpened> {
         let known = entry.known();
-        let row = known.as_ref().map(|known| known.row().clone());
+        let row = known.as_ref().map(|known| known.row());
         if let Some(row) = &row {
             if row.terminated {
                 let terminal = answers::resting(row);
@@ -184,6 +184,7 @@ impl Engine {
             place: Some(place.clone()),
             pen: Some(pen),
             machine_from: 0,
+            found: false,
         });
         tokio::spawn(owner.run(asks));
         entry.set(known, Some(handle.clone()));
@@ -205,26 +206,27 @@ impl Engine {
         let quiet = quiet.map(|ms| checks::quiescence(Some(ms))).transpose()?;
         let entry = self.terminals.get(id)?;
         if let Some(known) = entry.known()
-            && known.row().terminated
+            && known.is_terminated()
         {
             return Ok(answers::resting(&known.row()));
         }
         let handle = self.awake(id, &entry)?;
         let work = move |owner: &mut Owner| {
-            {
-                let mut row = owner.known.row();
+            if change.prompt_regex.is_some() {
+                owner.session.set_prompt_regex(regex);
+            }
+            if let Some(ms) = quiet {
+                owner.session.set_quiet(Duration::from_millis(ms));
+            }
+            owner.known.change(|row| {
                 if change.description.is_some() {
                     row.description = description;
                 }
                 if let Some(text) = change.prompt_regex {
                     row.prompt_regex = Some(text).filter(|text| !text.is_empty());
-                    owner.session.set_prompt_regex(regex);
                 }
-                if let Some(ms) = quiet {
-                    row.quiescence_ms = ms;
-                    owner.session.set_quiet(Duration::from_millis(ms));
-                }
-            }
+                row.quiescence_ms = quiet.unwrap_or(row.quiescence_ms);
+            });
             match size {
                 Some(size) if size != owner.known.row().size => owner.resize(size),
                 _ => owner.save(),
@@ -239,36 +241,26 @@ impl Engine {
         let _turn = entry.turn.lock().await;
         let known = entry.known();
         let known = known.ok_or_else(|| Error::internal("a session without a row"))?;
-        if known.row().terminated {
-            return Ok(answers::resting(&known.row()));
+        if !known.is_terminated() {
+            known.change(|row| row.terminated = true);
+            self.shared.store.put_terminal(&known.row()).await?;
         }
-        let row = {
-            let mut row = known.row();
-            row.terminated = true;
-            row.clone()
-        };
-        self.shared.store.put_terminal(&row).await?;
+        // First of all, so that nobody takes what dying programs print for an answer.
+        if let Some(handle) = entry.handle() {
+            handle.ask(Freshness::Any, Owner::terminate).await?;
+        }
+        let row = known.row();
         if let Some(shell) = &row.shell
             && let Some(place) = self.table.get(&row.sandbox_id)
         {
             bury(&place, &shell.tag).await?;
         }
-        if let Some(handle) = entry.handle() {
-            handle.ask(Freshness::Any, Owner::terminate).await?;
-        }
-        let row = {
-            let mut row = known.row();
+        known.change(|row| {
             row.shell = None;
-            let end = TerminalEnd {
-                reason: "the session was terminated".to_string(),
-                exit_code: None,
-                at: Timestamp::now(),
-                cursor: 0,
-                cwd: None,
-            };
-            row.end.get_or_insert(end);
-            row.clone()
-        };
+            row.end
+                .get_or_insert(ended_with("the session was terminated"));
+        });
+        let row = known.row();
         self.shared.store.put_terminal(&row).await?;
         Ok(answers::resting(&row))
     }
@@ -284,18 +276,18 @@ impl Engine {
         entry.set(known.clone(), Some(handle.clone()));
         let dir = self.shared.home.terminal(id);
         let (store, writer) = (self.shared.store.clone(), self.terminals.writer()?);
-        let place = match known.row().is_alive() {
+        let place = match known.is_alive() {
             true => self.table.get(&known.row().sandbox_id),
             false => None,
         };
         tokio::spawn(async move {
-            let row = known.row().clone();
+            let row = known.row();
             let living = place.is_some();
-            let found = blocking(move || find(&dir, &row, living)).await;
-            let (session, files, machine_from) = match found {
+            let read = blocking(move || find(&dir, &row, living)).await;
+            let (session, files, machine_from) = match read {
                 Ok(found) => found,
                 Err(error) => {
-                    let session = &known.row().session_id.clone();
+                    let session = known.row().session_id;
                     tracing::warn!(%error, %session, "the files of a session cannot be used");
                     let session = Session::new(config(&known.row()));
                     (session, None, 0)
@@ -308,6 +300,7 @@ impl Engine {
                 place,
                 pen: files.map(|files| Pen::new(writer, files)),
                 machine_from,
+                found: living,
             });
             owner.run(asks).await;
         });
@@ -328,13 +321,7 @@ impl Engine {
                     self.bury_later(place, shell.tag, row.clone());
                 }
             } else if row.is_alive() && !running {
-                row.end = Some(TerminalEnd {
-                    reason: "its machine was gone when the daemon came back".to_string(),
-                    exit_code: None,
-                    at: Timestamp::now(),
-                    cursor: 0,
-                    cwd: None,
-                });
+                row.end = Some(ended_with("its machine was gone when the daemon came back"));
                 row.shell = None;
                 self.shared.store.put_terminal(&row).await?;
             }
@@ -359,6 +346,17 @@ impl Engine {
                 tracing::warn!(%error, session = %row.session_id, "cannot finish a terminate");
             }
         });
+    }
+}
+
+/// An end of which only the reason is known.
+fn ended_with(reason: &str) -> TerminalEnd {
+    TerminalEnd {
+        reason: reason.to_string(),
+        exit_code: None,
+        at: Timestamp::now(),
+        cursor: 0,
+        cwd: None,
     }
 }
 

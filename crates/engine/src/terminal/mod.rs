@@ -56,9 +56,9 @@ impl Engine {
     fn find_session(&self, id: &TerminalId) -> Result<Found> {
         let entry = self.terminals.get(id)?;
         if let Some(known) = entry.known()
-            && known.row().terminated
+            && known.is_terminated()
         {
-            return Ok(Found::Terminated(Box::new(known.row().clone())));
+            return Ok(Found::Terminated(Box::new(known.row())));
         }
         Ok(Found::Here(self.awake(id, &entry)?))
     }
@@ -95,8 +95,7 @@ impl Engine {
         let Some(known) = entry.known() else {
             return Ok(None);
         };
-        let terminated = known.row().terminated;
-        match entry.handle().filter(|_| !terminated) {
+        match entry.handle().filter(|_| !known.is_terminated()) {
             Some(handle) => {
                 let terminal = handle.ask(freshness, |owner| answers::terminal(owner));
                 Ok(Some(terminal.await?))
@@ -327,13 +326,12 @@ impl motu_core::terminal::Terminals for Engine {
 
 /// Signals whoever is in front, for a request that waits for what it does.
 fn send_signal(owner: &mut Owner, request: u64, signal: i32) {
-    let shell = owner.known.row().shell.clone();
-    let (Some(guest), Some(shell)) = (owner.guest.clone(), shell) else {
+    let (Some(guest), Some(tag)) = (owner.guest.clone(), owner.known.tag()) else {
         let error = Error::unavailable("the machine of this session does not answer now");
         return owner.fail(request, error);
     };
     owner.job(async move {
-        let sent = guest.signal_foreground(&shell.tag, signal).await;
+        let sent = guest.signal_foreground(&tag, signal).await;
         Box::new(move |owner: &mut Owner| {
             if let Err(error) = sent {
                 owner.fail(request, error);

@@ -43,8 +43,8 @@ const OUTGOING_BYTES: usize = 4 * 1024 * 1024;
 const INPUT_PIECE: usize = 32 * 1024;
 /// How long a view waits for the guest to look at the kernel.
 const VIEW_PATIENCE: Duration = Duration::from_millis(200);
-/// The same for a secret, which must not be shown.
-const SECRET_PATIENCE: Duration = Duration::from_secs(2);
+/// The same for a secret, which must not be shown, and for a session that was just found again.
+const LONG_PATIENCE: Duration = Duration::from_secs(2);
 /// A guest that could not look is left alone for this long.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// How long the task of an ended session stays for those who look at it.
@@ -58,10 +58,10 @@ pub type Work = Box<dyn FnOnce(&mut Owner) + Send>;
 pub enum Freshness {
     /// What is known will do.
     Any,
-    /// The same while a command runs that something is typed into.
-    InCommand,
     /// A look since the last thing that happened, where marks do not say everything.
     Fresh,
+    /// The same, but only while a command runs that something is typed into.
+    InCommand,
     /// A look that begins now.
     New,
 }
@@ -105,6 +105,8 @@ pub struct Begin {
     pub pen: Option<Pen>,
     /// Where in the machine's count of output the session begins.
     pub machine_from: u64,
+    /// It was found again: what its machine has printed since comes before anything is answered.
+    pub found: bool,
 }
 
 /// The owner of one session.
@@ -129,6 +131,8 @@ pub struct Owner {
     look_after: Instant,
     /// The guest cannot look at all.
     blind: bool,
+    /// Output of before this daemon is still to come.
+    behind: bool,
     /// Facts whose output has not come yet.
     early: Option<(u64, Looked)>,
     pub(super) cwd: Option<String>,
@@ -161,6 +165,7 @@ impl Owner {
             looks_done: 0,
             look_after: now,
             blind: false,
+            behind: begin.found,
             early: None,
             cwd: None,
             pid: None,
@@ -243,7 +248,11 @@ impl Owner {
         if !input.is_empty() {
             self.type_out(Bytes::from(input));
         }
-        for (ticket, outcome) in self.session.take_outcomes() {
+        for (ticket, mut outcome) in self.session.take_outcomes() {
+            if self.pen.as_ref().is_some_and(Pen::is_broken) {
+                let lost = "what is printed is no longer written down: the disk is full or broken";
+                outcome.warnings.push(lost);
+            }
             let found = self
                 .waiting
                 .iter()
@@ -271,13 +280,10 @@ impl Owner {
             }
         }
         let Some(pen) = &self.pen else { return };
-        let row = self.known.row();
-        let tag = row.shell.as_ref().map(|shell| shell.tag.clone());
-        drop(row);
         pen.write(
             records,
             Position {
-                tag: tag.unwrap_or_default(),
+                tag: self.known.tag().unwrap_or_default(),
                 machine: self.base + self.session.consumed(),
                 stream: self.session.end(),
                 carried: self.session.carried(),
@@ -297,7 +303,8 @@ impl Owner {
             return;
         }
         let patience = match ask.freshness {
-            Freshness::New => SECRET_PATIENCE,
+            Freshness::New => LONG_PATIENCE,
+            _ if self.behind => LONG_PATIENCE,
             _ => VIEW_PATIENCE,
         };
         self.deferred.push(Deferred {
@@ -310,6 +317,9 @@ impl Owner {
 
     /// Whether a question may be answered now, if `looks` had begun when it was asked.
     fn knows_enough(&self, freshness: Freshness, looks: u64) -> bool {
+        if self.behind && self.ended.is_none() {
+            return false;
+        }
         if self.blind
             || self.wire.is_none()
             || classify::by_marks(self.session.phase(), self.ended).is_some()
@@ -412,7 +422,7 @@ impl Owner {
         let now = self.now();
         self.session.resize(Size::new(size.cols, size.rows), now);
         self.outgoing.push_back(ExecInput::Resize(size));
-        self.known.row().size = size;
+        self.known.change(|row| row.size = size);
         self.save();
     }
 
@@ -443,7 +453,7 @@ impl Owner {
 
     /// The row is written down some time soon.
     pub fn save(&mut self) {
-        let (store, row) = (self.store.clone(), self.known.row().clone());
+        let (store, row) = (self.store.clone(), self.known.row());
         self.job(async move {
             if let Err(error) = store.put_terminal(&row).await {
                 tracing::warn!(%error, session = %row.session_id, "cannot write a session down");
@@ -497,12 +507,12 @@ impl Owner {
         let Some(place) = self.place.clone() else {
             return;
         };
-        let Some(shell) = self.known.row().shell.clone() else {
+        let Some(tag) = self.known.tag() else {
             return self.end(None, "the shell has ended".to_string());
         };
         let from = self.base + self.session.received();
         self.job(async move {
-            let joined = join::join(&place, &shell.tag, from).await;
+            let joined = join::join(&place, &tag, from).await;
             Box::new(move |owner: &mut Owner| owner.joined(joined)) as Work
         });
     }
@@ -518,6 +528,9 @@ impl Owner {
                     events: session.events,
                     input: session.input,
                 });
+                if self.behind {
+                    self.look();
+                }
             }
             Err(Lost(reason)) => self.end(None, reason),
         }
@@ -529,13 +542,12 @@ impl Owner {
             None => format!("the shell has ended with exit code {}", exited.exit_code),
         };
         let place = self.place.clone();
-        let shell = self.known.row().shell.clone();
-        let guest = self.guest.clone();
+        let (guest, tag) = (self.guest.clone(), self.known.tag());
         self.end(Some(exited.exit_code), how);
         self.job(async move {
-            if let (Some(guest), Some(shell)) = (guest, shell) {
+            if let (Some(guest), Some(tag)) = (guest, tag) {
                 // A machine that goes away forgets by itself.
-                let _ = guest.forget(&shell.tag).await;
+                let _ = guest.forget(&tag).await;
             }
             let why = match place {
                 Some(place) => join::why_it_ends(&place).await,
@@ -548,9 +560,11 @@ impl Owner {
     /// The shell ended because its machine did.
     fn explain(&mut self, why: Option<String>) {
         let Some(why) = why else { return };
-        if let Some(end) = &mut self.known.row().end {
-            end.reason = why;
-        }
+        self.known.change(|row| {
+            if let Some(end) = &mut row.end {
+                end.reason = why;
+            }
+        });
         self.save();
     }
 
@@ -563,7 +577,7 @@ impl Owner {
         self.session.ended(Ended::Eof, now);
         self.ended = Some(Ended::Eof);
         self.close(exit_code, reason);
-        self.known.row().shell = None;
+        self.known.change(|row| row.shell = None);
         self.save();
     }
 
@@ -598,13 +612,15 @@ impl Owner {
             cursor: self.session.end(),
             cwd: cwd.or(self.cwd.clone()),
         };
-        self.known.row().end.get_or_insert(end);
+        self.known.change(|row| {
+            row.end.get_or_insert(end);
+        });
         self.place = None;
     }
 
     /// A session whose end was long ago.
     fn rest(&mut self) {
-        let how = match self.known.row().terminated {
+        let how = match self.known.is_terminated() {
             true => Ended::Terminated,
             false => Ended::Eof,
         };
@@ -617,8 +633,7 @@ impl Owner {
 
     /// Has the guest look, unless it does already.
     fn look(&mut self) {
-        let (Some(guest), Some(shell)) = (self.guest.clone(), self.known.row().shell.clone())
-        else {
+        let (Some(guest), Some(tag)) = (self.guest.clone(), self.known.tag()) else {
             return;
         };
         let busy = self.looks > self.looks_done || Instant::now() < self.look_after;
@@ -628,7 +643,7 @@ impl Owner {
         self.looks += 1;
         let number = self.looks;
         self.job(async move {
-            let looked = guest.look_at_terminal(&shell.tag).await;
+            let looked = guest.look_at_terminal(&tag).await;
             Box::new(move |owner: &mut Owner| owner.looked(number, looked)) as Work
         });
     }
@@ -641,6 +656,7 @@ impl Owner {
             }
             Err(error) => {
                 self.blind |= error.kind == ErrorKind::Unsupported;
+                self.behind = false;
                 self.look_after = Instant::now() + LOOK_PAUSE;
                 self.looks_done = self.looks_done.max(number);
             }
@@ -664,6 +680,7 @@ impl Owner {
         };
         self.cwd = looked.cwd.or(self.cwd.take());
         self.looks_done = self.looks_done.max(number);
+        self.behind = false;
         let now = self.now();
         self.session.facts(facts, now);
     }
@@ -672,9 +689,9 @@ impl Owner {
     pub fn state(&self) -> State {
         let mut state = self.session.state(self.now());
         if self.ended == Some(Ended::Eof)
-            && let Some(end) = &self.known.row().end
+            && let Some(end) = self.known.row().end
         {
-            state.reason.clone_from(&end.reason);
+            state.reason = end.reason;
         }
         state
     }

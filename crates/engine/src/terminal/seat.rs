@@ -19,7 +19,7 @@ impl Engine {
         let size = seat.map(|size| checks::size(Some(size))).transpose()?;
         let entry = self.terminals.get(id)?;
         let known = entry.known();
-        if !known.is_some_and(|known| known.row().is_alive()) {
+        if !known.is_some_and(|known| known.is_alive()) {
             return Err(Error::conflict(format!("session {id} has ended"))
                 .hint("its screen, transcript and recording can still be read"));
         }
@@ -82,11 +82,10 @@ async fn take_inputs(handle: Handle, mut inputs: mpsc::Receiver<ExecInput>) {
 }
 
 fn signal_front(owner: &mut Owner, signal: i32) {
-    let shell = owner.known.row().shell.clone();
-    if let (Some(guest), Some(shell)) = (owner.guest.clone(), shell) {
+    if let (Some(guest), Some(tag)) = (owner.guest.clone(), owner.known.tag()) {
         owner.job(async move {
             // One that cannot be sent has no effect, which the watcher sees.
-            let _ = guest.signal_foreground(&shell.tag, signal).await;
+            let _ = guest.signal_foreground(&tag, signal).await;
             Box::new(|_: &mut Owner| {}) as Work
         });
     }

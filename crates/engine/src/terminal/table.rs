@@ -45,7 +45,7 @@ impl Entry {
     fn counts(&self) -> bool {
         let alive = locked(&self.known)
             .as_ref()
-            .is_some_and(|known| known.row().is_alive());
+            .is_some_and(|known| known.is_alive());
         alive || self.opening.load(Ordering::Relaxed)
     }
 }
