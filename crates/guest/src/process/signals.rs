@@ -51,8 +51,11 @@ pub fn send_to_front(process: &Process, signal: i32) -> Result<(), Failed> {
     let pid = process.facts.pid;
     let terminal = process.terminal().filter(|_| process.may_live());
     let terminal = terminal.ok_or_else(|| ended(pid))?;
-    let group = rustix::termios::tcgetpgrp(terminal.get_ref())
-        .map_err(|errno| Failed::errno("cannot ask the terminal who is in front", errno))?;
+    let group = rustix::termios::tcgetpgrp(terminal.get_ref()).map_err(|errno| {
+        // gVisor only tells whoever has the terminal.
+        let message = "this machine's kernel does not tell who is in front";
+        Failed::errno_as(Failure::Unsupported, message, errno)
+    })?;
     match sys::kill(-group.as_raw_nonzero().get(), signal) {
         Ok(()) => Ok(()),
         Err(Errno::SRCH) => Err(Failed::new(
