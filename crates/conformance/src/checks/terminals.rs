@@ -283,7 +283,14 @@ pub async fn a_program_that_reads_lines_is_talked_to(life: Life) {
     if tells(&life) {
         assert_eq!(answer.end, End::WaitsForInput, "{answer:?}");
     }
-    let answer = run(&life, &session, "to the cat").await;
+    let run = RunInTerminal {
+        command: "to the cat".to_string(),
+        // It is not known to read.
+        force: !tells(&life),
+        wait: within(10.0),
+    };
+    let answer = life.engine.run_in_terminal(&session, run).await;
+    let answer = answer.expect("the cat is told");
     assert_eq!(answer.output, "to the cat\n", "{answer:?}");
     let keys = SendToTerminal {
         keys: Some(vec!["Ctrl-D".to_string()]),
