@@ -122,6 +122,12 @@ fn opening_says_everything_that_was_asked_for() {
     told!(world.motu(&["open", "db shell"]), @"db shell is open: ready: the shell has drawn its prompt");
     told!(world.motu(&["open", "old", "--host"]), @"old was open: ready: the shell has drawn its prompt");
     assert_eq!(world.called().1["host"], true);
+    told!(world.motu(&["open", "over"]), @r#"
+    ------- stderr -------
+    error: "over" was terminated
+    hint: its transcript stays; open a session under another name
+    [exit code: 105]
+    "#);
 }
 
 #[test]

@@ -3,12 +3,15 @@
 use super::{Which, given};
 use crate::cli::answer;
 use crate::commands::shape::variables;
-use crate::show;
+use crate::failure::Reader;
+use crate::{pull, show};
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::exec::TtySize;
-use motu_core::terminal::{ConfigureTerminal, OpenTerminal, Terminal, TerminalState, Terminals};
-use motu_core::{Error, Result, SandboxId};
+use motu_core::terminal::{
+    ConfigureTerminal, OpenTerminal, Terminal, TerminalId, TerminalOpened, TerminalState, Terminals,
+};
+use motu_core::{Error, ErrorKind, Result, SandboxId};
 use std::process::ExitCode;
 
 /// List the sessions: living ones first, then those that have ended
@@ -100,7 +103,10 @@ impl OpenArgs {
             prompt_regex: self.prompt_regex,
             quiescence_ms: self.quiescence_ms,
         };
-        let opened = client.open_terminal(request).await?;
+        let opened = open(client, request, Reader::of(json)).await?;
+        if opened.terminal.terminated && !json {
+            return Err(terminated(&self.which.id));
+        }
         answer(json, &opened, |opened| {
             let (id, what) = (&opened.terminal.session_id, state(&opened.terminal.state));
             match opened.created {
@@ -108,7 +114,24 @@ impl OpenArgs {
                 false => format!("{} was open: {what}\n", show::safe(id)),
             }
         });
-        Ok(ExitCode::SUCCESS)
+        Ok(match opened.terminal.terminated {
+            true => ExitCode::from(ErrorKind::Conflict.exit_code()),
+            false => ExitCode::SUCCESS,
+        })
+    }
+}
+
+/// Opens a session, after pulling the environment of its place if that is all that is missing.
+async fn open(client: &Client, request: OpenTerminal, reader: Reader) -> Result<TerminalOpened> {
+    match client.open_terminal(request.clone()).await {
+        Err(error) if pull::would_help(&error) => match error.details["environment"].as_str() {
+            Some(environment) => {
+                pull::pull(client, environment, reader).await?;
+                client.open_terminal(request).await
+            }
+            None => Err(error),
+        },
+        outcome => outcome,
     }
 }
 
@@ -214,6 +237,12 @@ impl TerminateArgs {
         });
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A name that is used up.
+pub fn terminated(id: &TerminalId) -> Error {
+    Error::conflict(format!("{:?} was terminated", id.as_str()))
+        .hint("its transcript stays; open a session under another name")
 }
 
 /// `ready: the shell has drawn its prompt`.

@@ -1,6 +1,6 @@
 //! `motu terminal run`, `send`, `expect` and what else types into a session or waits for it.
 
-use super::life::state;
+use super::life::{state, terminated};
 use super::{Which, given};
 use crate::commands::workspace::given as files;
 use crate::{show, terminal};
@@ -333,17 +333,16 @@ fn asks(status: Status) -> bool {
 /// Shows an answer: output to standard output, what a person should know besides to the other. Gives
 /// `done` as the exit code, unless the session is over for good.
 fn told(id: &TerminalId, answer: &TerminalAnswer, json: bool, done: ExitCode) -> Result<ExitCode> {
-    let terminated = answer.state.status == Status::Terminated;
+    let over = answer.state.status == Status::Terminated;
     if json {
         show::json(answer);
-        return Ok(match terminated {
+        return Ok(match over {
             true => ExitCode::from(ErrorKind::Conflict.exit_code()),
             false => done,
         });
     }
-    if terminated {
-        return Err(Error::conflict(format!("{:?} was terminated", id.as_str()))
-            .hint("its transcript stays; open a session under another name"));
+    if over {
+        return Err(terminated(id));
     }
     show::foreign(&answer.output);
     if !answer.output.is_empty() && !answer.output.ends_with('\n') {
