@@ -137,8 +137,8 @@ pub async fn silence_does_not_end_a_run(life: Life) {
     let answer = run(&life, &session, "echo first; sleep 1; echo done").await;
     assert_eq!(answer.end, End::CommandEnded);
     assert_eq!(answer.output, "first\ndone\n");
-    assert!((1000..3000).contains(&answer.duration_ms), "{answer:?}");
-    let answer = run_within(&life, &session, "echo now; sleep 30", 0.5).await;
+    assert!((1000..10_000).contains(&answer.duration_ms), "{answer:?}");
+    let answer = run_within(&life, &session, "echo now; sleep 30", 2.0).await;
     assert!(answer.timed_out);
     assert_eq!(answer.end, End::TimedOut);
     assert_eq!(answer.state.status, Status::Running);
