@@ -260,3 +260,35 @@ fn the_inspector_lists_and_calls() {
     ];
     run(&story, &node, &[&serve[..], &call].concat());
 }
+
+/// A story that begins with the environments all tests share: sessions start from debian:12.
+fn with_debian() -> Option<Story> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
+    if !shared.join("names/debian%3A12.json").exists() {
+        skip("MCP terminals: debian:12 is not pulled into target/test-home");
+        return None;
+    }
+    let story = Story::new();
+    story.configure("runtime = \"container\"\n");
+    let shared = shared.canonicalize().unwrap();
+    std::os::unix::fs::symlink(shared, story.home().join("environments")).unwrap();
+    Some(story)
+}
+
+#[test]
+fn terminals_are_driven() {
+    // A session that was ended is never used again, so each generation has a place of its own.
+    for generation in ["python-old", "python-new"] {
+        if let (Some(python), Some(story)) =
+            (client(&format!("{generation}/bin/python")), with_debian())
+        {
+            let script = here("stories.py");
+            let script = script.to_str().unwrap();
+            run(
+                &story,
+                &python,
+                &[script, env!("CARGO_BIN_EXE_motu"), "terminal"],
+            );
+        }
+    }
+}
