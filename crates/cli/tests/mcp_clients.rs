@@ -292,3 +292,23 @@ fn terminals_are_driven() {
         }
     }
 }
+
+#[test]
+fn sessions_on_the_host_need_the_owners_word() {
+    for allowed in ["no", "yes"] {
+        let story = Story::new();
+        if allowed == "yes" {
+            story.configure("[terminal]\nhost = true\n");
+        }
+        let Some(python) = client("python-new/bin/python") else {
+            return;
+        };
+        let script = here("stories.py");
+        let script = script.to_str().unwrap();
+        run(
+            &story,
+            &python,
+            &[script, env!("CARGO_BIN_EXE_motu"), "host", allowed],
+        );
+    }
+}

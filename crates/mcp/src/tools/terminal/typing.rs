@@ -4,7 +4,7 @@ use super::{Found, SESSION_ID, Unknown, with_session};
 use crate::answer::{Answer, value};
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
-use crate::progress::Seen;
+use crate::progress::{EVERY, Seen};
 use crate::schema::{Field, flag, flag_on, integer, seconds, text, texts};
 use crate::tool::{Effect, Tool, run};
 use crate::tools::line;
@@ -311,10 +311,35 @@ async fn run_line(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         id: Some(id.clone()),
     };
     let verb = || call.service().run_in_terminal(&id, run.clone());
+    let seen = Seen::default();
     let work = with_session(call, &id, Unknown::Open, verb);
-    let found = call.told(&Seen::default(), work).await;
+    let found = match call.is_followed() {
+        false => work.await,
+        true => {
+            let work = async {
+                tokio::select! {
+                    found = work => found,
+                    never = count(call, &id, &seen) => match never {},
+                }
+            };
+            call.told(&seen, work).await
+        }
+    };
     interrupt.id = None;
     Ok(told(&id, found?))
+}
+
+/// Counts what a session prints, for a client that follows. Nothing else tells: the answer of
+/// the command comes at its end.
+async fn count(call: &Call, id: &TerminalId, seen: &Seen) -> std::convert::Infallible {
+    let printed = async || Some(call.service().get_terminal(id).await.ok()?.cursor);
+    let before = printed().await.unwrap_or(0);
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if let Some(now) = printed().await {
+            seen.total(now.saturating_sub(before));
+        }
+    }
 }
 
 /// Types something and answers with what came of it.
