@@ -61,8 +61,8 @@ fn expected() -> String {
     .to_string()
 }
 
-/// Runs a client in a story's surroundings; it must end well.
-fn run(story: &Story, program: &Path, arguments: &[&str]) {
+/// Runs a client in a story's surroundings and answers with what it prints; it must end well.
+fn run(story: &Story, program: &Path, arguments: &[&str]) -> String {
     let ours = story.command(&[]);
     let mut command = Command::new(program);
     command
@@ -81,6 +81,7 @@ fn run(story: &Story, program: &Path, arguments: &[&str]) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Tells a story with both generations of the Python client.
@@ -234,9 +235,13 @@ fn the_inspector_lists_and_calls() {
         .canonicalize()
         .unwrap();
     let motu = env!("CARGO_BIN_EXE_motu");
+    // It passes nothing of its surroundings on but what it is told to.
+    let home = format!("MOTU_HOME={}", story.home().display());
     let serve = [
         inspector.to_str().unwrap(),
         "--cli",
+        "-e",
+        &home,
         motu,
         "mcp",
         "serve",
@@ -258,7 +263,9 @@ fn the_inspector_lists_and_calls() {
         "--tool-arg",
         "environment=busybox",
     ];
-    run(&story, &node, &[&serve[..], &call].concat());
+    let called = run(&story, &node, &[&serve[..], &call].concat());
+    // The story's own daemon did it.
+    assert!(called.contains("\"isolation\": \"container\""), "{called}");
 }
 
 /// A story that begins with the environments all tests share: sessions start from debian:12.
