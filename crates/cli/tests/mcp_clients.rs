@@ -61,8 +61,8 @@ fn expected() -> String {
     .to_string()
 }
 
-/// Runs a client in a story's surroundings; it must end well.
-fn run(story: &Story, program: &Path, arguments: &[&str]) {
+/// Runs a client in a story's surroundings and answers with what it prints; it must end well.
+fn run(story: &Story, program: &Path, arguments: &[&str]) -> String {
     let ours = story.command(&[]);
     let mut command = Command::new(program);
     command
@@ -81,6 +81,7 @@ fn run(story: &Story, program: &Path, arguments: &[&str]) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Tells a story with both generations of the Python client.
@@ -234,9 +235,13 @@ fn the_inspector_lists_and_calls() {
         .canonicalize()
         .unwrap();
     let motu = env!("CARGO_BIN_EXE_motu");
+    // It passes nothing of its surroundings on but what it is told to.
+    let home = format!("MOTU_HOME={}", story.home().display());
     let serve = [
         inspector.to_str().unwrap(),
         "--cli",
+        "-e",
+        &home,
         motu,
         "mcp",
         "serve",
@@ -258,5 +263,59 @@ fn the_inspector_lists_and_calls() {
         "--tool-arg",
         "environment=busybox",
     ];
-    run(&story, &node, &[&serve[..], &call].concat());
+    let called = run(&story, &node, &[&serve[..], &call].concat());
+    // The story's own daemon did it.
+    assert!(called.contains("\"isolation\": \"container\""), "{called}");
+}
+
+/// A story that begins with the environments all tests share: sessions start from debian:12.
+fn with_debian() -> Option<Story> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
+    if !shared.join("names/debian%3A12.json").exists() {
+        skip("MCP terminals: debian:12 is not pulled into target/test-home");
+        return None;
+    }
+    let story = Story::new();
+    story.configure("runtime = \"container\"\n");
+    let shared = shared.canonicalize().unwrap();
+    std::os::unix::fs::symlink(shared, story.home().join("environments")).unwrap();
+    Some(story)
+}
+
+#[test]
+fn terminals_are_driven() {
+    // A session that was ended is never used again, so each generation has a place of its own.
+    for generation in ["python-old", "python-new"] {
+        if let (Some(python), Some(story)) =
+            (client(&format!("{generation}/bin/python")), with_debian())
+        {
+            let script = here("stories.py");
+            let script = script.to_str().unwrap();
+            run(
+                &story,
+                &python,
+                &[script, env!("CARGO_BIN_EXE_motu"), "terminal"],
+            );
+        }
+    }
+}
+
+#[test]
+fn sessions_on_the_host_need_the_owners_word() {
+    for allowed in ["no", "yes"] {
+        let story = Story::new();
+        if allowed == "yes" {
+            story.configure("[terminal]\nhost = true\n");
+        }
+        let Some(python) = client("python-new/bin/python") else {
+            return;
+        };
+        let script = here("stories.py");
+        let script = script.to_str().unwrap();
+        run(
+            &story,
+            &python,
+            &[script, env!("CARGO_BIN_EXE_motu"), "host", allowed],
+        );
+    }
 }

@@ -34,11 +34,17 @@ fn write(story: &Story, file: &str, text: &str) {
 #[test]
 fn each_client_has_its_own_words() {
     let story = Story::new();
-    assert_snapshot!(config(&story, "claude-code"), @"");
-    assert_snapshot!(config(&story, "codex --profile terminal --sandbox ws-1 --name shells"), @"");
-    assert_snapshot!(config(&story, "zed"), @"");
-    assert_snapshot!(config(&story, "opencode --profile vm-run"), @"");
-    assert_snapshot!(config(&story, "nothing"), @"");
+    assert_snapshot!("claude-code", config(&story, "claude-code"));
+    assert_snapshot!(
+        "codex",
+        config(
+            &story,
+            "codex --profile terminal --sandbox ws-1 --name shells"
+        )
+    );
+    assert_snapshot!("zed", config(&story, "zed"));
+    assert_snapshot!("opencode", config(&story, "opencode --profile vm-run"));
+    assert_snapshot!("unknown-client", config(&story, "nothing"));
     for client in [
         "claude-desktop",
         "cursor",
@@ -54,8 +60,8 @@ fn each_client_has_its_own_words() {
 #[test]
 fn installing_changes_one_entry_and_nothing_else() {
     let story = Story::new();
-    assert_snapshot!(config(&story, "cursor --install"), @"");
-    assert_snapshot!(config(&story, "cursor --install"), @"");
+    assert_snapshot!("installed", config(&story, "cursor --install"));
+    assert_snapshot!("installed-already", config(&story, "cursor --install"));
     let made: serde_json::Value = serde_json::from_str(&read(&story, ".cursor/mcp.json")).unwrap();
     assert_eq!(made["mcpServers"]["motu"]["args"][0], "mcp");
     let mode = std::fs::metadata(story.path().join(".cursor/mcp.json")).unwrap();
@@ -136,10 +142,10 @@ fn wrong_arguments_are_said() {
         command.args(line.split_whitespace());
         plain(&story.told(command))
     };
-    assert_snapshot!(serve("--profile everything"), @"");
-    assert_snapshot!(serve("--host"), @"");
-    assert_snapshot!(serve("--http 0.0.0.0:0"), @"");
-    assert_snapshot!(serve("--http 0.0.0.0:0 --token short"), @"");
+    assert_snapshot!("unknown-profile", serve("--profile everything"));
+    assert_snapshot!("host-without-terminals", serve("--host"));
+    assert_snapshot!("open-without-token", serve("--http 0.0.0.0:0"));
+    assert_snapshot!("short-token", serve("--http 0.0.0.0:0 --token short"));
 }
 
 #[test]

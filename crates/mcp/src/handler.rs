@@ -18,12 +18,14 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{RoleServer as Role, ServerHandler};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The server of one profile. Cheap to clone: what it knows is shared.
 #[derive(Clone)]
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
+    /// The list of tools, made when it is first asked for.
+    listed: Arc<OnceLock<Vec<model::Tool>>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -42,10 +44,11 @@ impl Server {
                 seal: Seal::new(),
                 chores: tokio_util::task::TaskTracker::new(),
             }),
+            listed: Arc::default(),
         }
     }
 
-    fn listed(&self) -> Vec<model::Tool> {
+    fn describe(&self) -> Vec<model::Tool> {
         let profile = self.shared.options.profile;
         let describe = |tool: &'static Tool| {
             let input = schema::input(&profile.fields(tool));
@@ -141,7 +144,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<Role>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.listed()))
+        let tools = self.listed.get_or_init(|| self.describe());
+        Ok(ListToolsResult::with_all_items(tools.clone()))
     }
 
     async fn call_tool(

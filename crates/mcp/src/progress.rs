@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often a waiting client hears of its call.
-const EVERY: Duration = Duration::from_secs(1);
+pub const EVERY: Duration = Duration::from_secs(1);
 
 /// What is known of work under way.
 #[derive(Debug, Default)]
@@ -21,6 +21,11 @@ impl Seen {
     /// More output has come.
     pub fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// So much output has come in all.
+    pub fn total(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// What is being done now.
@@ -43,6 +48,11 @@ impl Seen {
 }
 
 impl Call {
+    /// Whether the client asked to hear how far a call is.
+    pub fn is_followed(&self) -> bool {
+        self.context.meta.get_progress_token().is_some()
+    }
+
     /// Does the work, and says every second how far it is to a client that asked to hear it.
     pub async fn told<T>(&self, seen: &Seen, work: impl Future<Output = T>) -> T {
         let Some(token) = self.context.meta.get_progress_token() else {

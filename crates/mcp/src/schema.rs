@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// What a field may hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// Text of at most so many bytes.
+    /// Text of at most so many characters, or bytes when they are many.
     Text(u64),
     Integer {
         min: u64,
@@ -56,7 +56,7 @@ const fn field(name: &'static str, kind: Kind) -> Field {
     }
 }
 
-/// Text of at most so many bytes.
+/// Text of at most so many characters.
 pub const fn text(name: &'static str, max: u64) -> Field {
     field(name, Kind::Text(max))
 }
@@ -137,7 +137,7 @@ impl Field {
     fn schema(&self) -> Value {
         let mut schema = match self.kind {
             // Long texts have a bound that no schema needs to say: the check does.
-            Kind::Text(max) if max > 4096 => json!({"type": "string"}),
+            Kind::Text(max) if max > SAID => json!({"type": "string"}),
             Kind::Text(max) => json!({"type": "string", "maxLength": max}),
             Kind::Integer { min, max } => {
                 json!({"type": "integer", "minimum": min, "maximum": max})
@@ -178,10 +178,10 @@ impl Field {
         };
         match self.kind {
             Kind::Text(max) => match value.as_str() {
-                Some(text) if text.len() as u64 <= max => Ok(()),
+                Some(text) if length(text, max) <= max => Ok(()),
                 Some(text) => Err(Error::invalid(format!(
-                    "{name} is {} bytes long; at most {max} are taken",
-                    text.len()
+                    "{name} is {} long; at most {max} is taken",
+                    length(text, max)
                 ))
                 .details(json!({"field": name, "max": max}))),
                 None => wrong("text".to_string()),
@@ -218,6 +218,17 @@ impl Field {
             },
             Kind::Nested(_) => Ok(()),
         }
+    }
+}
+
+/// Texts longer than this have no bound in the schema.
+const SAID: u64 = 4096;
+
+/// In characters where the schema says the bound, as it does; else in bytes.
+fn length(text: &str, max: u64) -> u64 {
+    match max > SAID {
+        true => text.len() as u64,
+        false => text.chars().count() as u64,
     }
 }
 

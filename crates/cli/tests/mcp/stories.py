@@ -357,6 +357,13 @@ async def terminal():
         assert looked["status"] == "unknown", looked
         ran = await server.told("run", session_id="one", command="cd /tmp && echo hi; (exit 3)")
         assert (ran["output"], ran["exit_code"], ran["status"]) == ("hi\n", 3, "ready"), ran
+        heard = []
+
+        async def progress(done, total, message):
+            heard.append(message)
+
+        ran = await server.told("run", progress, session_id="one", command="echo begun; sleep 2.5; echo done")
+        assert ran["output"] == "begun\ndone\n" and any("bytes" in message for message in heard), (ran, heard)
         ran = await server.told("run", session_id="one", command="sleep 1; echo done")
         assert ran["output"] == "done\n" and ran["duration_ms"] >= 1000, ran
         ran = await server.told("run", session_id="one", command="sleep 60", timeout=0.5)
@@ -393,6 +400,19 @@ async def terminal():
         set_ = await server.told("configure_session", session_id="two", tag="again")
         assert set_["description"] == "again", set_
         await server.told("terminate", session_id="two")
+
+
+async def host(allowed):
+    """Sessions on the host: only where the daemon's owner allows it, and where the client is."""
+    async with serve("terminal", "--host") as server:
+        ran = await server.call("run", session_id="here", command="pwd")
+        if allowed == "no":
+            assert ran.is_error and ran.known["code"] == "denied", ran.text
+            return
+        assert ran.known["output"].strip() == os.getcwd(), ran.text
+        meta = await server.told("get_metadata", session_id="here")
+        assert meta["isolation"] == "none", meta
+        await server.told("terminate", session_id="here")
 
 
 asyncio.run(globals()[sys.argv[2]](*sys.argv[3:]))

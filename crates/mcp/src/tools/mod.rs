@@ -39,7 +39,9 @@ pub fn terminals() -> impl Iterator<Item = &'static Tool> {
 }
 
 const WORKSPACE_ID: Field = text("workspace_id", SandboxId::MAX_LEN as u64).required();
-const ENVIRONMENT: Field = text("environment", 255).usually(DEFAULT_ENVIRONMENT);
+const ENVIRONMENT: Field = text("environment", 255)
+    .usually(DEFAULT_ENVIRONMENT)
+    .about("debian:12 has Python, git and curl; busybox is tiny; or an OCI image reference.");
 const VCPU_COUNT: Field = limited("vcpu_count", &limits::VCPU_COUNT);
 const MEM_MIB: Field = limited("mem_mib", &limits::MEM_MIB);
 const TIMEOUT_SECONDS: Field = limited("timeout_seconds", &limits::TIMEOUT_SECONDS);

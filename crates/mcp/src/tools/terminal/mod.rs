@@ -20,7 +20,7 @@ use serde_json::json;
 
 pub const TABLES: &[&[Tool]] = &[typing::TOOLS, looking::TOOLS, sessions::TOOLS];
 
-const SESSION_ID: Field = text("session_id", 512).required();
+const SESSION_ID: Field = text("session_id", TerminalId::MAX_CHARS as u64).required();
 
 /// What a call may do about a session that is not there.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::tools::count;
 use motu_core::exec::TtySize;
 use motu_core::limits;
 use motu_core::terminal::{ConfigureTerminal, Status, Terminal};
-use motu_core::{Error, ErrorKind, Result as Outcome};
+use motu_core::{Error, Result as Outcome};
 use serde_json::{Value, json};
 
 const DESCRIPTION: Field = text("description", 1024);
@@ -174,35 +174,27 @@ async fn create_session(call: &Call, arguments: Arguments) -> Result<Answer, Sto
         cols: arguments.integer("cols").unwrap_or(80) as u16,
         rows: arguments.integer("rows").unwrap_or(24) as u16,
     });
+    let begins_in = cwd.clone();
     let opened = open(call, &id, |request| {
         request.cwd = cwd;
         request.description = description;
         request.prompt_regex = regex;
         request.size = size;
     });
-    let opened = match opened.await {
-        // A name that was ended is not used again: that is its status, not a mistake.
-        Err(error) if error.kind == ErrorKind::Conflict => match ended(call, &id).await {
-            Some(answer) => return Ok(answer),
-            None => return Err(error.into()),
-        },
-        outcome => outcome?,
+    let mut opened = opened.await?;
+    // A new shell has not told its directory yet; it begins where it was asked to.
+    if opened.created && opened.terminal.cwd.is_none() {
+        opened.terminal.cwd = begins_in;
+    }
+    let what = match (opened.created, opened.terminal.terminated) {
+        (true, _) => "opened",
+        (false, false) => "found",
+        (false, true) => "a name that is not used again:",
     };
-    let what = if opened.created { "opened" } else { "found" };
     let text = format!("{what} {}", row(&opened.terminal));
     let mut value = known(&opened.terminal);
     value["created"] = opened.created.into();
     Ok(Answer::new(text, &value))
-}
-
-/// The answer for a session that was ended, if that is what it is.
-async fn ended(call: &Call, id: &motu_core::TerminalId) -> Option<Answer> {
-    let terminal = call.service().get_terminal(id).await.ok()?;
-    terminal.terminated.then(|| {
-        let mut answer = shown(Found::Done(terminal));
-        answer.structured["created"] = false.into();
-        answer
-    })
 }
 
 async fn get_metadata(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {

@@ -4,7 +4,7 @@ use super::{Found, SESSION_ID, Unknown, with_session};
 use crate::answer::{Answer, value};
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
-use crate::progress::Seen;
+use crate::progress::{EVERY, Seen};
 use crate::schema::{Field, flag, flag_on, integer, seconds, text, texts};
 use crate::tool::{Effect, Tool, run};
 use crate::tools::line;
@@ -37,6 +37,7 @@ const ANSWER: &[(&str, &str)] = &[
     ("timed_out", "boolean"),
     ("output_truncated", "boolean"),
     ("dropped_bytes", "integer"),
+    ("rest", "string"),
     ("state_reason", "string"),
     ("duration_ms", "integer"),
     ("cwd", "string"),
@@ -214,7 +215,7 @@ fn standing(answer: &TerminalAnswer) -> String {
     text
 }
 
-fn told(found: Found<TerminalAnswer>) -> Answer {
+fn told(id: &TerminalId, found: Found<TerminalAnswer>) -> Answer {
     let answer = match found {
         Found::Done(answer) => answer,
         Found::Nothing(answer) => return answer,
@@ -231,11 +232,20 @@ fn told(found: Found<TerminalAnswer>) -> Answer {
         text.push_str(&format!("[{warning}]\n"));
     }
     text.push_str(&standing(&answer));
-    Answer::new(text, &answer)
+    let mut told = Answer::new(text, &answer);
+    if let Some(from) = answer.rest_from {
+        let uri = crate::resources::terminal(id, "transcript");
+        told.structured["rest"] = format!("{uri}?offset={from}").into();
+    }
+    told
 }
 
 /// The answer of a wait, with what was found beside the rest.
-fn expected(found: Found<TerminalAnswer>, matched: impl Fn(&TerminalAnswer) -> bool) -> Answer {
+fn expected(
+    id: &TerminalId,
+    found: Found<TerminalAnswer>,
+    matched: impl Fn(&TerminalAnswer) -> bool,
+) -> Answer {
     let done = match found {
         Found::Done(done) => done,
         Found::Nothing(mut answer) => {
@@ -244,7 +254,7 @@ fn expected(found: Found<TerminalAnswer>, matched: impl Fn(&TerminalAnswer) -> b
         }
     };
     let is = matched(&done);
-    let mut answer = told(Found::Done(done.clone()));
+    let mut answer = told(id, Found::Done(done.clone()));
     let structured = &mut answer.structured;
     structured["matched"] = is.into();
     if let Value::Object(fields) = structured {
@@ -301,10 +311,35 @@ async fn run_line(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         id: Some(id.clone()),
     };
     let verb = || call.service().run_in_terminal(&id, run.clone());
+    let seen = Seen::default();
     let work = with_session(call, &id, Unknown::Open, verb);
-    let found = call.told(&Seen::default(), work).await;
+    let found = match call.is_followed() {
+        false => work.await,
+        true => {
+            let work = async {
+                tokio::select! {
+                    found = work => found,
+                    never = count(call, &id, &seen) => match never {},
+                }
+            };
+            call.told(&seen, work).await
+        }
+    };
     interrupt.id = None;
-    Ok(told(found?))
+    Ok(told(&id, found?))
+}
+
+/// Counts what a session prints, for a client that follows. Nothing else tells: the answer of
+/// the command comes at its end.
+async fn count(call: &Call, id: &TerminalId, seen: &Seen) -> std::convert::Infallible {
+    let printed = async || Some(call.service().get_terminal(id).await.ok()?.cursor);
+    let before = printed().await.unwrap_or(0);
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if let Some(now) = printed().await {
+            seen.total(now.saturating_sub(before));
+        }
+    }
 }
 
 /// Types something and answers with what came of it.
@@ -312,7 +347,7 @@ async fn send(call: &Call, arguments: &Arguments, send: SendToTerminal) -> Resul
     let id = arguments.terminal()?;
     let verb = || call.service().send_to_terminal(&id, send.clone());
     let work = with_session(call, &id, Unknown::Open, verb);
-    Ok(told(call.told(&Seen::default(), work).await?))
+    Ok(told(&id, call.told(&Seen::default(), work).await?))
 }
 
 async fn send_input(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -356,7 +391,7 @@ async fn send_password(call: &Call, arguments: Arguments) -> Result<Answer, Stop
     };
     let verb = || call.service().send_terminal_password(&id, password.clone());
     let work = with_session(call, &id, Unknown::Open, verb);
-    Ok(told(call.told(&Seen::default(), work).await?))
+    Ok(told(&id, call.told(&Seen::default(), work).await?))
 }
 
 async fn send_signal(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -366,7 +401,10 @@ async fn send_signal(call: &Call, arguments: Arguments) -> Result<Answer, Stop> 
         wait: wait(&arguments),
     };
     let verb = || call.service().signal_terminal(&id, signal.clone());
-    Ok(told(with_session(call, &id, Unknown::Say, verb).await?))
+    Ok(told(
+        &id,
+        with_session(call, &id, Unknown::Say, verb).await?,
+    ))
 }
 
 async fn poll_output(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -376,7 +414,7 @@ async fn poll_output(call: &Call, arguments: Arguments) -> Result<Answer, Stop> 
     };
     let verb = || call.service().poll_terminal(&id, poll);
     let work = with_session(call, &id, Unknown::Open, verb);
-    Ok(told(call.told(&Seen::default(), work).await?))
+    Ok(told(&id, call.told(&Seen::default(), work).await?))
 }
 
 fn patterns(arguments: &Arguments) -> Outcome<Vec<String>> {
@@ -402,7 +440,7 @@ async fn expect(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let verb = || call.service().expect_in_terminal(&id, expect.clone());
     let work = with_session(call, &id, Unknown::Open, verb);
     let found = call.told(&Seen::default(), work).await?;
-    Ok(expected(found, |done| done.found.is_some()))
+    Ok(expected(&id, found, |done| done.found.is_some()))
 }
 
 async fn expect_prompt(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -412,5 +450,5 @@ async fn expect_prompt(call: &Call, arguments: Arguments) -> Result<Answer, Stop
     let work = with_session(call, &id, Unknown::Say, verb);
     let found = call.told(&Seen::default(), work).await?;
     let ready = |done: &TerminalAnswer| done.state.status == motu_core::terminal::Status::Ready;
-    Ok(expected(found, ready))
+    Ok(expected(&id, found, ready))
 }
