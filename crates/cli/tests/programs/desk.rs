@@ -1,12 +1,12 @@
 //! A terminal to sit at, in a machine that has every program of these tests.
 
 use crate::support::{World, environments};
+use motu_core::TerminalId;
 use motu_core::sandbox::CreateSandbox;
 use motu_core::terminal::{
     End, ExpectInTerminal, OpenTerminal, Prompt, RunInTerminal, ScreenFormat, SendToTerminal,
     Status, TerminalAnswer, TerminalPassword, TerminalScreen, Terminals, Wait,
 };
-use motu_core::{SandboxId, TerminalId};
 use motu_environments::{Environments, Privilege, Progress};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,6 @@ const PATIENCE: f64 = 30.0;
 /// A session, its machine and its daemon.
 pub struct Desk {
     pub world: World,
-    pub machine: SandboxId,
     pub id: TerminalId,
 }
 
@@ -83,7 +82,7 @@ impl Desk {
         let id = TerminalId::parse("desk").unwrap();
         let open = OpenTerminal {
             session_id: id.to_string(),
-            sandbox_id: Some(machine.clone()),
+            sandbox_id: Some(machine),
             user: Some(user.to_string()),
             cwd: Some(
                 if user == "root" {
@@ -97,7 +96,7 @@ impl Desk {
         };
         let opened = world.client().open_terminal(open).await.unwrap();
         assert!(opened.created);
-        Some(Desk { world, machine, id })
+        Some(Desk { world, id })
     }
 
     pub async fn run(&self, command: &str) -> TerminalAnswer {

@@ -41,6 +41,8 @@ const BATCH_BYTES: usize = 1024 * 1024;
 const OUTGOING_BYTES: usize = 4 * 1024 * 1024;
 /// The most input handed to the link at once.
 const INPUT_PIECE: usize = 32 * 1024;
+/// How old what a view says of the kernel may be.
+const VIEW_AGE: Duration = Duration::from_millis(50);
 /// How long a view waits for the guest to look at the kernel.
 const VIEW_PATIENCE: Duration = Duration::from_millis(200);
 /// The same for a secret, which must not be shown, and for a session that was just found again.
@@ -329,7 +331,10 @@ impl Owner {
         match freshness {
             Freshness::Any => true,
             Freshness::InCommand if self.session.phase() != Phase::InCommand => true,
-            Freshness::InCommand | Freshness::Fresh => !self.session.facts_are_old(),
+            // A program may have come or gone without a word: what was seen long ago is nothing.
+            Freshness::InCommand | Freshness::Fresh => {
+                self.looks_done > looks || self.session.facts_age(self.now()) < VIEW_AGE
+            }
             Freshness::New => self.looks_done > looks,
         }
     }

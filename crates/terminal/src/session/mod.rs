@@ -359,6 +359,14 @@ impl Session {
             .is_none_or(|(_, at)| *at < self.last_output || *at <= self.last_input)
     }
 
+    /// How long ago the guest looked at the kernel; for ever, if something has happened since.
+    pub fn facts_age(&self, now: Duration) -> Duration {
+        match &self.facts {
+            Some((_, at)) if !self.facts_are_old() => now.saturating_sub(*at),
+            _ => Duration::MAX,
+        }
+    }
+
     fn quiet(&self, now: Duration) -> bool {
         now >= self.last_output.max(self.last_input) + self.config.quiet
     }
