@@ -152,12 +152,21 @@ impl Desk {
         .await
     }
 
-    pub async fn control(&self, key: &str) -> TerminalAnswer {
-        self.send(SendToTerminal {
-            control: Some(key.to_string()),
-            ..SendToTerminal::default()
-        })
-        .await
+    /// Ctrl-C until the shell is back. A shell that is just starting the next command of a loop
+    /// takes the first one for that command and goes on.
+    pub async fn interrupt(&self) {
+        for _ in 0..10 {
+            let answer = self
+                .send(SendToTerminal {
+                    control: Some("c".to_string()),
+                    ..SendToTerminal::default()
+                })
+                .await;
+            if answer.state.status == Status::Ready {
+                return self.is_back().await;
+            }
+        }
+        panic!("it goes on:\n{}", self.text_on_screen().await);
     }
 
     pub async fn password(&self, password: &str) -> TerminalAnswer {

@@ -39,8 +39,7 @@ async fn a_progress_bar_has_become_its_last_state() {
     );
     assert!(answer.output.starts_with("working "), "{answer:#?}");
     assert_eq!(answer.output.lines().count(), 1, "{answer:#?}");
-    desk.control("c").await;
-    desk.is_back().await;
+    desk.interrupt().await;
 }
 
 #[tokio::test]
@@ -56,8 +55,7 @@ async fn wide_characters_take_two_columns() {
         .until("it is drawn", |screen| screen.screen.starts_with("日本"))
         .await;
     assert_eq!((screen.cursor_x, screen.cursor_y), (4, 0), "{screen:#?}");
-    desk.control("c").await;
-    desk.is_back().await;
+    desk.interrupt().await;
 }
 
 #[tokio::test]

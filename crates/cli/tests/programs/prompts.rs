@@ -171,8 +171,7 @@ async fn what_a_running_program_prints_is_no_prompt() {
             "{printed}: {answer:#?}"
         );
         assert!(answer.timed_out);
-        desk.control("c").await;
-        desk.is_back().await;
+        desk.interrupt().await;
     }
 }
 
