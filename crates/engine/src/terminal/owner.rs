@@ -143,6 +143,8 @@ pub struct Owner {
     pub(super) ended: Option<Ended>,
     /// When an ended session was last asked something.
     asked: Instant,
+    /// It is being forgotten: nobody looks any more.
+    forgotten: bool,
 }
 
 impl Owner {
@@ -174,6 +176,7 @@ impl Owner {
             watchers: Watchers::default(),
             ended: None,
             asked: now,
+            forgotten: false,
         };
         match owner.place.is_some() {
             true => owner.join(),
@@ -221,7 +224,8 @@ impl Owner {
     }
 
     fn may_leave(&self) -> bool {
-        self.jobs.is_empty() && self.watchers.is_empty() && self.asked.elapsed() >= LINGER
+        let unwatched = self.watchers.is_empty() && self.asked.elapsed() >= LINGER;
+        self.jobs.is_empty() && (self.forgotten || unwatched)
     }
 
     /// The next time something is to be done without being asked.
@@ -594,6 +598,16 @@ impl Owner {
         if first {
             self.close(None, "the session was terminated".to_string());
         }
+    }
+
+    /// Leaves as soon as nothing is left to do.
+    pub fn forget(&mut self) -> Option<Pen> {
+        self.forgotten = true;
+        if self.ended.is_none() {
+            // A terminate that failed half way.
+            self.terminate();
+        }
+        self.pen.clone()
     }
 
     /// What every end has in common.

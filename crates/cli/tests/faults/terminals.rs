@@ -1,0 +1,139 @@
+//! Terminal sessions whose shells, machines, places and watchers are not as one would wish.
+
+use crate::support::{ENVIRONMENT, World, eventually, refused};
+use motu_core::terminal::*;
+use motu_core::{ErrorKind, SandboxId, TerminalId};
+use std::path::PathBuf;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: f64 = 20.0;
+
+/// A world whose daemon has this under `[terminal]`.
+fn configured(terminal: &str) -> Option<World> {
+    let mut world = World::bare()?;
+    configure(&world, terminal);
+    world.start();
+    Some(world)
+}
+
+fn configure(world: &World, terminal: &str) {
+    let text = format!(
+        "runtime = \"container\"\n\n[terminal]\nenvironment = \"{ENVIRONMENT}\"\n{terminal}\n"
+    );
+    std::fs::write(world.home().join("config.toml"), text).unwrap();
+}
+
+fn id(name: &str) -> TerminalId {
+    TerminalId::parse(name).unwrap()
+}
+
+fn patient() -> Wait {
+    Wait {
+        timeout: Some(PATIENCE),
+        ..Wait::default()
+    }
+}
+
+/// A session with the shell that there is.
+fn sh(name: &str, place: Option<&SandboxId>) -> OpenTerminal {
+    OpenTerminal {
+        session_id: name.to_string(),
+        sandbox_id: place.cloned(),
+        command: vec!["sh".to_string()],
+        ..OpenTerminal::default()
+    }
+}
+
+/// Opens a session and waits for its prompt.
+async fn open(world: &World, request: OpenTerminal) -> Terminal {
+    let session = id(&request.session_id);
+    let client = world.client();
+    let opened = client.open_terminal(request).await.unwrap();
+    assert!(opened.created, "{opened:?}");
+    let ready = client.expect_terminal_prompt(&session, patient());
+    let ready = ready.await.unwrap();
+    assert_eq!(ready.state.status, Status::Ready, "{ready:?}");
+    opened.terminal
+}
+
+async fn run(world: &World, session: &str, command: &str) -> TerminalAnswer {
+    let run = RunInTerminal {
+        command: command.to_string(),
+        wait: patient(),
+        ..RunInTerminal::default()
+    };
+    let client = world.client();
+    client.run_in_terminal(&id(session), run).await.unwrap()
+}
+
+/// The shell works.
+async fn works(world: &World, session: &str) {
+    let said = run(world, session, "echo works").await;
+    assert_eq!(said.output, "works\n", "{said:?}");
+}
+
+/// Where a session's files are.
+async fn files(world: &World, session: &str) -> PathBuf {
+    let read = ReadTranscript::default();
+    let client = world.client();
+    let transcript = client.terminal_transcript(&id(session), read).await;
+    PathBuf::from(transcript.unwrap().directory)
+}
+
+async fn names(world: &World) -> Vec<String> {
+    let all = world.client().list_terminals().await.unwrap();
+    let mut all: Vec<String> = all.iter().map(|one| one.session_id.to_string()).collect();
+    all.sort();
+    all
+}
+
+async fn are_known(world: &World, expected: &[&str]) {
+    eventually("the old sessions are forgotten", async || {
+        let known = names(world).await;
+        (known == expected, known)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_oldest_ended_sessions_are_forgotten() {
+    let Some(mut world) = configured("kept = 2") else {
+        return;
+    };
+    let place = world.create().await;
+    for name in ["one", "two", "three"] {
+        open(&world, sh(name, Some(&place))).await;
+        let ended = run(&world, name, "echo from before; exit 3").await;
+        assert_eq!(ended.end, End::SessionEnded, "{ended:?}");
+    }
+    let oldest = files(&world, "one").await;
+    assert!(oldest.join("recording.cast").exists());
+    open(&world, sh("four", Some(&place))).await;
+    are_known(&world, &["four", "three", "two"]).await;
+    eventually("its files are gone", async || {
+        (!oldest.exists(), oldest.clone())
+    })
+    .await;
+    let client = world.client();
+    refused(ErrorKind::NotFound, client.get_terminal(&id("one")).await);
+    works(&world, "four").await;
+    client.terminate_terminal(&id("four")).await.unwrap();
+    are_known(&world, &["four", "three"]).await;
+    // Also when a daemon was killed over it.
+    world.restart();
+    are_known(&world, &["four", "three"]).await;
+    // A name that was forgotten is as good as new.
+    open(&world, sh("one", Some(&place))).await;
+    let all = ReadTranscript {
+        from: Some(0),
+        ..ReadTranscript::default()
+    };
+    let all = world.client().terminal_transcript(&id("one"), all).await;
+    assert!(!all.unwrap().text.contains("from before"));
+    // A daemon that is to keep less begins with that; who lives is not counted.
+    world.kill();
+    configure(&world, "kept = 1");
+    world.start();
+    are_known(&world, &["four", "one"]).await;
+    works(&world, "one").await;
+}
