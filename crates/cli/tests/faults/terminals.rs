@@ -4,6 +4,7 @@ use crate::support::{ENVIRONMENT, World, eventually, refused};
 use motu_core::terminal::*;
 use motu_core::{ErrorKind, SandboxId, TerminalId};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: f64 = 20.0;
@@ -136,4 +137,43 @@ async fn the_oldest_ended_sessions_are_forgotten() {
     world.start();
     are_known(&world, &["four", "one"]).await;
     works(&world, "one").await;
+}
+
+/// The second and third column of a line about open files.
+fn soft_and_hard(limits: &str) -> (u64, u64) {
+    let line = limits.lines().find(|line| line.starts_with("Max open"));
+    let mut numbers = line.unwrap().split_whitespace().skip(3);
+    let mut next = || numbers.next().unwrap().parse().unwrap();
+    (next(), next())
+}
+
+#[tokio::test]
+async fn the_daemon_may_open_many_files_and_hands_that_to_nobody() {
+    let Some(mut world) = World::bare() else {
+        return;
+    };
+    configure(&world, "host = true");
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -S -n 300; exec \"$0\" serve"])
+        .arg(env!("CARGO_BIN_EXE_motu"))
+        .env("MOTU_HOME", world.home())
+        .current_dir(world.path())
+        .stdin(Stdio::null());
+    world.start_by(few);
+    let limits = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let (soft, hard) = soft_and_hard(&limits(world.daemon_pid()));
+    assert_eq!(soft, hard);
+    assert!(hard > 300, "{hard}");
+    let place = world.create().await;
+    let inside = world.sh(&place, "cat /proc/self/limits").await;
+    let asked = motu_core::limits::NOFILE.default;
+    assert_eq!(soft_and_hard(&inside.stdout), (asked, asked));
+    let on_host = OpenTerminal {
+        session_id: "one".to_string(),
+        host: true,
+        ..OpenTerminal::default()
+    };
+    open(&world, on_host).await;
+    let said = run(&world, "one", "ulimit -S -n").await;
+    assert_eq!(said.output, "300\n", "{said:?}");
 }
