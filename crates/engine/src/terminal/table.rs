@@ -232,4 +232,29 @@ mod tests {
         assert!(too_old(&terminals, 4).is_empty());
         assert_eq!(too_old(&terminals, 0), ["a", "b", "c", "d"]);
     }
+
+    #[test]
+    fn one_session_too_many_is_refused_and_nobody_else_goes() {
+        let terminals = Terminals::default();
+        let living = limits::TERMINALS.max;
+        put(&terminals, "ended", Some(1));
+        for number in 1..living {
+            put(&terminals, &format!("s{number}"), None);
+        }
+        let place = |name: &str| terminals.entry(&TerminalId::parse(name).unwrap());
+        // The last place is taken by one that is being opened.
+        let last = terminals.admit(&place("last")).unwrap();
+        let error = terminals.admit(&place("more")).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Limit);
+        assert_eq!(error.details["limit"], "terminals");
+        assert!(error.hint.unwrap().contains("terminate"));
+        terminals.leave(&TerminalId::parse("more").unwrap(), &place("more"));
+        let alive = terminals.all().iter().filter(|one| one.counts()).count() as u64;
+        assert_eq!(alive, living);
+        assert!(terminals.get(&TerminalId::parse("ended").unwrap()).is_ok());
+        // Whoever could not be opened, or has ended, makes room.
+        drop(last);
+        let last = terminals.admit(&place("more"));
+        assert!(last.is_ok());
+    }
 }
