@@ -1,8 +1,10 @@
 //! Terminal sessions whose shells, machines, places and watchers are not as one would wish.
 
 use crate::support::{ENVIRONMENT, World, eventually, refused};
+use motu_core::sandbox::State;
 use motu_core::terminal::*;
-use motu_core::{ErrorKind, SandboxId, TerminalId};
+use motu_core::workspace::CreateWorkspace;
+use motu_core::{ErrorKind, SandboxId, TerminalId, Workspaces};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -136,6 +138,62 @@ async fn the_oldest_ended_sessions_are_forgotten() {
     configure(&world, "kept = 1");
     world.start();
     are_known(&world, &["four", "one"]).await;
+    works(&world, "one").await;
+}
+
+fn workspace(name: &str) -> CreateWorkspace {
+    CreateWorkspace {
+        environment: ENVIRONMENT.to_string(),
+        workspace_id: Some(SandboxId::parse(name).unwrap()),
+        runtime: Some("container".to_string()),
+        mem_mib: Some(256),
+        disk_mib: Some(64),
+        ..CreateWorkspace::default()
+    }
+}
+
+/// The session has ended, for this reason.
+async fn ended(world: &World, session: &str, why: &str) {
+    eventually(&format!("an end because of {why:?}"), async || {
+        let found = world.client().get_terminal(&id(session)).await.unwrap();
+        let so = found.state.status == Status::Eof && found.state.state_reason.contains(why);
+        (so && !found.alive, found)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_workspace_and_is_opened_again() {
+    let Some(world) = configured("") else {
+        return;
+    };
+    let client = world.client();
+    let made = client.create_workspace(workspace("ws-a")).await.unwrap();
+    let place = made.workspace_id;
+    open(&world, sh("one", Some(&place))).await;
+    works(&world, "one").await;
+    client.stop_workspace(&place).await.unwrap();
+    ended(&world, "one", "stopped").await;
+    // Where it was; what is stopped is started.
+    let again = open(&world, sh("one", None)).await;
+    assert_eq!(again.sandbox_id, place);
+    let found = client.status_workspace(&place).await.unwrap();
+    assert_eq!(found.state, State::Running);
+    works(&world, "one").await;
+    client.reset_workspace(&place, "baseline").await.unwrap();
+    ended(&world, "one", "reset").await;
+    let again = open(&world, sh("one", Some(&place))).await;
+    assert_eq!(again.sandbox_id, place);
+    works(&world, "one").await;
+    client.delete_workspace(&place).await.unwrap();
+    ended(&world, "one", "destroyed").await;
+    refused(
+        ErrorKind::NotFound,
+        client.open_terminal(sh("one", Some(&place))).await,
+    );
+    // Where it was is gone: it goes where all sessions without a place go.
+    let again = open(&world, sh("one", None)).await;
+    assert_eq!(again.sandbox_id.as_str(), DEFAULT_PLACE);
     works(&world, "one").await;
 }
 
