@@ -197,6 +197,60 @@ async fn a_session_ends_with_its_workspace_and_is_opened_again() {
     works(&world, "one").await;
 }
 
+#[tokio::test]
+async fn the_default_place_is_made_once_and_kept() {
+    let Some(mut world) = configured("") else {
+        return;
+    };
+    let (one, two) = tokio::join!(open(&world, sh("one", None)), open(&world, sh("two", None)));
+    for terminal in [one, two] {
+        assert_eq!(terminal.sandbox_id.as_str(), DEFAULT_PLACE);
+    }
+    let places = world.client().list_workspaces().await.unwrap();
+    assert_eq!(places.len(), 1, "{places:?}");
+    run(&world, "one", "echo kept > /workspace/note").await;
+    world.restart();
+    works(&world, "two").await;
+    open(&world, sh("three", None)).await;
+    let said = run(&world, "three", "cat /workspace/note").await;
+    assert_eq!(said.output, "kept\n", "{said:?}");
+    let places = world.client().list_workspaces().await.unwrap();
+    assert_eq!(places.len(), 1, "{places:?}");
+}
+
+#[tokio::test]
+async fn the_host_is_only_for_those_whose_owner_says_so() {
+    let Some(mut world) = configured("") else {
+        return;
+    };
+    let on_host = || OpenTerminal {
+        session_id: "one".to_string(),
+        host: true,
+        ..OpenTerminal::default()
+    };
+    let denied = world.client().open_terminal(on_host()).await;
+    let denied = refused(ErrorKind::Denied, denied);
+    let hint = denied.hint.unwrap();
+    assert!(hint.contains("host = true"), "{hint}");
+    assert_eq!(names(&world).await, Vec::<String>::new());
+    world.kill();
+    configure(&world, "host = true");
+    world.start();
+    let terminal = open(&world, on_host()).await;
+    assert_eq!(terminal.runtime, "host");
+    assert_eq!(terminal.isolation, motu_core::Isolation::None);
+    // A file of this test is a file of the session.
+    let note = world.path().join("note");
+    std::fs::write(&note, "of the host\n").unwrap();
+    let said = run(&world, "one", &format!("cat {}", note.display())).await;
+    assert_eq!(
+        (said.output.as_str(), said.exit_code),
+        ("of the host\n", Some(0)),
+        "{said:?}"
+    );
+    world.client().terminate_terminal(&id("one")).await.unwrap();
+}
+
 /// The second and third column of a line about open files.
 fn soft_and_hard(limits: &str) -> (u64, u64) {
     let line = limits.lines().find(|line| line.starts_with("Max open"));
