@@ -289,3 +289,34 @@ async fn the_daemon_may_open_many_files_and_hands_that_to_nobody() {
     let said = run(&world, "one", "ulimit -S -n").await;
     assert_eq!(said.output, "300\n", "{said:?}");
 }
+
+#[tokio::test]
+async fn where_there_is_no_bash_the_shells_that_are_there_are_named() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let place = world.create().await;
+    let plain = OpenTerminal {
+        command: Vec::new(),
+        ..sh("one", Some(&place))
+    };
+    let error = refused(
+        ErrorKind::Invalid,
+        world.client().open_terminal(plain).await,
+    );
+    assert!(error.message.contains("no bash"), "{error:?}");
+    let hint = error.hint.unwrap();
+    assert!(hint.contains("`command` [\""), "{hint}");
+    let shells = error.details["shells"].clone();
+    let shells: Vec<String> = serde_json::from_value(shells).unwrap();
+    assert!(shells.contains(&"sh".to_string()), "{shells:?}");
+    assert_eq!(names(&world).await, Vec::<String>::new());
+    for shell in shells {
+        let named = OpenTerminal {
+            command: vec![shell.clone()],
+            ..sh(&shell, Some(&place))
+        };
+        open(&world, named).await;
+        works(&world, &shell).await;
+    }
+}
