@@ -1,6 +1,8 @@
 //! Terminal sessions whose shells, machines, places and watchers are not as one would wish.
 
-use crate::support::{ENVIRONMENT, World, eventually, refused};
+use crate::support::{ENVIRONMENT, World, eventually, refused, soon};
+use futures_util::StreamExt;
+use motu_core::exec::ExecEvent;
 use motu_core::sandbox::State;
 use motu_core::terminal::*;
 use motu_core::workspace::CreateWorkspace;
@@ -318,5 +320,63 @@ async fn where_there_is_no_bash_the_shells_that_are_there_are_named() {
         };
         open(&world, named).await;
         works(&world, &shell).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_who_does_not_read_holds_nothing_up() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let place = world.create().await;
+    open(&world, sh("one", Some(&place))).await;
+    let watching = world.client().attach_terminal(&id("one"), None).await;
+    let mut watching = watching.unwrap();
+    // More than what may be on the way to somebody who does not read.
+    for _ in 0..2 {
+        let typed = SendToTerminal {
+            text: Some("seq 1 300000; echo a''ll\n".to_string()),
+            wait: Wait {
+                timeout: Some(0.0),
+                ..Wait::default()
+            },
+            ..SendToTerminal::default()
+        };
+        let client = world.client();
+        client.send_to_terminal(&id("one"), typed).await.unwrap();
+        let expect = ExpectInTerminal {
+            patterns: vec!["300000\r?\nall".to_string()],
+            wait: patient(),
+            ..ExpectInTerminal::default()
+        };
+        let found = client.expect_in_terminal(&id("one"), expect).await.unwrap();
+        assert_eq!(found.end, End::Matched, "{found:?}");
+    }
+    let mut gap = None;
+    let mut screen = Vec::new();
+    while !String::from_utf8_lossy(&screen).contains("299999") || gap.is_none() {
+        match soon("output", watching.events.next()).await {
+            Some(Ok(ExecEvent::Stdout(bytes))) if gap.is_some() => screen.extend_from_slice(&bytes),
+            Some(Ok(ExecEvent::Gap(lost))) => gap = Some(lost),
+            Some(Ok(ExecEvent::Stdout(_) | ExecEvent::Started(_))) => {}
+            other => panic!("{other:?} after {gap:?}"),
+        }
+    }
+    let gap = gap.unwrap();
+    assert!(gap.from < gap.to, "{gap:?}");
+    // The screen as it is, not what led to it.
+    let screen = String::from_utf8_lossy(&screen).into_owned();
+    assert!(
+        screen.contains("all") && !screen.contains("299000"),
+        "{screen}"
+    );
+    // Who has caught up sees what comes.
+    works(&world, "one").await;
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("\nworks") {
+        match soon("output", watching.events.next()).await {
+            Some(Ok(ExecEvent::Stdout(bytes))) => seen.extend_from_slice(&bytes),
+            other => panic!("{other:?} after {}", String::from_utf8_lossy(&seen)),
+        }
     }
 }
