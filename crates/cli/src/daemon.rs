@@ -8,11 +8,13 @@ use motu_environments::{Environments, Privilege};
 use motu_gvisor::Gvisor;
 use motu_host::Host;
 use motu_qemu::Qemu;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Opens the state directory and adopts what runs in it.
 pub async fn open(path: &Path) -> Result<Arc<Engine>> {
+    let files = open_more_files();
     let home = Home::open(path)?;
     let config = home.config()?;
     let container = Container::new(motu_container::Settings {
@@ -27,6 +29,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     });
     let host = Host::new(motu_host::Settings {
         guest: Arc::from(GUEST),
+        files,
     })?;
     let qemu = Qemu::new(motu_qemu::Settings {
         guest: Arc::from(GUEST),
@@ -53,4 +56,19 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         environments,
     })
     .await
+}
+
+/// Raises how many files this process may open to what it may ask for: each sandbox and each
+/// terminal session needs some. Gives what it was before, for programs that run on the host;
+/// those in machines have a limit of their own.
+fn open_more_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let more = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, more) {
+        tracing::warn!(%error, "the daemon cannot open more files");
+    }
+    limit.current
 }

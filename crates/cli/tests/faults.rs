@@ -37,6 +37,8 @@ mod sessions;
 mod signals;
 #[path = "faults/support.rs"]
 mod support;
+#[path = "faults/terminals.rs"]
+mod terminals;
 #[path = "faults/traces.rs"]
 mod traces;
 #[path = "faults/wire.rs"]

@@ -33,8 +33,11 @@ pub fn fake() -> Result<Subject, Skip> {
 pub fn host() -> Result<Subject, Skip> {
     let guest = guest()?;
     let make = move |_: &Path| -> Arc<dyn Runtime> {
-        let guest = guest.clone();
-        Arc::new(Host::new(motu_host::Settings { guest }).expect("the runtime is set up"))
+        let settings = motu_host::Settings {
+            guest: guest.clone(),
+            files: None,
+        };
+        Arc::new(Host::new(settings).expect("the runtime is set up"))
     };
     works("host", &make)?;
     let mut subject = Subject::new("host", Box::new(make), Box::new(|_, dir| kill_first(dir)));

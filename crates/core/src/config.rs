@@ -33,6 +33,8 @@ pub struct TerminalConfig {
     pub environment: String,
     /// Let callers have sessions on the host itself, with no isolation.
     pub host: bool,
+    /// Sessions that have ended and are still known.
+    pub kept: u64,
 }
 
 impl Default for TerminalConfig {
@@ -40,6 +42,7 @@ impl Default for TerminalConfig {
         TerminalConfig {
             environment: crate::terminal::DEFAULT_ENVIRONMENT.to_string(),
             host: false,
+            kept: limits::TERMINALS_KEPT.default,
         }
     }
 }
@@ -125,6 +128,7 @@ impl Config {
             (limits::MIN_FREE_DISK_MIB, config.min_free_disk_mib),
             (limits::DAEMON_IDLE_SECONDS, config.daemon_idle_seconds),
             (limits::POOL_MEM_MIB, config.pool_mem_mib),
+            (limits::TERMINALS_KEPT, config.terminal.kept),
             (limits::VCPU_COUNT, config.defaults.vcpu_count),
             (limits::MEM_MIB, config.defaults.mem_mib),
             (limits::DISK_MIB, config.defaults.disk_mib),

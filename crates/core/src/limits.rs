@@ -90,6 +90,7 @@ limits! {
     HISTORY_COMMANDS = "history_commands", default 1000, 1 => 1000, "commands", "commands of a workspace that are remembered";
     HISTORY_OUTPUT_BYTES = "history_output_bytes", default 65_536, 1 => 65_536, "bytes", "output per channel remembered of a command";
     TERMINALS = "terminals", default 256, 1 => 256, "sessions", "terminal sessions alive at once under one state directory";
+    TERMINALS_KEPT = "terminals_kept", default 200, 1 => 1000, "sessions", "terminal sessions that have ended and are still known; the oldest are forgotten with their files";
     TERMINAL_TIMEOUT_SECONDS = "terminal_timeout_seconds", default 30, 0 => 3600, "s", "how long one request waits on a terminal; what runs goes on";
     TERMINAL_QUIESCENCE_MS = "terminal_quiescence_ms", default 100, 10 => 60_000, "ms", "silence after which a look is taken at a program without marks";
     TERMINAL_OUTPUT_BYTES = "terminal_output_bytes", default 16_384, 256 => 1_048_576, "bytes", "text in one answer of a terminal; the middle is left out when there is more";

@@ -92,7 +92,7 @@ pub struct Engine {
     pub(crate) pool: Pool,
     pub(crate) baselines: Baselines,
     pub(crate) workspaces: Rooms,
-    pub(crate) terminals: Terminals,
+    pub(crate) terminals: Arc<Terminals>,
 }
 
 impl Engine {
@@ -117,7 +117,7 @@ impl Engine {
             pool: Pool::default(),
             baselines,
             workspaces: Rooms::default(),
-            terminals: Terminals::default(),
+            terminals: Arc::default(),
         });
         engine.adopt().await?;
         engine.adopt_workspaces().await?;

@@ -100,12 +100,17 @@ impl World {
 
     /// Starts a daemon in the foreground and waits until it takes connections.
     pub fn start(&mut self) {
+        self.start_by(self.command(&["serve"]));
+    }
+
+    /// The same, with a command that becomes a daemon.
+    pub fn start_by(&mut self, mut command: Command) {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.dir.path().join("log"))
             .unwrap();
-        let child = self.command(&["serve"]).stderr(log).spawn().unwrap();
+        let child = command.stderr(log).spawn().unwrap();
         let daemon = self.daemon.insert(child);
         let socket = self.home.join("daemon.sock");
         let ours = rustix::process::Pid::from_child(daemon);

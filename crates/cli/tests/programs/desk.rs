@@ -99,6 +99,21 @@ impl Desk {
         Some(Desk { world, id })
     }
 
+    /// Sits down at another session in the same machine, with a shell of one's own.
+    pub async fn sit(&mut self, name: &str, command: &[&str]) {
+        let client = self.world.client();
+        let here = client.get_terminal(&self.id).await.unwrap();
+        self.id = TerminalId::parse(name).unwrap();
+        let open = OpenTerminal {
+            session_id: name.to_string(),
+            sandbox_id: Some(here.sandbox_id),
+            command: command.iter().map(|word| (*word).to_string()).collect(),
+            ..OpenTerminal::default()
+        };
+        let opened = client.open_terminal(open).await.unwrap();
+        assert!(opened.created);
+    }
+
     pub async fn run(&self, command: &str) -> TerminalAnswer {
         self.run_for(command, PATIENCE).await
     }

@@ -1,7 +1,7 @@
 //! Interpreters and debuggers.
 
 use crate::desk::{Desk, state};
-use motu_core::terminal::{End, Prompt, Status};
+use motu_core::terminal::{Confidence, End, Prompt, Status};
 
 #[tokio::test]
 async fn python_answers_line_by_line() {
@@ -128,5 +128,48 @@ async fn sqlite_and_a_shell_in_a_shell() {
         assert!(said.output.contains("inner"), "{shell}: {said:#?}");
         desk.run("exit 0").await;
         desk.is_back().await;
+    }
+}
+
+#[tokio::test]
+async fn zsh_and_fish_say_what_they_do() {
+    let Some(mut desk) = Desk::new().await else {
+        return;
+    };
+    for shell in ["zsh", "fish"] {
+        desk.sit(shell, &[shell]).await;
+        let said = desk.run("cd /tmp; echo one; echo two").await;
+        assert_eq!(
+            (said.output.as_str(), said.exit_code, said.cwd.as_deref()),
+            ("one\ntwo\n", Some(0), Some("/tmp")),
+            "{shell}: {said:#?}"
+        );
+        assert_eq!(said.end, End::CommandEnded, "{shell}: {said:#?}");
+        assert_eq!(said.state.confidence, Confidence::Certain, "{shell}");
+        // Silence in between is no end, and no newline at the end is none in the output.
+        let failed = desk.run("sleep 0.5; printf no; sh -c 'exit 7'").await;
+        assert_eq!(
+            (failed.output.as_str(), failed.exit_code),
+            ("no", Some(7)),
+            "{shell}: {failed:#?}"
+        );
+        let missing = desk.run("no-such-program").await;
+        assert_eq!(missing.exit_code, Some(127), "{shell}: {missing:#?}");
+        let nothing = desk.run("cd /var/log").await;
+        assert_eq!(
+            (nothing.output.as_str(), nothing.cwd.as_deref()),
+            ("", Some("/var/log")),
+            "{shell}: {nothing:#?}"
+        );
+        let many = desk.run("seq 1 200").await;
+        let expected: String = (1..=200).map(|number| format!("{number}\n")).collect();
+        assert_eq!(many.output, expected, "{shell}");
+        assert_eq!(state(&many), (Status::Ready, Prompt::Shell), "{shell}");
+        let left = desk.run("exit 4").await;
+        assert_eq!(
+            (left.end, left.exit_code),
+            (End::SessionEnded, Some(4)),
+            "{shell}: {left:#?}"
+        );
     }
 }

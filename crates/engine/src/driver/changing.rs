@@ -61,6 +61,8 @@ impl Driver {
         self.must_be_kept("made again")?;
         if let Some(next) = self.decide(Request::Stop)? {
             self.end_machine().await?;
+            // For those whose programs ended with it.
+            self.row.sandbox.reason = Some("it was being reset".to_string());
             self.become_state(next).await?;
         }
         let old = self

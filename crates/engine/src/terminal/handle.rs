@@ -71,6 +71,11 @@ impl Handle {
         self.inbox.is_closed()
     }
 
+    /// Waits until the task has left.
+    pub async fn gone(&self) {
+        self.inbox.closed().await;
+    }
+
     /// Has something done by the task, which owns the session.
     pub async fn ask<T: Send + 'static>(
         &self,

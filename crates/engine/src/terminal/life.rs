@@ -9,7 +9,7 @@ use super::checks::{self, Wanted};
 use super::handle::{Handle, Known};
 use super::owner::{Begin, Freshness, Owner};
 use super::shell::Plan;
-use super::table::Entry;
+use super::table::{Entry, missing};
 use super::writer::{Files, Pen, Position};
 use crate::driver;
 use crate::engine::Engine;
@@ -45,6 +45,7 @@ impl Engine {
             let opened = self.open_entry(&id, &entry, &request, wanted).await;
             drop(turn);
             self.terminals.leave(&id, &entry);
+            self.forget_sessions();
             return opened;
         }
     }
@@ -237,10 +238,16 @@ impl Engine {
     }
 
     pub(super) async fn terminate_session(&self, id: &TerminalId) -> Result<Terminal> {
+        let terminated = self.terminate_entry(id).await;
+        self.forget_sessions();
+        terminated
+    }
+
+    async fn terminate_entry(&self, id: &TerminalId) -> Result<Terminal> {
         let entry = self.terminals.get(id)?;
         let _turn = entry.turn.lock().await;
         let known = entry.known();
-        let known = known.ok_or_else(|| Error::internal("a session without a row"))?;
+        let known = known.ok_or_else(|| missing(id))?;
         if !known.is_terminated() {
             known.change(|row| row.terminated = true);
             self.shared.store.put_terminal(&known.row()).await?;
@@ -271,9 +278,11 @@ impl Engine {
             return Ok(handle);
         }
         let known = entry.known();
-        let known = known.ok_or_else(|| Error::internal("a session without a row"))?;
+        let known = known.ok_or_else(|| missing(id))?;
         let (handle, asks) = Handle::new();
-        entry.set(known.clone(), Some(handle.clone()));
+        if !entry.wake(&known, handle.clone()) {
+            return Err(missing(id));
+        }
         let dir = self.shared.home.terminal(id);
         let (store, writer) = (self.shared.store.clone(), self.terminals.writer()?);
         let place = match known.is_alive() {
@@ -332,6 +341,7 @@ impl Engine {
                 self.awake(&id, &entry)?;
             }
         }
+        self.forget_sessions();
         Ok(())
     }
 

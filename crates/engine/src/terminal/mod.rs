@@ -3,6 +3,7 @@
 //! ```text
 //!   table      all sessions by name, and how many may live
 //!   life       opening, finding again, ending
+//!   forget     letting go of those that ended long ago
 //!   place      the sandbox a session runs in; made when none is named
 //!   shell      starting a shell that says what it does
 //!   owner      the task that owns one session; handle is its outside
@@ -17,6 +18,7 @@
 
 mod answers;
 mod checks;
+mod forget;
 mod handle;
 mod join;
 mod life;
@@ -126,7 +128,7 @@ impl motu_core::terminal::Terminals for Engine {
     async fn get_terminal(&self, id: &TerminalId) -> Result<Terminal> {
         let entry = self.terminals.get(id)?;
         let found = self.describe_session(&entry, Freshness::Fresh).await?;
-        found.ok_or_else(|| Error::internal("a session without a row"))
+        found.ok_or_else(|| table::missing(id))
     }
 
     async fn configure_terminal(

@@ -28,7 +28,7 @@ use motu_core::{Error, ErrorKind, Result};
 use motu_terminal::TerminalError;
 use motu_terminal::classify::{self, Ended, KernelFacts, Phase};
 use motu_terminal::record::Record;
-use motu_terminal::session::{Outcome, Session, Ticket};
+use motu_terminal::session::{End, Outcome, Session, Ticket};
 use motu_terminal::{Size, State};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -143,6 +143,8 @@ pub struct Owner {
     pub(super) ended: Option<Ended>,
     /// When an ended session was last asked something.
     asked: Instant,
+    /// It is being forgotten: nobody looks any more.
+    forgotten: bool,
 }
 
 impl Owner {
@@ -174,6 +176,7 @@ impl Owner {
             watchers: Watchers::default(),
             ended: None,
             asked: now,
+            forgotten: false,
         };
         match owner.place.is_some() {
             true => owner.join(),
@@ -221,7 +224,8 @@ impl Owner {
     }
 
     fn may_leave(&self) -> bool {
-        self.jobs.is_empty() && self.watchers.is_empty() && self.asked.elapsed() >= LINGER
+        let unwatched = self.watchers.is_empty() && self.asked.elapsed() >= LINGER;
+        self.jobs.is_empty() && (self.forgotten || unwatched)
     }
 
     /// The next time something is to be done without being asked.
@@ -254,6 +258,13 @@ impl Owner {
             if self.pen.as_ref().is_some_and(Pen::is_broken) {
                 let lost = "what is printed is no longer written down: the disk is full or broken";
                 outcome.warnings.push(lost);
+            }
+            if outcome.end == End::SessionEnded && self.ended == Some(Ended::Eof) {
+                // Of how the shell ended the session itself knows nothing.
+                if let Some(end) = self.known.row().end {
+                    outcome.exit_code = outcome.exit_code.or(end.exit_code);
+                    outcome.state.reason = end.reason;
+                }
             }
             let found = self
                 .waiting
@@ -596,19 +607,19 @@ impl Owner {
         }
     }
 
+    /// Leaves as soon as nothing is left to do.
+    pub fn forget(&mut self) -> Option<Pen> {
+        self.forgotten = true;
+        if self.ended.is_none() {
+            // A terminate that failed half way.
+            self.terminate();
+        }
+        self.pen.clone()
+    }
+
     /// What every end has in common.
     fn close(&mut self, exit_code: Option<i32>, reason: String) {
         let now = self.now();
-        self.settle();
-        self.wire = None;
-        self.guest = None;
-        self.outgoing.clear();
-        self.outgoing_bytes = 0;
-        self.asked = Instant::now();
-        self.watchers.end(exit_code.unwrap_or(-1));
-        if let Some(pen) = &self.pen {
-            pen.finish(exit_code, now);
-        }
         let cwd = self.session.cwd().map(str::to_string);
         let end = TerminalEnd {
             reason,
@@ -620,6 +631,16 @@ impl Owner {
         self.known.change(|row| {
             row.end.get_or_insert(end);
         });
+        self.settle();
+        self.wire = None;
+        self.guest = None;
+        self.outgoing.clear();
+        self.outgoing_bytes = 0;
+        self.asked = Instant::now();
+        self.watchers.end(exit_code.unwrap_or(-1));
+        if let Some(pen) = &self.pen {
+            pen.finish(exit_code, now);
+        }
         self.place = None;
     }
 

@@ -42,6 +42,23 @@ impl Entry {
         *locked(&self.handle) = None;
     }
 
+    /// Has a task from now on, unless it was forgotten meanwhile.
+    pub fn wake(&self, was: &Arc<Known>, task: Handle) -> bool {
+        let known = locked(&self.known);
+        let still = known.as_ref().is_some_and(|known| Arc::ptr_eq(known, was));
+        if still {
+            *locked(&self.handle) = Some(task);
+        }
+        still
+    }
+
+    /// Is not known from now on; what had the task, if there is one.
+    pub fn forget(&self) -> Option<Handle> {
+        let mut known = locked(&self.known);
+        *known = None;
+        locked(&self.handle).take().filter(|task| !task.is_gone())
+    }
+
     fn counts(&self) -> bool {
         let alive = locked(&self.known)
             .as_ref()
@@ -66,6 +83,8 @@ pub struct Terminals {
     entries: Mutex<HashMap<TerminalId, Arc<Entry>>>,
     /// Held while a place for sessions is made.
     pub(super) making: Turn<()>,
+    /// Held while old sessions are forgotten.
+    pub(super) forgetting: Turn<()>,
     writer: Mutex<Option<Arc<Writer>>>,
 }
 
@@ -74,10 +93,7 @@ impl Terminals {
         let found = locked(&self.entries).get(id).cloned();
         found
             .filter(|entry| entry.known().is_some())
-            .ok_or_else(|| {
-                Error::not_found(format!("there is no terminal session {id}"))
-                    .hint("`motu terminal list` shows them")
-            })
+            .ok_or_else(|| missing(id))
     }
 
     /// The session of that name, or a place for it.
@@ -105,6 +121,20 @@ impl Terminals {
 
     pub fn all(&self) -> Vec<Arc<Entry>> {
         locked(&self.entries).values().cloned().collect()
+    }
+
+    /// The sessions that ended before the newest `kept` of the ended ones.
+    pub fn too_old(&self, kept: u64) -> Vec<(TerminalId, Arc<Entry>)> {
+        let ended = |(id, entry): (&TerminalId, &Arc<Entry>)| {
+            let row = entry.known().map(|known| known.row())?;
+            let at = row.end.as_ref().map_or(row.started_at, |end| end.at);
+            (!row.is_alive()).then(|| (at, id.clone(), entry.clone()))
+        };
+        let mut all: Vec<_> = locked(&self.entries).iter().filter_map(ended).collect();
+        all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+        all.truncate(all.len().saturating_sub(kept));
+        all.into_iter().map(|(_, id, entry)| (id, entry)).collect()
     }
 
     /// Counts one more among the living, if there is room.
@@ -137,8 +167,94 @@ impl Terminals {
     }
 }
 
+pub fn missing(id: &TerminalId) -> Error {
+    Error::not_found(format!("there is no terminal session {id}"))
+        .hint("`motu terminal list` shows them")
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{TerminalEnd, TerminalRow};
+    use jiff::Timestamp;
+    use motu_core::exec::TtySize;
+    use motu_core::{ErrorKind, Isolation, SandboxId};
+
+    /// A session that lives, or ended so many seconds after the beginning of time.
+    fn put(terminals: &Terminals, name: &str, ended: Option<i64>) -> Arc<Entry> {
+        let id = TerminalId::parse(name).unwrap();
+        let entry = terminals.entry(&id);
+        let end = ended.map(|second| TerminalEnd {
+            reason: "the shell has ended".to_string(),
+            exit_code: Some(0),
+            at: Timestamp::from_second(second).unwrap(),
+            cursor: 0,
+            cwd: None,
+        });
+        let row = TerminalRow {
+            session_id: id,
+            sandbox_id: SandboxId::parse("sb-a").unwrap(),
+            runtime: "fake".to_string(),
+            isolation: Isolation::None,
+            command: vec!["bash".to_string()],
+            shell: None,
+            size: TtySize { cols: 80, rows: 24 },
+            started_at: Timestamp::UNIX_EPOCH,
+            description: None,
+            prompt_regex: None,
+            quiescence_ms: 100,
+            end,
+            terminated: false,
+        };
+        entry.set(Known::new(row), None);
+        entry
+    }
+
+    fn too_old(terminals: &Terminals, kept: u64) -> Vec<String> {
+        let old = terminals.too_old(kept);
+        old.into_iter().map(|(id, _)| id.to_string()).collect()
+    }
+
+    #[test]
+    fn the_first_to_end_are_too_old() {
+        let terminals = Terminals::default();
+        put(&terminals, "alive", None);
+        for (name, second) in [("c", 30), ("a", 10), ("d", 40), ("b", 20)] {
+            put(&terminals, name, Some(second));
+        }
+        assert_eq!(too_old(&terminals, 2), ["a", "b"]);
+        assert!(too_old(&terminals, 4).is_empty());
+        assert_eq!(too_old(&terminals, 0), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn one_session_too_many_is_refused_and_nobody_else_goes() {
+        let terminals = Terminals::default();
+        let living = limits::TERMINALS.max;
+        put(&terminals, "ended", Some(1));
+        for number in 1..living {
+            put(&terminals, &format!("s{number}"), None);
+        }
+        let place = |name: &str| terminals.entry(&TerminalId::parse(name).unwrap());
+        // The last place is taken by one that is being opened.
+        let last = terminals.admit(&place("last")).unwrap();
+        let error = terminals.admit(&place("more")).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Limit);
+        assert_eq!(error.details["limit"], "terminals");
+        assert!(error.hint.unwrap().contains("terminate"));
+        terminals.leave(&TerminalId::parse("more").unwrap(), &place("more"));
+        let alive = terminals.all().iter().filter(|one| one.counts()).count() as u64;
+        assert_eq!(alive, living);
+        assert!(terminals.get(&TerminalId::parse("ended").unwrap()).is_ok());
+        // Whoever could not be opened, or has ended, makes room.
+        drop(last);
+        let last = terminals.admit(&place("more"));
+        assert!(last.is_ok());
+    }
 }

@@ -45,6 +45,8 @@ use std::sync::Arc;
 pub struct Settings {
     /// The static guest program.
     pub guest: Arc<[u8]>,
+    /// The soft limit of open files in machines; this process's own when missing.
+    pub files: Option<u64>,
 }
 
 /// The `host` runtime.
@@ -56,7 +58,7 @@ pub struct Host {
 impl Host {
     /// Keeps the guest where it can be started from.
     pub fn new(settings: Settings) -> Result<Host, Error> {
-        let program = Program::new(&settings.guest)
+        let program = Program::new(&settings.guest, settings.files)
             .map_err(|error| Error::io("the guest program", &error))?;
         Ok(Host { program })
     }

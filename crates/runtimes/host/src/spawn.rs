@@ -24,10 +24,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The guest in memory, sealed: no file to be replaced between two machines.
 #[derive(Debug)]
-pub struct Program(OwnedFd);
+pub struct Program {
+    image: OwnedFd,
+    /// Files that whoever runs in a machine may open.
+    files: Option<u64>,
+}
 
 impl Program {
-    pub fn new(guest: &[u8]) -> io::Result<Program> {
+    pub fn new(guest: &[u8], files: Option<u64>) -> io::Result<Program> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let create = |flags| rustix::fs::memfd_create("motu-guest", flags);
         // Where memory files are not executable by default it must be asked for; older kernels refuse the question.
@@ -39,7 +43,10 @@ impl Program {
         file.write_all(guest)?;
         let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
-        Ok(Program(file.into()))
+        Ok(Program {
+            image: file.into(),
+            files,
+        })
     }
 }
 
@@ -59,7 +66,7 @@ pub fn start(program: &Program, dir: &Path, kept: Option<&Kept>) -> Result<Recor
         }
     };
     let listener = listen(dir).map_err(|error| failed("its socket", &error))?;
-    let mut command = Command::new(format!("/proc/self/fd/{}", program.0.as_raw_fd()));
+    let mut command = Command::new(format!("/proc/self/fd/{}", program.image.as_raw_fd()));
     command
         .arg("serve")
         .arg("--listen-fd")
@@ -91,7 +98,7 @@ pub fn start(program: &Program, dir: &Path, kept: Option<&Kept>) -> Result<Recor
             .arg(lock.as_raw_fd().to_string());
         inherited.push(lock.as_raw_fd());
     }
-    sys::detach(&mut command, inherited);
+    sys::detach(&mut command, inherited, program.files);
     let child = command
         .spawn()
         .map_err(|error| failed("its start", &error))?;

@@ -1,5 +1,6 @@
 //! What needs `unsafe`: work between fork and exec, and watching a descriptor.
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
@@ -7,16 +8,22 @@ use std::process::Command;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Makes a command start in a session of its own, adopt its orphans, and keep these descriptors.
+/// Makes a command start in a session of its own, adopt its orphans, and keep these descriptors;
+/// `files` is how many it may open unless it asks for more.
 ///
 /// They must stay open until the command has been started.
-pub fn detach(command: &mut Command, keep: Vec<RawFd>) {
+pub fn detach(command: &mut Command, keep: Vec<RawFd>, files: Option<u64>) {
     // SAFETY: between fork and exec the closure only makes system calls; it allocates nothing
     // and takes no lock.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
             rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
+            if files.is_some() {
+                let mut limit = getrlimit(Resource::Nofile);
+                limit.current = files;
+                setrlimit(Resource::Nofile, limit)?;
+            }
             for fd in &keep {
                 // SAFETY: the caller keeps the descriptor open until the command has been started.
                 let fd = BorrowedFd::borrow_raw(*fd);

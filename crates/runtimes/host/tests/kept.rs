@@ -32,6 +32,7 @@ fn host() -> Host {
     });
     Host::new(Settings {
         guest: guest.into(),
+        files: None,
     })
     .unwrap()
 }

@@ -1,0 +1,65 @@
+//! Letting go of sessions that ended long ago.
+//!
+//! What has ended stays known with its files, but only so many of them: whenever
+//! a session is opened or terminated, and when a daemon begins, the oldest beyond
+//! `terminals_kept` are forgotten. Nobody waits for that.
+
+use super::owner::{Freshness, Owner};
+use super::table::{Entry, Terminals};
+use crate::driver::Shared;
+use crate::engine::Engine;
+use motu_core::Result;
+use motu_core::terminal::TerminalId;
+use std::sync::Arc;
+
+impl Engine {
+    pub(super) fn forget_sessions(&self) {
+        let kept = self.config.terminal.kept;
+        if self.terminals.too_old(kept).is_empty() {
+            return;
+        }
+        let (terminals, shared) = (self.terminals.clone(), self.shared.clone());
+        tokio::spawn(async move {
+            let _one_at_a_time = terminals.forgetting.lock().await;
+            for (id, entry) in terminals.too_old(kept) {
+                if let Err(error) = forget(&terminals, &shared, &id, &entry).await {
+                    tracing::warn!(%error, session = %id, "cannot forget a session");
+                }
+            }
+        });
+    }
+}
+
+/// Forgets one, unless somebody is just opening or ending it.
+async fn forget(
+    terminals: &Terminals,
+    shared: &Shared,
+    id: &TerminalId,
+    entry: &Arc<Entry>,
+) -> Result<()> {
+    let Ok(turn) = entry.turn.try_lock() else {
+        return Ok(());
+    };
+    let Some(known) = entry.known().filter(|known| !known.is_alive()) else {
+        return Ok(());
+    };
+    // From here on it is not found; the name is free once its files are gone.
+    if let Some(handle) = entry.forget() {
+        // Its last words are written first, lest they are written afterwards.
+        if let Ok(Some(pen)) = handle.ask(Freshness::Any, Owner::forget).await {
+            pen.reached().await;
+        }
+        handle.gone().await;
+    }
+    // The row goes last: what a crash leaves is still known, and forgotten by the next daemon.
+    let mut forgotten = shared.trash.discard(&shared.home.terminal(id));
+    if forgotten.is_ok() {
+        forgotten = shared.store.delete_terminal(id).await;
+    }
+    if forgotten.is_err() {
+        entry.set(known, None);
+    }
+    drop(turn);
+    terminals.leave(id, entry);
+    forgotten
+}
