@@ -1,0 +1,180 @@
+//! What the machine says to a session, from its first word to its end.
+
+use super::*;
+
+impl Owner {
+    pub(super) fn hear(&mut self, event: Option<Result<ExecEvent>>) {
+        let mut event = event;
+        let mut taken = 0;
+        loop {
+            match event {
+                Some(Ok(ExecEvent::Stdout(bytes))) => {
+                    taken += bytes.len();
+                    let now = self.now();
+                    self.session.output(&bytes, now);
+                    self.apply_early();
+                }
+                Some(Ok(ExecEvent::Started(started))) => {
+                    self.pid = Some(started.pid);
+                    self.base = started.stdout_from.saturating_sub(self.session.received());
+                }
+                Some(Ok(ExecEvent::Gap(gap))) => self.base += gap.to.saturating_sub(gap.from),
+                Some(Ok(ExecEvent::Exited(exited))) => return self.exited(&exited),
+                Some(Ok(ExecEvent::Stderr(_) | ExecEvent::Sandbox(_))) => {}
+                Some(Err(_)) | None => {
+                    self.wire = None;
+                    return self.join();
+                }
+            }
+            if taken >= BATCH_BYTES {
+                break;
+            }
+            match next(&mut self.wire).now_or_never() {
+                Some(more) => event = more,
+                None => break,
+            }
+        }
+        if taken > 0
+            && let Some(place) = &self.place
+        {
+            place.touch();
+        }
+    }
+
+    /// Finds the way to the machine, or why there is none.
+    pub(super) fn join(&mut self) {
+        let Some(place) = self.place.clone() else {
+            return;
+        };
+        let Some(tag) = self.known.tag() else {
+            return self.end(None, "the shell has ended".to_string());
+        };
+        let from = self.base + self.session.received();
+        self.job(async move {
+            let joined = join::join(&place, &tag, from).await;
+            Box::new(move |owner: &mut Owner| owner.joined(joined)) as Work
+        });
+    }
+
+    pub(super) fn joined(&mut self, joined: std::result::Result<(Arc<Guest>, ExecSession), Lost>) {
+        if self.ended.is_some() {
+            return;
+        }
+        match joined {
+            Ok((guest, session)) => {
+                self.guest = Some(guest);
+                self.wire = Some(Wire {
+                    events: session.events,
+                    input: session.input,
+                });
+                if self.behind {
+                    self.look();
+                }
+            }
+            Err(Lost(reason)) => self.end(None, reason),
+        }
+    }
+
+    pub(super) fn exited(&mut self, exited: &Exited) {
+        let how = match exited.signal {
+            Some(signal) => format!("the shell was ended by signal {signal}"),
+            None => format!("the shell has ended with exit code {}", exited.exit_code),
+        };
+        let place = self.place.clone();
+        let (guest, tag) = (self.guest.clone(), self.known.tag());
+        self.end(Some(exited.exit_code), how);
+        self.job(async move {
+            if let (Some(guest), Some(tag)) = (guest, tag) {
+                // A machine that goes away forgets by itself.
+                let _ = guest.forget(&tag).await;
+            }
+            let why = match place {
+                Some(place) => join::why_it_ends(&place).await,
+                None => None,
+            };
+            Box::new(move |owner: &mut Owner| owner.explain(why)) as Work
+        });
+    }
+
+    /// The shell ended because its machine did.
+    pub(super) fn explain(&mut self, why: Option<String>) {
+        let Some(why) = why else { return };
+        self.known.change(|row| {
+            if let Some(end) = &mut row.end {
+                end.reason = why;
+            }
+        });
+        self.save();
+    }
+
+    /// The shell is gone.
+    pub(super) fn end(&mut self, exit_code: Option<i32>, reason: String) {
+        if self.ended.is_some() {
+            return;
+        }
+        let now = self.now();
+        self.session.ended(Ended::Eof, now);
+        self.ended = Some(Ended::Eof);
+        self.close(exit_code, reason);
+        self.known.change(|row| row.shell = None);
+        self.save();
+    }
+
+    /// Ended for good; the machine is told by whoever calls this.
+    pub fn terminate(&mut self) {
+        let now = self.now();
+        self.session.ended(Ended::Terminated, now);
+        let first = self.ended.replace(Ended::Terminated).is_none();
+        if first {
+            self.close(None, "the session was terminated".to_string());
+        }
+    }
+
+    /// Leaves as soon as nothing is left to do.
+    pub fn forget(&mut self) -> Option<Pen> {
+        self.forgotten = true;
+        if self.ended.is_none() {
+            // A terminate that failed half way.
+            self.terminate();
+        }
+        self.pen.clone()
+    }
+
+    /// What every end has in common.
+    pub(super) fn close(&mut self, exit_code: Option<i32>, reason: String) {
+        let now = self.now();
+        let cwd = self.session.cwd().map(str::to_string);
+        let end = TerminalEnd {
+            reason,
+            exit_code,
+            at: Timestamp::now(),
+            cursor: self.session.end(),
+            cwd: cwd.or(self.cwd.clone()),
+        };
+        self.known.change(|row| {
+            row.end.get_or_insert(end);
+        });
+        self.settle();
+        self.wire = None;
+        self.guest = None;
+        self.outgoing.clear();
+        self.outgoing_bytes = 0;
+        self.asked = Instant::now();
+        self.watchers.end(exit_code.unwrap_or(-1));
+        if let Some(pen) = &self.pen {
+            pen.finish(exit_code, now);
+        }
+        self.place = None;
+    }
+
+    /// A session whose end was long ago.
+    pub(super) fn rest(&mut self) {
+        let how = match self.known.is_terminated() {
+            true => Ended::Terminated,
+            false => Ended::Eof,
+        };
+        let now = self.now();
+        self.session.ended(how, now);
+        self.ended = Some(how);
+    }
+}
