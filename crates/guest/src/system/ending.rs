@@ -57,6 +57,7 @@ pub async fn shutdown(guest: &Arc<Guest>, grace_ms: u64) -> Result<(), Failed> {
 /// Ends everything that runs here.
 pub async fn end_processes(guest: &Arc<Guest>, grace: Duration) {
     send_all(guest, libc::SIGTERM);
+    hang_up(guest);
     // A stopped process must run to see its signal.
     send_all(guest, libc::SIGCONT);
     let deadline = Instant::now() + grace;
@@ -97,6 +98,15 @@ fn send_all(guest: &Guest, signal: i32) {
     }
     for process in guest.processes.all() {
         process::signal_tree(&process, signal);
+    }
+}
+
+/// A shell that somebody types at ignores a request to end, but not the end of its terminal.
+fn hang_up(guest: &Guest) {
+    for process in guest.processes.all() {
+        if process.terminal().is_some() {
+            process::signal_tree(&process, libc::SIGHUP);
+        }
     }
 }
 
