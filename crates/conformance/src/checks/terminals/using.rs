@@ -62,10 +62,12 @@ pub async fn a_run_can_be_watched_and_interrupted(life: Life) {
         .await;
         let seen = screen(&life, &session).await;
         assert_eq!(seen.state.status, Status::Running, "{seen:?}");
-        let found = life.engine.get_terminal(&session).await.expect("found");
-        if let Some(front) = found.foreground {
-            assert_eq!(front, "sleep");
-        }
+        // A shell is in front itself until it has started what comes next.
+        eventually("it sleeps", || async {
+            let found = life.engine.get_terminal(&session).await.expect("found");
+            found.foreground.is_none_or(|front| front == "sleep")
+        })
+        .await;
         let ctrl_c = SendToTerminal {
             control: Some("c".to_string()),
             ..SendToTerminal::default()
