@@ -79,6 +79,8 @@ fn run(mcp: &mut Mcp, session: &str, command: &str, timeout: f64) -> Fallible<Va
 fn calls(bench: &mut Bench, mcp: &mut Mcp) -> Outcome {
     // The first use makes the sandbox of all sessions.
     let first = Instant::now();
+    let place = json!({ "session_id": "bench", "cwd": "/workspace" });
+    mcp.tool("create_session", place)?;
     run(mcp, "bench", "echo hi", 60.0)?;
     bench.report.note(
         "first run, its sandbox made",
@@ -167,20 +169,30 @@ fn memory(bench: &mut Bench) -> Outcome {
     let mut api = bench.motu.api()?;
     let before = resident_kib(bench.motu.pid())?;
     for at in 0..IDLE {
-        open(&mut api, &format!("idle-{at}"))?;
+        open(&mut api, &named("idle", at))?;
     }
     let idle = (resident_kib(bench.motu.pid())? - before) / IDLE as f64 * 1.024;
     let before = resident_kib(bench.motu.pid())?;
     let fill = json!({ "command": "seq -f %075.0f 1 12000", "timeout": 60.0 });
-    api.call("POST", "/v1/terminals/idle-0/run", Some(&fill))?;
+    let path = format!("/v1/terminals/{}/run", named("idle", 0));
+    api.call("POST", &path, Some(&fill))?;
     let full = (resident_kib(bench.motu.pid())? - before) / 1e3 * 1.024;
     for at in 0..IDLE {
-        api.call("DELETE", &format!("/v1/terminals/idle-{at}"), None)?;
+        api.call(
+            "DELETE",
+            &format!("/v1/terminals/{}", named("idle", at)),
+            None,
+        )?;
     }
     let report = &mut bench.report;
     report.at_most("memory per idle session", idle, 300.0, "KB");
     report.at_most("memory of a full scrollback", full, 25.0, "MB");
     Ok(())
+}
+
+/// A name that no earlier run has used up: a session that was terminated keeps its own.
+fn named(what: &str, at: usize) -> String {
+    format!("{what}-{}-{at}", std::process::id())
 }
 
 fn open(api: &mut crate::api::Api, session: &str) -> Fallible<()> {
@@ -192,7 +204,7 @@ fn open(api: &mut crate::api::Api, session: &str) -> Fallible<()> {
 fn crowd(bench: &mut Bench) -> Outcome {
     let mut api = bench.motu.api()?;
     for at in 0..CROWD {
-        open(&mut api, &format!("crowd-{at}"))?;
+        open(&mut api, &named("crowd", at))?;
     }
     let timings = Mutex::new(Vec::new());
     let failure: Mutex<Option<String>> = Mutex::new(None);
@@ -203,7 +215,7 @@ fn crowd(bench: &mut Bench) -> Outcome {
             scope.spawn(move || {
                 let each = || -> Fallible<Vec<Duration>> {
                     let mut api = motu.api()?;
-                    let path = format!("/v1/terminals/crowd-{at}/run");
+                    let path = format!("/v1/terminals/{}/run", named("crowd", at));
                     let mut all = Vec::new();
                     for round in 0..ROUNDS {
                         // Spread over the second, as two hundred people would be.
@@ -237,7 +249,11 @@ fn crowd(bench: &mut Bench) -> Outcome {
         }
     });
     for at in 0..CROWD {
-        api.call("DELETE", &format!("/v1/terminals/crowd-{at}"), None)?;
+        api.call(
+            "DELETE",
+            &format!("/v1/terminals/{}", named("crowd", at)),
+            None,
+        )?;
     }
     if let Some(error) = failure.into_inner()? {
         return Err(error.into());

@@ -33,7 +33,7 @@ impl From<TerminalError> for motu_core::Error {
         let message = error.to_string();
         match error {
             TerminalError::Ended => Error::conflict(message)
-                .hint("start another session; its transcript and recording are still there"),
+                .hint("open it again under its name (create_session, `motu terminal open`), or use another session; its transcript and recording are still there"),
             TerminalError::TooLong { .. } => {
                 Error::limit(message).hint("send it in several parts, or write a file")
             }
