@@ -1,6 +1,6 @@
 //! `kill -9` of the daemon while machines are copied, and while some wait ready.
 
-use crate::support::{Dice, ENVIRONMENT, World, eventually};
+use crate::support::{Blows, Dice, ENVIRONMENT, World, eventually};
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::{Accel, SandboxId, Service};
 use std::collections::BTreeSet;
@@ -56,15 +56,15 @@ async fn a_daemon_killed_while_it_copies_a_machine() {
     };
     world.create_with(request).await;
     world.sh(&source, "echo alive > /tmp/mark").await;
-    let mut dice = Dice::new(0x666f_726b);
-    let (mut cut_off, mut finished) = (0, 0);
-    for _ in 0..BLOWS {
+    let mut blows = Blows::new(0x666f_726b, BLOWS);
+    let mut finished = 0;
+    while blows.next().is_some() {
         let mut fork = world.command(&["fork", "source"]);
         let fork = fork.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        tokio::time::sleep(dice.moment(900)).await;
+        tokio::time::sleep(blows.moment(900)).await;
         world.kill();
         let output = fork.unwrap().wait_with_output().unwrap();
-        cut_off += usize::from(!output.status.success());
+        blows.hit(usize::from(!output.status.success()));
         let answered = String::from_utf8_lossy(&output.stdout);
         let answered: BTreeSet<String> = answered.lines().map(str::to_string).collect();
         world.start();
@@ -91,8 +91,7 @@ async fn a_daemon_killed_while_it_copies_a_machine() {
             world.client().destroy_sandbox(&id).await.unwrap();
         }
     }
-    println!("{cut_off} of {BLOWS} copies were cut off, {finished} of those are there");
-    assert!(cut_off > 0, "no blow fell into a copy");
+    println!("{finished} of those that were cut off are there");
     // It can still be copied.
     let told = world.motu(&["fork", "source"]);
     assert_eq!(told.code, 0, "{told:?}");

@@ -485,3 +485,48 @@ impl Dice {
         Duration::from_micros(self.below(most_ms * 1000))
     }
 }
+
+/// The blows of a test: as many as it wants, and more until one fell in the middle
+/// of something, which on a slow machine takes longer.
+pub struct Blows {
+    dice: Dice,
+    wanted: u64,
+    given: u64,
+    hits: usize,
+}
+
+impl Blows {
+    /// `MOTU_TEST_BLOWS` multiplies how many are wanted.
+    pub fn new(seed: u64, wanted: u64) -> Blows {
+        let times = std::env::var("MOTU_TEST_BLOWS").ok();
+        let times: u64 = times.map_or(1, |times| times.parse().expect("a number"));
+        Blows {
+            dice: Dice::new(seed),
+            wanted: wanted * times,
+            given: 0,
+            hits: 0,
+        }
+    }
+
+    /// The number of the next blow, if there is one.
+    pub fn next(&mut self) -> Option<u64> {
+        if self.given >= self.wanted && self.hits > 0 {
+            println!("{} blows cut {} calls off", self.given, self.hits);
+            return None;
+        }
+        let most = self.wanted * 20;
+        assert!(self.given < most, "{most} blows, and none cut anything off");
+        self.given += 1;
+        Some(self.given - 1)
+    }
+
+    /// A moment to strike, up to this many milliseconds from now.
+    pub fn moment(&mut self, most_ms: u64) -> Duration {
+        self.dice.moment(most_ms)
+    }
+
+    /// The last one cut this many calls off.
+    pub fn hit(&mut self, calls: usize) {
+        self.hits += calls;
+    }
+}

@@ -3,7 +3,7 @@
 //! As in `crash`: blows at moments that are the same in every run, and after each
 //! a new daemon that must find all that was acknowledged and nothing half done.
 
-use crate::support::{Dice, ENVIRONMENT, World, eventually, refused};
+use crate::support::{Blows, ENVIRONMENT, World, eventually, refused};
 use motu_core::exec::{ExecMode, ExecResult};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
@@ -65,7 +65,7 @@ fn name(number: usize) -> String {
 }
 
 fn content(version: u8) -> Vec<u8> {
-    vec![b'a' + version; FILE_BYTES]
+    vec![version; FILE_BYTES]
 }
 
 fn digest(version: u8) -> String {
@@ -162,9 +162,9 @@ async fn a_daemon_killed_while_it_seeds() {
     fill(&source, 0);
     let expected: BTreeMap<String, String> =
         (0..FILES).map(|number| (name(number), digest(0))).collect();
-    let mut dice = Dice::new(0x7365_6564);
-    let (mut acknowledged, mut cut_off) = (BTreeSet::new(), 0);
-    for round in 0..ROUNDS {
+    let mut blows = Blows::new(0x7365_6564, ROUNDS);
+    let mut acknowledged = BTreeSet::new();
+    while let Some(round) = blows.next() {
         let mut calls = JoinSet::new();
         for number in 0..3 {
             let client = world.client();
@@ -175,13 +175,13 @@ async fn a_daemon_killed_while_it_seeds() {
             };
             calls.spawn(async move { (id, client.create_workspace(request).await) });
         }
-        tokio::time::sleep(dice.moment(250)).await;
+        tokio::time::sleep(blows.moment(250)).await;
         world.kill();
         while let Some(done) = calls.join_next().await {
             let (id, outcome) = done.unwrap();
             match answered(&outcome) {
                 true => drop(acknowledged.insert(id)),
-                false => cut_off += 1,
+                false => blows.hit(1),
             }
         }
         world.start();
@@ -203,7 +203,6 @@ async fn a_daemon_killed_while_it_seeds() {
         })
         .await;
     }
-    assert!(cut_off > 0, "no blow fell while something was being made");
 }
 
 /// The files of a state that snapshots save.
@@ -230,10 +229,10 @@ async fn a_daemon_killed_while_it_saves() {
         return;
     };
     let id = create(&world, asked("saved")).await;
-    let mut dice = Dice::new(0x736e_6170);
-    let (mut next, mut cut_off) = (0, 0);
+    let mut blows = Blows::new(0x736e_6170, ROUNDS);
+    let mut next = 0;
     let mut acknowledged = BTreeSet::from(["baseline".to_string()]);
-    for _ in 0..ROUNDS {
+    while blows.next().is_some() {
         let marker = format!("echo before {next}");
         sh(&world, &id, &marker).await;
         let saving = {
@@ -252,11 +251,11 @@ async fn a_daemon_killed_while_it_saves() {
                 unreachable!("it is cut off long before")
             })
         };
-        tokio::time::sleep(dice.moment(300)).await;
+        tokio::time::sleep(blows.moment(300)).await;
         world.kill();
         let (end, in_flight) = saving.await.unwrap();
         acknowledged.extend((next..end).map(|number| format!("s-{number}")));
-        cut_off += usize::from(in_flight.is_some());
+        blows.hit(usize::from(in_flight.is_some()));
         world.start();
         assert_whole(&world).await;
         assert_remembered(&world, &id, &marker).await;
@@ -281,7 +280,6 @@ async fn a_daemon_killed_while_it_saves() {
         }
         next = end + 1;
     }
-    assert!(cut_off > 0, "no blow fell into a snapshot");
     for name in acknowledged.iter().filter(|name| *name != "baseline") {
         world.client().delete_snapshot(&id, name).await.unwrap();
     }
@@ -296,9 +294,9 @@ async fn a_daemon_killed_while_it_resets() {
     let id = create(&world, asked("reset")).await;
     sh(&world, &id, &state(1)).await;
     world.client().create_snapshot(&id, "one").await.unwrap();
-    let mut dice = Dice::new(0x7265_7365);
-    let (mut cut_off, mut resets) = (0, 0);
-    for round in 0..ROUNDS + 3 {
+    let mut blows = Blows::new(0x7265_7365, ROUNDS + 3);
+    let mut resets = 0;
+    while let Some(round) = blows.next() {
         let dirty = 100 + round;
         sh(&world, &id, &state(dirty)).await;
         let marker = format!("echo before {round}");
@@ -307,7 +305,7 @@ async fn a_daemon_killed_while_it_resets() {
             let (client, id) = (world.client(), id.clone());
             tokio::spawn(async move { client.reset_workspace(&id, "one").await })
         };
-        tokio::time::sleep(dice.moment(250)).await;
+        tokio::time::sleep(blows.moment(250)).await;
         world.kill();
         let done = answered(&resetting.await.unwrap());
         world.start();
@@ -319,7 +317,7 @@ async fn a_daemon_killed_while_it_resets() {
                 resets += 1;
                 assert_eq!(found, 1);
             }
-            false => cut_off += 1,
+            false => blows.hit(1),
         }
         assert!(status.reset_count >= resets, "{status:?}");
         resets = status.reset_count;
@@ -338,7 +336,6 @@ async fn a_daemon_killed_while_it_resets() {
             .collect();
         assert_eq!(disks.len(), 1, "{disks:?}");
     }
-    assert!(cut_off > 0, "no blow fell into a reset");
     assert_deletable(&world).await;
 }
 
@@ -359,19 +356,19 @@ async fn a_daemon_killed_during_a_push() {
         source_path: source.display().to_string(),
         ..SyncPush::default()
     };
-    let mut dice = Dice::new(0x7075_7368);
-    let mut cut_off = 0;
-    for round in 0..ROUNDS as u8 {
+    let mut blows = Blows::new(0x7075_7368, ROUNDS);
+    while let Some(round) = blows.next() {
+        let round = u8::try_from(round).unwrap();
         let (old, new) = (digest(round), digest(round + 1));
         fill(&source, round + 1);
         let pushing = {
             let (client, id, push) = (world.client(), id.clone(), push.clone());
             tokio::spawn(async move { client.push_workspace_sync(&id, push).await })
         };
-        tokio::time::sleep(dice.moment(120)).await;
+        tokio::time::sleep(blows.moment(120)).await;
         world.kill();
         let done = answered(&pushing.await.unwrap());
-        cut_off += usize::from(!done);
+        blows.hit(usize::from(!done));
         world.start();
         assert_whole(&world).await;
         let own = sh(&world, &id, "cat own").await;
@@ -390,7 +387,6 @@ async fn a_daemon_killed_during_a_push() {
         let count = found.values().filter(|found| **found == new).count();
         assert_eq!(count, FILES);
     }
-    assert!(cut_off > 0, "no blow fell into a push");
     assert_deletable(&world).await;
 }
 
@@ -400,24 +396,24 @@ async fn a_daemon_killed_while_it_starts_services() {
         return;
     };
     let id = create(&world, asked("served")).await;
-    let mut dice = Dice::new(0x7365_7276);
-    let (mut cut_off, mut seen) = (0, 0);
+    let mut blows = Blows::new(0x7365_7276, ROUNDS * 2);
+    let mut seen = 0;
     let service = |round: u64| StartService {
         service_name: format!("web-{round}"),
-        command: vec![format!("touch ready-{round}; exec sleep 7777{round}")],
+        command: vec![format!("touch ready-{round}; exec sleep 7{round:04}")],
         mode: ExecMode::Shell,
         readiness: Some(Readiness::File {
             path: format!("ready-{round}"),
         }),
         ..StartService::default()
     };
-    for round in 0..ROUNDS * 2 {
+    while let Some(round) = blows.next() {
         let starting = {
             let (client, id, request) = (world.client(), id.clone(), service(round));
             tokio::spawn(async move { client.start_service(&id, request).await })
         };
         // The first blow falls before anything can be answered.
-        let moment = dice.moment(40);
+        let moment = blows.moment(40);
         if round > 0 {
             tokio::time::sleep(moment).await;
         }
@@ -433,7 +429,7 @@ async fn a_daemon_killed_while_it_starts_services() {
                 assert_eq!(found.unwrap().state, ServiceState::Running, "{found:?}");
             }
             (false, found) => {
-                cut_off += 1;
+                blows.hit(1);
                 seen += usize::from(found.is_some());
             }
         }
@@ -441,7 +437,7 @@ async fn a_daemon_killed_while_it_starts_services() {
             let found = world.client().status_service(&id, &name).await;
             let known = found.is_ok_and(|one| one.state == ServiceState::Running);
             let said = world.client().exec_workspace(&id, script("ps")).await;
-            let runs = said.unwrap().stdout.contains(&format!("sleep 7777{round}"));
+            let runs = said.unwrap().stdout.contains(&format!("sleep 7{round:04}"));
             (runs == known, (known, runs))
         })
         .await;
@@ -454,8 +450,7 @@ async fn a_daemon_killed_while_it_starts_services() {
         assert_eq!(again.unwrap().state, ServiceState::Running);
         world.client().stop_service(&id, &name).await.unwrap();
     }
-    println!("{cut_off} were cut off, {seen} of them are known");
-    assert!(cut_off > 0, "no blow fell into a start");
+    println!("{seen} of those are known");
     assert_deletable(&world).await;
 }
 
@@ -464,9 +459,9 @@ async fn a_daemon_killed_while_it_deletes() {
     let Some(mut world) = World::new() else {
         return;
     };
-    let mut dice = Dice::new(0x6465_6c65);
-    let (mut cut_off, mut survived) = (0, 0);
-    for round in 0..ROUNDS {
+    let mut blows = Blows::new(0x6465_6c65, ROUNDS);
+    let mut survived = 0;
+    while let Some(round) = blows.next() {
         let mut calls = JoinSet::new();
         for number in 0..3 {
             let id = create(&world, asked(&format!("gone-{round}-{number}"))).await;
@@ -479,7 +474,7 @@ async fn a_daemon_killed_while_it_deletes() {
             });
         }
         // The first blow falls before anything can be answered.
-        let moment = dice.moment(80);
+        let moment = blows.moment(80);
         if round > 0 {
             tokio::time::sleep(moment).await;
         }
@@ -493,7 +488,7 @@ async fn a_daemon_killed_while_it_deletes() {
         let there = assert_whole(&world).await;
         assert_disks(&world, &there).await;
         for (id, done) in outcomes {
-            cut_off += usize::from(!done);
+            blows.hit(usize::from(!done));
             if !there.contains(id.as_str()) {
                 let status = world.client().status_workspace(&id).await;
                 refused(ErrorKind::NotFound, status);
@@ -507,8 +502,7 @@ async fn a_daemon_killed_while_it_deletes() {
         }
         assert_deletable(&world).await;
     }
-    println!("{cut_off} were cut off, {survived} of them never began");
-    assert!(cut_off > 0, "no blow fell into a delete");
+    println!("{survived} of those never began");
 }
 
 #[tokio::test]
