@@ -79,7 +79,7 @@ limits! {
     SNAPSHOTS = "snapshots", default 256, 1 => 256, "snapshots", "named snapshots of a workspace";
     SEED_BYTES = "seed_bytes", default 68_719_476_736, 1 => 68_719_476_736, "bytes", "content of a seed or a pushed tree";
     SEED_ENTRIES = "seed_entries", default 2_000_000, 1 => 2_000_000, "entries", "files and directories of a seed or a pushed tree";
-    SERVICES = "services", default 32, 1 => 32, "services", "services of a workspace, ended ones included";
+    SERVICES = "services", default 32, 1 => 32, "services", "services of a workspace; the one that ended first is forgotten for a new one";
     PUBLISHED_PORTS = "published_ports", default 16, 1 => 16, "ports", "ports one service publishes";
     READY_TIMEOUT_SECONDS = "ready_timeout_seconds", default 30, 1 => 3600, "s", "how long a service may take to become ready";
     READY_INTERVAL_MS = "ready_interval_ms", default 500, 10 => 60_000, "ms", "the longest pause between two probes of a service";

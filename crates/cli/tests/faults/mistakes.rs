@@ -1,7 +1,9 @@
 //! Wrong arguments and impossible wishes: each is refused with its own exit code, and nothing is made.
 
-use crate::support::World;
-use motu_core::ErrorKind;
+use crate::support::{ENVIRONMENT, World};
+use motu_core::exec::ExecMode;
+use motu_core::workspace::{CreateWorkspace, ServiceState, StartService};
+use motu_core::{ErrorKind, Workspaces, limits};
 
 /// Calls with `--json`, and checks kind and exit code. Gives the hint.
 #[track_caller]
@@ -190,4 +192,47 @@ async fn a_full_house_is_a_limit() {
     );
     assert_eq!(world.motu(&["rm", id]).code, 0);
     assert_eq!(world.motu(&["run", "busybox", "--", "true"]).code, 0);
+}
+
+#[tokio::test]
+async fn the_service_that_ended_first_makes_room() {
+    let Some(world) = World::new() else { return };
+    let client = world.client();
+    let request = CreateWorkspace {
+        environment: ENVIRONMENT.to_string(),
+        runtime: Some("container".to_string()),
+        ..CreateWorkspace::default()
+    };
+    let id = client.create_workspace(request).await.unwrap().workspace_id;
+    let start = |number: u64| {
+        let request = StartService {
+            service_name: format!("s-{number}"),
+            command: vec!["exec sleep 9999".to_string()],
+            mode: ExecMode::Shell,
+            ..StartService::default()
+        };
+        client.start_service(&id, request)
+    };
+    let most = limits::SERVICES.max;
+    for number in 0..most {
+        start(number).await.unwrap();
+    }
+    let error = start(most).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Limit, "{error:?}");
+    assert!(error.hint.unwrap().contains("service stop"));
+    for number in [5, 3] {
+        let name = format!("s-{number}");
+        let stopped = client.stop_service(&id, &name).await.unwrap();
+        assert_eq!(stopped.state, ServiceState::Stopped);
+    }
+    // Two of one name at once: one is first.
+    let (one, other) = tokio::join!(start(most), start(most));
+    assert_eq!(u8::from(one.is_ok()) + u8::from(other.is_ok()), 1);
+    let listed = client.list_services(&id).await.unwrap();
+    let names: Vec<&str> = listed.iter().map(|s| s.service_name.as_str()).collect();
+    assert_eq!(listed.len() as u64, most, "{names:?}");
+    assert!(
+        !names.contains(&"s-5") && names.contains(&"s-3"),
+        "{names:?}"
+    );
 }

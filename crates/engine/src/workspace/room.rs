@@ -21,6 +21,8 @@ pub struct Room {
     turn: Turn<()>,
     /// Held while the files are changed by a patch, so that two patches do not mix.
     pub(super) edit: Turn<()>,
+    /// Held while a service is given its name.
+    pub(super) naming: Turn<()>,
     pub(super) secrets: Secrets,
     pub(super) services: Mutex<BTreeMap<String, Arc<Supervised>>>,
 }
@@ -32,6 +34,7 @@ impl Room {
             row: Mutex::new(row),
             turn: Turn::new(()),
             edit: Turn::new(()),
+            naming: Turn::new(()),
             secrets,
             services: Mutex::default(),
         }

@@ -131,7 +131,9 @@ impl Engine {
         let interval = limits::READY_INTERVAL_MS.resolve(request.ready_interval_ms)?;
         let (room, handle) = self.room(id).await?;
         let guest = handle.guest().map_err(in_words)?;
-        self.room_for(&room, &request.service_name)?;
+        // Until its name is taken: two starts of one name are not both the first.
+        let naming = room.naming.lock().await;
+        self.room_for(&room, &request.service_name).await?;
         let policy = room.row().network_policy;
         let bound = publish::bind(&request.published_ports, policy).await?;
         let published_ports = bound.iter().map(publish::Bound::port).collect();
@@ -155,6 +157,7 @@ impl Engine {
             .await;
         room.services()
             .insert(request.service_name.clone(), service.clone());
+        drop(naming);
         self.watch_over(&service, &room, &handle)?;
         let waiting = self.until_ready(&service, &guest, Duration::from_millis(interval));
         match tokio::time::timeout(Duration::from_secs(patience), waiting).await {
@@ -184,26 +187,39 @@ impl Engine {
         }
     }
 
-    /// A name may be used again when its service has ended.
-    fn room_for(&self, room: &Room, name: &str) -> Result<()> {
-        let services = room.services();
-        match services.get(name) {
-            Some(old) if old.status().state.is_alive() => {
-                return Err(
-                    Error::conflict(format!("service {name:?} is running already"))
-                        .hint("stop it first, or choose another name"),
-                );
-            }
-            Some(_) => return Ok(()),
-            None => {}
-        }
+    /// A name may be used again when its service has ended, and the one that ended first
+    /// makes room for a new one.
+    async fn room_for(&self, room: &Room, name: &str) -> Result<()> {
         let most = limits::SERVICES;
-        if services.len() as u64 >= most.max {
+        let first_ended = {
+            let services = room.services();
+            match services.get(name) {
+                Some(old) if old.status().state.is_alive() => {
+                    return Err(
+                        Error::conflict(format!("service {name:?} is running already"))
+                            .hint("stop it first, or choose another name"),
+                    );
+                }
+                Some(_) => return Ok(()),
+                None if (services.len() as u64) < most.max => return Ok(()),
+                None => {}
+            }
+            let ended = services.values().map(|one| one.row());
+            let ended = ended.filter(|row| !row.status.state.is_alive());
+            ended.min_by_key(|row| row.status.ended_at)
+        };
+        let Some(row) = first_ended else {
             return Err(Error::limit(format!(
-                "the workspace has {} services; that is {}",
+                "{} services of the workspace are running; that is {}",
                 most.max, most.name
+            ))
+            .hint(format!(
+                "`motu workspace service stop {} NAME` ends one",
+                room.id
             )));
-        }
+        };
+        self.shared.store.delete_service(&row).await?;
+        room.services().remove(&row.status.service_name);
         Ok(())
     }
 
