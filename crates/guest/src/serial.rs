@@ -107,6 +107,7 @@ async fn skip_past(read: &mut Half, token: &Token) -> io::Result<()> {
     loop {
         read.read_exact(&mut seen[TOKEN_BYTES - missing..]).await?;
         if seen == *token {
+            read.begun = true;
             return Ok(());
         }
         // The longest end of what was seen that may be the beginning of the token.
@@ -140,9 +141,9 @@ struct Half {
     port: Arc<OwnedFd>,
     changes: AsyncFd<OwnedFd>,
     turn: Turn,
-    /// Whether anything came in this turn: before that, a port without a host is one
-    /// whose host is still on its way.
-    heard: bool,
+    /// Whether this turn's token went by: before that, a port without a host is one
+    /// whose host is still on its way, whatever a former one has left in it.
+    begun: bool,
 }
 
 impl Half {
@@ -154,7 +155,7 @@ impl Half {
             port,
             changes: sys::watched(watch, Interest::READABLE)?,
             turn,
-            heard: false,
+            begun: false,
         })
     }
 
@@ -209,9 +210,8 @@ impl AsyncRead for Half {
                 return Poll::Ready(Ok(()));
             }
             match rustix::io::read(&*half.port, buffer.initialize_unfilled()) {
-                Ok(0) if !half.heard => ready!(half.poll_change(context))?,
+                Ok(0) if !half.begun => ready!(half.poll_change(context))?,
                 Ok(got) => {
-                    half.heard = true;
                     buffer.advance(got);
                     return Poll::Ready(Ok(()));
                 }

@@ -79,6 +79,24 @@ async fn a_new_daemon_finds_the_machine_and_talks_to_it() {
 }
 
 #[tokio::test]
+async fn what_a_dead_daemon_left_in_the_port_is_skipped() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    drop(guest);
+    for _ in 0..5 {
+        let mut torn = world.runtime.connect(&machine).await.unwrap();
+        // No greeting: the guest hangs up at once and leaves the rest unread.
+        let nonsense = vec![b'x'; 30_000];
+        tokio::io::AsyncWriteExt::write_all(&mut torn.write, &nonsense)
+            .await
+            .unwrap();
+        drop(torn);
+        world.connect(&machine).await.ping().await;
+    }
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_paused_machine_stands_still() {
     let world = World::new();
     let (machine, guest) = world.create().await;
