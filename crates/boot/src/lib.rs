@@ -20,7 +20,7 @@ mod news;
 mod sys;
 
 pub use devices::find_port;
-pub use news::{DONE, MAX_ANSWER, Matter, NEWS_BYTES, News};
+pub use news::{DONE, MAX_ANSWER, Matter, NEWS_BYTES, News, fresh_id};
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -138,6 +138,7 @@ fn appear(modules: &[&str], disks: &[&str]) -> Result<(), BootError> {
         devices::load_modules(Path::new(directory))?;
     }
     devices::wait_for(Path::new("/dev"), disks, DEVICE_TIME)?;
+    devices::calm_down(disks);
     sys::loopback_up().map_err(BootError::step("switch the loopback interface on"))?;
     devices::forget(&[MODULES, KEPT_MODULES]);
     Ok(())

@@ -219,7 +219,8 @@ fn mount_kernel(kernel: &Kernel, base: &Path) -> Result<(), BootError> {
 fn mount_disk(disk: &'static str, at: &Path, flags: MountFlags) -> Result<(), BootError> {
     let device = Path::new("/dev").join(disk);
     // New groups of a grown file system lie on disk that reads as zero: nothing to initialise.
-    let options = c"noinit_itable";
+    // Which blocks are free is read when somebody writes, not ahead in every copy.
+    let options = c"noinit_itable,no_prefetch_block_bitmaps";
     let flags = flags | MountFlags::NOATIME;
     make_dir(at)
         .and_then(|()| mount(&device, at, "ext4", flags, options).map_err(Into::into))

@@ -136,10 +136,13 @@ fn rename_machine() -> io::Result<()> {
     id.write_all_at(fresh_id()?.as_bytes(), 0)
 }
 
-/// An id as in `/etc/machine-id`.
-pub(crate) fn fresh_id() -> io::Result<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-    Ok(id.replace('-', ""))
+/// The content of `/etc/machine-id`: a random UUID without its dashes, and the end of the line.
+pub fn fresh_id() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Ok(format!("{:032x}\n", u128::from_be_bytes(bytes)))
 }
 
 /// The open port.
@@ -273,6 +276,15 @@ mod tests {
             assert_eq!(News::decode(&news.encode()), Some(news));
         }
         assert_eq!(News::decode(&[0; NEWS_BYTES]), None);
+    }
+
+    #[test]
+    fn ids_are_random_uuids() {
+        let (one, other) = (fresh_id().unwrap(), fresh_id().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.len(), 33);
+        assert_eq!(&one[12..13], "4");
+        assert!("89ab".contains(&one[16..17]), "{one}");
     }
 
     #[test]

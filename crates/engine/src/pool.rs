@@ -7,7 +7,7 @@
 //! directories that no row knows, which the next start sweeps.
 
 use crate::admission::Admitted;
-use crate::driver::{Launch, Origin, Shared};
+use crate::driver::{Launch, Origin, Shared, identity};
 use crate::engine::Engine;
 use crate::guest::Guest;
 use bytes::Bytes;
@@ -130,20 +130,31 @@ fn lock(ready: &Mutex<Vec<Ready>>) -> MutexGuard<'_, Vec<Ready>> {
 
 /// Lets a machine do once what its caller will ask for first: what it has run before, it
 /// runs faster. An environment without a shell is as good as any other.
-async fn warm(guest: &Guest) -> Result<()> {
-    guest.ping().await?;
-    let first = link::Start {
-        argv: vec![Bytes::from_static(b"true")],
-        shell: true,
-        user: "root".into(),
-        cwd: Bytes::from_static(b"/"),
-        follow: true,
-        forget: true,
-        timeout_ms: WARM_TIME.as_millis() as u64,
-        ..link::Start::default()
+async fn warm(found: &Ready) -> Result<()> {
+    let guest = &found.guest;
+    let owns_kernel = found.machine.accelerator.is_some();
+    let init = link::Init {
+        default_user: "0".into(),
+        ..identity(found.id.as_str(), owns_kernel)?
     };
-    let mut session = guest.start(first).await?;
-    while let Some(Ok(_)) = session.events.next().await {}
+    guest.init(init).await?;
+    for shell in [true, false] {
+        let first = link::Start {
+            argv: vec![Bytes::from_static(b"true")],
+            shell,
+            user: "root".into(),
+            cwd: Bytes::from_static(b"/"),
+            follow: true,
+            forget: true,
+            timeout_ms: WARM_TIME.as_millis() as u64,
+            ..link::Start::default()
+        };
+        // What cannot be started here is no reason not to wait.
+        let Ok(mut session) = guest.start(first).await else {
+            continue;
+        };
+        while let Some(Ok(_)) = session.events.next().await {}
+    }
     Ok(())
 }
 
@@ -239,7 +250,7 @@ impl Engine {
             guest,
             runtime: admitted.runtime,
         };
-        if let Err(error) = warm(&found.guest).await {
+        if let Err(error) = warm(&found).await {
             end(found, &self.shared).await;
             return Err(error);
         }

@@ -93,7 +93,9 @@ impl From<motu_launch::GuestStart> for Serve {
 
 /// Serves until the machine is shut down; returns the exit code.
 pub fn serve(serve: Serve) -> i32 {
-    sys::prepare_self(serve.pid1);
+    // The kernel never kills its own first process for memory.
+    let own_kernel = matches!(serve.door, Door::Serial(_));
+    sys::prepare_self(serve.pid1, !own_kernel);
     // Started from a descriptor, the program would be called by its number.
     let _ = rustix::thread::set_name(c"motu-guest");
     let runtime = tokio::runtime::Builder::new_current_thread()

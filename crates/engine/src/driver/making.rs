@@ -125,17 +125,10 @@ impl Driver {
         // A machine with a clock and randomness of its own may have waited for long.
         let renew = used_before && machine.accelerator.is_some();
         let init = guest.init(link::Init {
-            hostname: sandbox.sandbox_id.to_string(),
             default_user: sandbox.user.clone(),
             env: around.env.into_iter().chain(self.launch()?.env).collect(),
-            clock_unix_ns: if renew { now_ns() } else { 0 },
-            entropy: if renew {
-                entropy()?
-            } else {
-                bytes::Bytes::new()
-            },
             default_cwd: bytes::Bytes::copy_from_slice(sandbox.workdir.as_bytes()),
-            file_root: bytes::Bytes::new(),
+            ..identity(sandbox.sandbox_id.as_str(), renew)?
         });
         tokio::time::timeout(INIT_TIMEOUT, init)
             .await
@@ -170,6 +163,20 @@ impl Driver {
             tracing::warn!(%id, %error, "something was left of a machine that did not come to be");
         }
     }
+}
+
+/// A name, and for a machine with a clock and randomness of its own, new ones.
+pub(crate) fn identity(name: &str, renew: bool) -> Result<link::Init> {
+    Ok(link::Init {
+        hostname: name.to_string(),
+        clock_unix_ns: if renew { now_ns() } else { 0 },
+        entropy: if renew {
+            entropy()?
+        } else {
+            bytes::Bytes::new()
+        },
+        ..link::Init::default()
+    })
 }
 
 fn now_ns() -> i64 {

@@ -17,6 +17,7 @@ mod making;
 pub(crate) use changing::expiry;
 pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
+pub(crate) use making::identity;
 
 use crate::home::Home;
 use crate::lifecycle::{self, Decision, Request};

@@ -19,9 +19,9 @@ const OOM_SCORE: &str = "-900";
 
 /// Prepares this process for being the guest. Every step is best effort: a
 /// machine with a weaker guest is better than none.
-pub fn prepare_self(pid1: bool) {
+pub fn prepare_self(pid1: bool, may_be_killed: bool) {
     limit_allocator();
-    if std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).is_ok() {
+    if may_be_killed && std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).is_ok() {
         spawn::reset_oom_score_in_children();
     }
     // Orphans of a shim that was killed come back to us instead of to the host's init.

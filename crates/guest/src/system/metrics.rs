@@ -6,9 +6,10 @@ use crate::blocking;
 use crate::process::Scan;
 use crate::state::Guest;
 use motu_link::message::Metrics;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 const CGROUP: &str = "/sys/fs/cgroup";
+const EVENTS: &str = "memory.events";
 /// The kernel's unit of CPU time in `/proc/stat`, the same on every Linux we run on.
 const TICK_US: u64 = 10_000;
 
@@ -37,7 +38,13 @@ fn gather(guest: &Guest) -> Metrics {
 
 /// How often the memory limit has killed something; 0 where that cannot be seen.
 pub fn memory_kills() -> u64 {
-    cgroup_value("memory.events", "oom_kill").unwrap_or(0)
+    // It is asked around every command: where there is no such file, that is known.
+    static SEEN: LazyLock<bool> =
+        LazyLock::new(|| std::fs::exists(format!("{CGROUP}/{EVENTS}")).unwrap_or(false));
+    match *SEEN {
+        true => cgroup_value(EVENTS, "oom_kill").unwrap_or(0),
+        false => 0,
+    }
 }
 
 fn cgroup(file: &str) -> Option<String> {

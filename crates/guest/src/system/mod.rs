@@ -30,16 +30,7 @@ pub fn pong(guest: &Guest) -> Pong {
 
 /// Takes on an identity; everything is checked before anything changes.
 pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
-    let root = if request.file_root.is_empty() {
-        Bytes::from_static(b"/")
-    } else {
-        request.file_root.clone()
-    };
-    let root = blocking::run(move || {
-        let place = Place::parse(&root)?;
-        Root::open(place.as_bytes()).map_err(|errno| place.failed(errno))
-    })
-    .await?;
+    let root = open_root(request.file_root.clone()).await?;
     if !request.default_cwd.is_empty() {
         Place::parse(&request.default_cwd)?;
     }
@@ -79,6 +70,19 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The directory that files are looked up in.
+async fn open_root(path: Bytes) -> Result<Root, Failed> {
+    if path.is_empty() {
+        // Nobody waits for the machine's own root: no thread needs to be made for it.
+        return Root::open(b"/").map_err(|errno| Failed::errno("cannot open /", errno));
+    }
+    blocking::run(move || {
+        let place = Place::parse(&path)?;
+        Root::open(place.as_bytes()).map_err(|errno| place.failed(errno))
+    })
+    .await
+}
+
 pub fn set_clock(unix_ns: i64) -> Result<(), Failed> {
     match sys::set_clock(unix_ns) {
         Ok(()) => Ok(()),
@@ -112,8 +116,8 @@ fn mix(entropy: &[u8]) -> std::io::Result<()> {
     if sys::reseed_now(&device).is_ok()
         && let Ok(id) = std::fs::File::options().write(true).open(MACHINE_ID)
     {
-        let fresh = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-        std::os::unix::fs::FileExt::write_all_at(&id, fresh.replace('-', "").as_bytes(), 0)?;
+        let fresh = motu_boot::fresh_id()?;
+        std::os::unix::fs::FileExt::write_all_at(&id, fresh.as_bytes(), 0)?;
     }
     Ok(())
 }

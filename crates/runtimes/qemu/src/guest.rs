@@ -10,7 +10,7 @@ use crate::error::QemuError;
 use crate::place::{LINK, NEWS, Place, TURN};
 use bytes::Bytes;
 use motu_boot::{DONE, MAX_ANSWER, Matter, News, TOKEN_BYTES};
-use motu_link::message::{Outcome, Request, Start, Verb};
+use motu_link::message::{Init, Outcome, Request, Start, Verb};
 use motu_link::{Event, Link, hello};
 use prost::Message as _;
 use std::time::{Duration, SystemTime};
@@ -142,12 +142,33 @@ fn unix_ns() -> i64 {
     now.map_or(0, |now| now.as_nanos() as i64)
 }
 
+/// Looks at every program there is: copies find the way to it in their memory.
+const LOOK: &str = "for f in /bin/* /usr/bin/* /usr/local/bin/*; do [ -x \"$f\" ]; done";
+
 /// Lets a machine that will be copied do once what each copy does first, so that
-/// the copies find the shell and the ways to it in their memory.
+/// the copies find the shell and the ways to programs in their memory.
+pub(crate) async fn prepare(link: &Link) {
+    first_command(link, LOOK, true).await;
+    warm(link).await;
+}
+
+/// Lets a machine that will wait take on a name and run a first command, the two ways there are.
 pub(crate) async fn warm(link: &Link) {
+    let named = Verb::Init(Init {
+        hostname: "motu".into(),
+        default_user: "0".into(),
+        ..Init::default()
+    });
+    let named = tokio::time::timeout(WARM_TIME, ask(link, named)).await;
+    tracing::debug!(?named, "took on a name");
+    first_command(link, "true", true).await;
+    first_command(link, "true", false).await;
+}
+
+async fn first_command(link: &Link, command: &'static str, shell: bool) {
     let first = Start {
-        argv: vec![Bytes::from_static(b"true")],
-        shell: true,
+        argv: vec![Bytes::from_static(command.as_bytes())],
+        shell,
         user: "root".into(),
         cwd: Bytes::from_static(b"/"),
         follow: true,

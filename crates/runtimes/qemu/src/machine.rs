@@ -24,6 +24,7 @@ use motu_boot::Matter;
 use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Accel, Error, ErrorKind};
+use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -174,7 +175,7 @@ impl Maker {
         }
     }
 
-    /// Makes one more of this kind when things are quiet.
+    /// Makes one more of this kind; lets it live when things are quiet.
     fn make_ahead(self: &Arc<Maker>, kind: Kind) {
         let key = kind.key();
         if !self.spares.wants(&key) {
@@ -182,11 +183,6 @@ impl Maker {
         }
         let maker = Arc::downgrade(self);
         let made_ahead = async move {
-            while let Some(left) = maker.upgrade().map(|maker| maker.spares.until_quiet())
-                && !left.is_zero()
-            {
-                tokio::time::sleep(left).await;
-            }
             let Some(held) = maker.upgrade() else { return };
             match held.spare(&key, &kind).await {
                 Ok(true) => {}
@@ -198,6 +194,14 @@ impl Maker {
                 }
             }
             drop(held);
+            while let Some(left) = maker.upgrade().map(|maker| maker.spares.until_quiet())
+                && !left.is_zero()
+            {
+                tokio::time::sleep(left).await;
+            }
+            if let Some(maker) = maker.upgrade() {
+                maker.settle_spare(&key).await;
+            }
             tokio::time::sleep(spare::LIFETIME).await;
             if let Some(maker) = maker.upgrade() {
                 maker.spares.expire();
@@ -206,7 +210,7 @@ impl Maker {
         tokio::spawn(made_ahead);
     }
 
-    /// Makes a spare machine unless there is one.
+    /// Starts a process that waits for its state, unless there is a spare.
     async fn spare(&self, key: &str, kind: &Kind) -> Result<bool, QemuError> {
         let _alone = self.making_spare.lock().await;
         if !self.spares.wants(key) {
@@ -214,8 +218,7 @@ impl Maker {
         }
         let template = self.templates.get(kind).await?;
         let dir = self.spares.place()?;
-        let made = self.make_spare(key, kind, &template, &dir).await;
-        match made {
+        match make_spare(key, kind, &template, &dir) {
             Ok(spare) => {
                 self.spares.put(spare);
                 Ok(true)
@@ -228,31 +231,15 @@ impl Maker {
         }
     }
 
-    async fn make_spare(
-        &self,
-        key: &str,
-        kind: &Kind,
-        template: &Template,
-        dir: &Path,
-    ) -> Result<Spare, QemuError> {
-        let site = Site::open(dir, None)?;
-        lay_out(&site.own, kind, template)?;
-        let state = template.state()?;
-        let leash = Leash::new().map_err(QemuError::io("cannot hold QEMU"))?;
-        let launch = Launch {
-            program: &kind.program,
-            site: &site,
-            name: "spare",
-            shape: &kind.shape,
-            layer: 1,
-            start: Start::Restore {
-                ram: &template.ram,
-                state: &state,
-            },
-            leash: Some(&leash),
+    async fn settle_spare(&self, key: &str) {
+        let _alone = self.making_spare.lock().await;
+        let Some(spare) = self.spares.take_unborn(key) else {
+            return;
         };
-        let pidfd = begin(launch, Matter::News).await?;
-        Spare::settle(key.to_string(), &site.own, pidfd, leash).await
+        match spare.settle().await {
+            Ok(spare) => self.spares.put(spare),
+            Err(error) => tracing::warn!(%error, "a spare machine did not come to life"),
+        }
     }
 
     /// A machine whose disks outlive it: its template is saved before disks are mounted.
@@ -306,6 +293,31 @@ pub(crate) async fn cold_boot(maker: &Maker, spec: &MachineSpec) -> Result<Durat
     let booted = template::boot(&kind, &spec.dir).await;
     remove(&spec.dir).await?;
     booted.map(|(_, took)| took)
+}
+
+/// Starts a process that waits for the state of a template.
+fn make_spare(key: &str, kind: &Kind, template: &Template, dir: &Path) -> Result<Spare, QemuError> {
+    let site = Site::open(dir, None)?;
+    lay_out(&site.own, kind, template)?;
+    let state = template.state()?;
+    let (reading, to) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(QemuError::errno("cannot make a pipe"))?;
+    let leash = Leash::new().map_err(QemuError::io("cannot hold QEMU"))?;
+    let launch = Launch {
+        program: &kind.program,
+        site: &site,
+        name: "spare",
+        shape: &kind.shape,
+        layer: 1,
+        start: Start::Restore {
+            ram: &template.ram,
+            state: &File::from(reading),
+        },
+        leash: Some(&leash),
+    };
+    let (pidfd, _) = process::start(launch)?;
+    let waiting = (state, File::from(to));
+    Ok(Spare::unborn(key.to_string(), dir, (pidfd, leash), waiting))
 }
 
 /// What a machine of a template finds in its directory.

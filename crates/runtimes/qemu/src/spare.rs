@@ -1,10 +1,11 @@
-//! Machines made ahead: booted from their template, warmed by a first command and
-//! stopped, in a directory of their own. One that is taken is moved to where the
-//! new machine is to be, told the time and given new randomness.
+//! Machines made ahead, in a directory of their own: first a QEMU that waits for its state,
+//! and when things are quiet a machine restored from its template, warmed by a first
+//! command and stopped. One that is taken is moved to where the new machine is to be,
+//! told the time and given new randomness.
 //!
 //! ```text
-//!   a machine is made ──► a moment of quiet ──► one more of its kind, kept stopped
-//!   the next of its kind ──► renamed, continued, renewed: no process to start
+//!   a machine is made ──► one more process, unborn ──► a moment of quiet ──► settled
+//!   the next of its kind ──► renamed, given its state or continued, renewed
 //! ```
 //!
 //! A spare never outlives us: the kernel ends it when we are gone (see
@@ -14,20 +15,23 @@
 use crate::cache;
 use crate::error::QemuError;
 use crate::guest;
+use crate::machine::blocking;
 use crate::place::{Place, QMP};
+use crate::process;
 use crate::qmp::Qmp;
 use crate::record::Record;
 use crate::sys::Leash;
 use motu_boot::Matter;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use serde_json::json;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long no machine must have been made before one is made ahead.
-pub(crate) const QUIET: Duration = Duration::from_millis(150);
+/// How long no machine must have been made before a spare is let live.
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
 /// How long a spare waits for somebody who wants it.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(120);
 /// When a directory without a machine counts as left behind.
@@ -40,39 +44,57 @@ pub(crate) struct Spare {
     dir: PathBuf,
     pidfd: OwnedFd,
     leash: Option<Leash>,
-    qmp: Qmp,
+    stage: Stage,
+}
+
+/// How far a spare has come.
+#[derive(Debug)]
+enum Stage {
+    /// A process that waits for the state of its devices on a pipe.
+    Unborn { state: File, to: File },
+    /// A machine that has run and is stopped.
+    Settled(Qmp),
 }
 
 impl Spare {
-    /// Takes a fresh, renewed machine, warms it and stops it.
-    pub(crate) async fn settle(
+    /// A process that reads its state from the other end of `to`.
+    pub(crate) fn unborn(
         key: String,
-        place: &Place,
-        pidfd: OwnedFd,
-        leash: Leash,
-    ) -> Result<Spare, QemuError> {
-        let dir = place.path().to_path_buf();
-        let link = guest::greet(place).await?;
+        dir: &Path,
+        (pidfd, leash): (OwnedFd, Leash),
+        (state, to): (File, File),
+    ) -> Spare {
+        Spare {
+            key,
+            dir: dir.to_path_buf(),
+            pidfd,
+            leash: Some(leash),
+            stage: Stage::Unborn { state, to },
+        }
+    }
+
+    fn is_unborn(&self) -> bool {
+        matches!(self.stage, Stage::Unborn { .. })
+    }
+
+    /// Lets it live for a moment, warms it and stops it.
+    pub(crate) async fn settle(mut self) -> Result<Spare, QemuError> {
+        let place = Place::open(&self.dir)?;
+        self.live(&place).await?;
+        let link = guest::greet(&place).await?;
         guest::warm(&link).await;
         link.close();
         let mut qmp = Qmp::connect(&place.socket(QMP)).await?;
         qmp.execute("stop", json!({})).await?;
-        Ok(Spare {
-            key,
-            dir,
-            pidfd,
-            leash: Some(leash),
-            qmp,
-        })
+        self.stage = Stage::Settled(qmp);
+        Ok(self)
     }
 
     /// Moves into an empty directory and goes on there.
     pub(crate) async fn become_machine(mut self, to: &Path) -> Result<Record, QemuError> {
         std::fs::rename(&self.dir, to).map_err(QemuError::io("cannot move a spare machine"))?;
         self.dir = to.to_path_buf();
-        self.qmp.execute("cont", json!({})).await?;
-        let place = Place::open(to)?;
-        guest::renew(&place, Matter::News).await?;
+        self.live(&Place::open(to)?).await?;
         let record = Record::load(to).ok_or(QemuError::Gone)?;
         if let Some(leash) = self.leash.take() {
             leash
@@ -81,6 +103,37 @@ impl Spare {
         }
         Ok(record)
     }
+
+    /// Makes it run as a machine of its own.
+    async fn live(&mut self, place: &Place) -> Result<(), QemuError> {
+        let watched = self
+            .pidfd
+            .try_clone()
+            .map_err(QemuError::io("cannot watch QEMU"))?;
+        let stage = &mut self.stage;
+        let living = async {
+            match stage {
+                Stage::Unborn { state, to } => hand_over(state, to).await?,
+                Stage::Settled(qmp) => drop(qmp.execute("cont", json!({})).await?),
+            }
+            guest::renew(place, Matter::News).await
+        };
+        tokio::select! {
+            living = living => living,
+            _ = process::wait(watched) => Err(QemuError::Gone),
+        }
+    }
+}
+
+/// Gives a process the state it waits for; the end of the file is the end of the state.
+async fn hand_over(state: &File, to: &mut File) -> Result<(), QemuError> {
+    let handing = || QemuError::io("cannot hand a machine its state");
+    let mut from = state.try_clone().map_err(handing())?;
+    // The only one that is left of this end: with it the pipe is closed.
+    let nothing = File::open("/dev/null").map_err(handing())?;
+    let mut to = std::mem::replace(to, nothing);
+    blocking(move || std::io::copy(&mut from, &mut to).map_err(handing())).await?;
+    Ok(())
 }
 
 impl Drop for Spare {
@@ -136,6 +189,14 @@ impl Spares {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let mut waiting = self.locked();
         let at = waiting.iter().position(|(_, spare)| spare.key == key)?;
+        Some(waiting.remove(at).1)
+    }
+
+    /// One that has not lived yet.
+    pub(crate) fn take_unborn(&self, key: &str) -> Option<Spare> {
+        let mut waiting = self.locked();
+        let wanted = |spare: &Spare| spare.key == key && spare.is_unborn();
+        let at = waiting.iter().position(|(_, spare)| wanted(spare))?;
         Some(waiting.remove(at).1)
     }
 

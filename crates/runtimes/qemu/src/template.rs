@@ -40,6 +40,9 @@ const SEED: &str = "seed";
 const BOOT_TIME: Duration = Duration::from_secs(120);
 /// The most a machine's devices may have to say.
 const MAX_STATE: u64 = 64 << 20;
+/// How long a machine rests before it is saved: what its kernel has put off is done once
+/// and not in every copy.
+const REST: Duration = Duration::from_millis(300);
 /// Templates whose memory is kept at hand.
 const AT_HAND: usize = 4;
 
@@ -235,8 +238,9 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     let place = Place::open(&seed)?;
     if !kind.shape.kept {
         let link = guest::greet(&place).await?;
-        guest::warm(&link).await;
+        guest::prepare(&link).await;
         link.close();
+        tokio::time::sleep(REST).await;
     }
     stop_and_save(&place).await?;
     let (key, base) = (key.to_string(), kind.base());
