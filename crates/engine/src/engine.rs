@@ -158,6 +158,7 @@ impl Engine {
         request: CreateSandbox,
         keep: Keep,
     ) -> Result<(Sandbox, Arc<Handle>)> {
+        let _served = self.pool.serve();
         let _environments_stay = self.environments_in_use.read().await;
         let mut admitted = self.gate().admit(request).await?;
         if admitted.sandbox.keep {

@@ -6,6 +6,7 @@
 use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
 use crate::engine::Engine;
+use crate::pool::Served;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use motu_core::exec::{ExecEvent, ExecSession, RunRequest};
 use motu_core::sandbox::Sandbox;
@@ -17,6 +18,7 @@ impl Engine {
     pub(crate) async fn one_shot(&self, request: RunRequest) -> Result<ExecSession> {
         // The command is checked before anything is made for it.
         let start = command(&self.config, request.exec, Follow::Foreground)?;
+        let served = self.pool.serve();
         let (sandbox, handle) = self.make(request.sandbox, Keep::Transient).await?;
         let life = Life::new(handle.clone());
         let session = handle.guest()?.start(start).await?;
@@ -25,6 +27,7 @@ impl Engine {
             events: session.events,
             exited: false,
             life,
+            _served: served,
         };
         Ok(ExecSession {
             events: unfold(run, |mut run| async move {
@@ -78,6 +81,7 @@ struct Run {
     events: BoxStream<'static, Result<ExecEvent>>,
     exited: bool,
     life: Life,
+    _served: Served,
 }
 
 impl Run {

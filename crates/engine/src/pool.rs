@@ -3,8 +3,10 @@
 //! The operator names kinds in `config.toml`. For each a few machines are made
 //! ahead, in the background and one at a time; a call that asks for exactly such a
 //! machine takes one, with the id it was made under, and its guest is told whom it
-//! works for. A machine that was taken never comes back. The daemon's crash leaves
-//! directories that no row knows, which the next start sweeps.
+//! works for. A machine that was taken never comes back. The next one is made when
+//! the caller has what it came for: made at once, it would take the processors that
+//! the taken one is to answer with. The daemon's crash leaves directories that no
+//! row knows, which the next start sweeps.
 
 use crate::admission::Admitted;
 use crate::driver::{Launch, Origin, Shared, identity};
@@ -20,12 +22,15 @@ use motu_link::message as link;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// How long the first command of a waiting machine may take.
 const WARM_TIME: Duration = Duration::from_secs(10);
 /// How long a kind that could not be made is left alone.
 const RETRY: Duration = Duration::from_secs(30);
+
+/// How long callers who are being served may hold up the making of machines.
+const COURTESY: Duration = Duration::from_millis(250);
 
 /// What two machines must have in common to stand for each other.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,11 +81,37 @@ pub struct Pool {
     ready: Arc<Mutex<Vec<Ready>>>,
     /// Something was taken, or ended.
     wanted: Arc<Notify>,
+    /// Callers who wait for a machine, or for the one command it is there for.
+    served: Arc<watch::Sender<usize>>,
+}
+
+/// A caller who is being served, for as long as this lives.
+#[derive(Debug)]
+pub struct Served(Arc<watch::Sender<usize>>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.send_modify(|callers| *callers -= 1);
+    }
 }
 
 impl Pool {
     fn ready(&self) -> MutexGuard<'_, Vec<Ready>> {
         lock(&self.ready)
+    }
+
+    /// Counts a caller among those that machines are not to be made beside.
+    pub fn serve(&self) -> Served {
+        self.served.send_modify(|callers| *callers += 1);
+        Served(self.served.clone())
+    }
+
+    /// Waits until nobody is being served; those who take their time are not waited for.
+    async fn lull(&self) {
+        let mut served = self.served.subscribe();
+        let nobody = served.wait_for(|callers| *callers == 0);
+        // Late or not, the machine is made.
+        let _ = tokio::time::timeout(COURTESY, nobody).await;
     }
 
     /// A machine for this sandbox, which then has the machine's id. Limits that a caller
@@ -197,6 +228,7 @@ impl Engine {
         let mut filled = true;
         for kind in self.config.pool.clone() {
             for _ in 0..kind.ready {
+                self.pool.lull().await;
                 match self.add_ready(&kind).await {
                     Ok(true) => {}
                     Ok(false) => break,

@@ -384,3 +384,49 @@ async fn refusals_come_before_anything_is_made() {
     }
     assert_eq!(fake.counts().creates, 0);
 }
+
+#[tokio::test]
+async fn the_pool_is_filled_again_when_its_caller_has_been_served() {
+    let home = tempfile::tempdir().unwrap();
+    let settings = "[[pool]]\nenvironment = \"fake\"\nruntime = \"fake\"\nready = 1\n";
+    std::fs::write(home.path().join("config.toml"), settings).unwrap();
+    let engine = open(home.path(), &Fake::new()).await;
+    eventually("the pool is full", async || machines(home.path()) == 1).await;
+
+    let one_shot = async |words: &[&str]| {
+        let request = RunRequest {
+            sandbox: fake_sandbox(),
+            exec: command(words),
+        };
+        engine.run(request).await.unwrap().events
+    };
+    for _ in 0..10 {
+        let begun = std::time::Instant::now();
+        let mut events = one_shot(&["true"]).await;
+        while let Some(event) = events.next().await {
+            if let ExecEvent::Exited(_) = event.unwrap() {
+                // Not beside the caller, unless that takes long.
+                let late = begun.elapsed() > Duration::from_millis(200);
+                assert!(late || machines(home.path()) <= 1);
+            }
+        }
+        drop(events);
+        eventually("the pool is full again", async || {
+            machines(home.path()) == 1
+        })
+        .await;
+    }
+
+    // A command that stays does not keep the pool empty.
+    let mut events = one_shot(&["sleep", "60"]).await;
+    assert!(matches!(
+        events.next().await,
+        Some(Ok(ExecEvent::Sandbox(_)))
+    ));
+    eventually("beside a long command too", async || {
+        machines(home.path()) == 2
+    })
+    .await;
+    drop(events);
+    engine.close().await;
+}

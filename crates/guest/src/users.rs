@@ -255,9 +255,13 @@ fn read(path: &str) -> Vec<u8> {
     let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else {
         return bytes;
     };
-    let regular = rustix::fs::fstat(&fd)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    if regular
+    let stat = rustix::fs::fstat(&fd)
+        .ok()
+        .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    // In one piece, if it is as long as it says.
+    let size = stat.map_or(0, |stat| stat.st_size as u64);
+    bytes.reserve_exact(size.min(MAX_FILE) as usize + 1);
+    if stat.is_some()
         && std::fs::File::from(fd)
             .take(MAX_FILE)
             .read_to_end(&mut bytes)

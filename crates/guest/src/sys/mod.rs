@@ -1,9 +1,10 @@
 //! System calls that need `unsafe`. Nothing here knows about links or streams.
 //!
-//! [`spawn`] forks; [`restrict`] takes privileges away in a forked child. Both
+//! [`spawn`] forks, knowing what is [`inherited`]; [`restrict`] takes privileges away in a forked child. Both
 //! run between fork and exec, so they may only make system calls: no
 //! allocation, no locks, no environment.
 
+mod inherited;
 mod restrict;
 pub mod spawn;
 
@@ -81,6 +82,31 @@ pub fn reseed_now(device: &std::fs::File) -> Result<(), Errno> {
         0 => Ok(()),
         _ => Err(last_error()),
     }
+}
+
+/// Which signals this process ignores, asked one by one; the lowest bit is signal 1.
+fn ignored_signals() -> u64 {
+    /// The kernel's struct: handler, flags, restorer, mask.
+    const HANDLER: usize = 0;
+    const MASK_BYTES: usize = 8;
+    let ignored = |signal: &i32| {
+        let mut action = [0usize; 8];
+        // By raw system call: the C library hides two signals.
+        // SAFETY: the kernel writes its struct, which is smaller than the array.
+        let asked = unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                *signal,
+                std::ptr::null::<usize>(),
+                action.as_mut_ptr(),
+                MASK_BYTES,
+            )
+        };
+        asked == 0 && action[HANDLER] == libc::SIG_IGN
+    };
+    (1..=64)
+        .filter(ignored)
+        .fold(0, |set, signal| set | 1 << (signal - 1))
 }
 
 /// Sends a signal; a negative pid is a process group.

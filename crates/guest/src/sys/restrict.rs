@@ -38,8 +38,9 @@ struct CapData {
 }
 
 impl Restrict {
-    /// The part that needs privileges, before the user changes. Returns an errno on failure.
-    pub(super) fn before_user(&self) -> Result<(), i32> {
+    /// The part that needs privileges, before the user changes; `bounding` is what a child
+    /// could still be given. Returns an errno on failure.
+    pub(super) fn before_user(&self, bounding: u64) -> Result<(), i32> {
         if let Some((soft, hard)) = self.nofile {
             let limit = libc::rlimit {
                 rlim_cur: soft,
@@ -55,10 +56,8 @@ impl Restrict {
         if self.landlock {
             forbid_devices()?;
         }
-        for capability in 0..CAPABILITIES {
-            if self.drop_caps_keep & (1 << capability) != 0 {
-                continue;
-            }
+        let excess = bounding & !self.drop_caps_keep;
+        for capability in (0..CAPABILITIES).filter(|bit| excess & (1 << bit) != 0) {
             // SAFETY: prctl with integer arguments.
             let dropped =
                 unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0) };

@@ -1,7 +1,7 @@
 //! Starting a program under a shim.
 //!
 //! ```text
-//!   guest ── fork ──► shim (subreaper) ── fork ──► child ── exec ──► program
+//!   guest ── fork ──► shim (subreaper) ── vfork ─► child ── exec ──► program
 //!     ▲                 │  pid, then exit status        │
 //!     └── report pipe ──┘                               │
 //!     └── exec pipe ◄── errno, or closed by exec ───────┘
@@ -9,15 +9,19 @@
 //!
 //! The shim is a copy-on-write image of the guest that only waits: every
 //! descendant of the program, however it daemonises, stays below it, so the tree
-//! can be counted and killed. It ends when its last child has.
+//! can be counted and killed. It ends when its last child has. The child borrows
+//! the shim's memory until it has become the program: to copy it once more would
+//! cost more than all the rest, most of all under gVisor.
 //!
 //! Between fork and exec only system calls are made: everything they need is
 //! prepared in [`Plan`] before.
 
+use super::inherited::Inherited;
 use super::restrict::{self, Restrict, Switch, check, errno};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{CString, c_char};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -169,11 +173,19 @@ pub fn spawn(plan: &Plan) -> Result<Spawned, Errno> {
         argv: pointers(&plan.argv),
         env: pointers(&plan.env),
     };
+    // Learnt before the fork: what follows it may only make system calls.
+    let inherited = Inherited::get();
     // Blocked before the fork, so that no handler of the guest ever runs in the shim.
     let mask = block_signals();
     let shim = fork();
     if shim == 0 {
-        shim_main(plan, &vectors, report_to.as_raw_fd(), exec_to.as_raw_fd());
+        let child = Child {
+            plan,
+            vectors: &vectors,
+            inherited,
+            exec: exec_to.as_raw_fd(),
+        };
+        shim_main(&child, report_to.as_raw_fd());
     }
     let failure = errno();
     restore_signals(&mask);
@@ -210,7 +222,15 @@ fn restore_signals(mask: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
-fn shim_main(plan: &Plan, vectors: &Vectors, report: RawFd, exec: RawFd) -> ! {
+/// All a child needs on its way to exec.
+struct Child<'a> {
+    plan: &'a Plan,
+    vectors: &'a Vectors,
+    inherited: &'a Inherited,
+    exec: RawFd,
+}
+
+fn shim_main(task: &Child<'_>, report: RawFd) -> ! {
     // SAFETY: prctl with integers and a static string.
     unsafe {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -218,10 +238,7 @@ fn shim_main(plan: &Plan, vectors: &Vectors, report: RawFd, exec: RawFd) -> ! {
         // A signal to the guest's process group is not meant for us.
         libc::setpgid(0, 0);
     }
-    let child = fork();
-    if child == 0 {
-        child_main(plan, vectors, exec);
-    }
+    let child = start_child(task);
     if child < 0 {
         send_report(report, REPORT_FAILED, errno(), [0; 3]);
         // SAFETY: ends this process without running anything of the guest's.
@@ -236,6 +253,30 @@ fn shim_main(plan: &Plan, vectors: &Vectors, report: RawFd, exec: RawFd) -> ! {
     close_from(1);
     send_report(report, REPORT_STARTED, child, [0; 3]);
     reap(child, report)
+}
+
+/// What a child may use of the shim's stack.
+const CHILD_STACK: usize = 64 * 1024;
+
+/// Starts the child in this process's memory, which waits until that has become its program.
+fn start_child(task: &Child<'_>) -> i32 {
+    #[repr(align(16))]
+    struct Stack(
+        #[expect(dead_code, reason = "only its place is used")] MaybeUninit<[u8; CHILD_STACK]>,
+    );
+    extern "C" fn begin(task: *mut libc::c_void) -> i32 {
+        // SAFETY: the caller of `clone` waits in a frame that holds it, and nobody changes it.
+        child_main(unsafe { &*task.cast::<Child<'_>>() })
+    }
+    let mut stack = Stack(MaybeUninit::uninit());
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child has a stack of its own, as large as the array; it makes system calls
+    // only, and this process does nothing until the child has left its memory.
+    unsafe {
+        let top = (&raw mut stack).add(1);
+        let task = std::ptr::from_ref(task).cast_mut();
+        libc::clone(begin, top.cast(), flags, task.cast())
+    }
 }
 
 /// Waits for every descendant; the first to be reported is the program itself.
@@ -281,15 +322,15 @@ fn send_report(fd: RawFd, kind: u32, value: i32, numbers: [u64; 3]) {
     unsafe { libc::write(fd, (&raw const wire).cast(), REPORT_LEN) };
 }
 
-fn child_main(plan: &Plan, vectors: &Vectors, exec: RawFd) -> ! {
-    let (step, code) = match prepare_child(plan, exec) {
+fn child_main(task: &Child<'_>) -> ! {
+    let (step, code) = match prepare_child(task) {
         Ok(exec) => {
             // SAFETY: program and vectors are null-terminated and outlive the call.
             unsafe {
                 libc::execve(
-                    plan.program.as_ptr(),
-                    vectors.argv.as_ptr(),
-                    vectors.env.as_ptr(),
+                    task.plan.program.as_ptr(),
+                    task.vectors.argv.as_ptr(),
+                    task.vectors.env.as_ptr(),
                 );
             }
             let code = errno();
@@ -315,7 +356,8 @@ fn fail_child(exec: RawFd, step: Step, code: i32) -> ! {
     }
 }
 
-fn prepare_child(plan: &Plan, exec: RawFd) -> Result<RawFd, (Step, i32)> {
+fn prepare_child(task: &Child<'_>) -> Result<RawFd, (Step, i32)> {
+    let (plan, exec) = (task.plan, task.exec);
     // The numbers 0 to 2 are never used by the guest itself, so no source is overwritten before
     // it is copied; the exec pipe moves last because 3 may be one of the sources.
     // SAFETY: descriptors are integers; a failure is checked.
@@ -341,18 +383,18 @@ fn prepare_child(plan: &Plan, exec: RawFd) -> Result<RawFd, (Step, i32)> {
     if RESET_OOM_SCORE.load(Ordering::Relaxed) {
         reset_oom_score();
     }
-    become_restricted(plan)?;
+    become_restricted(plan, task.inherited)?;
     // SAFETY: the path is null-terminated.
     let moved = unsafe { libc::chdir(plan.cwd.as_ptr()) };
     check(i64::from(moved)).map_err(|code| (Step::Directory, code))?;
-    reset_signals();
+    reset_signals(task.inherited);
     Ok(CHILD_EXEC_FD)
 }
 
-fn become_restricted(plan: &Plan) -> Result<(), (Step, i32)> {
+fn become_restricted(plan: &Plan, inherited: &Inherited) -> Result<(), (Step, i32)> {
     if let Some(restrict) = &plan.restrict {
         restrict
-            .before_user()
+            .before_user(inherited.bounding)
             .map_err(|code| (Step::Restrict, code))?;
     }
     if let Some(user) = &plan.user {
@@ -373,13 +415,13 @@ fn become_restricted(plan: &Plan) -> Result<(), (Step, i32)> {
 
 /// Handlers vanish with exec, but ignored signals (as the runtime ignores SIGPIPE) would stay so.
 /// By raw system call: the C library hides two signals that a parent may well have ignored.
-fn reset_signals() {
+fn reset_signals(inherited: &Inherited) {
     /// All zeros: the default action, no flags, an empty mask; larger than any kernel's struct.
     const DEFAULT: [u64; 8] = [0; 8];
     const MASK_BYTES: usize = 8;
     // SAFETY: the kernel reads its struct from the zeros; a signal that cannot be changed only fails.
     unsafe {
-        for signal in 1..=64 {
+        for signal in (1..=64).filter(|signal| inherited.ignores(*signal)) {
             let none = std::ptr::null_mut::<u64>();
             libc::syscall(
                 libc::SYS_rt_sigaction,
@@ -464,6 +506,15 @@ mod tests {
         {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn no_signal_is_ignored_and_none_is_blocked() {
+        // The test's own runtime ignores SIGPIPE, as the guest's does.
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(!own.contains("SigIgn:\t0000000000000000"), "{own}");
+        let text = run("grep -E 'SigIgn|SigBlk' /proc/self/status", None);
+        assert_eq!(text.matches("0000000000000000").count(), 2, "{text}");
     }
 
     #[test]

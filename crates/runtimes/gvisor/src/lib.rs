@@ -6,7 +6,9 @@
 //!   prepare   its bundle, as data
 //!   mounts    its file systems, as data and then in a view of mounts of its own
 //!   disk      where its writes go
+//!   barrier   one call that `runsc` starts faster without
 //!   oci/      programs that make containers of bundles: runsc, crun, runc
+//!   link      connections to guests
 //!   record    what is remembered of a machine
 //!   check     what works on this host
 //!   sys       the only module with `unsafe`
@@ -16,8 +18,10 @@
 //! process or cgroup that is not a machine's. Limits are cgroups of our own, so
 //! `runsc` is told to leave cgroups alone.
 
+mod barrier;
 mod check;
 mod disk;
+mod link;
 mod machine;
 mod mounts;
 pub mod oci;
@@ -95,7 +99,7 @@ impl Runtime for Gvisor {
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
-        machine::connect(&machine.dir).await
+        self.inner.links.connect(machine).await
     }
 
     async fn ended(&self, machine: &Machine) -> Ended {

@@ -5,19 +5,20 @@
 //! a process, and every process is in the machine's cgroups from its first
 //! instruction on, so a crash at any point leaves enough to sweep.
 
+use crate::link::Links;
 use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
 use crate::{Settings, disk, mounts};
 use motu_container::shared::{Disks, Hierarchies, Kind, exit_status, watch};
-use motu_core::runtime::{Connection, Ended, Machine, MachineLimits, MachineSpec};
+use motu_core::runtime::{Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +30,6 @@ use tokio::sync::Semaphore;
 const END_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a started guest may take to listen.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
-/// How soon it is looked at again whether the guest listens.
-const LISTEN_PAUSE: Duration = Duration::from_micros(500);
 /// Machines made at once on the smallest host.
 const TURNS_MIN: usize = 4;
 /// Memory of gVisor itself, beside what the machine may use.
@@ -66,6 +65,7 @@ pub(crate) struct Maker {
     program: OnceLock<Program>,
     allows_suid: OnceLock<bool>,
     refilling: AtomicBool,
+    pub(crate) links: Links,
     /// Machines are made a few at a time: more only wait for each other.
     turns: Semaphore,
 }
@@ -87,6 +87,7 @@ impl Maker {
             program: OnceLock::new(),
             allows_suid: OnceLock::new(),
             refilling: AtomicBool::new(false),
+            links: Links::default(),
             turns: Semaphore::new(turns()),
         }
     }
@@ -198,6 +199,7 @@ impl Maker {
             .map_err(explain)?;
         let start = Start {
             cgroups: self.doors(&spec.id).map_err(failed)?,
+            without_process_barriers: true,
         };
         let pid = enclosed(spec, &decided, ready.mount, &program, start)?;
 
@@ -388,13 +390,8 @@ async fn begins(maker: &Maker, machine: &Machine, spec: &MachineSpec) -> Result<
 
 /// Waits until the guest takes connections, or has ended.
 async fn listens(maker: &Maker, machine: &Machine) -> Result<(), Error> {
-    let ready = async {
-        while connect(&machine.dir).await.is_err() {
-            tokio::time::sleep(LISTEN_PAUSE).await;
-        }
-    };
     tokio::select! {
-        () = ready => Ok(()),
+        () = maker.links.begin(machine) => Ok(()),
         end = ended(maker, machine) => Err(Error::unavailable(format!("the guest did not start: {}", end.reason))),
         () = tokio::time::sleep(LISTEN_PATIENCE) => {
             Err(Error::new(ErrorKind::Timeout, "the guest did not start to listen"))
@@ -412,28 +409,6 @@ pub(crate) fn record_of(machine: &Machine) -> Option<Record> {
 /// Whether all of the machine's processes are there.
 pub(crate) fn is_whole(machine: &Machine) -> bool {
     record_of(machine).is_some_and(|record| record.open().is_some())
-}
-
-/// Connects to the guest. The directory is one the sandbox can write to, so
-/// nothing in it is followed: only a socket that is there itself will do.
-pub(crate) async fn connect(dir: &Path) -> Result<Connection, Error> {
-    let failed = |error: io::Error| Error::transport(format!("the guest's link: {error}"));
-    let socket = dir.join(prepare::LINK_DIR).join(prepare::LINK_SOCKET);
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let socket = rustix::fs::open(socket, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
-    let kind = rustix::fs::fstat(&socket).map_err(|e| failed(e.into()))?;
-    if !FileType::from_raw_mode(kind.st_mode).is_socket() {
-        return Err(Error::transport("the guest's link is not a socket"));
-    }
-    let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
-    let stream = tokio::net::UnixStream::connect(path)
-        .await
-        .map_err(failed)?;
-    let (read, write) = stream.into_split();
-    Ok(Connection {
-        read: Box::new(read),
-        write: Box::new(write),
-    })
 }
 
 /// Waits for the end of a machine.
@@ -510,24 +485,18 @@ pub(crate) async fn remove(
     dir: &Path,
     record: Option<Record>,
 ) -> Result<(), Error> {
+    maker.links.forget(id);
     maker.cgroups.thaw(id.as_str());
-    for pidfd in record.iter().flat_map(Record::remains) {
-        end(pidfd).await?;
-    }
+    end_all(record.iter().flat_map(Record::remains).collect()).await?;
     // What nobody has written down is still in the machine's own cgroups. Killed
     // processes may have started others before they died.
     loop {
-        let members = maker.cgroups.processes(id.as_str());
-        let mut found = false;
-        for pid in members {
-            if let Some(pidfd) = member(maker, id, pid) {
-                found = true;
-                end(pidfd).await?;
-            }
-        }
-        if !found {
+        let members = maker.cgroups.processes(id.as_str()).into_iter();
+        let members: Vec<OwnedFd> = members.filter_map(|pid| member(maker, id, pid)).collect();
+        if members.is_empty() {
             break;
         }
+        end_all(members).await?;
     }
     maker.cgroups.remove(id.as_str()).await?;
     let place = dir.to_path_buf();
@@ -563,17 +532,23 @@ fn member(maker: &Maker, id: &SandboxId, pid: i32) -> Option<OwnedFd> {
     still.then_some(pidfd)
 }
 
-async fn end(pidfd: OwnedFd) -> Result<(), Error> {
-    match pidfd_send_signal(&pidfd, Signal::KILL) {
-        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-        Err(error) => return Err(Error::io("killing the machine", &error.into())),
+/// Kills processes, all before the first is waited for.
+async fn end_all(processes: Vec<OwnedFd>) -> Result<(), Error> {
+    for pidfd in &processes {
+        match pidfd_send_signal(pidfd, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => return Err(Error::io("killing the machine", &error.into())),
+        }
     }
-    match tokio::time::timeout(END_PATIENCE, wait(pidfd)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(Error::io("watching the machine end", &error)),
-        Err(_) => Err(Error::new(
-            ErrorKind::Cleanup,
-            "a process of the machine does not end",
-        )),
+    for pidfd in processes {
+        match tokio::time::timeout(END_PATIENCE, wait(pidfd)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(Error::io("watching the machine end", &error)),
+            Err(_) => {
+                let message = "a process of the machine does not end";
+                return Err(Error::new(ErrorKind::Cleanup, message));
+            }
+        }
     }
+    Ok(())
 }

@@ -6,20 +6,49 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Makes a command enter cgroups before it becomes its program, so that nothing
-/// it ever starts is outside of them.
-pub(crate) fn enter_cgroups(command: &mut Command, entries: Vec<OwnedFd>) {
+/// What a command does before it becomes its program.
+#[derive(Debug)]
+pub(crate) struct Before {
+    /// Files it enters cgroups by, so that nothing it ever starts is outside of them.
+    pub(crate) cgroups: Vec<OwnedFd>,
+    /// A filter of system calls that is on it and on all it starts.
+    pub(crate) filter: Option<&'static [libc::sock_filter]>,
+}
+
+/// Makes a command do all this first.
+pub(crate) fn first(command: &mut Command, before: Before) {
     let enter = move || {
-        for entry in &entries {
+        for entry in &before.cgroups {
             // "0" is whoever writes it.
             rustix::io::write(entry, b"0").map_err(io::Error::from)?;
         }
+        before.filter.map_or(Ok(()), install)?;
         // A session of its own: a signal to the daemon's terminal is not for machines.
         rustix::process::setsid().map_err(io::Error::from)?;
         Ok(())
     };
     // SAFETY: between fork and exec the closure only makes system calls; what it uses was made before.
     unsafe { command.pre_exec(enter) };
+}
+
+fn install(filter: &'static [libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the program lives through the call; the kernel copies and verifies it.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            std::ptr::from_ref(&program),
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Gives the calling thread, and what it starts, mounts of their own.

@@ -8,7 +8,7 @@ mod bundle;
 
 pub use bundle::{Access, Capabilities, Config, Mount, Rlimit};
 
-use crate::sys;
+use crate::{barrier, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
@@ -77,6 +77,9 @@ pub struct Container<'a> {
 pub struct Start {
     /// Files a process enters its cgroups by.
     pub cgroups: Vec<OwnedFd>,
+    /// Keeps the program and all it starts from registering for process-wide memory
+    /// barriers: right for runtimes whose containers run in other processes.
+    pub without_process_barriers: bool,
 }
 
 /// What a program says about a container.
@@ -235,7 +238,13 @@ impl Program {
         // The container's first process inherits these: it has nothing to say, and must not
         // have a file of the host's to say it to. The program itself speaks to its log.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        sys::enter_cgroups(&mut command, start.cgroups);
+        let before = sys::Before {
+            cgroups: start.cgroups,
+            filter: start
+                .without_process_barriers
+                .then_some(barrier::UNREGISTERED),
+        };
+        sys::first(&mut command, before);
         let mut child = self.spawn(command)?;
         let status = self.wait(&mut child, verb)?;
         let log = container.dir.join(LOG);

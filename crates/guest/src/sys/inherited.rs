@@ -1,0 +1,63 @@
+//! What children of this process get without being asked, learnt once.
+//!
+//! To take away what is not there costs a system call each time, and under gVisor
+//! a system call is not cheap: nearly a hundred of them per command.
+
+use std::sync::OnceLock;
+
+/// Where the kernel says it.
+const STATUS: &str = "/proc/self/status";
+/// What is assumed of a set that the kernel does not show.
+const ALL: u64 = u64::MAX;
+
+/// Sets that fork and exec hand on. The guest never adds to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Inherited {
+    /// Capabilities that a program could be given.
+    pub(super) bounding: u64,
+    /// Signals that are ignored; the lowest bit is signal 1.
+    ignored: u64,
+}
+
+impl Inherited {
+    pub(super) fn get() -> &'static Inherited {
+        static KNOWN: OnceLock<Inherited> = OnceLock::new();
+        KNOWN.get_or_init(|| {
+            let status = std::fs::read_to_string(STATUS).unwrap_or_default();
+            Inherited::parse(&status)
+        })
+    }
+
+    fn parse(status: &str) -> Inherited {
+        let set = |name: &str| {
+            let text = status.lines().find_map(|line| line.strip_prefix(name))?;
+            u64::from_str_radix(text.trim(), 16).ok()
+        };
+        Inherited {
+            bounding: set("CapBnd:").unwrap_or(ALL),
+            ignored: set("SigIgn:").unwrap_or_else(super::ignored_signals),
+        }
+    }
+
+    pub(super) fn ignores(&self, signal: i32) -> bool {
+        self.ignored & (1 << (signal - 1)) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_read_and_what_is_not_shown_is_assumed() {
+        let status = "Name:\tx\nSigIgn:\t0000000000001000\nCapBnd:\t000001ffffffffff\n";
+        let found = Inherited::parse(status);
+        assert_eq!(found.bounding, 0x1ff_ffff_ffff);
+        assert!(found.ignores(13) && !found.ignores(12));
+        let silent = Inherited::parse("");
+        assert_eq!(silent.bounding, ALL);
+        // The runtime of every Rust program ignores SIGPIPE.
+        assert!(silent.ignores(13) && !silent.ignores(10));
+        assert_eq!(Inherited::parse("CapBnd:\tnonsense").bounding, ALL);
+    }
+}
