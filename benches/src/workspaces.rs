@@ -1,5 +1,6 @@
 //! Workspaces over a large tree, beside git and cp on the same tree.
 
+mod disk;
 mod service;
 mod tree;
 
@@ -7,6 +8,7 @@ use crate::motu::Motu;
 use crate::rivals::{present, quiet};
 use crate::stats::Timings;
 use crate::{Bench, ENVIRONMENT, Outcome};
+use disk::Disk;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -26,9 +28,22 @@ pub fn measure(bench: &mut Bench) -> Outcome {
         .report
         .group("workspaces (whole commands, p50, caches warm)");
     bench.note_load();
-    if !present(&bench.report, &["git", "cp", "sync", "python3"]) {
+    if !present(
+        &bench.report,
+        &["git", "cp", "sync", "python3", "mke2fs", "mount"],
+    ) {
         return Ok(());
     }
+    let disk = Disk::make(bench.motu.home.parent().unwrap_or(Path::new(".")))?;
+    let own = disk.serve(&bench.motu)?;
+    let usual = std::mem::replace(&mut bench.motu, own);
+    let done = on_disk(bench);
+    bench.motu = usual;
+    done
+}
+
+/// Everything, with a daemon on a disk of its own.
+fn on_disk(bench: &mut Bench) -> Outcome {
     let place = bench.motu.home.parent().unwrap_or(Path::new("."));
     let count = if bench.quick { QUICK_FILES } else { FILES };
     let tree = Tree::make(place, count)?;

@@ -334,7 +334,9 @@ pub(crate) fn overlay(
         rustix::mount::fsconfig_set_flag(&fs, "userxattr")?;
     }
     rustix::mount::fsconfig_create(&fs)?;
-    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
+    // An overlay does not ask its disk whether reading is worth a write: without this a diff or a
+    // snapshot would write to everything it looks at.
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
     if !allow_setuid {
         attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID;
     }

@@ -13,7 +13,7 @@ use crate::kept::owner;
 use bytes::Bytes;
 use motu_core::workspace::{SyncPush, SyncReport, WORKSPACE, WorkspaceId};
 use motu_core::{Error, Isolation, Result, limits};
-use motu_link::message::ChangedEntry;
+use motu_link::message::{ChangedEntry, RESTORING};
 use motu_workspaces::archive::{self, Limits};
 use motu_workspaces::diff::Kind;
 use motu_workspaces::sync::{self, Listed, Options, Plan};
@@ -57,20 +57,22 @@ impl Engine {
             unchanged_count: 0,
             bytes_written: 0,
         };
-        if is_directory(&source)? {
-            let changes = guest.changes(limits::SEED_ENTRIES.max).await?;
+        let is_directory = is_directory(&source)?;
+        let changes = guest.changes(limits::SEED_ENTRIES.max).await?;
+        if is_directory {
             let baseline = handle.launch().await?.kept.map(|kept| kept.baseline);
             let (plan, remove, prefix) = blocking(move || {
                 let there = listing(&baseline.unwrap_or_default(), &changes, &prefix);
                 let plan = sync::plan(&source, &there, options)?;
-                let remove = in_the_way(&plan, &source, &there, &prefix);
+                let mut remove = in_the_way(&plan, &source, &there, &prefix);
+                remove.extend(unfinished(&changes));
                 Ok((plan, remove, prefix))
             })
             .await?;
             report.entry_count = plan.entries;
             report.unchanged_count = plan.unchanged;
             report.bytes_written = plan.bytes;
-            if plan.is_empty() {
+            if plan.is_empty() && remove.is_empty() {
                 return Ok(report);
             }
             let archive = pipe::written(move |out| Ok(plan.write_to(&prefix, out).map(drop)?));
@@ -89,7 +91,9 @@ impl Engine {
         };
         let archive =
             pipe::written(move |out| Ok(sync::repack(&source, &prefix, options, out).map(drop)?));
-        guest.restore(Vec::new(), archive).await?;
+        guest
+            .restore(unfinished(&changes).collect(), archive)
+            .await?;
         report.entry_count = totals.entries;
         report.sent_count = totals.entries;
         report.bytes_written = totals.bytes;
@@ -193,7 +197,8 @@ fn walk(root: &Path, there: &mut BTreeMap<Vec<u8>, Listed>) {
     }
 }
 
-/// Paths of another kind than what takes their place.
+/// Directories in the place of something else, and what is in the place of a directory: nothing
+/// else has to be gone before it is replaced.
 fn in_the_way(plan: &Plan, source: &Path, there: &[Listed], prefix: &[u8]) -> Vec<Bytes> {
     let kinds: BTreeMap<&[u8], Kind> = there
         .iter()
@@ -205,7 +210,7 @@ fn in_the_way(plan: &Plan, source: &Path, there: &[Listed], prefix: &[u8]) -> Ve
         };
         let full = source.join(std::ffi::OsStr::from_bytes(path));
         let new = full.symlink_metadata().map(|found| Kind::of(found.mode()));
-        new.is_ok_and(|new| new != *old)
+        new.is_ok_and(|new| new != *old && [new, *old].contains(&Kind::Directory))
     });
     differs
         .map(|path| match prefix {
@@ -213,4 +218,16 @@ fn in_the_way(plan: &Plan, source: &Path, there: &[Listed], prefix: &[u8]) -> Ve
             prefix => Bytes::from([prefix, b"/", path].concat()),
         })
         .collect()
+}
+
+/// What an earlier push had begun when its machine ended. No other is under way: pushes take turns.
+fn unfinished(changes: &[ChangedEntry]) -> impl Iterator<Item = Bytes> {
+    let named = |path: &[u8]| {
+        let name = path.rsplit(|byte| *byte == b'/').next();
+        name.is_some_and(|name| name.starts_with(RESTORING))
+    };
+    changes
+        .iter()
+        .filter(move |entry| entry.before.is_none() && named(&entry.path))
+        .map(|entry| entry.path.clone())
 }

@@ -6,19 +6,22 @@
 //! user-id bits are not kept.
 //!
 //! A tree that comes back to where it was is unpacked exactly: special bits,
-//! attributes, times to the nanosecond, holes and pipes included.
+//! attributes, times to the nanosecond, holes and pipes included. Where somebody
+//! looks meanwhile, each file takes its name only when all of it is there.
 
 mod exact;
 mod names;
+mod sink;
 
 use super::entry::Owner;
-use super::sparse::SparseSink;
 use super::tar::{BLOCK, Header, Type, padding};
+use super::write::{Temporary, fresh_name_after};
 use crate::answer::Failed;
-use motu_link::message::{Failure, TreeDone};
+use motu_link::message::{Failure, RESTORING, TreeDone};
 use names::{clean, failed, make_file, make_way, refused, set_mode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
+use sink::{Sink, take_place};
 use std::os::fd::OwnedFd;
 
 /// Bytes unpacked when the host does not say.
@@ -27,8 +30,6 @@ const DEFAULT_MAX_BYTES: u64 = 16 << 30;
 const DEFAULT_MAX_ENTRIES: u64 = 2_000_000;
 /// The largest extended header or long name.
 const MAX_META: u64 = 64 * 1024;
-/// The least zeros worth a hole: what the pieces of an archive hold, about.
-const HOLE: usize = 16 * 1024;
 /// The deepest entry.
 const MAX_DEPTH: usize = 256;
 /// Directories whose final mode has to wait because it would lock us out, or
@@ -79,6 +80,8 @@ pub struct Unpacker {
     ownership: Ownership,
     limits: Limits,
     exact: bool,
+    /// Nothing is to be seen half made.
+    whole: bool,
     state: State,
     block: Vec<u8>,
     pax: Option<Vec<u8>>,
@@ -107,23 +110,6 @@ enum State {
     Over,
 }
 
-#[derive(Debug)]
-enum Sink {
-    File {
-        fd: OwnedFd,
-        header: Box<Header>,
-    },
-    Sparse {
-        sink: Box<SparseSink>,
-        header: Box<Header>,
-    },
-    Meta {
-        kind: Type,
-        bytes: Vec<u8>,
-    },
-    Nothing,
-}
-
 impl Unpacker {
     pub fn new(dest: OwnedFd, ownership: Ownership, limits: Limits) -> Unpacker {
         Unpacker {
@@ -131,6 +117,7 @@ impl Unpacker {
             ownership,
             limits,
             exact: false,
+            whole: false,
             state: State::Header,
             block: Vec::with_capacity(BLOCK),
             pax: None,
@@ -146,6 +133,13 @@ impl Unpacker {
     /// brought back, not received.
     pub fn exactly(mut self) -> Unpacker {
         self.exact = true;
+        self
+    }
+
+    /// Makes everything beside its place and moves it there when it is complete, so that
+    /// whoever looks, or comes after the end of this machine, finds the old or the new.
+    pub fn whole(mut self) -> Unpacker {
+        self.whole = true;
         self
     }
 
@@ -301,13 +295,13 @@ impl Unpacker {
             Type::File if header.real_size.is_some() && !self.exact => {
                 return Err(refused(&header.path, "is sparse, which is not supported"));
             }
-            Type::File => make_file(&parent, &name).map(|fd| {
+            Type::File => self.make_file(&parent, &name).map(|(fd, staged)| {
                 let path = path.clone();
-                Sink::file(fd, Header { path, ..header })
+                Sink::file(fd, Header { path, ..header }, staged)
             }),
-            Type::Other(exact::PIPE) if self.exact => {
-                exact::make_pipe(&parent, &name, &header).map(|()| Sink::Nothing)
-            }
+            Type::Other(exact::PIPE) if self.exact => self
+                .put(&parent, &name, |at| exact::make_pipe(&parent, at, &header))
+                .map(|()| Sink::Nothing),
             Type::Directory => self
                 .make_directory(&parent, &name, &path, &header)
                 .map(|()| Sink::Nothing),
@@ -424,16 +418,50 @@ impl Unpacker {
         set_mode(parent, name, mode | 0o700)
     }
 
+    fn make_file(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+    ) -> Result<(OwnedFd, Option<Temporary>), Errno> {
+        if !self.whole {
+            return Ok((make_file(parent, name)?, None));
+        }
+        let directory = parent.try_clone().map_err(|_| Errno::MFILE)?;
+        let staged = fresh_name_after(RESTORING)?;
+        let (staged, fd) = Temporary::create(directory, staged, name)?;
+        Ok((fd, Some(staged)))
+    }
+
+    /// Puts what `make` makes under a name in the place of what has this name.
+    fn put(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+        make: impl FnOnce(&[u8]) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        if !self.whole {
+            make_way(parent, name)?;
+            return make(name);
+        }
+        let staged = fresh_name_after(RESTORING)?;
+        let put =
+            make(&staged).and_then(|()| rustix::fs::renameat(parent, &staged[..], parent, name));
+        // Also when all went well: between two names of one file a rename does nothing.
+        let _ = rustix::fs::unlinkat(parent, &staged[..], AtFlags::empty());
+        put
+    }
+
     fn make_symlink(&self, parent: &OwnedFd, name: &[u8], header: &Header) -> Result<(), Errno> {
         if header.link.is_empty() || header.link.contains(&0) {
             return Err(Errno::INVAL);
         }
-        make_way(parent, name)?;
-        rustix::fs::symlinkat(&header.link[..], parent, name)?;
-        if self.exact {
-            return exact::name(parent, name, header);
-        }
-        self.owner(header).give_at(parent, name)
+        self.put(parent, name, |at| {
+            rustix::fs::symlinkat(&header.link[..], parent, at)?;
+            if self.exact {
+                return exact::name(parent, at, header);
+            }
+            self.owner(header).give_at(parent, at)
+        })
     }
 
     fn make_link(&mut self, parent: &OwnedFd, name: &[u8], header: &Header) -> Result<(), Failed> {
@@ -451,9 +479,10 @@ impl Unpacker {
                 "links to something that is not a file",
             ));
         }
-        make_way(parent, name).map_err(oops)?;
-        rustix::fs::linkat(&directory, &target_name[..], parent, name, AtFlags::empty())
-            .map_err(oops)
+        self.put(parent, name, |at| {
+            rustix::fs::linkat(&directory, &target_name[..], parent, at, AtFlags::empty())
+        })
+        .map_err(oops)
     }
 
     fn end_body(&mut self) -> Result<(), Failed> {
@@ -466,17 +495,24 @@ impl Unpacker {
         }
         match sink {
             Sink::Nothing => {}
-            Sink::Sparse { sink, header } => {
+            Sink::Sparse {
+                sink,
+                header,
+                staged,
+            } => {
                 let fd = sink.finish(&header.path)?;
-                exact::file(&fd, &header).map_err(|errno| failed(&header.path, errno))?;
+                exact::file(&fd, &header)
+                    .and_then(|()| take_place(staged))
+                    .map_err(|errno| failed(&header.path, errno))?;
             }
-            Sink::File { fd, header } if self.exact => {
+            Sink::File { fd, header, staged } if self.exact => {
                 // Zeros at the end were left out.
                 rustix::fs::ftruncate(&fd, header.size)
+                    .and_then(|()| exact::file(&fd, &header))
+                    .and_then(|()| take_place(staged))
                     .map_err(|errno| failed(&header.path, errno))?;
-                exact::file(&fd, &header).map_err(|errno| failed(&header.path, errno))?;
             }
-            Sink::File { fd, header } => {
+            Sink::File { fd, header, staged } => {
                 let finish = || {
                     self.owner(&header).give(&fd)?;
                     rustix::fs::fchmod(&fd, Mode::from_raw_mode(self.mode(&header, 0o777)))?;
@@ -492,7 +528,9 @@ impl Unpacker {
                         },
                     )
                 };
-                finish().map_err(|errno| failed(&header.path, errno))?;
+                finish()
+                    .and_then(|()| take_place(staged))
+                    .map_err(|errno| failed(&header.path, errno))?;
             }
             Sink::Meta { kind, mut bytes } => {
                 if kind != Type::Pax {
@@ -508,47 +546,5 @@ impl Unpacker {
             }
         }
         Ok(())
-    }
-}
-
-impl Sink {
-    fn file(fd: OwnedFd, header: Header) -> Sink {
-        let header = Box::new(header);
-        match header.real_size {
-            Some(size) => Sink::Sparse {
-                sink: Box::new(SparseSink::new(fd, size)),
-                header,
-            },
-            None => Sink::File { fd, header },
-        }
-    }
-
-    /// Takes more of the body; `holes`: what is only zeros need not be written.
-    fn take(&mut self, mut bytes: &[u8], holes: bool) -> Result<(), Failed> {
-        match self {
-            Sink::Nothing => Ok(()),
-            Sink::Meta { bytes: known, .. } => {
-                known.extend_from_slice(bytes);
-                Ok(())
-            }
-            Sink::Sparse { sink, header } => sink.take(bytes, &header.path),
-            Sink::File { fd, header } => {
-                if holes && bytes.len() >= HOLE && bytes.iter().all(|byte| *byte == 0) {
-                    let ahead = rustix::fs::SeekFrom::Current(bytes.len() as i64);
-                    return match rustix::fs::seek(&*fd, ahead) {
-                        Ok(_) => Ok(()),
-                        Err(errno) => Err(failed(&header.path, errno)),
-                    };
-                }
-                while !bytes.is_empty() {
-                    match rustix::io::write(&*fd, bytes) {
-                        Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-                        Err(Errno::INTR) => {}
-                        Err(errno) => return Err(failed(&header.path, errno)),
-                    }
-                }
-                Ok(())
-            }
-        }
     }
 }

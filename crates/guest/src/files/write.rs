@@ -98,7 +98,8 @@ impl Sink {
             ),
             None => (owner, mode),
         };
-        let (temporary, fd) = Temporary::create(directory, name).map_err(failed)?;
+        let staged = fresh_name().map_err(failed)?;
+        let (temporary, fd) = Temporary::create(directory, staged, name).map_err(failed)?;
         owner.give(&fd).map_err(failed)?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).map_err(failed)?;
         Ok(Sink {
@@ -188,8 +189,12 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    fn create(directory: OwnedFd, target: &[u8]) -> Result<(Temporary, OwnedFd), Errno> {
-        let name = fresh_name()?;
+    /// Makes a file under `name` that is to become `target`.
+    pub fn create(
+        directory: OwnedFd,
+        name: Vec<u8>,
+        target: &[u8],
+    ) -> Result<(Temporary, OwnedFd), Errno> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&directory, &name[..], flags, Mode::from_raw_mode(0o600))?;
@@ -202,7 +207,7 @@ impl Temporary {
         Ok((temporary, fd))
     }
 
-    fn commit(mut self, create_new: bool, sync: bool) -> Result<(), Errno> {
+    pub fn commit(mut self, create_new: bool, sync: bool) -> Result<(), Errno> {
         rename(
             &self.directory,
             &self.name,
@@ -232,9 +237,15 @@ impl Drop for Temporary {
 
 /// A name nobody else uses.
 pub fn fresh_name() -> Result<Vec<u8>, Errno> {
+    fresh_name_after(b".motu-")
+}
+
+/// The same, with a beginning that says whose it is.
+pub fn fresh_name_after(beginning: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    Ok(format!(".motu-{:016x}.tmp", u64::from_ne_bytes(random)).into_bytes())
+    let end = format!("{:016x}.tmp", u64::from_ne_bytes(random));
+    Ok([beginning, end.as_bytes()].concat())
 }
 
 /// Renames; without `replace` an existing target is an error.

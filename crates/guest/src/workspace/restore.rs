@@ -81,5 +81,7 @@ fn begin(workspace: &Workspace, paths: &[Inside], cancel: &Cancel) -> Result<Unp
     let dest = top
         .open(&workspace.top, OFlags::RDONLY | OFlags::DIRECTORY)
         .map_err(|errno| top.failed(errno))?;
-    Ok(Unpacker::new(dest, Ownership::Archive, Limits::none()).exactly())
+    Ok(Unpacker::new(dest, Ownership::Archive, Limits::none())
+        .exactly()
+        .whole())
 }

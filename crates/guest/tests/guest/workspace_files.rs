@@ -227,3 +227,70 @@ async fn nothing_is_picked_or_restored_through_a_link() {
     said.fails(Failure::Invalid);
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
 }
+
+/// Files and links: how many names each has, and what is in it.
+const CONTENTS: &str = "find . -type l -printf '%p %l\\n' -o -type f -printf '%p %n ' \\
+    -exec sha256sum {} ';' | sort";
+
+/// The names of things that are not finished.
+async fn unfinished(world: &World) -> String {
+    world.run("find . -name '.motu-restoring-*'").await
+}
+
+#[tokio::test]
+async fn a_restore_that_is_cut_off_leaves_no_half_file() {
+    let old = "echo old > big; mkdir deep; echo old > deep/big";
+    for kind in ALL {
+        let (Some(from), Some(to)) = (World::new(kind, old).await, World::new(kind, old).await)
+        else {
+            continue;
+        };
+        from.run("head -c 3000000 /dev/urandom > big; cp big deep/big; cp big deep/new")
+            .await;
+        let wanted = ["big", "deep/big", "deep/new"].map(path).to_vec();
+        for file in &wanted {
+            let (archive, _) = pick(&from, vec![file.clone()]).await;
+            let stream = to.machine.open(Verb::Restore(Restore::default())).await;
+            let half = Bytes::copy_from_slice(&archive[..1_000_000]);
+            stream.tx.data(0, half).await.unwrap();
+            eventually("it has begun", async || !unfinished(&to).await.is_empty()).await;
+            assert_eq!(to.run("cat big deep/*").await, "old\nold\n", "{kind:?}");
+            drop(stream);
+            eventually("it is undone", async || unfinished(&to).await.is_empty()).await;
+            assert_eq!(to.run("cat big deep/*").await, "old\nold\n", "{kind:?}");
+        }
+        let (archive, _) = pick(&from, wanted).await;
+        let whole = Verb::Restore(Restore::default());
+        to.machine.call_with(whole, &archive).await.ok();
+        assert_eq!(to.run(CONTENTS).await, from.run(CONTENTS).await, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_directory_is_replaced_by_what_is_none() {
+    let old = "echo a > file; ln -s nowhere link; echo b > one";
+    for kind in ALL {
+        let (Some(from), Some(to)) = (World::new(kind, old).await, World::new(kind, old).await)
+        else {
+            continue;
+        };
+        // The second time, the two names are those of one file: a rename does nothing then.
+        from.run("rm file link one; ln -s one file; echo c > link; echo d > one; ln one two")
+            .await;
+        let wanted = ["file", "link", "one", "two"].map(path).to_vec();
+        let (archive, _) = pick(&from, wanted).await;
+        for _ in 0..2 {
+            let restore = Verb::Restore(Restore::default());
+            to.machine.call_with(restore, &archive).await.ok();
+            assert_eq!(unfinished(&to).await, "", "{kind:?}");
+            assert_eq!(to.run(CONTENTS).await, from.run(CONTENTS).await, "{kind:?}");
+        }
+        // A directory is nobody's to replace, and what was to take its place goes.
+        to.run("rm file; mkdir file; touch file/kept").await;
+        let restore = Verb::Restore(Restore::default());
+        let said = to.machine.call_with(restore, &archive).await;
+        assert_ne!(said.failure(), Failure::None, "{kind:?}");
+        assert_eq!(unfinished(&to).await, "", "{kind:?}");
+        assert_eq!(to.run("ls file").await, "kept\n", "{kind:?}");
+    }
+}

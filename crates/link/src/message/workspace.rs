@@ -114,10 +114,15 @@ pub struct Picked {
     pub unsettled_count: u64,
 }
 
+/// How the names begin of what a [`Restore`] has not finished. It removes what it leaves undone;
+/// after the sudden end of its machine one may stay.
+pub const RESTORING: &[u8] = b".motu-restoring-";
+
 /// Brings `/workspace` from its baseline to a saved state: removes these paths
 /// (with what is in them; missing ones are no error), then unpacks an archive as
 /// [`Pick`] makes it, owners, modes and times included. What an entry replaces
-/// must be of its own type or be removed.
+/// must be no directory, or both be directories, or be removed. Everything takes
+/// its name when it is whole.
 #[derive(Clone, PartialEq, Message)]
 pub struct Restore {
     #[prost(bytes = "bytes", repeated, tag = "1")]
