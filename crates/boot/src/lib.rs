@@ -115,19 +115,21 @@ fn prepare() -> Result<(), BootError> {
     let stage = Path::new(STAGE);
     mounts::root(stage)?;
     settle(stage)?;
-    port.listen()
+    // The kernel takes its time for this; nobody waits for it, nor for news this early.
+    port.listen(|| devices::calm_down(&[ROOT_DISK, WORKSPACE_DISK]))
 }
 
 fn prepare_kept() -> Result<Workspace, BootError> {
     let disks = [ROOT_DISK, WORKSPACE_DISK, BASELINE_DISK];
     appear(&[MODULES, KEPT_MODULES], &disks)?;
+    devices::calm_down(&disks);
     let port = news::Port::open()?;
     let news = port.wait_for_disks()?;
     let stage = Path::new(STAGE);
     let mounted = mounts::kept(stage).and_then(|workspace| settle(stage).map(|()| workspace));
     port.answer(&news, mounted.as_ref().map(drop))?;
     let workspace = mounted?;
-    port.listen()?;
+    port.listen(|| ())?;
     Ok(workspace)
 }
 
@@ -138,7 +140,6 @@ fn appear(modules: &[&str], disks: &[&str]) -> Result<(), BootError> {
         devices::load_modules(Path::new(directory))?;
     }
     devices::wait_for(Path::new("/dev"), disks, DEVICE_TIME)?;
-    devices::calm_down(disks);
     sys::loopback_up().map_err(BootError::step("switch the loopback interface on"))?;
     devices::forget(&[MODULES, KEPT_MODULES]);
     Ok(())

@@ -191,10 +191,11 @@ impl Port {
             .map_err(BootError::step("answer news"))
     }
 
-    /// Takes news for the rest of the machine's life, beside the guest.
-    pub(crate) fn listen(self) -> Result<(), BootError> {
+    /// Takes news for the rest of the machine's life, beside the guest, once something else is done.
+    pub(crate) fn listen(self, first: impl FnOnce() + Send + 'static) -> Result<(), BootError> {
         let listening = move || {
             sys::block_signals();
+            first();
             while let Ok(news) = self.next() {
                 if self.say(&news.answer(news.take())).is_err() {
                     return;
