@@ -42,6 +42,8 @@ use tokio::sync::{mpsc, oneshot};
 const BATCH_BYTES: usize = 1024 * 1024;
 /// Input that may wait for a program that does not read.
 const OUTGOING_BYTES: usize = 4 * 1024 * 1024;
+/// How long an answer waits for what was typed to reach the machine.
+const REACH_TIME: Duration = Duration::from_secs(2);
 /// The most input handed to the link at once.
 const INPUT_PIECE: usize = 32 * 1024;
 /// How old what a view says of the kernel may be.
@@ -131,6 +133,8 @@ pub struct Owner {
     jobs: FuturesUnordered<BoxFuture<'static, Work>>,
     outgoing: VecDeque<ExecInput>,
     outgoing_bytes: usize,
+    /// How much output there was when something was last typed, until that has reached the machine.
+    typed: Option<u64>,
     looks: u64,
     looks_done: u64,
     look_after: Instant,
@@ -168,6 +172,7 @@ impl Owner {
             jobs: FuturesUnordered::new(),
             outgoing: VecDeque::new(),
             outgoing_bytes: 0,
+            typed: None,
             looks: 0,
             looks_done: 0,
             look_after: now,
@@ -275,8 +280,7 @@ impl Owner {
                 .position(|(_, known, _)| *known == ticket);
             if let Some(at) = found {
                 let (_, _, reply) = self.waiting.swap_remove(at);
-                // Whoever left has cancelled it.
-                let _ = reply.send(Ok(outcome));
+                self.answer(reply, outcome);
             }
         }
         let records = self.session.take_records();
@@ -284,6 +288,31 @@ impl Owner {
             self.keep(records);
         }
         self.watchers.catch_up(&self.session);
+    }
+
+    /// Answers when what was typed has reached the machine: from then on our end loses none of it.
+    fn answer(&mut self, reply: oneshot::Sender<Result<Outcome>>, outcome: Outcome) {
+        let typed = self.typed.take_if(|at| *at == self.session.received());
+        // Output since then is proof enough.
+        let (Some(_), Some(wire), Some(guest)) = (typed, &self.wire, self.guest.clone()) else {
+            // Whoever left has cancelled it.
+            let _ = reply.send(Ok(outcome));
+            return;
+        };
+        let input = wire.input.clone();
+        self.job(async move {
+            let reached = async {
+                // What is asked when the queue is empty is heard after what was in it.
+                let _ = input.reserve_many(input.max_capacity()).await;
+                guest.ping().await
+            };
+            let reached = tokio::time::timeout(REACH_TIME, reached).await;
+            if !matches!(reached, Ok(Ok(_))) {
+                tracing::debug!(?reached, "what was typed may not have been taken");
+            }
+            let _ = reply.send(Ok(outcome));
+            Box::new(|_: &mut Owner| {}) as Work
+        });
     }
 
     /// Shows output to those who watch and hands everything to the recorder.
@@ -446,6 +475,7 @@ impl Owner {
     }
 
     fn type_out(&mut self, mut bytes: Bytes) {
+        self.typed = Some(self.session.received());
         self.outgoing_bytes += bytes.len();
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(INPUT_PIECE));
