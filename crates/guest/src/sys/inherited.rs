@@ -15,8 +15,9 @@ const ALL: u64 = u64::MAX;
 pub(super) struct Inherited {
     /// Capabilities that a program could be given.
     pub(super) bounding: u64,
-    /// Signals that are ignored; the lowest bit is signal 1.
-    ignored: u64,
+    /// Signals that do something else than usual; the lowest bit is signal 1. Exec makes caught
+    /// ones usual again, but what comes before it must not be swallowed by a handler of ours.
+    altered: u64,
 }
 
 impl Inherited {
@@ -33,14 +34,16 @@ impl Inherited {
             let text = status.lines().find_map(|line| line.strip_prefix(name))?;
             u64::from_str_radix(text.trim(), 16).ok()
         };
+        let altered = set("SigIgn:").zip(set("SigCgt:"));
+        let altered = altered.map(|(ignored, caught)| ignored | caught);
         Inherited {
             bounding: set("CapBnd:").unwrap_or(ALL),
-            ignored: set("SigIgn:").unwrap_or_else(super::ignored_signals),
+            altered: altered.unwrap_or_else(super::altered_signals),
         }
     }
 
-    pub(super) fn ignores(&self, signal: i32) -> bool {
-        self.ignored & (1 << (signal - 1)) != 0
+    pub(super) fn alters(&self, signal: i32) -> bool {
+        self.altered & (1 << (signal - 1)) != 0
     }
 }
 
@@ -50,14 +53,15 @@ mod tests {
 
     #[test]
     fn sets_are_read_and_what_is_not_shown_is_assumed() {
-        let status = "Name:\tx\nSigIgn:\t0000000000001000\nCapBnd:\t000001ffffffffff\n";
+        let status = "Name:\tx\nSigIgn:\t0000000000001000\nSigCgt:\t0000000000010000\n\
+                      CapBnd:\t000001ffffffffff\n";
         let found = Inherited::parse(status);
         assert_eq!(found.bounding, 0x1ff_ffff_ffff);
-        assert!(found.ignores(13) && !found.ignores(12));
+        assert!(found.alters(13) && found.alters(17) && !found.alters(12));
         let silent = Inherited::parse("");
         assert_eq!(silent.bounding, ALL);
-        // The runtime of every Rust program ignores SIGPIPE.
-        assert!(silent.ignores(13) && !silent.ignores(10));
+        // The runtime of every Rust program ignores SIGPIPE and catches SIGSEGV.
+        assert!(silent.alters(13) && silent.alters(11) && !silent.alters(10));
         assert_eq!(Inherited::parse("CapBnd:\tnonsense").bounding, ALL);
     }
 }

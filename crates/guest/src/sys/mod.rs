@@ -84,12 +84,12 @@ pub fn reseed_now(device: &std::fs::File) -> Result<(), Errno> {
     }
 }
 
-/// Which signals this process ignores, asked one by one; the lowest bit is signal 1.
-fn ignored_signals() -> u64 {
+/// Which signals this process ignores or catches, asked one by one; the lowest bit is signal 1.
+fn altered_signals() -> u64 {
     /// The kernel's struct: handler, flags, restorer, mask.
     const HANDLER: usize = 0;
     const MASK_BYTES: usize = 8;
-    let ignored = |signal: &i32| {
+    let altered = |signal: &i32| {
         let mut action = [0usize; 8];
         // By raw system call: the C library hides two signals.
         // SAFETY: the kernel writes its struct, which is smaller than the array.
@@ -102,10 +102,10 @@ fn ignored_signals() -> u64 {
                 MASK_BYTES,
             )
         };
-        asked == 0 && action[HANDLER] == libc::SIG_IGN
+        asked == 0 && action[HANDLER] != libc::SIG_DFL
     };
     (1..=64)
-        .filter(ignored)
+        .filter(altered)
         .fold(0, |set, signal| set | 1 << (signal - 1))
 }
 

@@ -421,7 +421,7 @@ fn reset_signals(inherited: &Inherited) {
     const MASK_BYTES: usize = 8;
     // SAFETY: the kernel reads its struct from the zeros; a signal that cannot be changed only fails.
     unsafe {
-        for signal in (1..=64).filter(|signal| inherited.ignores(*signal)) {
+        for signal in (1..=64).filter(|signal| inherited.alters(*signal)) {
             let none = std::ptr::null_mut::<u64>();
             libc::syscall(
                 libc::SYS_rt_sigaction,
