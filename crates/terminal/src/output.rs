@@ -4,6 +4,7 @@
 //! progress bars have become their last state, colours are gone. What does not
 //! fit is left out of the middle, and a cursor says where to read on.
 
+use crate::limits::SCROLLBACK_ROWS;
 use crate::screen::{Line, Screen, Size};
 use serde::Serialize;
 
@@ -77,10 +78,23 @@ pub fn text(bytes: &[u8], size: Size) -> String {
         return text;
     }
     let mut screen = Screen::new(size);
-    screen.write(bytes);
-    let row = screen.scrollback_rows() + usize::from(screen.cursor().row);
-    written(&screen.scrollback(0), row)
+    let mut lines = Vec::new();
+    // A session's scrollback is bounded; this text is bounded by its bytes alone. So rows are
+    // taken out of the scrollback long before it is full.
+    for slice in bytes.chunks(ROWS_AT_ONCE) {
+        screen.write(slice);
+        let before = lines.len();
+        if screen.take_scrollback(&mut lines) {
+            lines.drain(..before);
+        }
+    }
+    let row = lines.len() + screen.scrollback_rows() + usize::from(screen.cursor().row);
+    lines.extend(screen.scrollback(0));
+    written(&lines, row)
 }
+
+/// Bytes written between two looks at the scrollback; a byte makes at most one row.
+const ROWS_AT_ONCE: usize = SCROLLBACK_ROWS / 2;
 
 /// Text without any control but line ends needs no screen.
 fn simple(bytes: &[u8]) -> Option<String> {
@@ -274,6 +288,33 @@ mod tests {
             shown("\x1b[?1049h\x1b[2J\x1b[Hfull screen\x1b[?1049lbye\r\n"),
             "bye\n"
         );
+    }
+
+    #[test]
+    fn coloured_output_longer_than_a_scrollback_is_whole() {
+        let rows = SCROLLBACK_ROWS * 3 / 2;
+        let all: String = (0..rows)
+            .map(|n| format!("\x1b[32mline {n}\x1b[0m\r\n"))
+            .collect();
+        let plain: String = (0..rows).map(|n| format!("line {n}\n")).collect();
+        let span = Span {
+            from: 0,
+            bytes: all.as_bytes(),
+        };
+        let show = Show {
+            budget: MAX_BUDGET,
+            ..Show::plain(Size::default())
+        };
+        let whole = excerpt(span, span, &show);
+        assert!(!whole.truncated);
+        assert!(whole.text == plain, "{} bytes", whole.text.len());
+    }
+
+    #[test]
+    fn a_cleared_scrollback_stays_cleared() {
+        let many = "\x1b[1mold\x1b[0m\r\n".repeat(SCROLLBACK_ROWS);
+        let text = shown(&format!("{many}\x1b[2J\x1b[3J\x1b[Hnew\r\n"));
+        assert_eq!(text, "new\n");
     }
 
     #[test]

@@ -178,6 +178,8 @@ pub struct History {
     bytes: usize,
     /// Rows dropped because the scrollback was full.
     dropped: u64,
+    /// Whether it was emptied since rows were last taken.
+    cleared: bool,
 }
 
 impl History {
@@ -196,8 +198,16 @@ impl History {
     pub(super) fn clear(&mut self) {
         *self = History {
             dropped: self.dropped,
+            cleared: true,
             ..History::default()
         };
+    }
+
+    /// Moves all rows into `rows`; true if the history was emptied since the last time.
+    pub(super) fn take(&mut self, rows: &mut Vec<Line>) -> bool {
+        self.bytes = 0;
+        rows.extend(self.lines.drain(..));
+        std::mem::take(&mut self.cleared)
     }
 
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Line> + ExactSizeIterator {

@@ -103,6 +103,12 @@ impl Screen {
         self.history.dropped()
     }
 
+    /// Moves rows that are far above the visible screen into `rows`, oldest first. True if a program
+    /// emptied the scrollback since the last time: what was taken before is then no longer part of it.
+    pub fn take_scrollback(&mut self, rows: &mut Vec<Line>) -> bool {
+        self.history.take(rows)
+    }
+
     fn grid_history(&self) -> usize {
         if self.term.mode().contains(TermMode::ALT_SCREEN) {
             return 0;
