@@ -53,6 +53,11 @@ enum Command {
     Run(commands::run::Args),
     Create(commands::create::Args),
     Exec(commands::exec::Args),
+    Logs(commands::process::LogsArgs),
+    Attach(commands::process::AttachArgs),
+    Wait(commands::process::WaitArgs),
+    Kill(commands::process::KillArgs),
+    Top(commands::process::TopArgs),
     Ps(commands::ps::Args),
     Rm(commands::rm::Args),
     Pause(commands::pause::Args),
@@ -127,6 +132,10 @@ impl Command {
             Command::Run(args) => args.json,
             Command::Create(args) => args.json,
             Command::Exec(args) => args.json,
+            Command::Logs(args) => args.json,
+            Command::Wait(args) => args.json,
+            Command::Kill(args) => args.json,
+            Command::Top(args) => args.json,
             Command::Ps(args) => args.json,
             Command::Rm(args) => args.json,
             Command::Pause(args) => args.json,
@@ -140,9 +149,11 @@ impl Command {
             Command::Env(args) => args.json(),
             Command::Doctor(args) => args.json,
             Command::Version(args) => args.json,
-            Command::Demo(_) | Command::Mcp(_) | Command::Serve(_) | Command::Completions(_) => {
-                false
-            }
+            Command::Attach(_)
+            | Command::Demo(_)
+            | Command::Mcp(_)
+            | Command::Serve(_)
+            | Command::Completions(_) => false,
         }
     }
 
@@ -153,6 +164,11 @@ impl Command {
             Command::Run(args) => wait(args.run(context)),
             Command::Create(args) => wait(args.run(context)),
             Command::Exec(args) => wait(args.run(context)),
+            Command::Logs(args) => wait(args.run(context)),
+            Command::Attach(args) => wait(args.run(context)),
+            Command::Wait(args) => wait(args.run(context)),
+            Command::Kill(args) => wait(args.run(context)),
+            Command::Top(args) => wait(args.run(context)),
             Command::Ps(args) => wait(args.run(context)),
             Command::Rm(args) => wait(args.run(context)),
             Command::Pause(args) => wait(args.run(context)),

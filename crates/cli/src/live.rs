@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use motu_core::collect::Collector;
 use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Exited};
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Result, SandboxId};
 use rustix::io::Errno;
 use std::io::Read;
 use std::process::ExitCode;
@@ -21,38 +21,63 @@ const UNREAD: u8 = 141;
 const KILL: i32 = 9;
 
 /// What of ours is passed on to the command.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Live {
     pub stdin: bool,
     pub tty: bool,
+    /// The sandbox in which the command runs on when the connection to it is lost.
+    pub back: Option<SandboxId>,
+}
+
+impl Live {
+    /// An error, with the way back to a command that may still run.
+    fn lost(&self, error: Error, pid: Option<u32>) -> Error {
+        match (&self.back, pid, error.kind) {
+            (Some(id), Some(pid), ErrorKind::Transport | ErrorKind::Unavailable) => {
+                error.hint(format!("it may still run: `motu attach {id} {pid}`"))
+            }
+            _ => error,
+        }
+    }
 }
 
 /// Shows a session as it happens and gives the exit code of its command.
 pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
     let _raw = live.tty.then(terminal::Raw::enter).transpose()?;
     let ExecSession { mut events, input } = session;
-    let mut signals = Signals::listen(live)?;
+    let mut signals = Signals::listen(&live)?;
     if live.stdin {
         pass_stdin_on(input.clone());
     }
     let mut output = Output::default();
     let show = async {
-        let mut end = None;
+        let (mut end, mut pid) = (None, None);
         while let Some(event) = events.next().await {
-            let written = match event? {
+            let written = match event.map_err(|error| live.lost(error, pid))? {
+                ExecEvent::Started(started) => {
+                    pid = Some(started.pid);
+                    Ok(())
+                }
                 ExecEvent::Stdout(bytes) => output.write(To::Stdout, bytes).await,
                 ExecEvent::Stderr(bytes) => output.write(To::Stderr, bytes).await,
                 ExecEvent::Exited(exited) => {
                     end = Some(exited);
                     Ok(())
                 }
-                ExecEvent::Sandbox(_) | ExecEvent::Started(_) | ExecEvent::Gap(_) => Ok(()),
+                ExecEvent::Sandbox(_) | ExecEvent::Gap(_) => Ok(()),
             };
             if let Err(broken) = written {
                 return Ok::<_, Error>(Err(broken));
             }
         }
-        Ok::<_, Error>(output.finish().await.map(|()| end))
+        match (output.finish().await, end) {
+            (Ok(()), Some(exited)) => Ok(Ok(exited)),
+            (Err(broken), _) => Ok(Err(broken)),
+            (Ok(()), None) => {
+                let cut = Error::transport("the session ended before its command did");
+                Err(live.lost(cut, pid))
+            }
+        }
     };
     let shown = tokio::select! {
         shown = show => shown?,
@@ -60,8 +85,7 @@ pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
     };
     drop(_raw);
     match shown {
-        Ok(Some(exited)) => Ok(told(&exited)),
-        Ok(None) => Err(Error::transport("the session ended before its command did")),
+        Ok(exited) => Ok(told(&exited)),
         Err(broken) => unread(broken),
     }
 }
@@ -81,7 +105,7 @@ pub async fn collect(
     mut collector: Collector,
 ) -> Result<Collector> {
     let ExecSession { mut events, input } = session;
-    let mut signals = Signals::listen(live)?;
+    let mut signals = Signals::listen(&live)?;
     if live.stdin {
         pass_stdin_on(input.clone());
     }
@@ -184,7 +208,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen(live: Live) -> Result<Signals> {
+    fn listen(live: &Live) -> Result<Signals> {
         let listen = |kind| signal(kind).map_err(|error| Error::io("listen for signals", &error));
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,

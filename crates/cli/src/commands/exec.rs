@@ -63,6 +63,7 @@ impl Args {
         let live = Live {
             stdin: self.command.stdin(),
             tty: self.command.tty(),
+            back: Some(self.id.clone()),
         };
         live::follow(client.exec_stream(&self.id, request).await?, live).await
     }

@@ -10,6 +10,7 @@ pub mod exec;
 pub mod fork;
 pub mod mcp;
 pub mod pause;
+pub mod process;
 pub mod ps;
 pub mod rm;
 pub mod run;

@@ -57,6 +57,7 @@ impl Args {
         let live = Live {
             stdin: self.command.stdin(),
             tty: self.command.tty(),
+            ..Live::default()
         };
         let session = start(&client, request, reader).await?;
         match reader {

@@ -73,6 +73,7 @@ impl Args {
         let live = Live {
             stdin: self.stdin,
             tty: false,
+            back: Some(self.which.id.clone()),
         };
         let session = client.exec_workspace_stream(&self.which.id, request);
         live::follow(session.await?, live).await
