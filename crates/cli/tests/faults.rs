@@ -9,6 +9,8 @@
 
 #[path = "faults/archives.rs"]
 mod archives;
+#[path = "faults/baselines.rs"]
+mod baselines;
 #[path = "faults/clients.rs"]
 mod clients;
 #[path = "faults/crash.rs"]

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::store::SandboxRow;
 use motu_core::sandbox::State;
 use motu_core::{Result, Runtime, SandboxId};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +27,12 @@ impl Engine {
             .iter()
             .filter(|row| stays(row.sandbox.state))
             .filter_map(|row| row.launch.as_ref()?.kept.as_ref())
-            .flat_map(|kept| [kept.dir.clone(), kept.baseline.clone()])
+            .map(|kept| kept.dir.clone())
+            .collect();
+        let baselines: HashMap<SandboxId, String> = rows
+            .iter()
+            .filter(|row| stays(row.sandbox.state))
+            .filter_map(|row| Some((row.sandbox.sandbox_id.clone(), row.baseline()?)))
             .collect();
         for row in rows {
             let Some(runtime) = self.runtimes.named(&row.sandbox.runtime).cloned() else {
@@ -43,6 +48,7 @@ impl Engine {
                 }
             }
         }
+        self.settle_baselines(&baselines).await?;
         self.sweep_kept(&known, &in_use);
         for runtime in self.runtimes.all() {
             self.sweep_strays(runtime, &known).await;
@@ -129,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// Disks and baselines that no sandbox has.
+    /// Disks that no sandbox has.
     fn sweep_kept(&self, known: &HashSet<SandboxId>, in_use: &HashSet<PathBuf>) {
         let trash = &self.shared.trash;
         let discard = |path: &Path| {
@@ -148,12 +154,32 @@ impl Engine {
                 }
             }
         }
-        for name in self.baselines.names() {
-            let empty = name.starts_with("empty-");
-            if !empty && !in_use.contains(&self.baselines.tree(&name)) {
-                discard(&self.shared.home.baselines().join(name));
+    }
+
+    /// Lets go of baselines whose workspace is gone or never came to be, and of what was half
+    /// made. One that no reference names is left alone.
+    async fn settle_baselines(&self, needed: &HashMap<SandboxId, String>) -> Result<()> {
+        let shared = &self.shared;
+        for (id, baseline) in needed {
+            shared.store.lease_baseline(baseline, id).await?;
+        }
+        for found in shared.store.baseline_refs().await? {
+            match &found.sandbox {
+                Some(id) if needed.get(id) == Some(&found.baseline) => {}
+                Some(id) => shared.release_baseline(&found.baseline, id).await?,
+                None => shared.remove_baseline(&found.baseline).await?,
             }
         }
+        for name in shared.baselines.seeded() {
+            if !needed.values().any(|baseline| *baseline == name) {
+                tracing::warn!(name, "a baseline that no workspace has was left alone");
+            }
+        }
+        for name in shared.baselines.staged() {
+            tracing::info!(name, "removing a baseline that was never finished");
+            shared.baselines.discard(&shared.trash, &name)?;
+        }
+        Ok(())
     }
 
     async fn remove_machine(&self, runtime: &Arc<dyn Runtime>, id: &SandboxId) {

@@ -90,7 +90,6 @@ pub struct Engine {
     /// Held for reading while a sandbox takes an environment, for writing while environments are removed.
     pub(crate) environments_in_use: RwLock<()>,
     pub(crate) pool: Pool,
-    pub(crate) baselines: Baselines,
     pub(crate) workspaces: Rooms,
     pub(crate) terminals: Arc<Terminals>,
 }
@@ -101,10 +100,10 @@ impl Engine {
         let config = setup.home.config()?;
         let store = Store::open(&setup.home.database())?;
         let table = Arc::new(Table::default());
-        let baselines = Baselines::open(&setup.home)?;
         let engine = Arc::new(Engine {
             shared: Arc::new(Shared {
                 trash: Trash::open(setup.home.path())?,
+                baselines: Baselines::open(&setup.home)?,
                 home: setup.home,
                 store,
                 table: Arc::downgrade(&table),
@@ -115,7 +114,6 @@ impl Engine {
             environments: setup.environments,
             environments_in_use: RwLock::new(()),
             pool: Pool::default(),
-            baselines,
             workspaces: Rooms::default(),
             terminals: Arc::default(),
         });
@@ -166,7 +164,7 @@ impl Engine {
             let owner = crate::kept::owner(&admitted.launch.root, &admitted.sandbox.user);
             self.unused(&id).await?;
             admitted.launch.kept = Some(Kept {
-                baseline: self.baselines.empty(owner)?,
+                baseline: self.shared.baselines.empty(owner)?,
                 dir: self.shared.home.make_disks(&id)?,
             });
         }

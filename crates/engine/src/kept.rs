@@ -11,6 +11,17 @@ use std::path::{Path, PathBuf};
 /// The tree inside a baseline's own directory, which nobody else may enter.
 const TREE: &str = "tree";
 
+/// How the names of baselines begin that were made from a seed and go with their last workspace.
+const SEEDED: &str = "base-";
+/// How the names of baselines begin that are being made.
+const STAGED: &str = "new-";
+
+/// The name of the baseline a tree belongs to, if that one was made from a seed.
+pub fn seeded(tree: &Path) -> Option<String> {
+    let name = tree.parent()?.file_name()?.to_str()?;
+    name.starts_with(SEEDED).then(|| name.to_string())
+}
+
 /// Who a new file belongs to, as the machine sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
@@ -66,7 +77,7 @@ impl Baselines {
 
     /// A directory that becomes a baseline by [`Baselines::publish`], once its tree is made.
     pub fn stage(&self) -> Result<PathBuf> {
-        let staged = self.dir.join(format!("new-{}", id::random_name(12)));
+        let staged = self.dir.join(format!("{STAGED}{}", id::random_name(12)));
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&staged)
@@ -91,12 +102,25 @@ impl Baselines {
         }
     }
 
-    /// Names of all baselines, those of a crash included.
-    pub fn names(&self) -> Vec<String> {
+    /// A name for a baseline that is made from a seed.
+    pub fn new_name() -> String {
+        format!("{SEEDED}{}", id::random_name(12))
+    }
+
+    /// Names of all that were made from a seed.
+    pub fn seeded(&self) -> Vec<String> {
+        self.names(SEEDED)
+    }
+
+    /// What a crash left of baselines that were being made.
+    pub fn staged(&self) -> Vec<String> {
+        self.names(STAGED)
+    }
+
+    fn names(&self, prefix: &str) -> Vec<String> {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect()
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.starts_with(prefix)).collect()
     }
 
     pub fn discard(&self, trash: &crate::trash::Trash, name: &str) -> Result<()> {

@@ -225,6 +225,7 @@ impl Driver {
 
     async fn discard_disks(&mut self) {
         let id: SandboxId = self.row.sandbox.sandbox_id.clone();
+        let baseline = self.row.baseline();
         self.row.launch = None;
         if !self.row.sandbox.keep {
             return;
@@ -232,7 +233,11 @@ impl Driver {
         let forgotten = self.shared.store.forget_workspace(&id).await;
         let (home, trash) = (&self.shared.home, &self.shared.trash);
         let gone = home.discard_kept(trash, self.runtime.as_ref(), &id).await;
-        if let Err(error) = forgotten.and(gone) {
+        let released = match baseline {
+            Some(baseline) => self.shared.release_baseline(&baseline, &id).await,
+            None => Ok(()),
+        };
+        if let Err(error) = forgotten.and(gone).and(released) {
             tracing::warn!(%id, %error, "something that was kept is left behind");
         }
     }

@@ -148,6 +148,11 @@ impl Driver {
         {
             tracing::warn!(%id, %error, "a failed create is still in the store");
         }
+        if let Some(baseline) = self.row.baseline()
+            && let Err(error) = self.shared.release_baseline(&baseline, &id).await
+        {
+            tracing::warn!(%id, %error, "the baseline of a failed create is left");
+        }
     }
 
     /// Removes a machine that is of no use, and its directory.

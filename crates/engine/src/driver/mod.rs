@@ -20,6 +20,7 @@ pub use making::Origin;
 pub(crate) use making::identity;
 
 use crate::home::Home;
+use crate::kept::Baselines;
 use crate::lifecycle::{self, Decision, Request};
 use crate::store::{SandboxRow, Store};
 use crate::trash::Trash;
@@ -100,8 +101,26 @@ pub struct Shared {
     pub home: Home,
     pub store: Store,
     pub trash: Trash,
+    pub baselines: Baselines,
     /// The table that lists live sandboxes; a driver removes itself at its end.
     pub table: Weak<crate::engine::Table>,
+}
+
+impl Shared {
+    /// Lets go of a baseline, which goes when nobody else needs it.
+    pub async fn release_baseline(&self, baseline: &str, id: &SandboxId) -> Result<()> {
+        match self.store.release_baseline(baseline, id).await? {
+            true => self.remove_baseline(baseline).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Removes a baseline that nobody needs.
+    pub async fn remove_baseline(&self, baseline: &str) -> Result<()> {
+        tracing::info!(baseline, "removing a baseline that no workspace needs");
+        self.baselines.discard(&self.trash, baseline)?;
+        self.store.baseline_removed(baseline).await
+    }
 }
 
 /// The inside of a driver.

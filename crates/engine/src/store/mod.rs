@@ -5,6 +5,7 @@
 //! does not either; what is kept (workspaces) is written with `FULL`. The schema is a list of numbered steps; `user_version` says how
 //! many of them a database has taken.
 
+mod baselines;
 mod rows;
 mod terminals;
 mod workspaces;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use tokio::sync::oneshot;
 
+pub use baselines::BaselineRef;
 pub use rows::SandboxRow;
 pub use terminals::{TerminalEnd, TerminalRow, TerminalShell};
 pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRow};
@@ -24,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0001_sandboxes.sql"),
     include_str!("0002_workspaces.sql"),
     include_str!("0003_terminals.sql"),
+    include_str!("0004_baselines.sql"),
 ];
 
 /// The version of a database with every step taken.

@@ -19,6 +19,14 @@ pub struct SandboxRow {
     pub launch: Option<Launch>,
 }
 
+impl SandboxRow {
+    /// The baseline that goes when nobody needs it, if the sandbox has one.
+    pub fn baseline(&self) -> Option<String> {
+        let kept = self.launch.as_ref()?.kept.as_ref()?;
+        crate::kept::seeded(&kept.baseline)
+    }
+}
+
 pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Error::internal(format!("store: {error}")))
 }
@@ -31,7 +39,13 @@ impl Store {
         let launch = row.launch.as_ref().map(to_json).transpose()?;
         let key = row.sandbox.sandbox_id.to_string();
         let (state, runtime) = (row.sandbox.state.as_str(), row.sandbox.runtime.clone());
-        self.transact("insert", durability(row), move |transaction| {
+        let baseline = row.baseline();
+        let inserted = self.transact("insert", durability(row), move |transaction| {
+            if let Some(baseline) = baseline
+                && !super::baselines::refer(transaction, &baseline, &key)?
+            {
+                return Ok(false);
+            }
             // A tombstone does not keep its name.
             transaction.execute(
                 "DELETE FROM sandboxes WHERE sandbox_id = ?1 AND state = 'destroyed'",
@@ -41,9 +55,14 @@ impl Store {
                 "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6)",
                 params![key, state, runtime, sandbox, machine, launch],
             )?;
-            Ok(())
-        })
-        .await
+            Ok(true)
+        });
+        match inserted.await? {
+            true => Ok(()),
+            false => Err(Error::conflict(
+                "the workspace whose files it was to begin with was deleted meanwhile",
+            )),
+        }
     }
 
     /// Writes a sandbox's new state.

@@ -36,7 +36,7 @@ impl Engine {
         self.unused(&id).await?;
         let mut admitted = self.admit_workspace(&id, &request, ttl).await?;
         let owner = owner(&admitted.launch.root, &admitted.sandbox.user);
-        let (baseline, seed) = self.baseline(owner, source).await?;
+        let (baseline, seed) = self.baseline(&id, owner, source).await?;
         let row = WorkspaceRow {
             workspace_id: id.clone(),
             name,
@@ -48,11 +48,18 @@ impl Engine {
             last_reset_at: None,
             created_at: admitted.sandbox.created_at,
         };
-        admitted.launch.kept = Some(Kept {
-            dir: self.shared.home.make_disks(&id)?,
-            baseline,
-        });
-        self.begin(admitted, row, secrets, None).await
+        let leased = crate::kept::seeded(&baseline);
+        let begun = match self.shared.home.make_disks(&id) {
+            Ok(dir) => {
+                admitted.launch.kept = Some(Kept { dir, baseline });
+                self.begin(admitted, row, secrets, None).await
+            }
+            Err(error) => Err(error),
+        };
+        if let (Some(baseline), Err(_)) = (leased, &begun) {
+            self.shared.release_baseline(&baseline, &id).await?;
+        }
+        begun
     }
 
     /// Writes a workspace down, makes its machine and enters it.
@@ -75,7 +82,6 @@ impl Engine {
                 // The driver has undone the rest.
                 self.shared.store.forget_workspace(&id).await?;
                 self.shared.trash.discard(&self.shared.home.kept(&id))?;
-                self.drop_baselines();
                 return Err(error);
             }
         };
@@ -120,6 +126,7 @@ impl Engine {
     /// The tree `/workspace` begins as.
     async fn baseline(
         &self,
+        id: &WorkspaceId,
         owner: Owner,
         source: Option<std::path::PathBuf>,
     ) -> Result<(std::path::PathBuf, WorkspaceSeed)> {
@@ -131,10 +138,13 @@ impl Engine {
                 entry_count: 0,
                 bytes_written: 0,
             };
-            return Ok((self.baselines.empty(owner)?, seed));
+            return Ok((self.shared.baselines.empty(owner)?, seed));
         };
-        let baselines = self.baselines.clone();
-        blocking(move || {
+        let name = Baselines::new_name();
+        // Before it has its name: whatever a crash leaves under that name is known.
+        self.shared.store.lease_baseline(&name, id).await?;
+        let (baselines, leased) = (self.shared.baselines.clone(), name.clone());
+        let made = blocking(move || {
             let staged = baselines.stage()?;
             let seeded = super::content::seed(&source, &Baselines::staged_tree(&staged), owner);
             let seed = match seeded {
@@ -144,11 +154,14 @@ impl Engine {
                     return Err(error);
                 }
             };
-            let name = format!("base-{}", id::random_name(12));
             baselines.publish(&staged, &name)?;
             Ok((baselines.tree(&name), seed))
         })
-        .await
+        .await;
+        if made.is_err() {
+            self.shared.release_baseline(&leased, id).await?;
+        }
+        made
     }
 
     pub(super) async fn workspaces_by_activity(&self) -> Result<Vec<WorkspaceSummary>> {
@@ -242,7 +255,6 @@ impl Engine {
         self.quiet(&room, "the workspace was deleted").await;
         let sandbox = handle.destroy().await?;
         self.workspaces.leave(id);
-        self.drop_baselines();
         last.state = sandbox.state;
         Ok(last)
     }
@@ -336,29 +348,6 @@ impl Engine {
             ids.push(id);
         }
         Ok(ids)
-    }
-
-    /// Baselines nobody has any more.
-    fn drop_baselines(&self) {
-        let engine_baselines = self.baselines.clone();
-        let (table, trash) = (self.table.clone(), self.shared.clone());
-        tokio::spawn(async move {
-            let mut in_use = Vec::new();
-            for handle in table.all() {
-                match handle.launch().await {
-                    Ok(launch) => in_use.extend(launch.kept.map(|kept| kept.baseline)),
-                    // Somebody whose baseline is not known: leave all alone until the next start.
-                    Err(_) if handle.sandbox().keep => return,
-                    Err(_) => {}
-                }
-            }
-            for name in engine_baselines.names() {
-                let seeded = name.starts_with("base-");
-                if seeded && !in_use.contains(&engine_baselines.tree(&name)) {
-                    let _ = engine_baselines.discard(&trash.trash, &name);
-                }
-            }
-        });
     }
 
     /// Finds the workspaces of a former daemon, after their sandboxes.
