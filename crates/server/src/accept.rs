@@ -60,6 +60,16 @@ impl Activity {
         self.0.borrow().ever
     }
 
+    /// Waits until more have been there than `seen`.
+    pub async fn more_than(&self, seen: u64) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self
+            .0
+            .subscribe()
+            .wait_for(|counts| counts.ever > seen)
+            .await;
+    }
+
     /// Waits until nobody has been there for this long, without a break.
     pub async fn idle_for(&self, length: Duration) {
         let mut counts = self.0.subscribe();

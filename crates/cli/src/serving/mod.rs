@@ -15,6 +15,7 @@
 mod lock;
 mod log;
 mod ready;
+mod sys;
 
 use crate::daemon;
 use crate::home::Place;
@@ -31,6 +32,10 @@ pub use lock::stop;
 
 /// How long tasks of a daemon that leaves may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);
+
+/// How long nobody is served before memory is given back, and again: what has ended stays a
+/// moment for those who look at it.
+const CALM: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(12)];
 
 /// How a daemon came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,7 @@ pub fn run(place: &Place, origin: Origin) -> Result<()> {
 }
 
 fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
+    sys::limit_allocator();
     place.create()?;
     log::begin(place, origin)?;
     let _lock = match Lock::claim(place, origin)? {
@@ -78,6 +84,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     let activity = Activity::default();
     let server = Server::new(engine.clone(), activity.clone());
     let mut told = Told::new()?;
+    tokio::spawn(stay_lean(activity.clone()));
     loop {
         let listener = motu_api::socket::listen(&place.socket())?;
         ready.done();
@@ -122,6 +129,19 @@ impl Told {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+/// Gives memory back after each burst of work, once it has been calm for a moment.
+async fn stay_lean(activity: Activity) {
+    let mut seen = 0;
+    loop {
+        activity.more_than(seen).await;
+        for calm in CALM {
+            activity.idle_for(calm).await;
+            let _ = tokio::task::spawn_blocking(sys::trim_memory).await;
+        }
+        seen = activity.ever();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{ENVIRONMENT, World, eventually, refused, soon};
 use futures_util::StreamExt;
-use motu_core::exec::ExecEvent;
+use motu_core::exec::{ExecEvent, TtySize};
 use motu_core::sandbox::State;
 use motu_core::terminal::*;
 use motu_core::workspace::CreateWorkspace;
@@ -370,4 +370,51 @@ async fn a_watcher_who_does_not_read_holds_nothing_up() {
         last = Some(event.unwrap());
     }
     assert!(matches!(last, Some(ExecEvent::Exited(_))), "{last:?}");
+}
+
+/// Memory of the daemon's own, in KiB; its program file is not counted.
+fn anonymous(pid: u32) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = rollup.lines().find(|line| line.starts_with("Anonymous:"));
+    let words: Vec<&str> = line.unwrap().split_whitespace().collect();
+    words[1].parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_memory_of_a_burst_is_given_back() {
+    const ENOUGH: u64 = 40 << 10;
+    let Some(world) = configured("") else {
+        return;
+    };
+    let place = world.create().await;
+    let names: Vec<String> = (0..30).map(|n| format!("burst-{n}")).collect();
+    for name in &names {
+        let wide = OpenTerminal {
+            size: Some(TtySize {
+                cols: 200,
+                rows: 50,
+            }),
+            ..sh(name, Some(&place))
+        };
+        open(&world, wide).await;
+        // More rows than a scrollback holds.
+        run(&world, name, "seq 1 20000").await;
+    }
+    let busy = anonymous(world.daemon_pid());
+    assert!(busy > ENOUGH, "{busy} KiB are no burst");
+    for name in &names {
+        world.client().terminate_terminal(&id(name)).await.unwrap();
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(90);
+    loop {
+        let left = anonymous(world.daemon_pid());
+        if left < ENOUGH {
+            break;
+        }
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{left} KiB of {busy} KiB are still kept"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
 }

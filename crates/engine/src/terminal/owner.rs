@@ -55,7 +55,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(2);
 /// A guest that could not look is left alone for this long.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// How long the task of an ended session stays for those who look at it.
-const LINGER: Duration = Duration::from_secs(60);
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Something to be done by the task.
 pub type Work = Box<dyn FnOnce(&mut Owner) + Send>;
