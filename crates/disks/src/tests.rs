@@ -2,7 +2,6 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt as _, symlink},
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use proptest::prelude::*;
@@ -11,7 +10,10 @@ use tempfile::TempDir;
 use super::*;
 
 fn run(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().unwrap();
+    let output = motu_needs::command(program)
+        .args(arguments)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{program}: {output:?}");
 }
 

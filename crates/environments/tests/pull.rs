@@ -329,7 +329,7 @@ fn an_ordinary_user_can_pull() {
         dir = dir.path().display(),
         home = home.display(),
     );
-    let out = Command::new("unshare")
+    let out = motu_needs::command("unshare")
         .args(["--mount", "sh", "-c", &script])
         .current_dir(dir.path())
         .output()

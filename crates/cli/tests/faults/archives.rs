@@ -38,7 +38,7 @@ async fn trees_are_copied_both_ways() {
 
     let told = world.motu(&["cp", &format!("{id}:/work/tree"), "back"]);
     assert_eq!(told.code, 0, "{told:?}");
-    let diff = std::process::Command::new("diff")
+    let diff = motu_needs::command("diff")
         .args(["-r", "--no-dereference", "tree", "back"])
         .current_dir(world.path())
         .output()

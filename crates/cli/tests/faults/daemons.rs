@@ -107,7 +107,7 @@ async fn only_the_owner_reaches_the_state_directory() {
 
     // An ordinary user gets nowhere.
     for path in [world.socket(), link, world.home().join("motu.db")] {
-        let mut command = std::process::Command::new("setpriv");
+        let mut command = motu_needs::command("setpriv");
         command
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", "stat"])
             .arg(&path);

@@ -12,7 +12,7 @@ use motu_core::sandbox::State;
 use motu_core::{ErrorKind, SandboxId, Service};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 const SIZE_MIB: u64 = 24;
 /// Mounts the file system, moves the environments in, and becomes the daemon.
@@ -30,7 +30,7 @@ impl Small {
     fn new(config: &str) -> Option<Small> {
         let world = World::bare()?;
         let home = world.home().to_path_buf();
-        let mut command = Command::new("unshare");
+        let mut command = motu_needs::command("unshare");
         command
             .args(["-m", "--propagation", "private", "sh", "-c", ENTER, "sh"])
             .arg(&home)
@@ -64,7 +64,7 @@ impl Small {
 
     /// Runs `motu` where the daemon is.
     fn motu(&self, args: &[&str]) -> Told {
-        let mut command = Command::new("nsenter");
+        let mut command = motu_needs::command("nsenter");
         command
             .args(["-m", "-t", &self.daemon.id().to_string()])
             .arg(env!("CARGO_BIN_EXE_motu"))

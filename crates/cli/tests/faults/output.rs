@@ -29,7 +29,7 @@ async fn a_flood_without_newlines_arrives_whole() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let counted = std::process::Command::new("wc")
+    let counted = motu_needs::command("wc")
         .arg("-c")
         .stdin(flood.stdout.take().unwrap())
         .output()

@@ -8,7 +8,7 @@ use motu_core::terminal::*;
 use motu_core::workspace::CreateWorkspace;
 use motu_core::{ErrorKind, SandboxId, TerminalId, Workspaces};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: f64 = 20.0;
@@ -267,7 +267,7 @@ async fn the_daemon_may_open_many_files_and_hands_that_to_nobody() {
         return;
     };
     configure(&world, "host = true");
-    let mut few = Command::new("sh");
+    let mut few = motu_needs::command("sh");
     few.args(["-c", "ulimit -S -n 300; exec \"$0\" serve"])
         .arg(env!("CARGO_BIN_EXE_motu"))
         .env("MOTU_HOME", world.home())

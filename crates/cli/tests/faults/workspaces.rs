@@ -516,7 +516,7 @@ async fn a_workspace_whose_environment_is_gone() {
     // Environments of its own, which may be removed.
     let own = world.home().join("environments");
     std::fs::remove_file(&own).unwrap();
-    let copied = std::process::Command::new("cp")
+    let copied = motu_needs::command("cp")
         .arg("-a")
         .arg(crate::support::environments())
         .arg(&own)

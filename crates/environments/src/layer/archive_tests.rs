@@ -1,6 +1,6 @@
 //! Tests of reading archives, whole and hostile.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use super::*;
 
@@ -159,7 +159,7 @@ fn sparse_files_of_every_format_are_read_with_their_holes() {
         &["--format=pax", "--sparse-version=0.1"],
         &["--format=pax", "--sparse-version=1.0"],
     ] {
-        let output = Command::new("tar")
+        let output = motu_needs::command("tar")
             .args(["--create", "--file=-", "--sparse"])
             .args(format)
             .arg("--directory")

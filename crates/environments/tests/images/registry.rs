@@ -5,7 +5,7 @@ use std::{
     io::{BufRead as _, BufReader},
     os::unix::fs::MetadataExt as _,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     thread,
 };
 
@@ -46,7 +46,7 @@ impl Registry {
             dir.path().join("data").display()
         );
         let config = write(dir.path(), "config.yml", config.as_bytes());
-        let mut child = Command::new("docker-registry")
+        let mut child = motu_needs::command("docker-registry")
             .arg("serve")
             .arg(config)
             .env("OTEL_TRACES_EXPORTER", "none")
@@ -81,7 +81,7 @@ impl Registry {
         let layout = self.dir.path().join(format!("layout-{tag}"));
         let _ = fs::remove_dir_all(&layout);
         image.layout(&layout, tag);
-        let output = Command::new("skopeo")
+        let output = motu_needs::command("skopeo")
             .args(["--insecure-policy", "copy", "--dest-tls-verify=false"])
             .args(login)
             .arg(format!("oci:{}:{tag}", layout.display()))
@@ -238,7 +238,7 @@ async fn a_registry_with_passwords_wants_one() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let output = Command::new("htpasswd")
+    let output = motu_needs::command("htpasswd")
         .args(["-Bbn", "ann", "secret"])
         .output()
         .unwrap();
@@ -295,7 +295,7 @@ async fn the_root_is_the_one_umoci_unpacks() {
     let layout = dir.path().join("layout");
     image.layout(&layout, "t");
     let bundle = dir.path().join("bundle");
-    let output = Command::new("umoci")
+    let output = motu_needs::command("umoci")
         .args(["unpack", "--image"])
         .arg(format!("{}:t", layout.display()))
         .arg(&bundle)
@@ -314,7 +314,7 @@ async fn the_root_is_the_one_umoci_unpacks() {
 /// Everything in a tree that counts, apart from what motu adds.
 fn listing(root: &Path) -> Vec<String> {
     let added = ["proc", "sys", "dev", "run", "tmp", "etc", "workspace"];
-    let output = Command::new("find")
+    let output = motu_needs::command("find")
         .arg(root)
         .args(["-mindepth", "1", "-printf", "%P %y %m %U %G %s %n %l\\n"])
         .output()

@@ -5,7 +5,6 @@ use crate::support::*;
 use bytes::Bytes;
 use motu_link::message::*;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// How the workspace is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +68,9 @@ impl World {
         ]);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let mut command = match kind {
-            Kind::Compare => Command::new("sh"),
+            Kind::Compare => motu_needs::command("sh"),
             _ => {
-                let mut command = Command::new("unshare");
+                let mut command = motu_needs::command("unshare");
                 command.args(["--mount", "sh"]);
                 command
             }
@@ -131,7 +130,7 @@ pub fn short(entry: &ChangedEntry) -> String {
 
 /// Runs a script on the host.
 pub fn script(at: &Path, text: &str) {
-    let done = Command::new("bash")
+    let done = motu_needs::command("bash")
         .args(["-ec", text])
         .current_dir(at)
         .output()

@@ -165,7 +165,7 @@ async fn a_file_that_never_settles_is_named() {
         .await;
     let dir = world.machine.place.path().join("ws");
     let writer = format!("cd {}; while :; do echo x >> busy; done", dir.display());
-    let mut child = std::process::Command::new("sh")
+    let mut child = motu_needs::command("sh")
         .args(["-c", &writer])
         .spawn()
         .unwrap();

@@ -113,9 +113,9 @@ impl Machine {
 
     /// The same as the init of a pid namespace; `None` where that is not possible.
     pub async fn start_as_init() -> Option<Machine> {
-        let mut unshare = Command::new("unshare");
+        let mut unshare = motu_needs::command("unshare");
         unshare.args(["--pid", "--fork", "--mount-proc", "--uts", "--kill-child"]);
-        let possible = Command::new("unshare")
+        let possible = motu_needs::command("unshare")
             .args(["--pid", "--fork", "--mount-proc", "--uts", "true"])
             .stderr(Stdio::null())
             .status();

@@ -130,12 +130,11 @@ fn marked(pid: i32, mark: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[tokio::test]
     async fn what_carries_the_mark_is_ended_with_its_children() {
         let dir = tempfile::tempdir().unwrap();
-        let mut child = Command::new("sh")
+        let mut child = motu_needs::command("sh")
             .args(["-c", "sleep 600 & env -i sleep 600"])
             .env(MARK, dir.path())
             .spawn()

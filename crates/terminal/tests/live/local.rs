@@ -9,7 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up.
@@ -40,7 +40,12 @@ pub fn skip(reason: &str) {
     }
 }
 
+/// Whether a program of `tools/needs` is here.
 pub fn installed(program: &str) -> bool {
+    assert!(
+        motu_needs::list().any(|need| need.name == program),
+        "{program} is not in tools/needs"
+    );
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
@@ -116,7 +121,7 @@ impl Local {
             )
         };
         // `setsid` gives the shell a session whose terminal is this one.
-        let mut command = Command::new("setsid");
+        let mut command = motu_needs::command("setsid");
         command
             .arg("--ctty")
             .args(argv)

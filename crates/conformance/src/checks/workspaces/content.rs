@@ -396,7 +396,7 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
         .await
         .expect("exported");
     assert_eq!(exported.disk_format, "ext4");
-    let shown = std::process::Command::new("debugfs")
+    let shown = motu_needs::command("debugfs")
         .args(["-R", "cat /workspace/src/file.txt", &output])
         .output()
         .expect("debugfs runs");

@@ -5,7 +5,6 @@ use motu_core::runtime::{Kept, Machine, MachineSpec};
 use motu_core::{ErrorKind, Runtime};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A baseline with a few files of the machine's user.
@@ -27,7 +26,7 @@ pub fn baseline(home: &Path) -> Kept {
 }
 
 fn run(at: &Path, script: &str) -> String {
-    let done = Command::new("bash")
+    let done = motu_needs::command("bash")
         .args(["-ec", script])
         .current_dir(at)
         .output()

@@ -37,7 +37,7 @@ async fn a_machine_boots_answers_and_leaves_nothing() {
 
 /// No cgroup, no id range, no loop device of the machine is left.
 async fn nothing_left(world: &World, id: &str) {
-    let found = std::process::Command::new("find")
+    let found = motu_needs::command("find")
         .args(["/sys/fs/cgroup", "-name", id])
         .output()
         .unwrap();

@@ -27,7 +27,7 @@ fn run_again_as_user() {
     let (test, guest) = (place.path().join("test"), place.path().join("guest"));
     std::fs::copy(std::env::current_exe().unwrap(), &test).unwrap();
     std::fs::copy(guest_program(), &guest).unwrap();
-    let output = std::process::Command::new("setpriv")
+    let output = motu_needs::command("setpriv")
         .args([
             format!("--reuid={NOBODY_KNOWN}"),
             format!("--regid={NOBODY_KNOWN}"),

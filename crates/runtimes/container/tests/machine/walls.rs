@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 /// Puts a program of the host and the libraries it needs into a root.
 fn install(root: &Path, program: &Path, name: &str) {
     std::fs::copy(program, root.join("bin").join(name)).unwrap();
-    let ldd = std::process::Command::new("ldd")
-        .arg(program)
-        .output()
-        .unwrap();
+    let ldd = motu_needs::command("ldd").arg(program).output().unwrap();
     for word in String::from_utf8_lossy(&ldd.stdout).split_whitespace() {
         if let Some(below) = word.strip_prefix('/') {
             let target = root.join(below);

@@ -76,7 +76,7 @@ async fn what_a_kept_machine_wrote_is_there_again() {
     world.runtime.destroy(&machine).await.unwrap();
     assert!(moved.dir.join("disk.img").exists());
     eventually(5, "the image is released", || {
-        !std::process::Command::new("grep")
+        !motu_needs::command("grep")
             .args([
                 "-rqs",
                 "moved/disk.img",

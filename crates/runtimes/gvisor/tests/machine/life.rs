@@ -40,7 +40,7 @@ async fn a_machine_boots_answers_and_leaves_nothing() {
 /// No process, cgroup, file or loop device of the machine is left.
 async fn nothing_left(world: &World, machine: &Machine) {
     let id = machine.id.as_str();
-    let found = std::process::Command::new("find")
+    let found = motu_needs::command("find")
         .args([
             "/sys/fs/cgroup",
             "/run",
@@ -102,7 +102,7 @@ async fn writes_of_one_machine_are_not_seen_by_another() {
 }
 
 fn listing(dir: &Path) -> String {
-    let found = std::process::Command::new("find")
+    let found = motu_needs::command("find")
         .arg(dir)
         .args(["-printf", "%p %m %u %s %T@\n"])
         .output()

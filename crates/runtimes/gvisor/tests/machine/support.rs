@@ -180,12 +180,9 @@ pub fn busybox_root(home: &Path) -> PathBuf {
     ] {
         std::fs::create_dir_all(root.join(dir)).unwrap();
     }
-    let busybox = ["/bin/busybox", "/usr/bin/busybox"]
-        .iter()
-        .find(|path| Path::new(path).exists())
-        .expect("these tests need busybox-static");
+    let busybox = motu_needs::find("busybox");
     std::fs::copy(busybox, root.join("bin/busybox")).unwrap();
-    let list = std::process::Command::new(busybox)
+    let list = motu_needs::command("busybox")
         .arg("--list")
         .output()
         .unwrap();

@@ -67,12 +67,12 @@ fn check(result: libc::c_int) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Child, Stdio};
 
     fn tied() -> (Leash, Child) {
         let leash = Leash::new().unwrap();
         let held = leash.end().try_clone_to_owned().unwrap();
-        let mut command = Command::new("sleep");
+        let mut command = motu_needs::command("sleep");
         command.arg("20").stdin(Stdio::from(held));
         // SAFETY: it only makes system calls.
         unsafe { command.pre_exec(|| tie(0)) };

@@ -103,12 +103,12 @@ async fn what_was_synced_survives_any_end() {
     motu_qemu::flatten_workspace(&kept, &written).await.unwrap();
     for (image, path, wanted) in [(&flat, "/etc/r2", "2\n"), (&written, "/upper/r1", "1\n")] {
         // A journal is replayed as it would be at the next start.
-        let _ = std::process::Command::new("e2fsck")
+        let _ = motu_needs::command("e2fsck")
             .args(["-fy"])
             .arg(image)
             .output()
             .unwrap();
-        let read = std::process::Command::new("debugfs")
+        let read = motu_needs::command("debugfs")
             .args(["-R", &format!("cat {path}")])
             .arg(image)
             .output()

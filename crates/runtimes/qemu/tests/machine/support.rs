@@ -194,12 +194,9 @@ fn busybox_root(home: &Path) -> PathBuf {
     for dir in ["bin", "etc", "tmp", "root", "workspace"] {
         std::fs::create_dir_all(tree.join(dir)).unwrap();
     }
-    let busybox = ["/bin/busybox", "/usr/bin/busybox"]
-        .into_iter()
-        .find(|path| Path::new(path).exists())
-        .expect("these tests need busybox-static");
+    let busybox = motu_needs::find("busybox");
     std::fs::copy(busybox, tree.join("bin/busybox")).unwrap();
-    let applets = std::process::Command::new(busybox)
+    let applets = motu_needs::command("busybox")
         .arg("--list")
         .output()
         .unwrap();

@@ -1,0 +1,106 @@
+//! The programs of the host that tests call, by the list that `tools/setup` installs from.
+//!
+//! Owns reading `tools/needs`. A test that names a program which is not on the list fails on every
+//! machine, not only on those that happen to lack the program.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The list, as it was when this was built.
+const LIST: &str = include_str!("../../../tools/needs");
+/// Where administrators' programs are when the caller's path leaves them out.
+const PLACES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// One line of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// A program's name, or the path of a file that is no program.
+    pub name: &'static str,
+    /// The Debian package that has it; `-` when it does not come from Debian.
+    pub package: &'static str,
+}
+
+/// The whole list.
+pub fn list() -> impl Iterator<Item = Need> {
+    LIST.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let name = words.next().filter(|word| !word.starts_with('#'))?;
+        Some(Need {
+            name,
+            package: words.next().unwrap_or("-"),
+        })
+    })
+}
+
+/// A listed program of this host.
+///
+/// # Panics
+///
+/// When the program is not listed, or not installed.
+#[track_caller]
+pub fn find(program: &str) -> PathBuf {
+    let Some(need) = list().find(|need| need.name == program) else {
+        panic!("{program} is not in tools/needs: tests call only what tools/setup installs");
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(PLACES.iter().map(PathBuf::from))
+        .map(|place| place.join(program))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| {
+            let package = need.package;
+            panic!("{program} is missing; `tools/setup test` installs it (package {package})")
+        })
+}
+
+/// A command of a listed program.
+///
+/// # Panics
+///
+/// As [`find`] does.
+#[track_caller]
+pub fn command(program: &str) -> Command {
+    Command::new(find(program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_names_a_program_once_and_its_package() {
+        let mut names: Vec<&str> = list().map(|need| need.name).collect();
+        assert!(names.contains(&"busybox") && names.contains(&"mmdebstrap"));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "a name is listed twice");
+        for line in LIST
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+        {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let known = |word: &str| ["demo", "test", "bench"].contains(&word);
+            assert!(
+                words.len() == 3 && words[2].split(',').all(known),
+                "program, package, purposes: {line}"
+            );
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "no-such-program is not in tools/needs")]
+    fn an_unlisted_program_is_refused() {
+        command("no-such-program");
+    }
+
+    #[test]
+    fn a_listed_program_runs() {
+        assert!(
+            command("sh")
+                .args(["-c", "true"])
+                .status()
+                .is_ok_and(|status| status.success())
+        );
+    }
+}
