@@ -155,3 +155,40 @@ fn a_command_that_lost_its_connection_tells_the_way_back() {
     let end = fine(story.motu(&["attach", "--from-start", &id]));
     assert_eq!(end, "begun\ndone\n");
 }
+
+#[test]
+fn an_id_may_be_shortened_and_a_workspace_named() {
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
+    let id = started(&story);
+    let short = &id[..10];
+    assert_eq!(
+        fine(story.motu(&["exec", short, "--", "echo", "hi"])),
+        "hi\n"
+    );
+    // Too short to be meant, and still a clear answer.
+    let unknown = story.motu(&["exec", "sb-", "--", "true"]);
+    assert_eq!(unknown.code, 102, "{unknown}");
+    let unknown = story.motu(&["exec", "sb-zz", "--", "true"]);
+    assert_eq!(unknown.code, 104, "{unknown}");
+
+    let made = json(story.motu(&[
+        "workspace",
+        "create",
+        "busybox",
+        "--name",
+        "notes",
+        "--json",
+    ]));
+    let full = made["workspace_id"].as_str().unwrap();
+    let status = json(story.motu(&["workspace", "status", "notes", "--json"]));
+    assert_eq!(status["workspace_id"], full, "{status}");
+    // An id of a caller's own choice is never completed.
+    fine(story.motu(&["create", "busybox", "--id", "build-2"]));
+    let gone = story.motu(&["rm", "build"]);
+    assert_eq!(gone.code, 104, "{gone}");
+    fine(story.motu(&["exec", "build-2", "--", "true"]));
+    fine(story.motu(&["rm", short]));
+    assert_eq!(story.motu(&["exec", &id, "--", "true"]).code, 104);
+}

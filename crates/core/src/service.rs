@@ -35,6 +35,12 @@ pub trait Service: Workspaces + Terminals {
     async fn pull_environment(&self, name: &str, progress: ProgressSink) -> Result<Environment>;
     async fn prune_environments(&self, all: bool) -> Result<Pruned>;
 
+    // ── ids ─────────────────────────────────────────────────────────────
+    /// The id a caller means: itself, or the one that this beginning or this name fits.
+    async fn resolve(&self, word: SandboxId) -> Result<SandboxId> {
+        Ok(word)
+    }
+
     // ── sandboxes ───────────────────────────────────────────────────────
     async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox>;
     async fn list_sandboxes(&self) -> Result<Vec<Sandbox>>;

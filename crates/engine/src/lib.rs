@@ -32,6 +32,7 @@ mod kept;
 pub mod lifecycle;
 mod one_shot;
 mod pool;
+mod resolve;
 mod service;
 pub mod store;
 mod terminal;

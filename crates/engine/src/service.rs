@@ -87,6 +87,10 @@ impl Service for Engine {
         })
     }
 
+    async fn resolve(&self, word: SandboxId) -> Result<SandboxId> {
+        self.resolve_id(word)
+    }
+
     async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox> {
         Ok(self.make(request, Keep::Stored).await?.0)
     }

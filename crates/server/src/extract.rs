@@ -93,7 +93,7 @@ async fn segment(parts: &mut Parts, app: &App, name: &str) -> Result<String, Err
         .ok_or_else(|| Error::internal(format!("the route has no part {name:?}")))
 }
 
-/// `{id}`: a sandbox.
+/// `{id}`: a sandbox, written out or as callers abbreviate it.
 pub struct Id(pub SandboxId);
 
 impl FromRequestParts<App> for Id {
@@ -101,7 +101,8 @@ impl FromRequestParts<App> for Id {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Fault> {
         let text = segment(parts, app, "id").await?;
-        Ok(Id(SandboxId::parse(&text)?))
+        let word = SandboxId::parse(&text)?;
+        Ok(Id(app.service.resolve(word).await?))
     }
 }
 

@@ -32,8 +32,10 @@ const TAIL_BYTES: usize = 1024 * 1024;
 const SEGMENTS: u64 = 8;
 
 impl Engine {
-    pub(super) async fn open_session(&self, request: OpenTerminal) -> Result<TerminalOpened> {
+    pub(super) async fn open_session(&self, mut request: OpenTerminal) -> Result<TerminalOpened> {
         let id = TerminalId::parse(&request.session_id)?;
+        let place = request.sandbox_id.take();
+        request.sandbox_id = place.map(|word| self.resolve_id(word)).transpose()?;
         let wanted = checks::wanted(&request)?;
         loop {
             let entry = self.terminals.entry(&id);

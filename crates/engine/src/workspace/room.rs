@@ -89,6 +89,15 @@ impl Rooms {
         self.rooms().get(id).cloned()
     }
 
+    /// Those with this name.
+    pub(crate) fn named(&self, name: &str) -> Vec<WorkspaceId> {
+        let rooms = self.rooms();
+        let named = rooms
+            .values()
+            .filter(|room| room.row().name.as_deref() == Some(name));
+        named.map(|room| room.id.clone()).collect()
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<Room>> {
         self.rooms().values().cloned().collect()
     }

@@ -1,0 +1,79 @@
+//! What a caller means by an id that is not written out.
+//!
+//! An id means itself. Where there is none of that name, the beginning of a generated id
+//! (`sb-3f9`) and the name of a workspace mean the one they fit. Ids that callers chose are never
+//! completed: `rm build`, tried again, must not find `build-2`.
+
+use crate::engine::Engine;
+use motu_core::{Error, Result, SandboxId};
+
+/// Characters of a generated id: its kind, a dash and twelve more.
+const GENERATED: usize = 15;
+/// The fewest characters that are completed.
+const SHORTEST: usize = 6;
+
+impl Engine {
+    pub(crate) fn resolve_id(&self, word: SandboxId) -> Result<SandboxId> {
+        if self.table.get(&word).is_some() {
+            return Ok(word);
+        }
+        let ids = self
+            .table
+            .all()
+            .into_iter()
+            .map(|handle| handle.sandbox().sandbox_id);
+        let mut fitting: Vec<SandboxId> = ids.filter(|id| begins(id, &word)).collect();
+        if fitting.is_empty() {
+            fitting = self.workspaces.named(word.as_str());
+        }
+        one(word, fitting)
+    }
+}
+
+/// Whether `word` is the beginning of a generated id.
+fn begins(id: &SandboxId, word: &SandboxId) -> bool {
+    let (id, word) = (id.as_str(), word.as_str());
+    let generated = id.len() == GENERATED && (id.starts_with("sb-") || id.starts_with("ws-"));
+    generated && word.len() >= SHORTEST && id.starts_with(word)
+}
+
+/// The only one that fits; the word itself where none does, for the verb to say so.
+fn one(word: SandboxId, mut fitting: Vec<SandboxId>) -> Result<SandboxId> {
+    match fitting.len() {
+        0 => Ok(word),
+        1 => Ok(fitting.remove(0)),
+        many => {
+            fitting.sort();
+            let shown: Vec<&str> = fitting.iter().take(5).map(SandboxId::as_str).collect();
+            Err(Error::invalid(format!("{many} are meant by {word}"))
+                .hint(format!("write more of it: {}", shown.join(", "))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> SandboxId {
+        SandboxId::parse(text).unwrap()
+    }
+
+    #[test]
+    fn only_generated_ids_are_completed() {
+        assert!(begins(&id("sb-3f9k2m7qx0ab"), &id("sb-3f9")));
+        assert!(begins(&id("ws-3f9k2m7qx0ab"), &id("ws-3f9k2m7")));
+        assert!(!begins(&id("sb-3f9k2m7qx0ab"), &id("sb-3f")));
+        assert!(!begins(&id("sb-3f9k2m7qx0ab"), &id("ws-3f9")));
+        assert!(!begins(&id("build-number-22"), &id("build-number-2")));
+        assert!(!begins(&id("sb-build"), &id("sb-bui")));
+    }
+
+    #[test]
+    fn what_fits_twice_is_refused_with_a_list() {
+        assert_eq!(one(id("x"), vec![]), Ok(id("x")));
+        assert_eq!(one(id("x"), vec![id("y")]), Ok(id("y")));
+        let error = one(id("x"), vec![id("b"), id("a")]).unwrap_err();
+        assert_eq!(error.hint.as_deref(), Some("write more of it: a, b"));
+    }
+}
