@@ -31,11 +31,12 @@ const QUESTION: &str = "approval";
 /// When a person is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Approvals {
-    /// When the client can ask; otherwise the client's own rules must do.
-    #[default]
-    Auto,
     /// Always; what cannot be asked is refused.
+    #[default]
     Always,
+    /// When the client can ask; what it cannot ask the operator has approved in advance.
+    Auto,
+    /// Nobody: the operator has approved everything in advance.
     Never,
 }
 
@@ -44,12 +45,12 @@ impl FromStr for Approvals {
 
     fn from_str(text: &str) -> Result<Approvals> {
         match text {
-            "auto" => Ok(Approvals::Auto),
             "always" => Ok(Approvals::Always),
+            "auto" => Ok(Approvals::Auto),
             "never" => Ok(Approvals::Never),
             other => Err(
                 Error::invalid(format!("there is no approval mode {other:?}"))
-                    .hint("one of: auto, always, never"),
+                    .hint("one of: always, auto, never"),
             ),
         }
     }
@@ -158,9 +159,12 @@ impl Call {
             (Approvals::Never, _) | (Approvals::Auto, false) => Ok(()),
             (Approvals::Always, false) => Err(Error::new(
                 ErrorKind::Denied,
-                "this needs the user's approval, and this client cannot ask for it",
+                format!("this needs a person's approval, and this client cannot ask for it: {question}"),
             )
-            .hint("use a client with elicitation, or start the server with --approvals auto")
+            .hint(
+                "use a client with elicitation; or whoever runs the server may approve such calls \
+                 in advance: `motu mcp serve --approvals auto`",
+            )
             .into()),
             (_, true) if is_stateless(&self.context) => self.ask_by_retry(question),
             (_, true) => self.ask_now(question).await,

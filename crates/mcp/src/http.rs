@@ -1,7 +1,8 @@
 //! Clients over Streamable HTTP, at `/mcp`.
 //!
-//! Listens on loopback unless a token guards it. Whoever comes by a name that is not ours,
-//! or from a web page, is turned away: a browser must not be talked into being a client.
+//! A token guards it always: other users of this host reach loopback too, and a client acts with
+//! the rights of the daemon. Whoever comes by a name that is not ours, or from a web page, is
+//! turned away: a browser must not be talked into being a client.
 
 use crate::Server;
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, Result};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use sha2::{Digest, Sha256};
@@ -19,6 +20,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +28,11 @@ use tokio_util::sync::CancellationToken;
 pub const MAX_TOKEN_BYTES: usize = 4096;
 /// The shortest that guards anything.
 const MIN_TOKEN_BYTES: usize = 16;
+/// Characters of a token that we make: five random bits each.
+const MADE_TOKEN_CHARS: usize = 52;
+/// What a client without the token is told.
+const UNAUTHORIZED: &str = "a bearer token is needed: send `Authorization: Bearer TOKEN`, with the token that \
+     `motu mcp serve` was given (--token-file) or printed when it started\n";
 /// One request; a patch or a file is the largest there is.
 const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 /// A client that does not finish its headers.
@@ -39,7 +46,7 @@ type Service = StreamableHttpService<Server, LocalSessionManager>;
 pub struct Http {
     pub address: SocketAddr,
     /// What a client must show as `Authorization: Bearer …`.
-    pub token: Option<String>,
+    pub token: String,
     /// Names it is reached by, besides its address and `localhost`.
     pub hosts: Vec<String>,
 }
@@ -51,27 +58,24 @@ impl std::fmt::Debug for Http {
 }
 
 impl Http {
-    /// Refuses to be reached by others without a token.
+    /// A token that nobody can guess, from the kernel's random source.
+    pub fn made_token() -> String {
+        motu_core::id::random_name(MADE_TOKEN_CHARS)
+    }
+
+    /// Refuses a token that guards nothing.
     pub fn check(&self) -> Result<()> {
-        match &self.token {
-            None if !self.address.ip().is_loopback() => Err(Error::new(
-                ErrorKind::Denied,
-                format!(
-                    "{} can be reached by others, and no token guards it",
-                    self.address
-                ),
-            )
-            .hint("give --token-file FILE, or listen on 127.0.0.1")),
-            Some(token) if token.len() < MIN_TOKEN_BYTES => {
-                Err(Error::invalid("the token is too short").hint(format!(
-                    "at least {MIN_TOKEN_BYTES} characters, such as `openssl rand -hex 32` prints"
-                )))
-            }
-            Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => Err(
-                Error::invalid("the token has characters that a header cannot carry"),
-            ),
-            _ => Ok(()),
+        if self.token.len() < MIN_TOKEN_BYTES {
+            return Err(Error::invalid("the token is too short").hint(format!(
+                "at least {MIN_TOKEN_BYTES} characters; without --token and --token-file one is made"
+            )));
         }
+        if !self.token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::invalid(
+                "the token has characters that a header cannot carry",
+            ));
+        }
+        Ok(())
     }
 
     fn config(&self, address: SocketAddr, stop: CancellationToken) -> StreamableHttpServerConfig {
@@ -101,19 +105,19 @@ impl Http {
 /// What every connection shares.
 struct Door {
     service: Service,
-    /// The digest of the token, so that comparing takes the same time for every guess.
-    token: Option<[u8; 32]>,
+    /// The digest of the token: all digests are equally long, so comparing takes the same time
+    /// for every guess.
+    token: [u8; 32],
 }
 
 impl Door {
     fn admits(&self, request: &Request<Incoming>) -> bool {
-        let Some(token) = self.token else { return true };
         let shown = request.headers().get(header::AUTHORIZATION);
         let shown = shown.and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.split_once(' '));
         match shown {
             Some((scheme, shown)) if scheme.eq_ignore_ascii_case("bearer") => {
-                digest(shown.trim()) == token
+                digest(shown.trim()).ct_eq(&self.token).into()
             }
             _ => false,
         }
@@ -121,8 +125,8 @@ impl Door {
 
     async fn answer(&self, request: Request<Incoming>) -> Answered {
         if !self.admits(&request) {
-            let mut refusal = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
-            let challenge = header::HeaderValue::from_static("Bearer");
+            let mut refusal = plain(StatusCode::UNAUTHORIZED, UNAUTHORIZED);
+            let challenge = header::HeaderValue::from_static("Bearer realm=\"motu\"");
             refusal
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, challenge);
@@ -167,7 +171,7 @@ impl Server {
         let sessions = Arc::new(LocalSessionManager::default());
         let door = Arc::new(Door {
             service: StreamableHttpService::new(move || Ok(self.clone()), sessions, config),
-            token: http.token.as_deref().map(digest),
+            token: digest(&http.token),
         });
         listening(address);
         tokio::pin!(stop);
@@ -213,24 +217,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_need_a_token() {
-        let http = |address: &str, token: Option<&str>| Http {
-            address: address.parse().unwrap(),
-            token: token.map(String::from),
-            hosts: Vec::new(),
+    fn a_token_guards_something_or_is_refused() {
+        let checked = |token: &str| {
+            let http = Http {
+                address: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
+                token: token.to_string(),
+                hosts: Vec::new(),
+            };
+            http.check()
         };
-        assert!(http("127.0.0.1:0", None).check().is_ok());
-        assert!(http("[::1]:0", None).check().is_ok());
-        assert_eq!(
-            http("0.0.0.0:0", None).check().unwrap_err().kind,
-            ErrorKind::Denied
-        );
-        assert!(http("0.0.0.0:0", Some("short")).check().is_err());
-        assert!(
-            http("0.0.0.0:0", Some("sixteen bytes and blanks"))
-                .check()
-                .is_err()
-        );
-        assert!(http("0.0.0.0:0", Some("0123456789abcdef")).check().is_ok());
+        assert!(checked("").is_err());
+        assert!(checked("short").is_err());
+        assert!(checked("sixteen bytes and blanks").is_err());
+        assert!(checked("0123456789abcdef").is_ok());
+        let made = Http::made_token();
+        assert!(checked(&made).is_ok());
+        assert_ne!(made, Http::made_token());
     }
 }

@@ -69,7 +69,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             profile: Profile::WorkspaceFull,
-            approvals: Approvals::Auto,
+            approvals: Approvals::Always,
             place: Place::Usual,
             explicit_sessions: false,
             awake: Arc::new(|| true),

@@ -8,7 +8,7 @@ use crate::{Profile, Shared, cut};
 use futures_util::StreamExt;
 use motu_core::terminal::{ReadTranscript, ScreenFormat, TerminalId};
 use motu_core::workspace::{DiffOptions, LogOptions};
-use motu_core::{Error, Result, SandboxId};
+use motu_core::{Error, ErrorKind, Result, SandboxId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
@@ -32,6 +32,23 @@ enum Named {
     Screen(TerminalId, ScreenFormat),
     Transcript(TerminalId),
     Recording(TerminalId),
+}
+
+impl Named {
+    /// Whether a profile has it: what its tools can tell, and nothing else.
+    fn is_of(&self, profile: Profile) -> bool {
+        match self {
+            // Kept by this server, of its own tools' answers.
+            Named::Output(_) => true,
+            Named::Logs(_) | Named::Diff(_) => {
+                matches!(profile, Profile::WorkspaceCore | Profile::WorkspaceFull)
+            }
+            Named::ServiceLogs(..) => profile == Profile::WorkspaceFull,
+            Named::Screen(..) | Named::Transcript(_) | Named::Recording(_) => {
+                profile == Profile::Terminal
+            }
+        }
+    }
 }
 
 /// The address of a part of a session.
@@ -146,12 +163,12 @@ impl Shared {
                 "commands and their output",
             ),
             (
-                "motu://workspaces/{workspace_id}/services/{service_name}/logs{?offset}",
-                "a service's output",
-            ),
-            (
                 "motu://workspaces/{workspace_id}/diff{?offset}",
                 "what changed, as a patch",
+            ),
+            (
+                "motu://workspaces/{workspace_id}/services/{service_name}/logs{?offset}",
+                "a service's output",
             ),
         ];
         let terminals: &[(&str, &str)] = &[
@@ -172,7 +189,8 @@ impl Shared {
         let outputs: &[(&str, &str)] = &[("motu://outputs/{handle}{?offset}", "a whole output")];
         let shown = match self.options.profile {
             Profile::VmRun => &[][..],
-            Profile::WorkspaceCore | Profile::WorkspaceFull => workspaces,
+            Profile::WorkspaceCore => &workspaces[..2],
+            Profile::WorkspaceFull => workspaces,
             Profile::Terminal => terminals,
         };
         let shown = shown.iter().chain(outputs);
@@ -183,6 +201,14 @@ impl Shared {
 
     pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents> {
         let (named, offset) = parse(uri)?;
+        let profile = self.options.profile;
+        if !named.is_of(profile) {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!("the profile {} has no such resource", profile.as_str()),
+            )
+            .hint("resources/templates/list shows what there can be"));
+        }
         match named {
             Named::Output(handle) => {
                 let text = self.outputs.find(&handle).ok_or_else(|| {

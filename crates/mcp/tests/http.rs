@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 const TOKEN: &str = "0123456789abcdef";
+const SHOWN: &str = "Authorization: Bearer 0123456789abcdef";
 
 struct Serving {
     address: SocketAddr,
@@ -20,7 +21,7 @@ struct Serving {
     done: tokio::task::JoinHandle<motu_core::Result<()>>,
 }
 
-async fn serving(token: Option<&str>) -> Serving {
+async fn serving() -> Serving {
     let options = Options {
         profile: Profile::VmRun,
         ..Options::default()
@@ -28,7 +29,7 @@ async fn serving(token: Option<&str>) -> Serving {
     let server = Server::new(Arc::new(Stub::default()), options);
     let http = Http {
         address: "127.0.0.1:0".parse().unwrap(),
-        token: token.map(String::from),
+        token: TOKEN.to_string(),
         hosts: vec!["box.example".to_string()],
     };
     let (stop, stopped) = oneshot::channel::<()>();
@@ -90,8 +91,8 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 
 #[tokio::test]
 async fn a_client_with_the_token_is_served() {
-    let mut serving = serving(Some(TOKEN)).await;
-    let ours = ["Host: 127.0.0.1", "Authorization: Bearer 0123456789abcdef"];
+    let mut serving = serving().await;
+    let ours = ["Host: 127.0.0.1", SHOWN];
     let answer = serving.ask("/mcp", &with(&ours), &listing()).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("vm_run"), "{answer}");
@@ -102,6 +103,7 @@ async fn a_client_with_the_token_is_served() {
     ] {
         let answer = serving.ask("/mcp", &with(wrong), &listing()).await;
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        assert!(answer.contains("send `Authorization: Bearer TOKEN`"), "{answer}");
         assert!(!answer.contains("vm_run"));
     }
     let answer = serving.ask("/", &with(&ours), &listing()).await;
@@ -112,18 +114,18 @@ async fn a_client_with_the_token_is_served() {
 
 #[tokio::test]
 async fn a_browser_is_not_talked_into_being_a_client() {
-    let serving = serving(None).await;
+    let serving = serving().await;
     let here = format!("Host: {}", serving.address);
-    let answer = serving.ask("/mcp", &with(&[&here]), &listing()).await;
+    let answer = serving.ask("/mcp", &with(&[&here, SHOWN]), &listing()).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let named = serving
-        .ask("/mcp", &with(&["Host: box.example"]), &listing())
+        .ask("/mcp", &with(&["Host: box.example", SHOWN]), &listing())
         .await;
     assert!(named.starts_with("HTTP/1.1 200"), "{named}");
     for wrong in [
-        &["Host: evil.example"][..],
-        &["Host: 127.0.0.1", "Origin: http://evil.example"],
-        &["Host: 127.0.0.1", "Origin: null"],
+        &["Host: evil.example", SHOWN][..],
+        &["Host: 127.0.0.1", "Origin: http://evil.example", SHOWN],
+        &["Host: 127.0.0.1", "Origin: null", SHOWN],
     ] {
         let answer = serving.ask("/mcp", &with(wrong), &listing()).await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
@@ -133,11 +135,11 @@ async fn a_browser_is_not_talked_into_being_a_client() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused() {
-    let serving = serving(None).await;
+    let serving = serving().await;
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(5 * 1024 * 1024));
     let mut stream = TcpStream::connect(serving.address).await.unwrap();
     let head = format!(
-        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\nContent-Type: application/json\r\n\
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{SHOWN}\r\nContent-Length: {}\r\nContent-Type: application/json\r\n\
          Accept: application/json, text/event-stream\r\n\r\n",
         body.len()
     );

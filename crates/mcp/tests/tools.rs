@@ -11,7 +11,7 @@ mod stub;
 mod terminals;
 
 use desk::{Person, desk, desk_with, params, text};
-use motu_mcp::{Options, Profile};
+use motu_mcp::{Approvals, Options, Profile};
 use rmcp::model::*;
 use serde_json::json;
 use std::sync::Arc;
@@ -204,7 +204,11 @@ async fn a_narrow_profile_refuses_what_it_does_not_show() {
 
 #[tokio::test]
 async fn secrets_and_paths_reach_the_service() {
-    let desk = desk(Profile::WorkspaceFull).await;
+    let options = Options {
+        approvals: Approvals::Auto,
+        ..Options::default()
+    };
+    let desk = desk_with(Person::new(ProtocolVersion::V_2025_11_25, None), options).await;
     let given = json!({
         "seed_path": "here", "network_policy": "egress",
         "secrets": [{"name": "KEY", "value": "v"}], "labels": {"a": "b"},
@@ -220,6 +224,34 @@ async fn secrets_and_paths_reach_the_service() {
     let ran = &noted[1].1;
     assert_eq!(ran["secret_env"][0]["variable"], "TOKEN");
     assert_eq!(ran["mode"], "shell");
+}
+
+#[tokio::test]
+async fn resources_are_those_of_the_profile() {
+    let all = [
+        ("motu://workspaces/ws-1/logs", &["workspace-core", "workspace-full"][..]),
+        ("motu://workspaces/ws-1/diff", &["workspace-core", "workspace-full"]),
+        ("motu://workspaces/ws-1/services/a/logs", &["workspace-full"]),
+        ("motu://terminals/a/screen", &["terminal"]),
+        ("motu://terminals/a/screen.png", &["terminal"]),
+        ("motu://terminals/a/transcript", &["terminal"]),
+        ("motu://terminals/a/recording", &["terminal"]),
+    ];
+    for profile in Profile::ALL {
+        let desk = desk(profile).await;
+        for (uri, profiles) in &all {
+            let asked = ReadResourceRequestParams::new(*uri);
+            let read = desk.client.read_resource(asked).await;
+            let refused = read.is_err_and(|error| error.to_string().contains("no such resource"));
+            let its_own = profiles.contains(&profile.as_str());
+            assert_eq!(refused, !its_own, "{uri} by {}", profile.as_str());
+        }
+        let templates = desk.client.list_resource_templates(None).await.unwrap();
+        let words = serde_json::to_string(&templates).unwrap();
+        assert_eq!(words.contains("motu://workspaces/"), profile.as_str().starts_with("workspace"));
+        assert_eq!(words.contains("motu://terminals/"), profile == Profile::Terminal);
+        assert_eq!(words.contains("/services/"), profile == Profile::WorkspaceFull);
+    }
 }
 
 #[tokio::test]

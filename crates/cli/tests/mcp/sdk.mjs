@@ -18,7 +18,7 @@ const { StdioClientTransport } = await load(old ? 'sdk-old/client/stdio.js' : 's
 
 async function serve(profile, story) {
     const client = new Client({ name: 'stories', version: '1' });
-    const args = ['mcp', 'serve', '--profile', profile];
+    const args = ['mcp', 'serve', '--profile', profile, '--approvals', 'auto'];
     await client.connect(new StdioClientTransport({ command: motu, args, env: process.env, stderr: 'inherit' }));
     const call = (name, args) => client.callTool({ name, arguments: args }, undefined, { timeout: 120_000 });
     try {

@@ -16,12 +16,16 @@ from importlib.metadata import version
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 NEW = int(version("mcp").split(".")[0]) >= 2
 if NEW:
     from mcp import Client
+    from mcp.shared.exceptions import MCPError
     from mcp_types import ElicitResult
 else:
+    from mcp.shared.exceptions import McpError as MCPError
     from mcp.types import ElicitResult
     from pydantic import AnyUrl
 
@@ -72,6 +76,14 @@ class Server:
     async def read(self, uri):
         read = await self.session.read_resource(uri if NEW else AnyUrl(uri))
         return read.contents[0].text
+
+    async def unread(self, uri):
+        """Why a resource is refused."""
+        try:
+            await self.read(uri)
+        except MCPError as error:
+            return str(error)
+        raise AssertionError(f"{uri} was read")
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +136,7 @@ async def vm():
 
 
 async def machines():
-    async with serve("workspace-full") as server:
+    async with serve("workspace-full", "--approvals", "auto") as server:
         names = [one["name"] for one in (await server.told("vm_list_environments"))["environments"]]
         assert "busybox" in names, names
         made = await server.told("vm_create", environment="busybox")
@@ -164,7 +176,7 @@ async def workspace(directory):
         assert "+two" in diff["patch"], diff
         await server.told("snapshot_create", workspace_id=ws, snapshot_name="good")
     # Nothing hangs on the connection.
-    async with serve("workspace-full") as server:
+    async with serve("workspace-full", "--approvals", "auto") as server:
         assert ws in [one["workspace_id"] for one in (await server.told("workspace_list"))["workspaces"]]
         await server.told("workspace_exec", workspace_id=ws, command="rm -r ./*")
         await server.told("workspace_reset", workspace_id=ws, snapshot="good")
@@ -175,6 +187,9 @@ async def workspace(directory):
         await server.told("workspace_exec", workspace_id=ws, command="echo noted")
         assert "noted" in await server.read(f"motu://workspaces/{ws}/logs")
         assert "+two" in await server.read(f"motu://workspaces/{ws}/diff")
+        async with serve("vm-run") as other:
+            for part in ["logs", "diff"]:
+                assert "no such resource" in await other.unread(f"motu://workspaces/{ws}/{part}")
         out = os.path.join(directory, "out")
         await server.told("workspace_export", workspace_id=ws, path="/workspace/a.txt", output_path=out)
         with open(out) as file:
@@ -245,12 +260,18 @@ async def approvals():
             assert refused["code"] == "denied" and ws in no.questions[0], refused
             refused = await server.refused("workspace_create", environment="busybox", network_policy="egress")
             assert refused["code"] == "denied" and "egress" in no.questions[1], refused
-        async with serve("workspace-full", "--approvals", "always", person=yes, mode=mode) as server:
+        # A client that cannot ask is refused, unless whoever runs the server has approved it.
+        async with serve("workspace-full", mode=mode) as server:
+            refused = await server.refused("workspace_delete", workspace_id=ws)
+            assert refused["code"] == "denied" and "--approvals" in refused["hint"], refused
+            refused = await server.refused("workspace_reset", workspace_id=ws)
+            assert refused["code"] == "denied", refused
+            refused = await server.refused("workspace_create", environment="busybox", network_policy="egress")
+            assert refused["code"] == "denied", refused
+            assert (await server.told("workspace_status", workspace_id=ws))["state"] == "running"
+        async with serve("workspace-full", person=yes, mode=mode) as server:
             await server.told("workspace_delete", workspace_id=ws)
             assert len(yes.questions) == 1, yes.questions
-        async with serve("workspace-full", "--approvals", "always", mode=mode) as server:
-            refused = await server.refused("workspace_delete", workspace_id="ws-none")
-            assert refused["code"] == "denied", refused
 
 
 class Pipes:
@@ -290,7 +311,7 @@ async def leaving():
     def dies(pipes):
         pipes.process.kill()
 
-    async with serve("workspace-full") as server:
+    async with serve("workspace-full", "--approvals", "auto") as server:
         ws = (await server.told("workspace_create", environment="busybox"))["workspace_id"]
         for leave in [gives_up, closes, dies]:
             pipes = await Pipes.open("workspace-full")
@@ -317,33 +338,53 @@ async def processes(server, ws):
 
 
 @contextlib.asynccontextmanager
-async def connect(url):
+async def connect(url, headers):
     """A client over HTTP."""
-    if NEW:
-        async with Client(url) as client:
-            yield Server(client)
-    else:
-        from mcp.client.streamable_http import streamablehttp_client
+    async with create_mcp_http_client(headers=headers) as plain:
+        if NEW:
+            async with Client(streamable_http_client(url, http_client=plain)) as client:
+                yield Server(client)
+        else:
+            async with streamable_http_client(url, http_client=plain) as (read, write, _):
+                async with ClientSession(read, write) as session:
+                    await session.initialize()
+                    yield Server(session)
 
-        async with streamablehttp_client(url) as (read, write, _):
-            async with ClientSession(read, write) as session:
-                await session.initialize()
-                yield Server(session)
+
+async def turned_away(url, headers):
+    """The official client gets nothing, and a plain request hears why."""
+    try:
+        async with asyncio.timeout(30), connect(url, headers) as client:
+            await client.tools()
+    except BaseException as error:
+        assert not isinstance(error, TimeoutError), "a client without the token waits for ever"
+    else:
+        raise AssertionError("a client without the token is served")
+    async with create_mcp_http_client(headers=headers) as plain:
+        answer = await plain.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert answer.status_code == 401 and "Authorization: Bearer" in answer.text, answer.text
 
 
 async def http():
+    """Over HTTP there is always a token: one is made, and shown once, when none is given."""
     server = await asyncio.create_subprocess_exec(
-        MOTU, "mcp", "serve", "--http", "127.0.0.1:0", stderr=asyncio.subprocess.PIPE
+        MOTU, "mcp", "serve", "--http", "127.0.0.1:0", "--approvals", "auto", stderr=asyncio.subprocess.PIPE
     )
     line = (await server.stderr.readline()).decode()
     url = line.removeprefix("serving MCP at ").strip()
     assert url.startswith("http://127.0.0.1:"), line
-    async with connect(url) as client:
+    assert "token" in (await server.stderr.readline()).decode()
+    name, token = (await server.stderr.readline()).decode().strip().split(": ")
+    assert name == "Authorization" and len(token) > len("Bearer ") + 50, (name, token)
+    for wrong in [{}, {"Authorization": token[:-1]}, {"Authorization": token[:-1] + "!"}]:
+        await turned_away(url, wrong)
+    headers = {"Authorization": token}
+    async with connect(url, headers) as client:
         assert len(await client.tools()) == 43
         ran = await client.told("vm_run", command="echo over http", environment="busybox")
         assert ran["stdout"] == "over http\n", ran
         ws = (await client.told("workspace_create", environment="busybox"))["workspace_id"]
-    async with connect(url) as client:
+    async with connect(url, headers) as client:
         ran = await client.told("workspace_exec", workspace_id=ws, command="echo still there")
         assert ran["stdout"] == "still there\n", ran
         await client.told("workspace_delete", workspace_id=ws)
@@ -377,7 +418,7 @@ async def terminal():
         assert asked["status"] == "password", asked
         typed = await server.told("send_password", session_id="one", password="hunter22")
         assert "got 8" in typed["output"] and "hunter22" not in json.dumps(typed), typed
-    async with serve("terminal") as server:
+    async with serve("terminal", "--approvals", "auto") as server:
         screen = await server.told("get_screen", session_id="one")
         assert "got 8" in screen["screen"] and "hunter22" not in screen["screen"], screen
         picture = await server.call("get_screen", session_id="one", format="png")
@@ -387,12 +428,17 @@ async def terminal():
         assert (meta["cols"], meta["rows"], meta["cwd"]) == (100, 30, "/tmp"), meta
         assert "got 8" in (await server.told("get_scrollback", session_id="one"))["scrollback"]
         assert "done" in await server.read("motu://terminals/one/transcript")
+        # The transcript is no resource of a server with another profile.
+        for profile in ["vm-run", "workspace-core", "workspace-full"]:
+            async with serve(profile) as other:
+                for part in ["transcript", "recording", "screen"]:
+                    assert "no such resource" in await other.unread(f"motu://terminals/one/{part}")
         sessions = (await server.told("list_sessions"))["sessions"]
         assert [one["session_id"] for one in sessions] == ["one"], sessions
         assert (await server.told("terminate", session_id="one"))["status"] == "terminated"
         ran = await server.told("run", session_id="one", command="echo again")
         assert ran["status"] == "terminated", ran
-    async with serve("terminal", "--explicit-sessions") as server:
+    async with serve("terminal", "--explicit-sessions", "--approvals", "auto") as server:
         ran = await server.told("run", session_id="two", command="true")
         assert ran["status"] == "unknown" and "create_session" in ran["state_reason"], ran
         made = await server.told("create_session", session_id="two", cwd="/", description="second")
@@ -404,7 +450,7 @@ async def terminal():
 
 async def host(allowed):
     """Sessions on the host: only where the daemon's owner allows it, and where the client is."""
-    async with serve("terminal", "--host") as server:
+    async with serve("terminal", "--host", "--approvals", "auto") as server:
         ran = await server.call("run", session_id="here", command="pwd")
         if allowed == "no":
             assert ran.is_error and ran.known["code"] == "denied", ran.text

@@ -27,7 +27,7 @@ async fn deleting(
 #[tokio::test]
 async fn a_person_is_asked_in_both_ways() {
     for version in [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28] {
-        let (desk, result) = deleting(version.clone(), Some(true), Approvals::Auto).await;
+        let (desk, result) = deleting(version.clone(), Some(true), Approvals::default()).await;
         assert_ne!(result.is_error, Some(true), "{version}: {result:?}");
         assert_eq!(
             desk.client.service().asked.load(Ordering::SeqCst),
@@ -48,12 +48,11 @@ async fn a_person_is_asked_in_both_ways() {
         assert_ne!(result.is_error, Some(true), "{version}");
         assert_eq!(desk.stub.calls("delete_workspace"), 1);
 
-        let (desk, result) = deleting(version.clone(), None, Approvals::Always).await;
-        assert_eq!(
-            result.structured_content.unwrap()["code"],
-            "denied",
-            "{version}"
-        );
+        // Who cannot be asked has not approved; the answer says what to do about it.
+        let (desk, result) = deleting(version.clone(), None, Approvals::default()).await;
+        let refused = result.structured_content.unwrap();
+        assert_eq!(refused["code"], "denied", "{version}");
+        assert!(refused["hint"].as_str().unwrap().contains("--approvals auto"));
         assert_eq!(desk.stub.calls("delete_workspace"), 0);
 
         let (desk, _) = deleting(version, Some(false), Approvals::Never).await;

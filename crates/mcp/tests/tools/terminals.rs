@@ -1,13 +1,18 @@
 //! Sessions: how they are opened, named and looked at.
 
 use crate::desk::{Person, desk, desk_with};
-use motu_mcp::{Options, Place, Profile};
+use motu_mcp::{Approvals, Options, Place, Profile};
 use rmcp::model::*;
 use serde_json::json;
 
 #[tokio::test]
 async fn a_session_is_opened_by_its_first_use_and_not_by_a_look() {
-    let desk = desk(Profile::Terminal).await;
+    let options = Options {
+        profile: Profile::Terminal,
+        approvals: Approvals::Auto,
+        ..Options::default()
+    };
+    let desk = desk_with(Person::new(ProtocolVersion::V_2025_11_25, None), options).await;
     let looked = desk.told("get_screen", json!({"session_id": "a"})).await;
     assert_eq!(looked["status"], "unknown");
     assert_eq!(desk.stub.calls("open_terminal"), 0);

@@ -34,9 +34,10 @@ pub struct Args {
     #[arg(long, value_name = "PROFILE", default_value = "workspace-full", value_parser = word::<Profile>)]
     profile: Profile,
 
-    /// When a person is asked before something is deleted, reset or given a network: auto
-    /// (if the client can ask), always (refused if it cannot) or never
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = word::<Approvals>)]
+    /// When a person is asked before something is deleted, reset or given a network: always
+    /// (refused if the client cannot ask), auto (approved in advance if it cannot) or never
+    /// (approved in advance)
+    #[arg(long, value_name = "WHEN", default_value = "always", value_parser = word::<Approvals>)]
     approvals: Approvals,
 
     /// Open sessions in this sandbox or workspace [default: the workspace `terminals`, made on
@@ -52,7 +53,8 @@ pub struct Args {
     #[arg(long, help_heading = "Terminals")]
     explicit_sessions: bool,
 
-    /// Serve Streamable HTTP at http://ADDRESS/mcp instead of standard input and output
+    /// Serve Streamable HTTP at http://ADDRESS/mcp instead of standard input and output.
+    /// Clients need a token; without --token and --token-file one is made and shown once
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address, help_heading = "HTTP")]
     http: Option<SocketAddr>,
 
@@ -122,6 +124,7 @@ impl Args {
         })
     }
 
+    /// The token that was given, if one was.
     fn token(&self) -> Result<Option<String>> {
         match &self.token_file {
             Some(path) => read_token(path).map(Some),
@@ -135,13 +138,23 @@ impl Args {
         match self.http {
             None => server.serve_stdio().await?,
             Some(address) => {
+                let given = self.token()?;
+                let made = given.is_none();
+                let token = given.unwrap_or_else(Http::made_token);
                 let http = Http {
                     address,
-                    token: self.token()?,
+                    token: token.clone(),
                     hosts: self.allowed_hosts,
                 };
-                let listening =
-                    |address| show::note(&format!("serving MCP at http://{address}/mcp\n"));
+                let listening = |address| {
+                    show::note(&format!("serving MCP at http://{address}/mcp\n"));
+                    if made {
+                        show::note(&format!(
+                            "clients must send this token, which is not shown again\n\
+                             Authorization: Bearer {token}\n"
+                        ));
+                    }
+                };
                 server.serve_http(http, asked_to_leave(), listening).await?;
             }
         }
