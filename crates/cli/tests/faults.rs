@@ -17,6 +17,8 @@ mod clients;
 mod crash;
 #[path = "faults/daemons.rs"]
 mod daemons;
+#[path = "faults/exports.rs"]
+mod exports;
 #[path = "faults/files.rs"]
 mod files;
 #[path = "faults/full.rs"]

@@ -359,7 +359,7 @@ fn content_goes_in_and_out() {
         world.sends("export ws-a /workspace --output out"),
         (
             "export_workspace",
-            json!(["ws-a", "/workspace", format!("{home}/out")])
+            json!(["ws-a", "/workspace", format!("{home}/out"), {"force": false, "max_bytes": null}])
         )
     );
     told!(world.motu("patch apply ws-a --patch x"), @"renamed   /workspace/a -> /workspace/b");
@@ -405,10 +405,10 @@ fn snapshots_and_the_disk() {
         )
     );
     assert_eq!(
-        world.sends("disk export ws-a --output d.ext4"),
+        world.sends("disk export ws-a --output d.ext4 --force --max-bytes 9"),
         (
             "export_workspace_disk",
-            json!(["ws-a", format!("{home}/d.ext4")])
+            json!(["ws-a", format!("{home}/d.ext4"), {"force": true, "max_bytes": 9}])
         )
     );
     assert_eq!(

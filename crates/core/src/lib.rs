@@ -21,6 +21,7 @@ pub mod report;
 pub mod runtime;
 pub mod sandbox;
 pub mod service;
+pub mod sparse;
 pub mod terminal;
 pub mod workspace;
 

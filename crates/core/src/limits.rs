@@ -78,6 +78,7 @@ limits! {
     DIFF_ENTRIES = "diff_entries", default 10_000, 1 => 10_000, "entries", "changed paths named in one diff";
     SNAPSHOTS = "snapshots", default 256, 1 => 256, "snapshots", "named snapshots of a workspace";
     SEED_BYTES = "seed_bytes", default 68_719_476_736, 1 => 68_719_476_736, "bytes", "content of a seed or a pushed tree";
+    EXPORT_BYTES = "export_bytes", default 17_179_869_184, 1 => 1_099_511_627_776, "bytes", "content of one export, disk export or copy out of a machine, holes included";
     SEED_ENTRIES = "seed_entries", default 2_000_000, 1 => 2_000_000, "entries", "files and directories of a seed or a pushed tree";
     SERVICES = "services", default 32, 1 => 32, "services", "services of a workspace; the one that ended first is forgotten for a new one";
     PUBLISHED_PORTS = "published_ports", default 16, 1 => 16, "ports", "ports one service publishes";

@@ -12,10 +12,10 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use motu_core::sparse::SparseWriter;
+
 use crate::{DiskError, Kind, Merged, merged::Found};
 
-/// Most bytes of files in an export.
-const MAX_EXPORT_BYTES: u64 = 64 << 30;
 /// Most paths in an export.
 const MAX_EXPORT_ENTRIES: u64 = 2_000_000;
 /// Room beside the files: a twentieth, and this.
@@ -25,13 +25,20 @@ const ENTRY_BYTES: u64 = 4096 + 256;
 const MAX_DEPTH: usize = 200;
 const OUTPUT_BYTES: usize = 2000;
 
-/// Writes the view as a raw ext4 file to `output`, which must not exist. `staging`
+/// Writes the view as a raw ext4 file to `output`, an empty file of the caller's. `staging`
 /// is an empty directory of the caller's, on a disk with room for all of it; owners
-/// are kept if we may give files away. Devices, pipes and sockets are left out.
-pub fn export_ext4(view: &mut Merged, staging: &Path, output: &Path) -> Result<u64, DiskError> {
+/// are kept if we may give files away, and holes stay holes. Devices, pipes and sockets
+/// are left out. Files may have `most` bytes together, holes included.
+pub fn export_ext4(
+    view: &mut Merged,
+    staging: &Path,
+    output: &Path,
+    most: u64,
+) -> Result<u64, DiskError> {
     let root = view.root()?;
     let mut copy = Copy {
         staging,
+        most,
         bytes: 0,
         entries: 0,
         directories: Vec::new(),
@@ -42,15 +49,13 @@ pub fn export_ext4(view: &mut Merged, staging: &Path, output: &Path) -> Result<u
     copy.finish()?;
     let needed = copy.bytes + copy.entries * ENTRY_BYTES;
     let size = (needed + needed / 20 + SPARE_BYTES).next_multiple_of(1 << 20);
-    File::create_new(output)
+    File::options()
+        .write(true)
+        .open(output)
         .and_then(|file| file.set_len(size))
         .map_err(DiskError::io("creating", output))?;
-    let made = make_ext4(staging, output);
-    if made.is_err() {
-        // Half a disk is worse than none.
-        let _ = fs::remove_file(output);
-    }
-    made.map(|()| size)
+    make_ext4(staging, output)?;
+    Ok(size)
 }
 
 fn make_ext4(staging: &Path, output: &Path) -> Result<(), DiskError> {
@@ -75,6 +80,7 @@ fn make_ext4(staging: &Path, output: &Path) -> Result<(), DiskError> {
 
 struct Copy<'a> {
     staging: &'a Path,
+    most: u64,
     bytes: u64,
     entries: u64,
     directories: Vec<Found>,
@@ -108,20 +114,22 @@ impl Copy<'_> {
                     .map_err(failed())?;
             }
             Kind::File => {
-                let mut file = fs::OpenOptions::new()
+                let file = fs::OpenOptions::new()
                     .write(true)
                     .create_new(true)
                     .mode(0o600)
                     .open(&path)
                     .map_err(failed())?;
-                let left = MAX_EXPORT_BYTES - self.bytes;
+                let left = self.most - self.bytes;
                 if found.attributes.size > left {
                     return Err(DiskError::Limit {
-                        what: "the size of all files in bytes",
-                        limit: MAX_EXPORT_BYTES,
+                        what: "the size of all files in bytes (export_bytes)",
+                        limit: self.most,
                     });
                 }
-                self.bytes += view.layer(found).read(&found.path, left, &mut file)?;
+                let mut sparse = SparseWriter::new(&file);
+                view.layer(found).read(&found.path, left, &mut sparse)?;
+                self.bytes += sparse.finish().map_err(failed())?;
             }
             Kind::Other | Kind::Whiteout => return Ok(()),
         }

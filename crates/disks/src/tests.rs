@@ -285,12 +285,17 @@ fn a_view_is_exported_as_one_disk() {
     fs::create_dir(&staging).unwrap();
     let output = directory.path().join("out.raw");
     let mut view = Merged::new(vec![Box::new(DirectoryLayer::open(tree.path()).unwrap())]);
-    let size = export_ext4(&mut view, &staging, &output).unwrap();
+    fs::File::create_new(&output).unwrap();
+    let size = export_ext4(&mut view, &staging, &output, u64::MAX).unwrap();
     assert_eq!(output.metadata().unwrap().size(), size);
     run("e2fsck", &["-fn", text(&output)]);
     check(ext4_view(&[&output]));
-    let again = export_ext4(&mut view, &directory.path().join("none"), &output);
+    let again = export_ext4(&mut view, &directory.path().join("none"), &output, u64::MAX);
     assert!(again.is_err());
+    let staging = directory.path().join("again");
+    fs::create_dir(&staging).unwrap();
+    let limited = export_ext4(&mut view, &staging, &output, 1);
+    assert!(matches!(limited, Err(DiskError::Limit { .. })));
 }
 
 /// Reads everything a disk shows; only how it ends matters.

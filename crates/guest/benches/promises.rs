@@ -44,7 +44,10 @@ async fn measure() {
     rate(
         "tree out",
         &machine,
-        Verb::TreeOut(TreeOut { path: path("/big") }),
+        Verb::TreeOut(TreeOut {
+            path: path("/big"),
+            ..Default::default()
+        }),
     )
     .await;
     rate(

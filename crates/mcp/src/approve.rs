@@ -159,7 +159,9 @@ impl Call {
             (Approvals::Never, _) | (Approvals::Auto, false) => Ok(()),
             (Approvals::Always, false) => Err(Error::new(
                 ErrorKind::Denied,
-                format!("this needs a person's approval, and this client cannot ask for it: {question}"),
+                format!(
+                    "this needs a person's approval, and this client cannot ask for it: {question}"
+                ),
             )
             .hint(
                 "use a client with elicitation; or whoever runs the server may approve such calls \

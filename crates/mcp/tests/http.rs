@@ -103,7 +103,10 @@ async fn a_client_with_the_token_is_served() {
     ] {
         let answer = serving.ask("/mcp", &with(wrong), &listing()).await;
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
-        assert!(answer.contains("send `Authorization: Bearer TOKEN`"), "{answer}");
+        assert!(
+            answer.contains("send `Authorization: Bearer TOKEN`"),
+            "{answer}"
+        );
         assert!(!answer.contains("vm_run"));
     }
     let answer = serving.ask("/", &with(&ours), &listing()).await;
@@ -116,7 +119,9 @@ async fn a_client_with_the_token_is_served() {
 async fn a_browser_is_not_talked_into_being_a_client() {
     let serving = serving().await;
     let here = format!("Host: {}", serving.address);
-    let answer = serving.ask("/mcp", &with(&[&here, SHOWN]), &listing()).await;
+    let answer = serving
+        .ask("/mcp", &with(&[&here, SHOWN]), &listing())
+        .await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let named = serving
         .ask("/mcp", &with(&["Host: box.example", SHOWN]), &listing())

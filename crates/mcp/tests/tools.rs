@@ -229,9 +229,18 @@ async fn secrets_and_paths_reach_the_service() {
 #[tokio::test]
 async fn resources_are_those_of_the_profile() {
     let all = [
-        ("motu://workspaces/ws-1/logs", &["workspace-core", "workspace-full"][..]),
-        ("motu://workspaces/ws-1/diff", &["workspace-core", "workspace-full"]),
-        ("motu://workspaces/ws-1/services/a/logs", &["workspace-full"]),
+        (
+            "motu://workspaces/ws-1/logs",
+            &["workspace-core", "workspace-full"][..],
+        ),
+        (
+            "motu://workspaces/ws-1/diff",
+            &["workspace-core", "workspace-full"],
+        ),
+        (
+            "motu://workspaces/ws-1/services/a/logs",
+            &["workspace-full"],
+        ),
         ("motu://terminals/a/screen", &["terminal"]),
         ("motu://terminals/a/screen.png", &["terminal"]),
         ("motu://terminals/a/transcript", &["terminal"]),
@@ -248,9 +257,18 @@ async fn resources_are_those_of_the_profile() {
         }
         let templates = desk.client.list_resource_templates(None).await.unwrap();
         let words = serde_json::to_string(&templates).unwrap();
-        assert_eq!(words.contains("motu://workspaces/"), profile.as_str().starts_with("workspace"));
-        assert_eq!(words.contains("motu://terminals/"), profile == Profile::Terminal);
-        assert_eq!(words.contains("/services/"), profile == Profile::WorkspaceFull);
+        assert_eq!(
+            words.contains("motu://workspaces/"),
+            profile.as_str().starts_with("workspace")
+        );
+        assert_eq!(
+            words.contains("motu://terminals/"),
+            profile == Profile::Terminal
+        );
+        assert_eq!(
+            words.contains("/services/"),
+            profile == Profile::WorkspaceFull
+        );
     }
 }
 

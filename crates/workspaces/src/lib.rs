@@ -7,6 +7,7 @@
 //! - [`patch`] and [`edit`]: changes written as text, applied all or nothing.
 //! - [`diff`]: what differs from the baseline, as a report with patches in it.
 //! - [`seed`]: the baseline itself, from a directory or an [`archive`].
+//! - [`output`]: what came out of a machine, put on the host.
 //! - [`secrets`]: values sealed at rest and taken out of output.
 //! - [`snapshots`]: named checkpoints that cost what changed.
 //! - [`sync`]: what a later push of a directory has to send.
@@ -17,6 +18,7 @@
 pub mod archive;
 pub mod diff;
 pub mod edit;
+pub mod output;
 pub mod patch;
 pub mod path;
 pub mod secrets;

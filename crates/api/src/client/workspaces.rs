@@ -163,10 +163,13 @@ impl Workspaces for Client {
         id: &WorkspaceId,
         path: &str,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<Exported> {
         let body = ExportBody {
             path: path.to_string(),
             output_path: output_path.to_string(),
+            force: options.force,
+            max_bytes: options.max_bytes,
         };
         self.fetch(Call::post(workspace(id, "/export")).json(&body))
             .await
@@ -222,10 +225,15 @@ impl Workspaces for Client {
         &self,
         id: &WorkspaceId,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<DiskExported> {
-        let output_path = output_path.to_string();
-        let call = Call::post(workspace(id, "/disk/export"));
-        self.fetch(call.json(&DiskExportBody { output_path })).await
+        let body = DiskExportBody {
+            output_path: output_path.to_string(),
+            force: options.force,
+            max_bytes: options.max_bytes,
+        };
+        self.fetch(Call::post(workspace(id, "/disk/export")).json(&body))
+            .await
     }
 
     async fn list_workspace_disk(

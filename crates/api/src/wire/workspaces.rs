@@ -24,15 +24,27 @@ impl Default for ResetBody {
 pub struct ExportBody {
     /// At or below `/workspace`.
     pub path: String,
-    /// On the daemon's host, absolute.
+    /// On the daemon's host, absolute: a new name, or an empty directory for a tree.
     pub output_path: String,
+    /// Replace a plain file that is there. Nothing else is ever replaced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// Of contents, holes included; default `export_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskExportBody {
-    /// On the daemon's host, absolute.
+    /// On the daemon's host, absolute: a new name, or an empty directory for a tree.
     pub output_path: String,
+    /// Replace a plain file that is there. Nothing else is ever replaced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// Of contents, holes included; default `export_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]

@@ -5,7 +5,9 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use motu_api::Client;
 use motu_core::files::{ByteStream, FileType, GuestPath, ReadRange, WriteOptions};
-use motu_core::{Error, Result, SandboxId, Service};
+use motu_core::workspace::ExportOptions;
+use motu_core::{Error, Result, SandboxId, Service, limits};
+use motu_workspaces::output::{OutputFile, Replace, unpack_tree};
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,7 +24,8 @@ const QUEUE: usize = 4;
 /// Copy files and directories into a sandbox or out of it
 ///
 /// One side is ID:/path, the other a path here. A directory that is there
-/// already receives the copy under its own name, as with cp.
+/// already receives the copy under its own name, as with cp. Here a copy goes to a new name
+/// or an empty directory; --force replaces plain files, and nothing else ever.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   motu cp script.py sb-3f9k2m7qx0ab:/workspace/
@@ -36,6 +39,9 @@ pub struct Args {
     /// To: a path, or ID:/path
     #[arg(value_name = "DESTINATION")]
     destination: Side,
+
+    #[command(flatten)]
+    export: crate::commands::workspace::given::Export,
 
     /// Print what was copied as JSON
     #[arg(long)]
@@ -75,7 +81,9 @@ impl Args {
         let client = context.client();
         let copied = match (self.source, self.destination) {
             (Side::Here(from), Side::There(id, to)) => upload(&client, &from, &id, to).await?,
-            (Side::There(id, from), Side::Here(to)) => download(&client, &id, from, to).await?,
+            (Side::There(id, from), Side::Here(to)) => {
+                download(&client, (&id, from), to, self.export.into()).await?
+            }
             _ => {
                 return Err(Error::invalid("exactly one side must be in a sandbox")
                     .hint("such as: motu cp file.txt ID:/workspace/"));
@@ -197,7 +205,14 @@ fn pack(path: &Path, sink: &mut Sink) -> Result<()> {
         .map_err(local("pack", path))
 }
 
-async fn download(client: &Client, id: &SandboxId, from: GuestPath, to: PathBuf) -> Result<Copied> {
+async fn download(
+    client: &Client,
+    (id, from): (&SandboxId, GuestPath),
+    to: PathBuf,
+    export: ExportOptions,
+) -> Result<Copied> {
+    let most = limits::EXPORT_BYTES.resolve(export.max_bytes)?;
+    let replace = Replace::from(export.force);
     let entry = client.stat(id, from.clone(), true).await?;
     let to = match to.is_dir() {
         true => to.join(std::ffi::OsString::from_vec(
@@ -207,66 +222,45 @@ async fn download(client: &Client, id: &SandboxId, from: GuestPath, to: PathBuf)
     };
     let destination = to.display().to_string();
     let bytes = match entry.kind {
-        FileType::Directory => unpack(client.read_tree(id, from).await?, to).await?,
+        FileType::Directory => {
+            let archive = client.read_tree(id, from).await?;
+            let unpacked = receive(archive, move |source| {
+                unpack_tree(source, &to, replace, most)
+            });
+            unpacked.await?.bytes
+        }
         _ => {
             let (entry, content) = client.read(id, from, ReadRange::default()).await?;
-            write_file(content, &to, entry.mode & 0o777).await?
+            let written = receive(content, move |mut source| {
+                let mut output = OutputFile::create(&to, replace)?;
+                let bytes = output.fill(&mut source, most)?;
+                output.finish(entry.mode)?;
+                Ok(bytes)
+            });
+            written.await?
         }
     };
     Ok(Copied { destination, bytes })
 }
 
-async fn write_file(mut content: ByteStream, path: &Path, mode: u32) -> Result<u64> {
-    let mut file = std::fs::File::create(path).map_err(local("write", path))?;
-    let mut bytes = 0;
-    while let Some(chunk) = content.next().await {
-        let chunk = chunk?;
-        file.write_all(&chunk).map_err(local("write", path))?;
-        bytes += chunk.len() as u64;
-    }
-    file.set_permissions(std::fs::Permissions::from_mode(mode))
-        .map_err(local("write", path))?;
-    Ok(bytes)
-}
-
-/// Unpacks an archive that a sandbox wrote, which is to be trusted with nothing: no links out of
-/// the directory, no devices, no owners, no special permission bits.
-async fn unpack(mut archive: ByteStream, to: PathBuf) -> Result<u64> {
+/// What a sandbox sends is trusted with nothing: it goes to a new name or over plain files, has no
+/// devices, owners or special permission bits, and is bounded.
+async fn receive<T: Send + 'static>(
+    mut content: ByteStream,
+    work: impl FnOnce(Source) -> Result<T> + Send + 'static,
+) -> Result<T> {
     let (sender, receiver) = mpsc::channel::<Result<Bytes>>(QUEUE);
-    let unpacking = tokio::task::spawn_blocking(move || unpack_from(Source::new(receiver), &to));
-    while let Some(chunk) = archive.next().await {
+    let working = tokio::task::spawn_blocking(move || work(Source::new(receiver)));
+    while let Some(chunk) = content.next().await {
         let failed = chunk.is_err();
         if sender.send(chunk).await.is_err() || failed {
             break;
         }
     }
     drop(sender);
-    unpacking
+    working
         .await
-        .map_err(|_| Error::internal("unpacking ended in a bug"))?
-}
-
-fn unpack_from(source: Source, to: &Path) -> Result<u64> {
-    use tar::EntryType as Kind;
-    std::fs::create_dir_all(to).map_err(local("create", to))?;
-    let mut archive = tar::Archive::new(source);
-    archive.set_preserve_permissions(false);
-    archive.set_preserve_mtime(true);
-    archive.set_unpack_xattrs(false);
-    let mut bytes = 0;
-    for entry in archive.entries().map_err(local("unpack into", to))? {
-        let mut entry = entry.map_err(local("unpack into", to))?;
-        let kind = entry.header().entry_type();
-        if !matches!(
-            kind,
-            Kind::Regular | Kind::Directory | Kind::Symlink | Kind::Link
-        ) {
-            continue;
-        }
-        bytes += entry.size();
-        entry.unpack_in(to).map_err(local("unpack into", to))?;
-    }
-    Ok(bytes)
+        .map_err(|_| Error::internal("copying ended in a bug"))?
 }
 
 /// A stream, for blocking code to read.

@@ -80,6 +80,15 @@ pub struct PathList {
     pub truncated: bool,
 }
 
+/// What a copy on the host may replace, and how large it may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportOptions {
+    /// Replace a plain file that is there.
+    pub force: bool,
+    /// Of contents, holes included; default `export_bytes`.
+    pub max_bytes: Option<u64>,
+}
+
 /// A copy on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Exported {

@@ -51,12 +51,13 @@ pub trait Workspaces: Send + Sync + 'static {
     ) -> Result<FileText>;
     async fn write_workspace_file(&self, id: &WorkspaceId, write: WriteText)
     -> Result<FileWritten>;
-    /// Copies a file or a tree to the daemon's host.
+    /// Copies a file or a tree to the daemon's host, to a new name or an empty directory.
     async fn export_workspace(
         &self,
         id: &WorkspaceId,
         path: &str,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<Exported>;
     async fn apply_workspace_patch(&self, id: &WorkspaceId, patch: &str) -> Result<PatchReport>;
     async fn edit_workspace(&self, id: &WorkspaceId, edits: Vec<Edit>) -> Result<PatchReport>;
@@ -79,6 +80,7 @@ pub trait Workspaces: Send + Sync + 'static {
         &self,
         id: &WorkspaceId,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<DiskExported>;
     async fn list_workspace_disk(
         &self,

@@ -14,12 +14,28 @@ use motu_core::{Error, Result, limits};
 use motu_link::message as link;
 use motu_link::message::{Said, Verb};
 use motu_link::{Event, LinkError, Stream};
+use std::sync::Arc;
 
 impl Guest {
     pub async fn stat(&self, path: &GuestPath, follow: bool) -> Result<FileEntry> {
-        let path = path.as_bytes().clone();
-        let said = self.ask(Verb::Stat(link::Stat { path, follow })).await?;
-        expect_entry(said).map(entry)
+        self.stat_in(path, follow, Bytes::new()).await
+    }
+
+    async fn stat_in(&self, path: &GuestPath, follow: bool, within: Bytes) -> Result<FileEntry> {
+        let request = link::Stat {
+            path: path.as_bytes().clone(),
+            follow,
+            within,
+        };
+        expect_entry(self.ask(Verb::Stat(request)).await?).map(entry)
+    }
+
+    /// The same machine's files, of one directory alone.
+    pub fn within(self: &Arc<Self>, top: GuestPath) -> Within {
+        Within {
+            guest: self.clone(),
+            top: top.as_bytes().clone(),
+        }
     }
 
     pub async fn list(&self, path: &GuestPath, options: ListOptions) -> Result<FilePage> {
@@ -59,10 +75,19 @@ impl Guest {
         path: &GuestPath,
         range: ReadRange,
     ) -> Result<(FileEntry, ByteStream)> {
+        self.read_in(path, range, Bytes::new()).await
+    }
+
+    async fn read_in(
+        &self,
+        path: &GuestPath,
+        range: ReadRange,
+        within: Bytes,
+    ) -> Result<(FileEntry, ByteStream)> {
         // A length of nothing is a question about the file, and 0 means "to the end" to the guest.
         if range.length == Some(0) {
             return Ok((
-                self.stat(path, true).await?,
+                self.stat_in(path, true, within).await?,
                 futures_util::stream::empty().boxed(),
             ));
         }
@@ -71,6 +96,7 @@ impl Guest {
                 path: path.as_bytes().clone(),
                 offset: range.offset,
                 length: range.length.unwrap_or(0),
+                within,
             }))
             .await?;
         let file = expect_entry(next_note(&mut stream).await?).map(entry)?;
@@ -181,9 +207,13 @@ impl Guest {
     }
 
     pub async fn read_tree(&self, path: &GuestPath) -> Result<ByteStream> {
+        self.tree_in(path, Bytes::new()).await
+    }
+
+    async fn tree_in(&self, path: &GuestPath, within: Bytes) -> Result<ByteStream> {
         let path = path.as_bytes().clone();
-        let stream = self.open(Verb::TreeOut(link::TreeOut { path })).await?;
-        first_data(data(stream)).await
+        let request = link::TreeOut { path, within };
+        first_data(data(self.open(Verb::TreeOut(request)).await?)).await
     }
 
     pub async fn write_tree(&self, path: &GuestPath, archive: ByteStream) -> Result<TreeWritten> {
@@ -205,6 +235,31 @@ impl Guest {
             entries: done.entries,
             bytes: done.bytes,
         })
+    }
+}
+
+/// Files at or below one directory: what a symbolic link leads to elsewhere is refused.
+#[derive(Debug)]
+pub struct Within {
+    guest: Arc<Guest>,
+    top: Bytes,
+}
+
+impl Within {
+    pub async fn stat(&self, path: &GuestPath, follow: bool) -> Result<FileEntry> {
+        self.guest.stat_in(path, follow, self.top.clone()).await
+    }
+
+    pub async fn read(
+        &self,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<(FileEntry, ByteStream)> {
+        self.guest.read_in(path, range, self.top.clone()).await
+    }
+
+    pub async fn read_tree(&self, path: &GuestPath) -> Result<ByteStream> {
+        self.guest.tree_in(path, self.top.clone()).await
     }
 }
 

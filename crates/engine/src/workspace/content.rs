@@ -17,11 +17,9 @@ use motu_core::workspace::*;
 use motu_core::{Error, Result, limits};
 use motu_link::message as link;
 use motu_workspaces::archive::Limits;
-use motu_workspaces::seed::{Mode, Options, SeedError, unpack_stream};
-use std::fs::Permissions;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use motu_workspaces::output::{OutputFile, Replace, unpack_tree};
+use motu_workspaces::seed::{Mode, Options};
+use std::path::Path;
 
 /// As deep as a guest lists.
 const ALL_LEVELS: u32 = 64;
@@ -62,10 +60,12 @@ impl Engine {
     ) -> Result<PathList> {
         let inside = checks::inside(path)?;
         let (_, handle) = self.room(id).await?;
-        let place = checks::in_machine(&self.workdir(&handle), inside.as_ref())?;
+        let top = self.workdir(&handle);
+        let place = checks::in_machine(&top, inside.as_ref())?;
+        let top = checks::in_machine(&top, None)?;
         let guest = handle.guest().map_err(in_words)?;
         let most = limits::LIST_ENTRIES_MAX.max as usize;
-        let (entries, truncated) = match guest.stat(&place, false).await? {
+        let (entries, truncated) = match guest.within(top).stat(&place, false).await? {
             found if found.kind != FileType::Directory => (vec![found], false),
             _ => list(&guest, &place, recursive, most).await?,
         };
@@ -87,8 +87,10 @@ impl Engine {
         let max = limits::FILE_TEXT_BYTES.resolve(max_bytes)?;
         let below = checks::below(path)?;
         let (_, handle) = self.room(id).await?;
-        let place = checks::in_machine(&self.workdir(&handle), Some(&below))?;
-        let guest = handle.guest().map_err(in_words)?;
+        let top = self.workdir(&handle);
+        let place = checks::in_machine(&top, Some(&below))?;
+        let top = checks::in_machine(&top, None)?;
+        let guest = handle.guest().map_err(in_words)?.within(top);
         let range = ReadRange {
             offset: 0,
             length: Some(max),
@@ -130,22 +132,44 @@ impl Engine {
         })
     }
 
-    /// Copies to the host. What is there already is only ever a file that is replaced whole.
+    /// Copies to the host: to a new name or an empty directory, over a plain file if asked to.
     pub(super) async fn export(
         &self,
         id: &WorkspaceId,
         path: &str,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<Exported> {
         let output = checks::on_host(output_path, "output_path")?;
+        let most = limits::EXPORT_BYTES.resolve(options.max_bytes)?;
+        let replace = Replace::from(options.force);
         let inside = checks::inside(path)?;
         let (_, handle) = self.room(id).await?;
-        let place = checks::in_machine(&self.workdir(&handle), inside.as_ref())?;
-        let guest = handle.guest().map_err(in_words)?;
+        let top = self.workdir(&handle);
+        let place = checks::in_machine(&top, inside.as_ref())?;
+        let top = checks::in_machine(&top, None)?;
+        let guest = handle.guest().map_err(in_words)?.within(top);
         let found = guest.stat(&place, false).await?;
         let (entry_count, bytes_written) = match found.kind {
-            FileType::File => (1, export_file(&guest, &place, output).await?),
-            FileType::Directory => export_tree(&guest, &place, output).await?,
+            FileType::File => {
+                let (file, stream) = guest.read(&place, ReadRange::default()).await?;
+                let mut reader = pipe::reader(stream);
+                let written = blocking(move || {
+                    let mut output = OutputFile::create(&output, replace)?;
+                    let bytes = output.fill(&mut reader, most)?;
+                    output.finish(file.mode)?;
+                    Ok(bytes)
+                });
+                (1, written.await?)
+            }
+            FileType::Directory => {
+                let reader = pipe::reader(guest.read_tree(&place).await?);
+                // A tree is put where nothing is: what it would replace cannot be seen at a glance.
+                let nothing = Replace::Nothing;
+                let unpacked = blocking(move || unpack_tree(reader, &output, nothing, most));
+                let totals = unpacked.await?;
+                (totals.entries, totals.bytes)
+            }
             FileType::Symlink | FileType::Other => {
                 return Err(Error::invalid(format!(
                     "{} is neither a file nor a directory",
@@ -162,55 +186,6 @@ impl Engine {
             entry_count,
             bytes_written,
         })
-    }
-}
-
-async fn export_file(guest: &Guest, place: &GuestPath, output: PathBuf) -> Result<u64> {
-    let (file, stream) = guest.read(place, ReadRange::default()).await?;
-    let mut reader = pipe::reader(stream);
-    blocking(move || {
-        let failed = |error: io::Error| Error::io("cannot export a file", &error);
-        let directory = output.parent().unwrap_or(Path::new("/"));
-        if output.is_dir() {
-            return Err(
-                Error::conflict(format!("{} is a directory", output.display()))
-                    .hint("name the file it should become"),
-            );
-        }
-        let mut staged = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-        let bytes = io::copy(&mut reader, &mut staged).map_err(unwrapped)?;
-        let mode = Permissions::from_mode(file.mode & 0o777);
-        staged.as_file().set_permissions(mode).map_err(failed)?;
-        staged
-            .persist(&output)
-            .map_err(|error| failed(error.error))?;
-        Ok(bytes)
-    })
-    .await
-}
-
-async fn export_tree(guest: &Guest, place: &GuestPath, output: PathBuf) -> Result<(u64, u64)> {
-    let reader = pipe::reader(guest.read_tree(place).await?);
-    blocking(move || {
-        // An empty directory is as good as none.
-        let _ = std::fs::remove_dir(&output);
-        let name = output.display().to_string();
-        let totals = unpack_stream(reader, &name, &output, options(None));
-        let totals = totals.map_err(|error| match error {
-            SeedError::Exists { path } => Error::conflict(format!("{path} exists already"))
-                .hint("name a directory that does not exist, or is empty"),
-            other => other.into(),
-        })?;
-        Ok((totals.entries, totals.bytes))
-    })
-    .await
-}
-
-/// The error behind a stream that broke while it was read.
-fn unwrapped(error: io::Error) -> Error {
-    match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(error) => Error::io("cannot export a file", &error),
     }
 }
 

@@ -7,9 +7,12 @@ use crate::engine::Engine;
 use motu_core::files::FileType;
 use motu_core::runtime::{AtRest, RestLayer};
 use motu_core::sandbox::State;
-use motu_core::workspace::{DiskExported, FileText, PathInfo, PathList, WorkspaceId};
+use motu_core::workspace::{
+    DiskExported, ExportOptions, FileText, PathInfo, PathList, WorkspaceId,
+};
 use motu_core::{Error, Isolation, Result, limits};
 use motu_disks::{DirectoryLayer, Entry, Ext4Layer, Kind, Layer, Merged, Placed, export_ext4};
+use motu_workspaces::output::{OutputFile, Replace};
 use std::path::Path;
 
 /// Where `/workspace` is mounted.
@@ -42,23 +45,29 @@ impl Engine {
         runtime.at_rest(&kept, &launch.root)
     }
 
-    pub(super) async fn export_disk(&self, id: &WorkspaceId, output: &str) -> Result<DiskExported> {
+    pub(super) async fn export_disk(
+        &self,
+        id: &WorkspaceId,
+        output: &str,
+        options: ExportOptions,
+    ) -> Result<DiskExported> {
         let path = checks::on_host(output, "output_path")?;
+        let most = limits::EXPORT_BYTES.resolve(options.max_bytes)?;
+        let replace = Replace::from(options.force);
         let (room, _) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let rest = self.at_rest(id).await?;
-        if path.exists() {
-            return Err(Error::conflict(format!("{output} exists already"))
-                .hint("name a file that does not exist"));
-        }
         let home = self.shared.home.path().to_path_buf();
         let bytes_written = blocking(move || {
+            let disk = OutputFile::create(&path, replace)?;
             let staging = tempfile::Builder::new()
                 .prefix("export-")
                 .tempdir_in(home)
                 .map_err(|error| Error::io("cannot stage a disk", &error))?;
             let mut view = view(&rest)?;
-            Ok(export_ext4(&mut view, staging.path(), &path)?)
+            let size = export_ext4(&mut view, staging.path(), disk.path(), most)?;
+            disk.finish(0o644)?;
+            Ok(size)
         })
         .await?;
         Ok(DiskExported {

@@ -142,8 +142,9 @@ impl Workspaces for Engine {
         id: &WorkspaceId,
         path: &str,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<Exported> {
-        self.export(id, path, output_path).await
+        self.export(id, path, output_path, options).await
     }
 
     async fn apply_workspace_patch(&self, id: &WorkspaceId, patch: &str) -> Result<PatchReport> {
@@ -184,8 +185,9 @@ impl Workspaces for Engine {
         &self,
         id: &WorkspaceId,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<DiskExported> {
-        self.export_disk(id, output_path).await
+        self.export_disk(id, output_path, options).await
     }
 
     async fn list_workspace_disk(

@@ -60,13 +60,28 @@ pub fn describe_fd(names: &Names, fd: impl AsFd, place: &Place) -> Result<Entry,
 
 /// Describes a path.
 pub fn stat(names: &Names, root: &Root, place: &Place, follow: bool) -> Result<Entry, Failed> {
-    if follow || place.split().is_err() {
+    stat_within(names, root, place, follow, b"")
+}
+
+/// The same, of what is at or below `within`; empty is everywhere.
+pub fn stat_within(
+    names: &Names,
+    root: &Root,
+    place: &Place,
+    follow: bool,
+    within: &[u8],
+) -> Result<Entry, Failed> {
+    // The directory itself is entered from above it.
+    let is_top = Place::parse(within).is_ok_and(|top| top == *place);
+    if follow || is_top || place.split().is_err() {
         let fd = root
             .open_at(place, OFlags::PATH, Mode::empty())
             .map_err(|errno| place.failed(errno))?;
+        root.check_within(&fd, within, place)?;
         return describe_fd(names, fd, place);
     }
     let (directory, name) = root.entry(place)?;
+    root.check_within(&directory, within, place)?;
     describe_at(names, directory, &name, place).map_err(|errno| place.failed(errno))
 }
 

@@ -59,12 +59,17 @@ fn run_simple(guest: &Guest, verb: Verb, cancel: Cancel) -> Result<Vec<Entries>,
     let names = guest.users.names();
     let one = |entry| Ok(vec![entry::one(entry)]);
     match verb {
-        Verb::Stat(request) => one(entry::stat(
-            &names,
-            &root,
-            &Place::parse(&request.path)?,
-            request.follow,
-        )?),
+        Verb::Stat(request) => {
+            let place = Place::parse(&request.path)?;
+            let within = &request.within;
+            one(entry::stat_within(
+                &names,
+                &root,
+                &place,
+                request.follow,
+                within,
+            )?)
+        }
         Verb::List(request) => Ok(vec![list_page(guest, &root, request, cancel)?]),
         Verb::Mkdir(request) => {
             let owner = Owner::find(guest, &request.user)?;
@@ -156,7 +161,8 @@ fn notes(found: Vec<Entry>, more: bool) -> Vec<Entries> {
 pub async fn tree_out(guest: &Arc<Guest>, request: TreeOut, tx: &Sender) -> Result<(), Failed> {
     let place = Place::parse(&request.path)?;
     let root = guest.settings().root.clone();
-    let mut packer = blocking::run(move || Packer::tree(&root, &place)).await?;
+    let within = request.within;
+    let mut packer = blocking::run(move || Packer::tree(&root, &place, &within)).await?;
     let work = async {
         loop {
             let (back, piece) = blocking::run(move || {

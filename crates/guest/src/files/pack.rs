@@ -47,11 +47,12 @@ struct Body {
 
 impl Packer {
     /// A directory's contents, or one file under its own name.
-    pub fn tree(root: &Root, place: &Place) -> Result<Packer, Failed> {
+    pub fn tree(root: &Root, place: &Place, within: &[u8]) -> Result<Packer, Failed> {
         let failed = |errno| place.failed(errno);
         let fd = root
             .open_at(place, OFlags::PATH, Mode::empty())
             .map_err(failed)?;
+        root.check_within(&fd, within, place)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             let (directory, target) = root.final_entry(place)?;
@@ -62,6 +63,7 @@ impl Packer {
         let open = root
             .open_at(place, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
             .map_err(failed)?;
+        root.check_within(&open, within, place)?;
         packer.enter(open, Vec::new()).map_err(failed)?;
         Ok(packer)
     }

@@ -6,9 +6,10 @@
 
 use crate::answer::{Failed, Quoted};
 use bytes::Bytes;
+use motu_link::message::Failure;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The longest path, as in the kernel.
 const MAX_PATH: usize = 4096;
@@ -149,6 +150,34 @@ impl Root {
             }
         }
         Err(Errno::AGAIN)
+    }
+
+    /// Refuses what is open but not at or below `within`: symlinks led out of it. An empty
+    /// `within` is everywhere. The kernel says where the handle really is.
+    pub fn check_within(&self, fd: impl AsFd, within: &[u8], place: &Place) -> Result<(), Failed> {
+        if within.is_empty() {
+            return Ok(());
+        }
+        let top = self.directory(&Place::parse(within)?)?;
+        let really = |fd: BorrowedFd<'_>| {
+            let handle = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            rustix::fs::readlinkat(CWD, handle, Vec::new())
+                .map(std::ffi::CString::into_bytes)
+                .map_err(|errno| place.failed(errno))
+        };
+        let (top, found) = (really(top.as_fd())?, really(fd.as_fd())?);
+        let below = found.strip_prefix(&top[..]);
+        if top == b"/" || below.is_some_and(|rest| matches!(rest.first(), None | Some(b'/'))) {
+            return Ok(());
+        }
+        Err(Failed::new(
+            Failure::Denied,
+            format!(
+                "path {} leads out of {}",
+                Quoted(place.as_bytes()),
+                Quoted(within)
+            ),
+        ))
     }
 
     /// A handle on a directory, to name things in.

@@ -23,8 +23,10 @@ pub async fn read(guest: &Arc<Guest>, request: Read, tx: &Sender) -> Result<(), 
     let root = guest.settings().root.clone();
     let names = guest.users.names();
     let opened = place.clone();
+    let within = request.within.clone();
     let (fd, described) = blocking::run(move || {
         let fd = open_regular(&root, &opened)?;
+        root.check_within(&fd, &within, &opened)?;
         let described = entry::describe_fd(&names, &fd, &opened)?;
         Ok((fd, described))
     })

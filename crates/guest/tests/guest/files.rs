@@ -50,6 +50,7 @@ async fn what_is_written_is_read() {
         path: path("/a/b/file"),
         offset: 4_999_990,
         length: 5,
+        ..Default::default()
     };
     assert_eq!(
         machine.call(Verb::Read(part)).await.ok().file,
@@ -59,6 +60,7 @@ async fn what_is_written_is_read() {
         path: path("/a/b/file"),
         offset: u64::MAX,
         length: 5,
+        ..Default::default()
     };
     machine.call(Verb::Read(beyond)).await;
     assert_eq!(
@@ -66,6 +68,53 @@ async fn what_is_written_is_read() {
         1,
         "nothing temporary is left"
     );
+}
+
+#[tokio::test]
+async fn what_links_lead_to_outside_of_a_directory_is_refused() {
+    let machine = Machine::start().await;
+    std::fs::create_dir_all(machine.file("top/in")).unwrap();
+    std::fs::create_dir_all(machine.file("topmost")).unwrap();
+    for name in ["top/in/file", "topmost/file", "file"] {
+        std::fs::write(machine.file(name), name).unwrap();
+    }
+    symlink("/file", machine.file("top/out")).unwrap();
+    symlink("../topmost", machine.file("top/beside")).unwrap();
+    symlink("/top/in", machine.file("top/again")).unwrap();
+    let within = path("/top");
+    let refused = Failure::Denied;
+    for (name, fine) in [
+        ("/top/in/file", true),
+        ("/top/again/file", true),
+        ("/top/out", false),
+        ("/top/beside/file", false),
+        ("/file", false),
+    ] {
+        let read = Read {
+            path: path(name),
+            within: within.clone(),
+            ..Read::default()
+        };
+        let heard = machine.call(Verb::Read(read)).await;
+        let expected = if fine { Failure::None } else { refused };
+        assert_eq!(heard.failure(), expected, "{name}");
+        let stat = Stat {
+            path: path(name),
+            follow: true,
+            within: within.clone(),
+        };
+        let heard = machine.call(Verb::Stat(stat)).await;
+        assert_eq!(heard.failure(), expected, "{name}");
+    }
+    for (name, fine) in [("/top", true), ("/top/again", true), ("/top/beside", false)] {
+        let tree = TreeOut {
+            path: path(name),
+            within: within.clone(),
+        };
+        let heard = machine.call(Verb::TreeOut(tree)).await;
+        let expected = if fine { Failure::None } else { refused };
+        assert_eq!(heard.failure(), expected, "{name}");
+    }
 }
 
 #[tokio::test]
@@ -178,6 +227,7 @@ async fn no_path_leads_out_of_the_root() {
         let stat = Stat {
             path: path(name),
             follow: true,
+            ..Default::default()
         };
         machine
             .call(Verb::Stat(stat))
@@ -429,6 +479,7 @@ async fn links_and_modes_change() {
         Verb::Stat(Stat {
             path: path("/link"),
             follow,
+            ..Default::default()
         })
     };
     assert_eq!(
@@ -444,7 +495,8 @@ async fn links_and_modes_change() {
         machine
             .call(Verb::Stat(Stat {
                 path: path("/"),
-                follow: false
+                follow: false,
+                ..Default::default()
             }))
             .await
             .ok()

@@ -237,6 +237,7 @@ async fn init_checks_everything_before_it_changes_anything() {
         .call(Verb::Stat(Stat {
             path: path("/here"),
             follow: false,
+            ..Default::default()
         }))
         .await
         .ok();

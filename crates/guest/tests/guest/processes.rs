@@ -475,6 +475,7 @@ async fn numbers_without_sense_do_no_harm() {
         path: path("/"),
         offset: u64::MAX,
         length: u64::MAX,
+        ..Default::default()
     };
     machine.call(Verb::Read(read)).await.fails(Failure::Invalid);
     machine.call(Verb::Ping(Ping {})).await.ok();

@@ -66,6 +66,7 @@ async fn a_tree_survives_the_way_out_and_in() {
     let said = machine
         .call(Verb::TreeOut(TreeOut {
             path: path("/from"),
+            ..Default::default()
         }))
         .await
         .ok();

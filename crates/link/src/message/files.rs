@@ -53,6 +53,9 @@ pub struct Stat {
     /// Describe what a symlink points to.
     #[prost(bool, tag = "2")]
     pub follow: bool,
+    /// Refuse what symlinks lead to outside of this directory; empty: anything.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub within: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -79,6 +82,9 @@ pub struct Read {
     /// 0: to the end.
     #[prost(uint64, tag = "3")]
     pub length: u64,
+    /// As in [`Stat`].
+    #[prost(bytes = "bytes", tag = "4")]
+    pub within: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -202,6 +208,9 @@ pub struct Change {
 pub struct TreeOut {
     #[prost(bytes = "bytes", tag = "1")]
     pub path: Bytes,
+    /// As in [`Stat`].
+    #[prost(bytes = "bytes", tag = "2")]
+    pub within: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]

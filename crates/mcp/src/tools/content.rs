@@ -12,7 +12,7 @@ use crate::tool::{Effect, Tool, run};
 use motu_core::files::FileType;
 use motu_core::limits;
 use motu_core::workspace::{
-    DiffOptions, DiffReport, FileText, PatchReport, PathList, SyncPush, WriteText,
+    DiffOptions, DiffReport, ExportOptions, FileText, PatchReport, PathList, SyncPush, WriteText,
 };
 use serde_json::json;
 
@@ -22,7 +22,7 @@ const PATHS: usize = 400;
 const MAX_BYTES: Field = limited("max_bytes", &limits::FILE_TEXT_BYTES);
 const OUTPUT_PATH: Field = text("output_path", 4096)
     .required()
-    .about("Host path; must not exist.");
+    .about("Host path: a new name, or an empty directory.");
 const LISTED: &[(&str, &str)] = &[
     ("path", "string"),
     ("entries", "array"),
@@ -288,7 +288,10 @@ async fn export(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let path = arguments.text_or("path", "");
     let output = host_path(&arguments.text_or("output_path", ""))?;
     let id = arguments.workspace()?;
-    let work = call.service().export_workspace(&id, &path, &output);
+    let options = ExportOptions::default();
+    let work = call
+        .service()
+        .export_workspace(&id, &path, &output, options);
     let exported = call.told(&Seen::default(), work).await?;
     let text = format!(
         "copied {} bytes to {}",
@@ -300,7 +303,8 @@ async fn export(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 async fn disk_export(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let output = host_path(&arguments.text_or("output_path", ""))?;
     let id = arguments.workspace()?;
-    let work = call.service().export_workspace_disk(&id, &output);
+    let options = ExportOptions::default();
+    let work = call.service().export_workspace_disk(&id, &output, options);
     let exported = call.told(&Seen::default(), work).await?;
     let text = format!(
         "copied {} bytes to {}",

@@ -417,7 +417,13 @@ impl Workspaces for Stub {
     async fn write_workspace_file(&self, _: &WorkspaceId, _: WriteText) -> Result<FileWritten> {
         Err(not_stubbed())
     }
-    async fn export_workspace(&self, _: &WorkspaceId, _: &str, _: &str) -> Result<Exported> {
+    async fn export_workspace(
+        &self,
+        _: &WorkspaceId,
+        _: &str,
+        _: &str,
+        _: ExportOptions,
+    ) -> Result<Exported> {
         Err(not_stubbed())
     }
     async fn apply_workspace_patch(&self, _: &WorkspaceId, _: &str) -> Result<PatchReport> {
@@ -447,7 +453,12 @@ impl Workspaces for Stub {
     ) -> Result<DiffReport> {
         Err(not_stubbed())
     }
-    async fn export_workspace_disk(&self, _: &WorkspaceId, _: &str) -> Result<DiskExported> {
+    async fn export_workspace_disk(
+        &self,
+        _: &WorkspaceId,
+        _: &str,
+        _: ExportOptions,
+    ) -> Result<DiskExported> {
         Err(not_stubbed())
     }
     async fn list_workspace_disk(&self, _: &WorkspaceId, _: &str, _: bool) -> Result<PathList> {

@@ -52,7 +52,12 @@ async fn a_person_is_asked_in_both_ways() {
         let (desk, result) = deleting(version.clone(), None, Approvals::default()).await;
         let refused = result.structured_content.unwrap();
         assert_eq!(refused["code"], "denied", "{version}");
-        assert!(refused["hint"].as_str().unwrap().contains("--approvals auto"));
+        assert!(
+            refused["hint"]
+                .as_str()
+                .unwrap()
+                .contains("--approvals auto")
+        );
         assert_eq!(desk.stub.calls("delete_workspace"), 0);
 
         let (desk, _) = deleting(version, Some(false), Approvals::Never).await;

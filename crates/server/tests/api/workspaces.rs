@@ -13,6 +13,10 @@ fn ws() -> WorkspaceId {
 
 /// A name that must be encoded wherever it stands in an address.
 const ODD: &str = "a/b %2f?#\u{e4}";
+const FORCED: ExportOptions = ExportOptions {
+    force: true,
+    max_bytes: Some(9),
+};
 
 /// Makes a call, compares its answer and what reached the service.
 macro_rules! verb {
@@ -158,7 +162,8 @@ async fn the_content_of_a_workspace() {
         entry_count: 1,
         bytes_written: 2,
     };
-    verb!(world.export_workspace(&ws(), ODD, "/out") gets ["ws-a", ODD, "/out"], answers exported);
+    verb!(world.export_workspace(&ws(), ODD, "/out", FORCED)
+        gets ["ws-a", ODD, "/out", {"force": true, "max_bytes": 9}], answers exported);
     let edits = vec![Edit {
         path: ODD.to_string(),
         old: "\u{1b}".to_string(),
@@ -231,7 +236,8 @@ async fn snapshots_and_the_disk() {
         disk_format: "ext4".to_string(),
         bytes_written: 1 << 40,
     };
-    verb!(world.export_workspace_disk(&ws(), "/out.ext4") gets ["ws-a", "/out.ext4"], answers exported);
+    verb!(world.export_workspace_disk(&ws(), "/out.ext4", ExportOptions::default())
+        gets ["ws-a", "/out.ext4", {"force": false, "max_bytes": null}], answers exported);
     verb!(world.list_workspace_disk(&ws(), "/", false) gets ["ws-a", "/", false],
         answers made::path_list(&ws(), "/", false));
     verb!(world.read_workspace_disk(&ws(), ODD, None) gets ["ws-a", ODD, null],

@@ -317,8 +317,9 @@ impl Workspaces for Stub {
         id: &WorkspaceId,
         path: &str,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<Exported> {
-        self.note("export_workspace", (id, path, output_path));
+        self.note("export_workspace", (id, path, output_path, options));
         Ok(Exported {
             workspace_id: id.clone(),
             workspace_path: path.to_string(),
@@ -369,8 +370,9 @@ impl Workspaces for Stub {
         &self,
         id: &WorkspaceId,
         output_path: &str,
+        options: ExportOptions,
     ) -> Result<DiskExported> {
-        self.note("export_workspace_disk", (id, output_path));
+        self.note("export_workspace_disk", (id, output_path, options));
         Ok(DiskExported {
             workspace_id: id.clone(),
             output_path: output_path.to_string(),

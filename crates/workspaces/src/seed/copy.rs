@@ -22,6 +22,8 @@ use rustix::{
     io::Errno,
 };
 
+use motu_core::sparse::SparseWriter;
+
 use super::{
     Options, SeedError,
     place::{self, create_file, dress, open_directory, parent},
@@ -284,7 +286,7 @@ impl Work {
             create_file(to, name).map_err(failed)?
         };
         let copied = self
-            .contents(&source, &target, buffer, size_of(&stat))
+            .contents(&source, &target, buffer, &stat)
             .map_err(failed)?;
         let limit = self.options.limits.bytes;
         if self.bytes.fetch_add(copied, Relaxed) + copied > limit {
@@ -310,9 +312,12 @@ impl Work {
         source: &File,
         target: &File,
         buffer: &mut [u8],
-        size: u64,
+        stat: &Stat,
     ) -> io::Result<u64> {
         let limit = self.options.limits.bytes;
+        let size = size_of(stat);
+        // The kernel's copy fills holes up.
+        let sparse = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size;
         if size == 0 || size > limit {
             return Ok(size);
         }
@@ -323,14 +328,18 @@ impl Work {
                     Err(_) => self.can_clone.store(false, Relaxed),
                 }
             }
-            if self.can_copy.load(Relaxed)
+            if !sparse
+                && self.can_copy.load(Relaxed)
                 && let Some(copied) = copy_range(source, target)?
             {
                 return Ok(copied);
             }
-            self.can_copy.store(false, Relaxed);
+            if !sparse {
+                self.can_copy.store(false, Relaxed);
+            }
         }
-        let (mut source, mut target) = (source, target);
+        let mut source = source;
+        let mut target = SparseWriter::new(target);
         let mut copied = 0;
         loop {
             let count = source.read(buffer)?;
@@ -338,6 +347,7 @@ impl Work {
             copied += count as u64;
             // The size is known: without this each file would cost a read more.
             if count == 0 || copied > limit || (copied == size && count < buffer.len()) {
+                target.finish()?;
                 return Ok(copied);
             }
         }

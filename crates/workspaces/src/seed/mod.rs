@@ -127,21 +127,18 @@ pub fn seed(source: Option<&Path>, baseline: &Path, options: Options) -> Result<
     })
 }
 
-/// Makes the tree `target`, which must not exist, from an archive that comes from
-/// somewhere; named as `source` in errors. All of it, or nothing.
-pub fn unpack_stream(
+/// Unpacks an archive that comes from somewhere, named as `source` in errors, into an empty
+/// directory.
+pub(crate) fn unpack_into(
     archive: impl io::Read,
     source: &str,
     target: &Path,
     options: Options,
 ) -> Result<Totals, SeedError> {
-    let staging = Staging::create(target)?;
-    let totals = unpack::unpack(archive, &staging.path, options).map_err(|error| {
+    unpack::unpack(archive, target, options).map_err(|error| {
         let path = source.to_string();
         SeedError::Archive { path, error }
-    })?;
-    staging.finish(target)?;
-    Ok(totals)
+    })
 }
 
 fn fill(source: &Path, staging: &Path, options: Options) -> Result<(Mode, Totals), SeedError> {

@@ -137,6 +137,12 @@ fn read(path: &Path) -> Result<String> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(cannot(&error)),
+        Ok(found) if !found.is_file() => {
+            return Err(
+                Error::conflict(format!("{} is no plain file", path.display()))
+                    .hint("only a file of settings is ever replaced"),
+            );
+        }
         Ok(found) if found.len() > MAX_BYTES => {
             return Err(Error::limit(format!("{} is too large", path.display())));
         }
@@ -158,6 +164,12 @@ fn replace(path: &Path, text: &str) -> Result<()> {
         |error: std::io::Error| Error::io(format_args!("write {}", path.display()), &error);
     let directory = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(directory).map_err(cannot)?;
+    if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+        return Err(
+            Error::conflict(format!("{} is no plain file", path.display()))
+                .hint("only a file of settings is ever replaced"),
+        );
+    }
     let mode = std::fs::metadata(&path).map_or(0o600, |old| old.permissions().mode() & 0o7777);
     let mut draft = path.clone().into_os_string();
     draft.push(format!(".motu-{}", motu_core::id::random_name(8)));

@@ -3,6 +3,7 @@
 use motu_core::exec::TtySize;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result};
+use motu_workspaces::output::{self, Replace};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -56,13 +57,14 @@ pub enum Out {
 }
 
 impl Out {
-    pub fn create(path: Option<&Path>) -> Result<Out> {
+    /// A new file, or a plain one that may be replaced. It grows in its place: what was written
+    /// before an interruption stays.
+    pub fn create(path: Option<&Path>, replace: Replace) -> Result<Out> {
         match path {
             None => Ok(Out::Stdout(std::io::stdout())),
             Some(path) => {
                 let name = path.display().to_string();
-                let file = std::fs::File::create(path).map_err(|error| failed(&name, &error))?;
-                Ok(Out::File(file, name))
+                Ok(Out::File(output::grow(path, replace)?, name))
             }
         }
     }
@@ -79,12 +81,7 @@ impl Out {
 }
 
 fn failed(name: &str, error: &std::io::Error) -> Error {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::not_found(format!("write {name}: its directory is not there"))
-        }
-        _ => Error::io(format!("write {name}"), error),
-    }
+    Error::io(format!("write {name}"), error)
 }
 
 #[cfg(test)]

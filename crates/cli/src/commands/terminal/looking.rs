@@ -32,6 +32,10 @@ pub struct ScreenArgs {
     /// Write it to a file
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     output: Option<PathBuf>,
+
+    /// Replace a plain file that is there
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 impl ScreenArgs {
@@ -48,7 +52,7 @@ impl ScreenArgs {
         }
         if picture {
             let bytes = decode_base64(&screen.screen)?;
-            Out::create(self.output.as_deref())?.write(&bytes)?;
+            Out::create(self.output.as_deref(), self.force.into())?.write(&bytes)?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = screen.screen;
@@ -57,7 +61,9 @@ impl ScreenArgs {
         }
         match (&self.output, self.format) {
             (None, ScreenFormat::Text) => show::foreign(&text),
-            (path, _) => Out::create(path.as_deref())?.write(text.as_bytes())?,
+            (path, _) => {
+                Out::create(path.as_deref(), self.force.into())?.write(text.as_bytes())?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -40,6 +40,10 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Replace a plain file that is there
+    #[arg(long, requires = "output")]
+    force: bool,
+
     /// Go on until the session ends
     #[arg(short, long)]
     follow: bool,
@@ -56,7 +60,7 @@ impl Args {
         let id = &self.which.id;
         if !self.follow {
             let mut recording = client.terminal_recording(id).await?;
-            let mut out = Out::create(self.output.as_deref())?;
+            let mut out = Out::create(self.output.as_deref(), self.force.into())?;
             while let Some(piece) = recording.next().await {
                 out.write(&piece?)?;
             }
@@ -69,7 +73,7 @@ impl Args {
         let paths = client.terminal_transcript(id, paths).await?;
         let session = client.attach_terminal(id, None).await.ok();
         let mut tail = Tail::open(Path::new(&paths.recording))?;
-        let mut out = Out::create(self.output.as_deref())?;
+        let mut out = Out::create(self.output.as_deref(), self.force.into())?;
         tokio::select! {
             copied = tail.copy(&mut out, ended(session)) => copied?,
             _ = tokio::signal::ctrl_c() => {}

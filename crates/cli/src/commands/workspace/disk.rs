@@ -39,6 +39,9 @@ struct ExportArgs {
     /// Where the file goes
     #[arg(long, value_name = "HOST_PATH")]
     output: PathBuf,
+
+    #[command(flatten)]
+    options: given::Export,
 }
 
 impl Args {
@@ -46,7 +49,8 @@ impl Args {
         match self.command {
             Command::Export(args) => {
                 let output = given::host_path(&args.output)?;
-                let exported = client.export_workspace_disk(&args.which.id, &output);
+                let exported =
+                    client.export_workspace_disk(&args.which.id, &output, args.options.into());
                 answer(json, &exported.await?, told);
             }
             Command::List(args) => {

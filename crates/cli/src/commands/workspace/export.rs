@@ -22,15 +22,19 @@ pub struct Args {
     #[arg(value_name = "PATH")]
     path: String,
 
-    /// Where the copy goes
+    /// Where the copy goes: a new name, or an empty directory for a directory
     #[arg(long, value_name = "HOST_PATH")]
     output: PathBuf,
+
+    #[command(flatten)]
+    options: given::Export,
 }
 
 impl Args {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         let output = given::host_path(&self.output)?;
-        let exported = client.export_workspace(&self.which.id, &self.path, &output);
+        let exported =
+            client.export_workspace(&self.which.id, &self.path, &output, self.options.into());
         answer(json, &exported.await?, exported_text);
         Ok(ExitCode::SUCCESS)
     }

@@ -1,6 +1,6 @@
 //! What is given on the command line, as the service wants it.
 
-use motu_core::workspace::SecretSource;
+use motu_core::workspace::{ExportOptions, SecretSource};
 use motu_core::{Error, Result, limits};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,6 +8,27 @@ use std::path::Path;
 
 /// Stands for standard input where a file is asked for.
 const STDIN: &str = "-";
+
+/// What a copy on this host may replace, and how large it may be.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Export {
+    /// Replace a plain file that is there; nothing else is ever replaced
+    #[arg(long)]
+    force: bool,
+
+    /// The most bytes of contents, holes included [default: 16 GiB]
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<u64>,
+}
+
+impl From<Export> for ExportOptions {
+    fn from(given: Export) -> ExportOptions {
+        ExportOptions {
+            force: given.force,
+            max_bytes: given.max_bytes,
+        }
+    }
+}
 
 /// A path of this host as the daemon, which works elsewhere, must be told it.
 pub fn host_path(path: &Path) -> Result<String> {

@@ -201,7 +201,7 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
     let out = host.path().join("out");
     let text = out.display().to_string();
     let exported = engine
-        .export_workspace(id, "/workspace", &text)
+        .export_workspace(id, "/workspace", &text, ExportOptions::default())
         .await
         .expect("exported");
     assert_eq!(exported.entry_count, 3, "{exported:?}");
@@ -210,24 +210,48 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
     assert!(out.join("link").is_symlink());
     refused(
         ErrorKind::Conflict,
-        engine.export_workspace(id, "src", &text).await,
+        engine
+            .export_workspace(id, "src", &text, ExportOptions::default())
+            .await,
     );
     let file = host.path().join("one.txt").display().to_string();
     engine
-        .export_workspace(id, "src/main.txt", &file)
+        .export_workspace(id, "src/main.txt", &file, ExportOptions::default())
         .await
         .expect("exported");
+    refused(
+        ErrorKind::Conflict,
+        engine
+            .export_workspace(id, "src/main.txt", &file, ExportOptions::default())
+            .await,
+    );
+    let socket = host.path().join("socket").display().to_string();
+    let _listening = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+    let forced = ExportOptions {
+        force: true,
+        max_bytes: None,
+    };
+    engine
+        .export_workspace(id, "src/main.txt", &file, forced)
+        .await
+        .expect("replaced");
+    refused(
+        ErrorKind::Conflict,
+        engine
+            .export_workspace(id, "src/main.txt", &socket, forced)
+            .await,
+    );
     assert_eq!(
         std::fs::read_to_string(&file).expect("read"),
         "seeded\nmore\n"
     );
     refused(
         ErrorKind::Invalid,
-        engine.export_workspace(id, "link", &file).await,
+        engine.export_workspace(id, "link", &file, forced).await,
     );
     refused(
         ErrorKind::Invalid,
-        engine.export_workspace(id, "src", "relative").await,
+        engine.export_workspace(id, "src", "relative", forced).await,
     );
     engine.reset_workspace(id, "baseline").await.expect("reset");
     assert_eq!(
@@ -392,7 +416,7 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
     let host = tempfile::tempdir().expect("a directory");
     let output = host.path().join("disk.ext4").display().to_string();
     let exported = engine
-        .export_workspace_disk(id, &output)
+        .export_workspace_disk(id, &output, ExportOptions::default())
         .await
         .expect("exported");
     assert_eq!(exported.disk_format, "ext4");
@@ -403,7 +427,9 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
     assert_eq!(String::from_utf8_lossy(&shown.stdout), "on the disk\n");
     refused(
         ErrorKind::Conflict,
-        engine.export_workspace_disk(id, &output).await,
+        engine
+            .export_workspace_disk(id, &output, ExportOptions::default())
+            .await,
     );
     engine.start_workspace(id).await.expect("started");
     assert_eq!(

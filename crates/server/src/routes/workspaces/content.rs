@@ -9,8 +9,8 @@ use axum::Json;
 use axum::extract::State;
 use motu_api::wire::{DiffQuery, EditBody, ExportBody, FileTextQuery, PatchBody, PathListQuery};
 use motu_core::workspace::{
-    DiffReport, Exported, FileText, FileWritten, PatchReport, PathList, SyncPush, SyncReport,
-    WriteText,
+    DiffReport, ExportOptions, Exported, FileText, FileWritten, PatchReport, PathList, SyncPush,
+    SyncReport, WriteText,
 };
 use motu_core::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
@@ -108,9 +108,13 @@ async fn export(
     Body(body): Body<ExportBody>,
 ) -> Answer<Json<Exported>> {
     caller.may_name_host_path("output_path")?;
+    let options = ExportOptions {
+        force: body.force,
+        max_bytes: body.max_bytes,
+    };
     let exported = app
         .service
-        .export_workspace(&id, &body.path, &body.output_path)
+        .export_workspace(&id, &body.path, &body.output_path, options)
         .await?;
     Ok(Json(exported))
 }

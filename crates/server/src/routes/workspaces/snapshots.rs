@@ -14,7 +14,8 @@ use motu_api::wire::{
 };
 use motu_core::Error;
 use motu_core::workspace::{
-    DiffOptions, DiffReport, DiskExported, FileText, PathList, Snapshot, SnapshotList,
+    DiffOptions, DiffReport, DiskExported, ExportOptions, FileText, PathList, Snapshot,
+    SnapshotList,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -97,9 +98,13 @@ async fn export_disk(
     Body(body): Body<DiskExportBody>,
 ) -> Answer<Json<DiskExported>> {
     caller.may_name_host_path("output_path")?;
+    let options = ExportOptions {
+        force: body.force,
+        max_bytes: body.max_bytes,
+    };
     let exported = app
         .service
-        .export_workspace_disk(&id, &body.output_path)
+        .export_workspace_disk(&id, &body.output_path, options)
         .await?;
     Ok(Json(exported))
 }

@@ -1,0 +1,339 @@
+//! Putting what came out of a machine on the host.
+//!
+//! ```text
+//! contents ──► a random name beside it ──rename──► PATH
+//! ```
+//!
+//! PATH is a new name or an empty directory; a plain file is replaced when that was asked for.
+//! A device, a socket, a pipe, a symbolic link or a directory with something in it is never
+//! replaced, nor is anything beside PATH. Zeros become holes, and what is larger than the limit
+//! is refused. All of it appears at once, or nothing.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, Read, Write},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use motu_core::{Error, Result, limits, sparse::SparseWriter};
+use rustix::{
+    fs::{CWD, RenameFlags},
+    io::Errno,
+};
+
+use crate::{
+    archive::{ArchiveError, Limits, Totals},
+    seed::{Options, SeedError, unpack_into},
+};
+
+/// What may be replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replace {
+    #[default]
+    Nothing,
+    PlainFiles,
+}
+
+impl From<bool> for Replace {
+    fn from(force: bool) -> Replace {
+        match force {
+            true => Replace::PlainFiles,
+            false => Replace::Nothing,
+        }
+    }
+}
+
+/// What is at a path now, links not followed.
+enum There {
+    Nothing,
+    PlainFile,
+    Directory,
+    Other(&'static str),
+}
+
+fn there(path: &Path) -> Result<There> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let kind = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(There::Nothing),
+        Err(error) => return Err(failed("look at", path)(error)),
+    };
+    Ok(match kind {
+        kind if kind.is_file() => There::PlainFile,
+        kind if kind.is_dir() => There::Directory,
+        kind if kind.is_symlink() => There::Other("a symbolic link"),
+        kind if kind.is_socket() => There::Other("a socket"),
+        kind if kind.is_fifo() => There::Other("a pipe"),
+        _ => There::Other("a device"),
+    })
+}
+
+fn failed(what: &str, path: &Path) -> impl Fn(io::Error) -> Error {
+    let context = format!("{what} {}", path.display());
+    move |error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Error::not_found(format!("{context}: its directory is not there"))
+        }
+        _ => Error::io(&context, &error),
+    }
+}
+
+fn exists(path: &Path) -> Error {
+    Error::conflict(format!("{} exists already", path.display()))
+        .hint("name a file that does not exist, or say that it may be replaced (force)")
+}
+
+fn never_replaced(path: &Path, what: &str) -> Error {
+    Error::conflict(format!(
+        "{} is {what}, which is never replaced",
+        path.display()
+    ))
+    .hint("name a file that does not exist")
+}
+
+/// The directory a path is in.
+fn beside(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    }
+}
+
+/// Whether a file may be put at a path.
+fn check(path: &Path, replace: Replace) -> Result<()> {
+    match there(path)? {
+        There::Nothing => Ok(()),
+        There::PlainFile if replace == Replace::PlainFiles => Ok(()),
+        There::PlainFile => Err(exists(path)),
+        There::Directory => Err(
+            Error::conflict(format!("{} is a directory", path.display()))
+                .hint("name the file it should become"),
+        ),
+        There::Other(what) => Err(never_replaced(path, what)),
+    }
+}
+
+/// A file that is written in its place, from its beginning: new, or a plain one that is there.
+pub fn grow(path: &Path, replace: Replace) -> Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    check(path, replace)?;
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        opened => return opened.map_err(failed("write", path)),
+    }
+    check(path, replace)?;
+    // What took the name since must neither be followed nor make us wait.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = File::options()
+        .write(true)
+        .custom_flags(i32::try_from(flags.bits()).unwrap_or(0))
+        .open(path)
+        .map_err(failed("write", path))?;
+    let kind = file.metadata().map_err(failed("write", path))?.file_type();
+    if !kind.is_file() {
+        return Err(never_replaced(path, "no plain file"));
+    }
+    file.set_len(0).map_err(failed("write", path))?;
+    Ok(file)
+}
+
+/// A file in the making, beside its place; gone again unless it is finished.
+#[derive(Debug)]
+pub struct OutputFile {
+    staged: tempfile::TempPath,
+    file: File,
+    target: PathBuf,
+    replace: Replace,
+}
+
+impl OutputFile {
+    pub fn create(target: &Path, replace: Replace) -> Result<OutputFile> {
+        check(target, replace)?;
+        let staged = tempfile::Builder::new()
+            .prefix(".motu-")
+            .tempfile_in(beside(target))
+            .map_err(failed("write", target))?;
+        let (file, staged) = staged.into_parts();
+        Ok(OutputFile {
+            staged,
+            file,
+            target: target.to_path_buf(),
+            replace,
+        })
+    }
+
+    /// Where it is while it is made, for programs that want a name.
+    pub fn path(&self) -> &Path {
+        &self.staged
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Fills it, up to `most` bytes; zeros become holes.
+    pub fn fill(&mut self, contents: &mut dyn Read, most: u64) -> Result<u64> {
+        let mut sparse = SparseWriter::new(&self.file);
+        let copied = io::copy(&mut contents.take(most.saturating_add(1)), &mut sparse);
+        let copied = copied.map_err(|error| reason(error, &self.target))?;
+        if copied > most {
+            return Err(too_much(&self.target, most));
+        }
+        sparse.flush().map_err(failed("write", &self.target))?;
+        sparse.finish().map_err(failed("write", &self.target))
+    }
+
+    /// Gives it its permissions and its name.
+    pub fn finish(self, mode: u32) -> Result<()> {
+        let wrong = failed("write", &self.target);
+        self.file
+            .set_permissions(Permissions::from_mode(mode & 0o777))
+            .map_err(&wrong)?;
+        match rename(&self.staged, &self.target, RenameFlags::NOREPLACE) {
+            Ok(()) => {
+                let _ = self.staged.keep();
+                return Ok(());
+            }
+            Err(Errno::EXIST) => check(&self.target, self.replace)?,
+            Err(error) => return Err(wrong(error.into())),
+        }
+        // The old contents go when the new ones are on the disk.
+        self.file.sync_all().map_err(&wrong)?;
+        match rename(&self.staged, &self.target, RenameFlags::EXCHANGE) {
+            // What was there is under our name now: it goes if it is a plain file.
+            Ok(()) => match there(&self.staged)? {
+                There::PlainFile => Ok(()),
+                _ => {
+                    rename(&self.staged, &self.target, RenameFlags::EXCHANGE)
+                        .map_err(|error| wrong(error.into()))?;
+                    Err(never_replaced(&self.target, "no plain file"))
+                }
+            },
+            // A file system that cannot exchange.
+            Err(Errno::INVAL | Errno::NOSYS) => self
+                .staged
+                .persist(&self.target)
+                .map_err(|e| wrong(e.error)),
+            Err(error) => Err(wrong(error.into())),
+        }
+    }
+}
+
+fn rename(from: &Path, to: &Path, flags: RenameFlags) -> std::result::Result<(), Errno> {
+    rustix::fs::renameat_with(CWD, from, CWD, to, flags)
+}
+
+fn too_much(path: &Path, most: u64) -> Error {
+    let name = limits::EXPORT_BYTES.name;
+    Error::limit(format!(
+        "{}: there is more than {name} allows, which is {most} bytes",
+        path.display()
+    ))
+    .details(serde_json::json!({"limit": name, "max": most}))
+}
+
+/// The error behind a stream that broke while it was read.
+fn reason(error: io::Error, path: &Path) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => failed("write", path)(error),
+    }
+}
+
+/// Unpacks an archive that a machine wrote to a new name or an empty directory. Over a directory
+/// with something in it only if plain files may be replaced.
+pub fn unpack_tree(
+    archive: impl Read,
+    target: &Path,
+    replace: Replace,
+    most: u64,
+) -> Result<Totals> {
+    let over = match there(target)? {
+        There::Nothing => false,
+        There::Directory => !is_empty(target)?,
+        There::PlainFile => return Err(exists(target)),
+        There::Other(what) => return Err(never_replaced(target, what)),
+    };
+    if over && replace == Replace::Nothing {
+        return Err(
+            Error::conflict(format!("{} exists and is not empty", target.display()))
+                .hint("name a directory that does not exist, or is empty"),
+        );
+    }
+    let staging = tempfile::Builder::new()
+        .prefix(".motu-")
+        .tempdir_in(beside(target))
+        .map_err(failed("write", target))?;
+    let made = staging.path().join("tree");
+    fs::create_dir(&made).map_err(failed("write", target))?;
+    let options = Options {
+        owner: None,
+        limits: Limits {
+            bytes: most,
+            entries: limits::SEED_ENTRIES.max,
+        },
+    };
+    let totals = unpack_into(archive, &target.display().to_string(), &made, options);
+    let totals = totals.map_err(|error| match error {
+        SeedError::Archive {
+            error: ArchiveError::Limit { limit, .. },
+            ..
+        } if limit == most => too_much(target, most),
+        error => Error::from(error),
+    })?;
+    if over {
+        merge(&made, target)?;
+        return Ok(totals);
+    }
+    // A directory replaces an empty one, and nothing else.
+    match fs::rename(&made, target) {
+        Ok(()) => Ok(totals),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(exists(target)),
+        Err(error) => Err(failed("write", target)(error)),
+    }
+}
+
+fn is_empty(directory: &Path) -> Result<bool> {
+    let mut entries = fs::read_dir(directory).map_err(failed("look at", directory))?;
+    Ok(entries.next().is_none())
+}
+
+/// Moves a tree into one that is there: first everything is looked at, so that a tree that does
+/// not fit changes nothing.
+fn merge(from: &Path, to: &Path) -> Result<()> {
+    let mut moves = Vec::new();
+    plan(from, to, &mut moves)?;
+    for (from, to) in moves {
+        fs::rename(&from, &to).map_err(failed("write", &to))?;
+    }
+    Ok(())
+}
+
+fn plan(from: &Path, to: &Path, moves: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
+    for entry in fs::read_dir(from).map_err(failed("read", from))? {
+        let entry = entry.map_err(failed("read", from))?;
+        let is_directory = entry.file_type().map_err(failed("read", from))?.is_dir();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match there(&to)? {
+            There::Directory if is_directory => plan(&from, &to, moves)?,
+            There::Nothing => moves.push((from, to)),
+            There::PlainFile if !is_directory => moves.push((from, to)),
+            There::PlainFile | There::Directory => {
+                return Err(Error::conflict(format!(
+                    "{} is a directory on one side only",
+                    to.display()
+                )));
+            }
+            There::Other(what) => return Err(never_replaced(&to, what)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "output_tests.rs"]
+mod tests;
