@@ -236,6 +236,39 @@ async fn a_broken_link_is_opened_again() {
 }
 
 #[tokio::test]
+async fn a_guest_that_breaks_the_protocol_again_and_again_is_ended_with_that_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let engine = open(home.path(), &fake).await;
+    let id = engine
+        .create_sandbox(fake_sandbox())
+        .await
+        .unwrap()
+        .sandbox_id;
+    fake.play_guest(Arc::new(|mut io| {
+        Box::pin(async move {
+            if motu_link::hello::guest(&mut io).await.is_ok() {
+                // The header of a frame that nobody knows.
+                let noise = [0, 0, 0, 0, 1, 0, 0, 0, 99, 0, 0, 0];
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut io, &noise).await;
+                std::future::pending::<()>().await;
+            }
+        })
+    }));
+    eventually("the machine is ended", async || {
+        let _ = engine.exec(&id, command(&["true"])).await;
+        let now = engine.get_sandbox(&id).await.unwrap();
+        now.state == State::Failed
+    })
+    .await;
+    let ended = engine.get_sandbox(&id).await.unwrap();
+    let reason = ended.reason.unwrap();
+    assert!(reason.contains("broke the link's protocol"), "{reason}");
+    assert_eq!(fake.counts().live, 0, "the machine is gone");
+    engine.destroy_sandbox(&id).await.unwrap();
+}
+
+#[tokio::test]
 async fn time_to_live_and_idle_time_end_sandboxes() {
     let home = tempfile::tempdir().unwrap();
     let fake = Fake::new();

@@ -5,15 +5,20 @@
 //! queue of small control frames, the latter first. A stream may have at most
 //! [`WINDOW`] unread data bytes in flight; the receiver gives credit back as it
 //! reads. So the reader never waits for anybody, and memory per stream is
-//! bounded whatever the peer does: a peer that overruns its credit has broken
-//! the protocol and loses the link.
+//! bounded whatever the peer does: a peer that overruns its credit, sends data
+//! without a byte, ends something twice, floods with messages or stops reading has
+//! broken the protocol and loses the link.
 
+mod ended;
+mod queue;
 mod write;
 
 use crate::frame::{Frame, FrameError, Kind, MAX_PAYLOAD, Taken};
 use bytes::{Bytes, BytesMut};
+use ended::Ended;
+use queue::Queue;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -23,6 +28,10 @@ use write::write_frames;
 pub const WINDOW: u32 = 1024 * 1024;
 /// Unread messages allowed per stream.
 pub const MAX_QUEUED_MESSAGES: usize = 4096;
+/// Bytes of unread messages allowed per stream.
+pub const MAX_QUEUED_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Small frames of our own that may wait for a peer that does not read.
+const MAX_QUEUED_CONTROL: usize = 16 * 1024;
 /// Streams open at once on one link.
 pub const MAX_STREAMS: usize = 4096;
 /// Data frames waiting for the writer.
@@ -70,25 +79,22 @@ pub enum Event {
 }
 
 struct Slot {
-    events: mpsc::UnboundedSender<Event>,
+    queue: Arc<Queue>,
     credit: Arc<Semaphore>,
     over: Arc<Semaphore>,
-    shared: Arc<Shared>,
 }
 
-/// Accounting of one stream that both its reader task and its receiver touch.
-#[derive(Debug, Default)]
-struct Shared {
-    /// Data bytes received but not yet read.
-    unread: AtomicU32,
-    messages: AtomicU32,
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
 }
 
 struct Inner {
     slots: Mutex<HashMap<u32, Slot>>,
     next: AtomicU32,
     data: mpsc::Sender<Frame>,
-    control: mpsc::UnboundedSender<Frame>,
+    control: mpsc::Sender<Frame>,
     closed: watch::Sender<Option<LinkError>>,
 }
 
@@ -112,6 +118,14 @@ impl Inner {
         for (_, slot) in self.slots().drain() {
             slot.credit.close();
             slot.over.close();
+        }
+    }
+
+    /// Queues a small frame of our own, without waiting. A closed link needs none.
+    fn control(&self, frame: Frame) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.control.try_send(frame) {
+            let what = "it has not read for too long".to_string();
+            self.close(LinkError::Protocol(what));
         }
     }
 
@@ -166,7 +180,7 @@ impl Link {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let (data, data_queue) = mpsc::channel(WRITE_QUEUE);
-        let (control, control_queue) = mpsc::unbounded_channel();
+        let (control, control_queue) = mpsc::channel(MAX_QUEUED_CONTROL);
         let (closed, mut closing) = watch::channel(None);
         let inner = Arc::new(Inner {
             slots: Mutex::new(HashMap::new()),
@@ -241,10 +255,9 @@ impl Link {
 }
 
 fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
-    let (events, queue) = mpsc::unbounded_channel();
+    let queue = Arc::new(Queue::default());
     let credit = Arc::new(Semaphore::new(WINDOW as usize));
     let over = Arc::new(Semaphore::new(0));
-    let shared = Arc::new(Shared::default());
     {
         let mut slots = inner.slots();
         // Checked under the lock that `close` drains under, so no stream outlives its link.
@@ -257,10 +270,9 @@ fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
         slots.insert(
             id,
             Slot {
-                events,
+                queue: queue.clone(),
                 credit: credit.clone(),
                 over: over.clone(),
-                shared: shared.clone(),
             },
         );
     }
@@ -268,6 +280,7 @@ fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
         inner: inner.clone(),
         id,
         finished: Mutex::new(false),
+        eof: AtomicBool::new(false),
     });
     Ok(Stream {
         tx: Sender {
@@ -278,7 +291,6 @@ fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
         rx: Receiver {
             guard,
             queue,
-            shared,
             owed: 0,
             over: false,
         },
@@ -290,6 +302,8 @@ struct Guard {
     inner: Arc<Inner>,
     id: u32,
     finished: Mutex<bool>,
+    /// Whether the end of our data was said.
+    eof: AtomicBool,
 }
 
 impl Guard {
@@ -310,8 +324,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.inner.slots().remove(&self.id);
         if self.finish() {
-            // A closed link needs no reset.
-            let _ = self.inner.control.send(Frame::bare(self.id, Kind::Reset));
+            self.inner.control(Frame::bare(self.id, Kind::Reset));
         }
     }
 }
@@ -328,6 +341,10 @@ pub struct Sender {
 impl Sender {
     /// Sends bytes, waiting for the peer to make room.
     pub async fn data(&self, channel: u8, mut bytes: Bytes) -> Result<(), LinkError> {
+        // Nobody listens after the end of our data.
+        if self.guard.eof.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(MAX_PAYLOAD));
             let cost = piece.len() as u32;
@@ -354,8 +371,11 @@ impl Sender {
         .await
     }
 
-    /// Says that no more data will come.
+    /// Says that no more data will come; once, however often it is called.
     pub async fn eof(&self) -> Result<(), LinkError> {
+        if self.guard.eof.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         self.queue(Frame::bare(self.guard.id, Kind::Eof)).await
     }
 
@@ -382,11 +402,8 @@ impl Sender {
     /// Abandons the stream now.
     pub fn reset(&self) {
         if self.guard.finish() {
-            let _ = self
-                .guard
-                .inner
-                .control
-                .send(Frame::bare(self.guard.id, Kind::Reset));
+            let reset = Frame::bare(self.guard.id, Kind::Reset);
+            self.guard.inner.control(reset);
         }
         self.credit.close();
         self.over.close();
@@ -418,8 +435,7 @@ impl Sender {
 #[derive(Debug)]
 pub struct Receiver {
     guard: Arc<Guard>,
-    queue: mpsc::UnboundedReceiver<Event>,
-    shared: Arc<Shared>,
+    queue: Arc<Queue>,
     owed: u32,
     over: bool,
 }
@@ -430,7 +446,7 @@ impl Receiver {
         if self.over {
             return Err(LinkError::Reset);
         }
-        let Some(event) = self.queue.recv().await else {
+        let Some(event) = self.queue.next().await else {
             return Err(match self.guard.inner.closed.borrow().clone() {
                 Some(reason) => reason,
                 None => LinkError::Reset,
@@ -438,20 +454,16 @@ impl Receiver {
         };
         match &event {
             Event::Data { bytes, .. } => self.give_back(bytes.len() as u32),
-            Event::Message(_) => {
-                self.shared.messages.fetch_sub(1, Ordering::Relaxed);
-            }
             Event::End(_) | Event::Reset => {
                 self.over = true;
                 self.guard.finish();
             }
-            Event::Eof => {}
+            Event::Message(_) | Event::Eof => {}
         }
         Ok(event)
     }
 
     fn give_back(&mut self, bytes: u32) {
-        self.shared.unread.fetch_sub(bytes, Ordering::Relaxed);
         self.owed += bytes;
         // Half a window at a time: one small frame per half megabyte.
         if self.owed >= WINDOW / 2 {
@@ -459,7 +471,7 @@ impl Receiver {
                 payload: Bytes::copy_from_slice(&self.owed.to_le_bytes()),
                 ..Frame::bare(self.guard.id, Kind::Credit)
             };
-            let _ = self.guard.inner.control.send(frame);
+            self.guard.inner.control(frame);
             self.owed = 0;
         }
     }
@@ -471,11 +483,12 @@ async fn read_frames<R: AsyncRead + Unpin>(
     accept: Option<mpsc::Sender<(Bytes, Stream)>>,
 ) -> LinkError {
     let mut buffer = BytesMut::new();
+    let mut ended = Ended::default();
     loop {
         let missing = loop {
             match Frame::take(&mut buffer) {
                 Ok(Taken::Frame(frame)) => {
-                    if let Err(error) = deliver(inner, frame, accept.as_ref()) {
+                    if let Err(error) = deliver(inner, frame, accept.as_ref(), &mut ended) {
                         return error;
                     }
                 }
@@ -501,6 +514,7 @@ fn deliver(
     inner: &Arc<Inner>,
     frame: Frame,
     accept: Option<&mpsc::Sender<(Bytes, Stream)>>,
+    ended: &mut Ended,
 ) -> Result<(), LinkError> {
     let broken = |what: &str| Err(LinkError::Protocol(what.to_string()));
     if frame.kind == Kind::Open {
@@ -518,34 +532,24 @@ fn deliver(
             Err(mpsc::error::TrySendError::Closed(_)) => Err(LinkError::Closed),
         };
     }
+    if accept.is_none() && frame.stream >= inner.next.load(Ordering::Relaxed) {
+        return broken("a frame of a stream that nobody opened");
+    }
     let mut slots = inner.slots();
     let Some(slot) = slots.get(&frame.stream) else {
-        // The stream was dropped here while the peer was still sending.
-        return Ok(());
+        return match frame.kind {
+            // Nothing more than this can be asked of a stream that was dropped here: the peer may
+            // not know it yet.
+            Kind::Data if frame.payload.is_empty() => broken("data without a byte"),
+            Kind::End if !ended.add(frame.stream) => broken("a second end of a stream"),
+            _ => Ok(()),
+        };
     };
+    let taken = |taken: Result<(), &'static str>| taken.or_else(broken);
     match frame.kind {
-        Kind::Data => {
-            let size = frame.payload.len() as u32;
-            let unread = slot.shared.unread.fetch_add(size, Ordering::Relaxed) + size;
-            // The peer may have credit for what was read but not yet given back, never for more.
-            if unread > WINDOW {
-                return broken("more data than there was credit for");
-            }
-            let _ = slot.events.send(Event::Data {
-                channel: frame.channel,
-                bytes: frame.payload,
-            });
-        }
-        Kind::Message => {
-            if slot.shared.messages.fetch_add(1, Ordering::Relaxed) as usize >= MAX_QUEUED_MESSAGES
-            {
-                return broken("too many unread messages");
-            }
-            let _ = slot.events.send(Event::Message(frame.payload));
-        }
-        Kind::Eof => {
-            let _ = slot.events.send(Event::Eof);
-        }
+        Kind::Data => return taken(slot.queue.data(frame.channel, frame.payload)),
+        Kind::Message => return taken(slot.queue.message(frame.payload)),
+        Kind::Eof => return taken(slot.queue.eof()),
         Kind::Credit => {
             let Ok(bytes) = <[u8; 4]>::try_from(&frame.payload[..]) else {
                 return broken("a credit of the wrong size");
@@ -559,11 +563,13 @@ fn deliver(
         }
         Kind::End | Kind::Reset => {
             if let Some(slot) = slots.remove(&frame.stream) {
-                let last = match frame.kind {
-                    Kind::End => Event::End(frame.payload),
+                slot.queue.last(match frame.kind {
+                    Kind::End => {
+                        ended.add(frame.stream);
+                        Event::End(frame.payload)
+                    }
                     _ => Event::Reset,
-                };
-                let _ = slot.events.send(last);
+                });
                 slot.credit.close();
                 slot.over.close();
             }

@@ -173,7 +173,20 @@ impl Driver {
         match self.row.machine.clone().filter(|_| alive) {
             Some(machine) => {
                 let runtime = self.runtime.clone();
-                async move { runtime.ended(&machine).await }.boxed()
+                let guest = self.inside.guest().clone();
+                let misbehaved = async move {
+                    match guest {
+                        Some(guest) => guest.misbehaved().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                async move {
+                    tokio::select! {
+                        ended = runtime.ended(&machine) => ended,
+                        reason = misbehaved => Ended { reason },
+                    }
+                }
+                .boxed()
             }
             None => std::future::pending().boxed(),
         }

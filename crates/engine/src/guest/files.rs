@@ -48,7 +48,11 @@ impl Guest {
                 limit: limit as u32,
             }))
             .await?;
-        page(said)
+        let page = page(said)?;
+        if page.entries.len() as u64 > limit || (page.entries.is_empty() && page.next.is_some()) {
+            return Err(self.breach("the guest's listing goes on nowhere").await);
+        }
+        Ok(page)
     }
 
     pub async fn glob(&self, pattern: &GuestPath, limit: Option<u64>) -> Result<FilePage> {

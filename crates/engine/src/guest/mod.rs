@@ -6,20 +6,22 @@
 
 pub mod exec;
 pub mod files;
+#[cfg(test)]
+mod hostile;
 mod system;
 pub mod terminal;
 pub mod workspace;
 
 use bytes::Bytes;
 use motu_core::runtime::Machine;
-use motu_core::{Error, ErrorKind, Result, Runtime};
+use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, limits};
 use motu_link::message::{Failure, Note, Outcome, Request, Said, Verb};
 use motu_link::{Event, Link, LinkError, Stream};
 use prost::Message;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 /// How long a guest may take to answer a handshake. One that stays silent is asked again, from
 /// the beginning: whoever spoke to it before may have been cut off in the middle of a word.
@@ -30,6 +32,11 @@ const HELLO_TIMEOUTS: [Duration; 3] = [
 ];
 /// Notes one answer may consist of: a full page of the longest paths needs fewer.
 const MAX_NOTES: usize = 1024;
+/// Bytes of the notes of one answer: a full page of the longest paths has fewer.
+const MAX_NOTE_BYTES: usize = 64 * 1024 * 1024;
+/// How often a guest may break the protocol before its machine is ended. One that was taken over
+/// does it again at once; noise on a serial line is no reason to end anything.
+const MAX_BREACHES: u32 = 3;
 
 /// One machine's guest.
 #[derive(Debug)]
@@ -38,6 +45,26 @@ pub struct Guest {
     machine: Machine,
     link: Mutex<Option<Link>>,
     kills: Arc<Kills>,
+    breaches: Arc<Breaches>,
+}
+
+/// What a guest did that no guest of ours does.
+#[derive(Debug, Default)]
+struct Breaches {
+    count: AtomicU32,
+    /// Why its machine must be ended.
+    verdict: watch::Sender<Option<String>>,
+}
+
+impl Breaches {
+    fn add(&self, id: &SandboxId, what: &str) {
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        tracing::warn!(%id, what, count, "a guest broke the protocol; its link was cut");
+        if count >= MAX_BREACHES {
+            let reason = format!("its guest broke the link's protocol: {what}");
+            self.verdict.send_replace(Some(reason));
+        }
+    }
 }
 
 /// What the host's memory limit did to a machine, which its guest may not be able to see.
@@ -67,6 +94,7 @@ impl Guest {
             runtime,
             machine,
             link: Mutex::new(None),
+            breaches: Arc::default(),
         }
     }
 
@@ -92,6 +120,25 @@ impl Guest {
             .hint("the machine may be paused or overloaded; its processes go on"))
     }
 
+    /// Comes when the guest has broken the protocol so often that its machine must be ended, and
+    /// says why.
+    pub async fn misbehaved(&self) -> String {
+        let mut verdict = self.breaches.verdict.subscribe();
+        let reason = verdict.wait_for(Option::is_some).await;
+        // The sender is ours, so waiting cannot fail.
+        reason
+            .ok()
+            .and_then(|reason| reason.clone())
+            .unwrap_or_default()
+    }
+
+    /// Cuts a guest off whose answers make no sense.
+    async fn breach(&self, what: &str) -> Error {
+        self.breaches.add(&self.machine.id, what);
+        self.close().await;
+        Error::transport(format!("{what}; the connection was dropped"))
+    }
+
     /// Ends the link, and with it every call in progress.
     pub async fn close(&self) {
         if let Some(link) = self.link.lock().await.take() {
@@ -109,7 +156,15 @@ impl Guest {
             .await
             .map_err(|error| Error::transport(error.to_string()))?;
         let (read, write) = io.into_inner();
-        Ok(Link::start(read, write, false).0)
+        let link = Link::start(read, write, false).0;
+        let (watched, breaches) = (link.clone(), self.breaches.clone());
+        let id = self.machine.id.clone();
+        tokio::spawn(async move {
+            if let LinkError::Protocol(what) = watched.closed().await {
+                breaches.add(&id, &what);
+            }
+        });
+        Ok(link)
     }
 
     /// Opens a stream with a request.
@@ -138,12 +193,24 @@ impl Guest {
     async fn ask_all(&self, verb: Verb) -> Result<Vec<Said>> {
         let mut stream = self.open(verb).await?;
         let mut notes = Vec::new();
+        let (mut bytes_heard, mut entries) = (0, 0);
         loop {
             match stream.rx.recv().await.map_err(broken)? {
-                Event::Message(bytes) if notes.len() < MAX_NOTES => {
-                    notes.push(decode_note(&bytes)?);
+                Event::Message(bytes) => {
+                    let note = decode_note(&bytes)?;
+                    bytes_heard += bytes.len();
+                    entries += match &note {
+                        Said::Entries(found) => found.entries.len(),
+                        _ => 0,
+                    };
+                    notes.push(note);
+                    if notes.len() > MAX_NOTES
+                        || bytes_heard > MAX_NOTE_BYTES
+                        || entries > limits::LIST_ENTRIES.max as usize
+                    {
+                        return Err(self.breach("the guest's answer has no end").await);
+                    }
                 }
-                Event::Message(_) => return Err(Error::transport("the guest's answer has no end")),
                 Event::End(bytes) => return outcome(&bytes).map(|()| notes),
                 Event::Reset => return Err(broken(LinkError::Reset)),
                 Event::Data { .. } | Event::Eof => {}

@@ -15,6 +15,8 @@ use motu_link::{Event, LinkError};
 
 /// Bytes of the list of operations in one change.
 const MAX_APPLY_LIST: usize = 240 * 1024;
+/// Bytes of the notes that say what differs: about as many as half a million paths need.
+const MAX_CHANGED_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of paths sent at once.
 const LIST_CHUNK: usize = 64 * 1024;
 
@@ -24,17 +26,25 @@ impl Guest {
         let request = link::Changes { path: Bytes::new() };
         let mut stream = self.open(Verb::Changes(request)).await?;
         let mut all = Vec::new();
+        let mut bytes_heard = 0;
         loop {
             match stream.rx.recv().await.map_err(broken)? {
                 Event::Message(bytes) => match decode_note(&bytes)? {
-                    Said::Changed(page) => all.extend(page.entries),
+                    // A guest sends what differs, and nothing else.
+                    Said::Changed(page) if page.entries.is_empty() => {
+                        return Err(self.breach("the guest sent an empty page").await);
+                    }
+                    Said::Changed(page) => {
+                        bytes_heard += bytes.len();
+                        all.extend(page.entries);
+                    }
                     _ => return Err(unexpected()),
                 },
                 Event::End(bytes) => return outcome(&bytes).map(|()| all),
                 Event::Reset => return Err(broken(LinkError::Reset)),
                 Event::Data { .. } | Event::Eof => {}
             }
-            if all.len() as u64 > max {
+            if all.len() as u64 > max || bytes_heard > MAX_CHANGED_BYTES {
                 return Err(Error::limit(format!(
                     "more than {max} paths differ from the baseline"
                 ))

@@ -184,3 +184,80 @@ async fn closing_wakes_everyone() {
     assert!(stream.rx.recv().await.is_err());
     host.closed().await;
 }
+
+/// A host's link whose peer is played by the test, and one stream open on it.
+async fn hosted() -> (Link, Stream, tokio::io::DuplexStream) {
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let (read, write) = tokio::io::split(ours);
+    let (link, _) = Link::start(read, write, false);
+    let stream = link.open(Bytes::from_static(b"hi")).await.unwrap();
+    (link, stream, theirs)
+}
+
+#[tokio::test]
+async fn a_peer_that_breaks_the_protocol_loses_the_link() {
+    let payload = |kind, bytes: &'static [u8]| Frame {
+        payload: Bytes::from_static(bytes),
+        ..Frame::bare(1, kind)
+    };
+    let cases = [
+        ("data without a byte", vec![payload(Kind::Data, b"")]),
+        (
+            "a second end of data",
+            vec![payload(Kind::Eof, b""), payload(Kind::Eof, b"")],
+        ),
+        (
+            "a second end of a stream",
+            vec![payload(Kind::End, b""), payload(Kind::End, b"")],
+        ),
+        (
+            "a frame of a stream that nobody opened",
+            vec![Frame::bare(77, Kind::End)],
+        ),
+        (
+            "too many unread messages",
+            vec![payload(Kind::Message, b"m"); MAX_QUEUED_MESSAGES + 1],
+        ),
+    ];
+    for (what, frames) in cases {
+        let (link, stream, mut peer) = hosted().await;
+        // The link may be gone before all of it was sent.
+        let _ = write_batch(&mut peer, &frames).await;
+        assert_eq!(link.closed().await, LinkError::Protocol(what.to_string()));
+        drop(stream);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_is_not_waited_for_without_end() {
+    let (link, stream, _peer) = hosted().await;
+    // The pipe takes some of it; what is left is more than may wait.
+    while !link.is_closed() {
+        link.inner.control(Frame::bare(1, Kind::Reset));
+    }
+    assert!(matches!(link.closed().await, LinkError::Protocol(_)));
+    drop(stream);
+}
+
+#[tokio::test]
+async fn an_end_of_data_is_said_once() {
+    let (host, _, _guest, mut incoming) = pair();
+    let stream = host.open(Bytes::from_static(b"hi")).await.unwrap();
+    for _ in 0..3 {
+        stream.tx.eof().await.unwrap();
+        stream
+            .tx
+            .data(0, Bytes::from_static(b"late"))
+            .await
+            .unwrap();
+    }
+    stream
+        .tx
+        .message(Bytes::from_static(b"last"))
+        .await
+        .unwrap();
+    let (_, mut theirs) = incoming.next().await.unwrap();
+    assert_eq!(theirs.rx.recv().await.unwrap(), Event::Eof);
+    let last = Event::Message(Bytes::from_static(b"last"));
+    assert_eq!(theirs.rx.recv().await.unwrap(), last);
+}

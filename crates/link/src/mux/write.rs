@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 pub(super) async fn write_frames<W: AsyncWrite + Unpin>(
     mut write: W,
     mut data: mpsc::Receiver<Frame>,
-    mut control: mpsc::UnboundedReceiver<Frame>,
+    mut control: mpsc::Receiver<Frame>,
 ) -> std::io::Result<()> {
     let mut batch: Vec<Frame> = Vec::new();
     loop {

@@ -11,7 +11,9 @@ use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, Isolation, Runtime, SandboxId};
 use std::collections::HashMap;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use tokio::io::DuplexStream;
 use tokio::sync::watch;
 
 /// Bytes in flight in each direction of a link.
@@ -28,13 +30,16 @@ pub struct Counts {
     pub destroys: usize,
 }
 
+/// Plays a machine's guest on one connection, from the handshake on.
+pub type Play = Arc<dyn Fn(DuplexStream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
 /// A runtime that isolates nothing because nothing real runs in it.
-#[derive(Debug)]
 pub struct Fake {
     machines: Mutex<HashMap<SandboxId, Arc<Machine>>>,
     counts: Mutex<Counts>,
     fail_next: Mutex<Option<Error>>,
     gate: watch::Sender<Gate>,
+    play: Mutex<Option<Play>>,
     /// Where machines live: not on any engine's threads. Always there until the drop.
     threads: Option<tokio::runtime::Runtime>,
 }
@@ -99,6 +104,7 @@ impl Fake {
             counts: Mutex::new(Counts::default()),
             fail_next: Mutex::new(None),
             gate: watch::channel(Gate::default()).0,
+            play: Mutex::new(None),
             threads: Some(threads),
         })
     }
@@ -106,6 +112,14 @@ impl Fake {
     /// The next create fails with this.
     pub fn fail_next_create(&self, error: Error) {
         *lock(&self.fail_next) = Some(error);
+    }
+
+    /// Every connection from now on is answered by this instead of a guest: a hostile one, say.
+    pub fn play_guest(&self, play: Play) {
+        *lock(&self.play) = Some(play);
+        for machine in lock(&self.machines).values() {
+            machine.cut_links();
+        }
     }
 
     /// The machine dies by itself; false when there is none.
@@ -159,6 +173,14 @@ impl Fake {
             machine.end("destroyed");
             lock(&self.counts).destroys += 1;
         }
+    }
+}
+
+impl std::fmt::Debug for Fake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fake")
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
     }
 }
 
@@ -232,7 +254,10 @@ impl Runtime for Fake {
         let found = self.living(&machine.id)?;
         let (ours, theirs) = tokio::io::duplex(PIPE);
         if let Some(threads) = &self.threads {
-            threads.spawn(found.serve(theirs));
+            match lock(&self.play).clone() {
+                Some(play) => drop(threads.spawn(play(theirs))),
+                None => drop(threads.spawn(found.serve(theirs))),
+            }
         }
         let (read, write) = tokio::io::split(ours);
         Ok(Connection {

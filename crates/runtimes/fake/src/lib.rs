@@ -26,4 +26,4 @@ mod process;
 pub mod program;
 mod script;
 
-pub use fake::{Counts, Fake, Stall};
+pub use fake::{Counts, Fake, Play, Stall};

@@ -1,0 +1,27 @@
+//! The streams that the peer ended, so that a second end is noticed.
+
+use super::MAX_STREAMS;
+use std::collections::{HashSet, VecDeque};
+
+/// The last streams that ended; those before them are forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    known: HashSet<u32>,
+    order: VecDeque<u32>,
+}
+
+impl Ended {
+    /// Notes an end; false if the stream had ended already.
+    pub fn add(&mut self, stream: u32) -> bool {
+        if !self.known.insert(stream) {
+            return false;
+        }
+        self.order.push_back(stream);
+        if self.order.len() > MAX_STREAMS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        true
+    }
+}
