@@ -17,6 +17,8 @@ pub(crate) enum QemuError {
     Qmp(#[from] QmpError),
     #[error("KVM does not work on this host: {reason}")]
     Kvm { reason: String },
+    #[error("QEMU would have to run as root: {reason}")]
+    Unprivileged { reason: String },
     #[error("this host has no kernel for virtual machines: {reason}")]
     Kernel { reason: String },
     #[error("the virtual machine did not come up: {reason}")]
@@ -66,6 +68,10 @@ impl From<QemuError> for Error {
             QemuError::Kvm { .. } => Error::unavailable(message).hint(
                 "choose software emulation (`accel = \"tcg\"`, about 10 times slower), \
                  or run on a host whose KVM works",
+            ),
+            QemuError::Unprivileged { .. } => Error::unavailable(message).hint(
+                "QEMU is never run as root; run the daemon as another user who may use KVM, \
+                 map more ids, or choose software emulation (`accel = \"tcg\"`)",
             ),
             QemuError::Kernel { .. } => Error::unavailable(message).hint(
                 "it is taken from Debian's package linux-image-cloud-amd64: \

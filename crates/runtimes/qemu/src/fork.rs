@@ -159,7 +159,7 @@ async fn save(
     let was_running = status["running"] == Value::Bool(true);
     let below = active_layers(&mut qmp).await?;
     let layer = below.iter().map(|(_, layer)| layer + 1).max().unwrap_or(1);
-    let identity = place.identity(shape.accel);
+    let identity = place.identity(shape.accel)?;
     for (disk, old) in &below {
         let (file, new) = (disk_file(disk, *old), disk_file(disk, layer));
         // A fork that failed half way may have left a layer nobody uses.

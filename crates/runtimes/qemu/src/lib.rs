@@ -25,6 +25,7 @@
 mod accel;
 mod arguments;
 mod cache;
+mod cgroup;
 mod check;
 mod cpio;
 mod error;

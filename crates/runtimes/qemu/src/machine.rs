@@ -19,7 +19,7 @@ use crate::record::{Record, Shape};
 use crate::spare::{self, Spare, Spares};
 use crate::sys::Leash;
 use crate::template::{Kind, Template, Templates};
-use crate::{arguments, cache, guest, template, tool};
+use crate::{arguments, cache, cgroup, guest, template, tool};
 use motu_boot::Matter;
 use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
@@ -513,8 +513,15 @@ pub(crate) async fn resume(machine: &Machine) -> Result<(), QemuError> {
 
 /// Ends the machine in a directory and empties the directory. May be done twice.
 pub(crate) async fn remove(dir: &Path) -> Result<(), QemuError> {
-    if let Some(pidfd) = Record::load(dir).and_then(|record| record.open_ended()) {
-        process::end(pidfd).await?;
+    if let Some(record) = Record::load(dir) {
+        if let Some(pidfd) = record.open_ended() {
+            process::end(pidfd).await?;
+        }
+        let leaving = move || {
+            cgroup::remove(&record.cgroups);
+            Ok(())
+        };
+        blocking(leaving).await?;
     }
     place::clear(dir).map_err(QemuError::io("cannot empty the machine's directory"))
 }

@@ -149,17 +149,28 @@ impl Place {
 
     /// The user and group of the machine in this directory: no other directory
     /// of the file system has this number now, so no other machine has them.
-    pub(crate) fn identity(&self, accel: Accelerator) -> Option<(u32, u32)> {
+    /// Whoever is not root stays who they are. QEMU is never root, nor of root's group.
+    pub(crate) fn identity(&self, accel: Accelerator) -> Result<Option<(u32, u32)>, QemuError> {
         if !rustix::process::geteuid().is_root() {
-            return None;
+            return Ok(None);
         }
-        let number = self.path.metadata().ok()?.ino();
-        let user = FIRST_ID + (number % u64::from(IDS)) as u32;
-        let group = match accel {
-            Accelerator::Tcg => user,
-            Accelerator::Kvm => kvm_group()?,
+        let found = self.path.metadata();
+        let number = found
+            .map_err(QemuError::io("cannot look at the machine's directory"))?
+            .ino();
+        let map = |name| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+        let own = |name| {
+            own_id(&map(name), number).ok_or_else(|| QemuError::Unprivileged {
+                reason: format!("/proc/self/{name} has no other id than root's"),
+            })
         };
-        (is_mapped("uid_map", user) && is_mapped("gid_map", group)).then_some((user, group))
+        let (user, group) = (own("uid_map")?, own("gid_map")?);
+        // In a jail it has a node of its own.
+        let group = match accel {
+            Accelerator::Kvm if !crate::sys::jail::possible() => kvm_group(group)?,
+            _ => group,
+        };
+        Ok(Some((user, group)))
     }
 
     /// Gives files to the machine, made empty where they are missing. The
@@ -252,20 +263,56 @@ pub(crate) fn clear(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The group that may use KVM, if a group may.
-fn kvm_group() -> Option<u32> {
-    let found = std::fs::metadata(crate::sys::kvm::DEVICE).ok()?;
-    (found.mode() & 0o060 == 0o060).then_some(found.gid())
+/// The group with which a machine may use the host's node of KVM.
+fn kvm_group(own: u32) -> Result<u32, QemuError> {
+    let device = crate::sys::kvm::DEVICE;
+    let found = std::fs::metadata(device).map_err(QemuError::io("cannot look at /dev/kvm"))?;
+    match (found.mode(), found.gid()) {
+        (mode, _) if mode & 0o006 == 0o006 => Ok(own),
+        (mode, group) if mode & 0o060 == 0o060 && group != 0 => Ok(group),
+        _ => Err(QemuError::Unprivileged {
+            reason: format!("{device} is root's alone, and no private node can be made here"),
+        }),
+    }
 }
 
-/// Whether an id exists for this process (inside a user namespace most do not).
-fn is_mapped(map: &str, id: u32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/self/{map}")).unwrap_or_default();
-    text.lines().any(|line| {
-        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
-        match (numbers.next(), numbers.nth(1)) {
-            (Some(Ok(first)), Some(Ok(count))) => (first..first + count).contains(&u64::from(id)),
-            _ => false,
+/// An id for a machine that exists for this process, never root's: inside a user namespace most
+/// ids do not exist.
+fn own_id(map: &str, number: u64) -> Option<u32> {
+    let extents: Vec<(u64, u64)> = map
+        .lines()
+        .filter_map(|line| {
+            let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+            Some((numbers.next()?.ok()?, numbers.nth(1)?.ok()?))
+        })
+        .collect();
+    let usual = u64::from(FIRST_ID) + number % u64::from(IDS);
+    if extents
+        .iter()
+        .any(|(first, count)| (*first..first + count).contains(&usual))
+    {
+        return u32::try_from(usual).ok();
+    }
+    // The upper half of what there is: people and services have the numbers below.
+    let (first, count) = extents.into_iter().max_by_key(|(_, count)| *count)?;
+    let upper = first + count / 2;
+    let id = upper + number % (first + count - upper).max(1);
+    u32::try_from(id).ok().filter(|id| *id != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_never_roots() {
+        assert_eq!(own_id("0 0 4294967295\n", 5), Some(FIRST_ID + 5));
+        assert_eq!(own_id("0 1000 1\n", 5), None);
+        assert_eq!(own_id("", 5), None);
+        let small = "0 1000 1\n1 100000 65536\n";
+        for number in 0..70_000 {
+            let id = own_id(small, number).unwrap();
+            assert!((32_769..=65_536).contains(&id), "{id}");
         }
-    })
+    }
 }

@@ -1,5 +1,6 @@
 //! QEMU as a process: started detached, watched and ended through a pidfd.
 
+use crate::accel::Accelerator;
 use crate::arguments::{
     CONSOLE, KEPT_FD, LEASH_FD, LINK_FD, MESSAGES_FD, NEWS_FD, Origin, PANICKED, QMP_FD, RAM_FD,
     STATE_FD, TURN_FD, arguments, disk_file,
@@ -7,8 +8,8 @@ use crate::arguments::{
 use crate::error::QemuError;
 use crate::place::{DISKS, LINK, NEWS, QMP, STATE, Site, TURN};
 use crate::record::{Process, Record, Shape};
-use crate::sys::{self, Leash, Spawn};
-use crate::tool;
+use crate::sys::{self, Jail, Leash, Spawn};
+use crate::{cgroup, tool};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use std::fs::File;
@@ -58,7 +59,11 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
     } = launch;
     let place = &site.own;
     let kept = site.kept.as_ref().map(|kept| kept.path().to_path_buf());
+    let identity = place.identity(shape.accel)?;
+    let jail = jail(launch.program, shape, identity)?;
+    let ceiling = cgroup::make(place.path(), shape)?;
     let mut record = Record::new(*shape, layer, kept);
+    record.cgroups = ceiling.dirs;
     record.store(place.path()).map_err(stored)?;
     let sockets = [
         (place.listen(LINK)?, LINK_FD),
@@ -91,7 +96,6 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
             Origin::Restore
         }
     };
-    let identity = place.identity(shape.accel);
     let disks: Vec<String> = DISKS.iter().map(|disk| disk_file(disk, layer)).collect();
     site.disks().give(identity, &disks)?;
     place.give(identity, own_files(origin))?;
@@ -100,6 +104,8 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
         arguments: &arguments(launch.name, shape, layer, origin),
         directory: place.handle(),
         identity,
+        jail,
+        doors: ceiling.doors,
         descriptors: &handed,
         leash: LEASH_FD,
         messages: writing,
@@ -115,6 +121,20 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
             reason: messages.text(),
         }),
     }
+}
+
+/// The root QEMU sees, where one can be made; only root makes one.
+fn jail(
+    program: &Path,
+    shape: &Shape,
+    identity: Option<(u32, u32)>,
+) -> Result<Option<Jail>, QemuError> {
+    let Some(owner) = identity.filter(|_| sys::jail::possible()) else {
+        return Ok(None);
+    };
+    let kvm = (shape.accel == Accelerator::Kvm).then_some(owner);
+    let jail = Jail::new(program, kvm).map_err(QemuError::io("cannot make a root for QEMU"))?;
+    Ok(Some(jail))
 }
 
 /// What a machine writes to besides its disks.

@@ -26,6 +26,9 @@ pub(crate) struct Record {
     /// Where its disks are, if they are kept.
     #[serde(default)]
     pub(crate) kept: Option<PathBuf>,
+    /// The cgroups its process is in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cgroups: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +68,7 @@ impl Record {
             shape,
             layer,
             kept,
+            cgroups: Vec::new(),
         }
     }
 

@@ -12,7 +12,6 @@
 //! `sys::Leash`), and its directory is swept by the next one. It goes by
 //! itself when nobody has wanted it for a while.
 
-use crate::cache;
 use crate::error::QemuError;
 use crate::guest;
 use crate::machine::blocking;
@@ -21,6 +20,7 @@ use crate::process;
 use crate::qmp::Qmp;
 use crate::record::Record;
 use crate::sys::Leash;
+use crate::{cache, cgroup};
 use motu_boot::Matter;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use serde_json::json;
@@ -144,9 +144,17 @@ impl Drop for Spare {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         // Killed, it ends at once; nobody else waits for it.
         let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
-        if let Err(error) = cache::remove(&self.dir) {
-            tracing::warn!(%error, "a spare machine was left behind");
-        }
+        leave(&self.dir);
+    }
+}
+
+/// Removes what is left of a spare whose process is gone.
+fn leave(dir: &Path) {
+    if let Some(record) = Record::load(dir) {
+        cgroup::remove(&record.cgroups);
+    }
+    if let Err(error) = cache::remove(dir) {
+        tracing::warn!(%error, "a spare machine was left behind");
     }
 }
 
@@ -243,8 +251,8 @@ impl Spares {
                 Some(record) => record.process.is_some() && record.open().is_none(),
                 None => is_old(&dir),
             };
-            if over && let Err(error) = cache::remove(&dir) {
-                tracing::warn!(%error, "a spare machine was left behind");
+            if over {
+                leave(&dir);
             }
         }
     }

@@ -1,9 +1,11 @@
-//! The only modules with `unsafe`: starting QEMU, holding it, and trying KVM.
+//! The only modules with `unsafe`: starting QEMU, shutting it in, holding it, and trying KVM.
 
+pub(crate) mod jail;
 pub(crate) mod kvm;
 mod leash;
 mod spawn;
 
+pub(crate) use jail::Jail;
 pub(crate) use leash::Leash;
 pub(crate) use spawn::{Spawn, spawn};
 

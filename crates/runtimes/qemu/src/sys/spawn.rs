@@ -1,6 +1,6 @@
 //! Starts QEMU: in a session of its own, with nothing but what it is given.
 
-use super::leash;
+use super::{Jail, leash};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -19,6 +19,10 @@ pub(crate) struct Spawn<'a> {
     pub(crate) directory: BorrowedFd<'a>,
     /// The user and group it becomes.
     pub(crate) identity: Option<(u32, u32)>,
+    /// The root it sees.
+    pub(crate) jail: Option<Jail>,
+    /// The files it enters cgroups by.
+    pub(crate) doors: Vec<OwnedFd>,
     /// Ours, and the number it has over there.
     pub(crate) descriptors: &'a [(BorrowedFd<'a>, RawFd)],
     /// The number over there of a leash's end.
@@ -43,7 +47,13 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
         moves.push((rustix::io::fcntl_dupfd_cloexec(fd, HANDED)?, *number));
     }
     let directory = what.directory.as_raw_fd();
-    let (identity, leash) = (what.identity, what.leash);
+    let duties = Duties {
+        directory,
+        identity: what.identity,
+        jail: what.jail,
+        doors: what.doors,
+        leash: what.leash,
+    };
     let raw: Vec<(RawFd, RawFd)> = moves
         .iter()
         .map(|(fd, number)| (fd.as_raw_fd(), *number))
@@ -51,34 +61,46 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<i32> {
     // SAFETY: the closure runs between fork and exec and only makes system calls;
     // what it uses was made before the fork.
     unsafe {
-        command.pre_exec(move || prepare(directory, identity, &raw, leash));
+        command.pre_exec(move || prepare(&duties, &raw));
     }
     Ok(command.spawn()?.id() as i32)
 }
 
-fn prepare(
+/// What the new process makes of itself.
+struct Duties {
     directory: RawFd,
     identity: Option<(u32, u32)>,
-    moves: &[(RawFd, RawFd)],
+    jail: Option<Jail>,
+    doors: Vec<OwnedFd>,
     leash: RawFd,
-) -> io::Result<()> {
-    // SAFETY: integers only, and one pointer to a live constant structure.
+}
+
+fn prepare(duties: &Duties, moves: &[(RawFd, RawFd)]) -> io::Result<()> {
+    // SAFETY: integers only, and pointers to live constants.
     unsafe {
         check(libc::setsid())?;
+        for door in &duties.doors {
+            // "0" is whoever writes it.
+            check(libc::write(door.as_raw_fd(), c"0".as_ptr().cast(), 1) as libc::c_int)?;
+        }
         for (from, to) in moves {
             check(libc::dup2(*from, *to))?;
         }
         // As whoever starts it: the signal is sent in that name.
-        leash::tie(leash)?;
+        leash::tie(duties.leash)?;
         // Before the identity changes: afterwards the way to the directory may be closed.
-        check(libc::fchdir(directory))?;
+        // Before the namespaces do: the working directory moves along, a descriptor does not.
+        check(libc::fchdir(duties.directory))?;
+        if let Some(jail) = &duties.jail {
+            jail.enter()?;
+        }
         let none = libc::rlimit {
             rlim_cur: 0,
             rlim_max: 0,
         };
         // Memory of a machine must not end up in a core file.
         check(libc::setrlimit(libc::RLIMIT_CORE, &raw const none))?;
-        if let Some((user, group)) = identity {
+        if let Some((user, group)) = duties.identity {
             check(libc::setgroups(0, std::ptr::null()))?;
             check(libc::setresgid(group, group, group))?;
             check(libc::setresuid(user, user, user))?;

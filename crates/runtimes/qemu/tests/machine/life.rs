@@ -40,12 +40,68 @@ async fn a_machine_answers_runs_commands_and_leaves_nothing() {
         assert_eq!((directory.uid(), directory.mode() & 0o777), (0, 0o711));
     }
     assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"));
+    let groups = std::fs::read_to_string(format!("{process}/cgroup")).unwrap();
+    if rustix::process::geteuid().is_root() {
+        assert_confined(&process, &status, &groups);
+    }
 
     world.runtime.destroy(&machine).await.unwrap();
+    let group = groups.lines().find_map(|line| line.split_once("/vm-"));
+    if let Some((_, name)) = group {
+        let left = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
+        let left: Vec<_> = left
+            .map(|one| one.path().join("motu-qemu").join(format!("vm-{name}")))
+            .filter(|path| path.exists())
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
     assert!(!world.runtime.alive(&machine).await);
     assert!(pid_in(&machine.dir).is_none());
     assert_eq!(std::fs::read_dir(&machine.dir).unwrap().count(), 0);
     world.runtime.destroy(&machine).await.unwrap();
+}
+
+/// QEMU is nobody's user, sees a root with nothing of the host's but programs, has no network and
+/// stays below a ceiling.
+fn assert_confined(process: &str, status: &str, groups: &str) {
+    for ids in ["Uid:", "Gid:", "Groups:"] {
+        let line = status.lines().find(|line| line.starts_with(ids)).unwrap();
+        let root = line.split_whitespace().any(|id| id == "0");
+        assert!(!root, "QEMU has an id of root's: {line}");
+    }
+    for space in ["net", "mnt", "ipc", "uts"] {
+        let of = |process: &str| std::fs::read_link(format!("{process}/ns/{space}")).unwrap();
+        assert_ne!(of(process), of("/proc/self"), "QEMU has the host's {space}");
+    }
+    let root = format!("{process}/root");
+    let entries = std::fs::read_dir(&root).unwrap().flatten();
+    for name in entries.map(|entry| entry.file_name().into_string().unwrap()) {
+        let known = [
+            "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "machine", "proc", "sbin",
+            "usr",
+        ];
+        assert!(known.contains(&&*name), "QEMU sees /{name}");
+    }
+    let names = |dir: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(format!("{root}/{dir}"))
+            .unwrap()
+            .flatten();
+        entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect()
+    };
+    assert_eq!(names("dev"), Vec::<String>::new());
+    assert!(names("etc").iter().all(|name| name == "ld.so.cache"));
+    let links = std::fs::read_to_string(format!("{process}/net/dev")).unwrap();
+    assert_eq!(links.lines().skip(2).count(), 1, "only a loopback: {links}");
+    for controller in ["memory", "pids"] {
+        let line = groups.lines().find(|line| line.contains(controller));
+        let line = line.or_else(|| groups.lines().find(|line| line.starts_with("0::")));
+        assert!(
+            line.is_some_and(|line| line.contains("/motu-qemu/vm-")),
+            "{groups}"
+        );
+    }
 }
 
 #[tokio::test]

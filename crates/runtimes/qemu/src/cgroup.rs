@@ -1,0 +1,112 @@
+//! A ceiling for QEMU itself: cgroups of its own, entered before it starts.
+//!
+//! The machine's memory and processors are what QEMU was told; this bounds a QEMU that was taken
+//! over, or leaks. The groups are named after the machine's directory, which keeps its number
+//! when it is moved, and are in the machine's record.
+
+use crate::error::QemuError;
+use crate::record::Shape;
+use motu_container::shared::{Hierarchies, Kind};
+use motu_core::runtime::{Ask, MachineLimits};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The group all machines of this host are in.
+const GROUP: &str = "motu-qemu";
+/// What QEMU needs beside the machine's memory: translated code, devices, buffers.
+const OVERHEAD_MIB: u64 = 512;
+/// Threads: processors, devices and at most 64 that wait for disks.
+const THREADS: u64 = 256;
+/// How often removing a group is tried: the last process takes a moment to leave it.
+const REMOVE_TRIES: u32 = 100;
+const REMOVE_PAUSE: Duration = Duration::from_millis(5);
+
+/// The cgroups of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct Ceiling {
+    pub(crate) dirs: Vec<PathBuf>,
+    /// The files a process enters them by.
+    pub(crate) doors: Vec<OwnedFd>,
+}
+
+fn hierarchies() -> &'static Hierarchies {
+    static FOUND: OnceLock<Hierarchies> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let mut found = Hierarchies::detect(GROUP);
+        // Machines are paused by QEMU.
+        found.controllers.retain(|one| one.kind != Kind::Freezer);
+        found
+    })
+}
+
+/// Makes the cgroups of the machine in a directory, where this host has cgroups we may use.
+pub(crate) fn make(dir: &Path, shape: &Shape) -> Result<Ceiling, QemuError> {
+    let making = || QemuError::io("cannot make the machine's cgroup");
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Ceiling::default());
+    }
+    let found = dir.metadata().map_err(making())?;
+    let name = format!("vm-{:x}-{:x}", found.dev(), found.ino());
+    let ask = |value| Ask {
+        value,
+        explicit: false,
+    };
+    let limits = MachineLimits {
+        // One more than it has: what QEMU does for the machine is not the machine's time.
+        vcpu_count: ask(shape.vcpu_count + 1),
+        mem_mib: ask(shape.mem_mib + OVERHEAD_MIB),
+        disk_mib: ask(shape.disk_mib),
+        pids_max: ask(THREADS + shape.vcpu_count),
+        nofile: ask(0),
+    };
+    let made = match hierarchies().make(&name, &limits) {
+        Ok(made) => made,
+        Err(error) => {
+            tracing::warn!(%error, "a virtual machine has no cgroup of its own");
+            return Ok(Ceiling::default());
+        }
+    };
+    let mut ceiling = Ceiling {
+        dirs: made.dirs,
+        doors: Vec::new(),
+    };
+    for entry in &made.entries {
+        match File::options().write(true).open(entry) {
+            Ok(door) => ceiling.doors.push(door.into()),
+            Err(error) => {
+                remove(&ceiling.dirs);
+                return Err(making()(error));
+            }
+        }
+    }
+    Ok(ceiling)
+}
+
+/// Removes the cgroups of a machine whose process is gone.
+pub(crate) fn remove(dirs: &[PathBuf]) {
+    for dir in dirs {
+        let mut tries = 0;
+        loop {
+            match std::fs::remove_dir(dir) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
+                Err(_) if tries < REMOVE_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(REMOVE_PAUSE);
+                }
+                Err(error) => {
+                    tracing::warn!(dir = %dir.display(), %error, "a cgroup is left behind");
+                    break;
+                }
+                Ok(()) => break,
+            }
+        }
+        // The group goes with its last machine.
+        if let Some(group) = dir.parent() {
+            let _ = std::fs::remove_dir(group);
+        }
+    }
+}
