@@ -50,7 +50,9 @@ impl Lock {
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 return Ok(Claim::Ours(Lock { _file: file }));
             }
-            match (connect(place), origin) {
+            // A daemon that was killed while it started a program is still there in that program,
+            // for the moment before it becomes another: it takes connections that nobody answers.
+            match (connect(place).filter(serves), origin) {
                 (Some(_), Origin::OnDemand) => return Ok(Claim::OthersAnswer),
                 (Some(_), Origin::Foreground) => return Err(taken(place)),
                 (None, _) if begin.elapsed() > PATIENCE => return Err(stuck(place)),
@@ -64,6 +66,21 @@ impl Lock {
 fn connect(place: &Place) -> Option<UnixStream> {
     let short = ShortPath::new(&place.socket()).ok()?;
     UnixStream::connect(short.as_path()).ok()
+}
+
+/// Whether the process that listens at the other end lives.
+fn serves(stream: &UnixStream) -> bool {
+    let ended = || -> rustix::io::Result<bool> {
+        let peer: Pid = rustix::net::sockopt::socket_peercred(stream)?.pid;
+        let daemon = pidfd_open(peer, PidfdFlags::empty())?;
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut wait = [PollFd::new(&daemon, PollFlags::IN)];
+        Ok(poll(&mut wait, Some(&now))? > 0)
+    };
+    !ended().unwrap_or(true)
 }
 
 fn taken(place: &Place) -> Error {
