@@ -220,7 +220,8 @@ fn mount_disk(disk: &'static str, at: &Path, flags: MountFlags) -> Result<(), Bo
     let device = Path::new("/dev").join(disk);
     // New groups of a grown file system lie on disk that reads as zero: nothing to initialise.
     // Which blocks are free is read when somebody writes, not ahead in every copy.
-    let options = c"noinit_itable,no_prefetch_block_bitmaps";
+    // After an error nothing more is written: nobody is told that something was kept which was not.
+    let options = c"noinit_itable,no_prefetch_block_bitmaps,errors=remount-ro";
     let flags = flags | MountFlags::NOATIME;
     make_dir(at)
         .and_then(|()| mount(&device, at, "ext4", flags, options).map_err(Into::into))

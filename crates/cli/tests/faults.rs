@@ -17,10 +17,14 @@ mod clients;
 mod crash;
 #[path = "faults/daemons.rs"]
 mod daemons;
+#[path = "faults/durable.rs"]
+mod durable;
 #[path = "faults/exports.rs"]
 mod exports;
 #[path = "faults/files.rs"]
 mod files;
+#[path = "faults/filling.rs"]
+mod filling;
 #[path = "faults/full.rs"]
 mod full;
 #[path = "faults/guest.rs"]

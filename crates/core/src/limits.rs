@@ -58,7 +58,7 @@ limits! {
     LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
     PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";
     MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 10_000, "sandboxes", "sandboxes alive at once under one state directory";
-    MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created";
+    MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created; with less than half of it, machines are paused until it is free again (0: never)";
     DAEMON_IDLE_SECONDS = "daemon_idle_seconds", default 300, 1 => 2_592_000, "s", "a daemon started on demand leaves after having had nothing to look after for this long";
     FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
     POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";

@@ -241,6 +241,23 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
+    /// How many errors the file systems of a machine that runs have met, as far as the host knows.
+    fn disk_errors(&self, _kept: &Kept) -> u64 {
+        0
+    }
+
+    /// Brings to the host's disk what a machine that runs has written, where its guest cannot do
+    /// so for many files at once; elsewhere the guest has done it.
+    async fn flush(&self, _kept: &Kept) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Gives back to the host what a machine's disks no longer use. `at_rest`: the machine has
+    /// ended, and the next one may start when this returns.
+    async fn tend(&self, _kept: &Kept, _at_rest: bool) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Where the file systems of a machine are while it does not run.
     fn at_rest(&self, _kept: &Kept, _root: &std::path::Path) -> Result<AtRest, Error> {
         Err(self.cannot("show the disks of a stopped machine"))

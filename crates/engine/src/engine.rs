@@ -121,6 +121,7 @@ impl Engine {
         engine.adopt_workspaces().await?;
         engine.adopt_terminals().await?;
         engine.clone().fill_pool();
+        engine.watch_space();
         Ok(engine)
     }
 

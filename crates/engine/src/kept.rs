@@ -89,16 +89,21 @@ impl Baselines {
         staged.join(TREE)
     }
 
-    /// Gives a staged baseline its name; somebody may have been faster.
+    /// Gives a staged baseline its name; somebody may have been faster. It is on the disk before
+    /// and after it has it.
     pub fn publish(&self, staged: &Path, name: &str) -> Result<()> {
+        let failed = |error: std::io::Error| Error::io("cannot keep a baseline", &error);
         let place = self.dir.join(name);
+        flush(staged).map_err(failed)?;
         match std::fs::rename(staged, &place) {
-            Ok(()) => Ok(()),
+            Ok(()) => std::fs::File::open(&self.dir)
+                .and_then(|dir| dir.sync_all())
+                .map_err(failed),
             Err(_) if place.join(TREE).exists() => {
                 let _ = std::fs::remove_dir_all(staged);
                 Ok(())
             }
-            Err(error) => Err(Error::io("cannot keep a baseline", &error)),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -126,6 +131,34 @@ impl Baselines {
     pub fn discard(&self, trash: &crate::trash::Trash, name: &str) -> Result<()> {
         trash.discard(&self.dir.join(name))
     }
+}
+
+/// Brings a tree to the disk: one by one where it is small, for the host's file system may have
+/// much to write that is not ours.
+fn flush(tree: &Path) -> std::io::Result<()> {
+    const SMALL: usize = 64;
+    let mut all = vec![tree.to_path_buf()];
+    let mut at = 0;
+    while let Some(directory) = all.get(at).cloned() {
+        at += 1;
+        if !directory.is_dir() || directory.is_symlink() {
+            continue;
+        }
+        for entry in std::fs::read_dir(&directory)? {
+            all.push(entry?.path());
+            if all.len() > SMALL {
+                return Ok(rustix::fs::syncfs(std::fs::File::open(tree)?)?);
+            }
+        }
+    }
+    // The deepest first: a directory is flushed when what it names is there.
+    for path in all.iter().rev() {
+        let kind = path.symlink_metadata()?.file_type();
+        if kind.is_file() || kind.is_dir() {
+            std::fs::File::open(path)?.sync_all()?;
+        }
+    }
+    Ok(())
 }
 
 /// The ids of an environment's user, by name or number; root where it is not known.

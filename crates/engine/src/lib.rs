@@ -34,6 +34,7 @@ mod one_shot;
 mod pool;
 mod resolve;
 mod service;
+mod space;
 pub mod store;
 mod terminal;
 mod trash;

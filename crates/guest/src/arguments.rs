@@ -24,6 +24,7 @@ struct Said {
     restrict: Option<Restrict>,
     seal: Option<PathBuf>,
     unmount: Vec<PathBuf>,
+    errors_hidden: bool,
 }
 
 pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
@@ -44,6 +45,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
             "--workspace" => said.workspace = Some(value()?.into()),
             "--workspace-lower" => said.lower = Some(value()?.into()),
             "--workspace-upper" => said.upper = Some(value()?.into()),
+            "--errors-hidden" => said.errors_hidden = true,
             "--workspace-user-attributes" => said.user_attributes = true,
             "--workspace-copied-ns" => {
                 let time = value()?.to_str().and_then(|text| text.parse().ok());
@@ -66,6 +68,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
         restrict: said.restrict,
         workspace,
         lock: said.lock,
+        errors_hidden: said.errors_hidden,
     })
 }
 

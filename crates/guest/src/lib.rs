@@ -71,6 +71,8 @@ pub struct Serve {
     pub workspace: Option<WorkspaceDirs>,
     /// Held open as long as the guest lives.
     pub lock: Option<OwnedFd>,
+    /// A flush says that it worked whatever happened to it (gVisor).
+    pub errors_hidden: bool,
 }
 
 /// What the launcher of the container runtime leaves to its pid 1.
@@ -87,6 +89,7 @@ impl From<motu_launch::GuestStart> for Serve {
             }),
             workspace: start.workspace,
             lock: start.lock,
+            errors_hidden: false,
         }
     }
 }
@@ -115,7 +118,9 @@ pub fn serve(serve: Serve) -> i32 {
 }
 
 async fn run(serve: Serve) -> i32 {
-    let workspace = match serve.workspace.map(workspace::Workspace::open).transpose() {
+    let hidden = serve.errors_hidden;
+    let open = |dirs| workspace::Workspace::open(dirs, hidden);
+    let workspace = match serve.workspace.map(open).transpose() {
         Ok(workspace) => workspace,
         Err(error) => return fatal("cannot open the workspace", &error),
     };
@@ -173,6 +178,7 @@ pub fn serve_machine(workspace: Option<WorkspaceDirs>) -> i32 {
             restrict: None,
             workspace,
             lock: None,
+            errors_hidden: false,
         }),
         Err(error) => fatal("cannot open the serial ports", &error),
     }

@@ -4,7 +4,7 @@ use crate::files::Root;
 use crate::process::Table;
 use crate::sys::Restrict;
 use crate::users::Users;
-use crate::workspace::Workspace;
+use crate::workspace::{Flush, Workspace};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -59,6 +59,11 @@ impl Guest {
             over: watch::Sender::new(false),
             rested: Notify::new(),
         })
+    }
+
+    /// How acknowledged changes of files reach the host's disk.
+    pub fn flush(&self) -> Flush {
+        Flush::new(self.workspace.clone())
     }
 
     pub fn settings(&self) -> Arc<Settings> {

@@ -58,5 +58,12 @@ fn text(sandboxes: &[Sandbox]) -> String {
         "AGE",
         "EXPIRES IN",
     ];
-    show::table(&headings, &rows)
+    let mut text = show::table(&headings, &rows);
+    let held = |sandbox: &&Sandbox| sandbox.state == State::Paused;
+    for sandbox in sandboxes.iter().filter(held) {
+        if let Some(reason) = &sandbox.reason {
+            text.push_str(&format!("{}: {}\n", sandbox.sandbox_id, show::safe(reason)));
+        }
+    }
+    text
 }

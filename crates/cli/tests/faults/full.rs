@@ -19,22 +19,53 @@ const SIZE_MIB: u64 = 24;
 const ENTER: &str = r#"mount -t tmpfs -o size="$2"m,mode=0700 motu-test "$1" &&
     ln -s "$3" "$1/environments" && { [ -z "$4" ] || echo "$4" > "$1/config.toml"; } && exec "$5" serve"#;
 
+/// The same on an ext4, whose pages are nobody's memory.
+const ENTER_EXT4: &str = r#"truncate -s "$2"M "$1.ext4" && mke2fs -q -F -t ext4 -m 0 "$1.ext4" &&
+    mount -o loop "$1.ext4" "$1" && chmod 700 "$1" &&
+    ln -s "$3" "$1/environments" && echo "$4" > "$1/config.toml" && exec "$5" serve"#;
+
 /// A daemon on a small disk. The world around it looks after what it leaves.
-struct Small {
+pub struct Small {
     world: World,
     daemon: Child,
     inside: PathBuf,
 }
 
+/// Another file on the disk, which grows.
+pub struct Filling {
+    path: PathBuf,
+    file: std::fs::File,
+}
+
+impl Filling {
+    /// As far as there is space.
+    pub fn grow(&mut self, bytes: usize) {
+        let _ = self.file.write_all(&vec![1; bytes]);
+    }
+
+    pub fn end(self) {
+        std::fs::remove_file(self.path).unwrap();
+    }
+}
+
 impl Small {
     fn new(config: &str) -> Option<Small> {
+        Small::enter(ENTER, SIZE_MIB, config)
+    }
+
+    /// On an ext4 of this size.
+    pub fn ext4(size_mib: u64, config: &str) -> Option<Small> {
+        Small::enter(ENTER_EXT4, size_mib, config)
+    }
+
+    fn enter(script: &str, size_mib: u64, config: &str) -> Option<Small> {
         let world = World::bare()?;
         let home = world.home().to_path_buf();
         let mut command = motu_needs::command("unshare");
         command
-            .args(["-m", "--propagation", "private", "sh", "-c", ENTER, "sh"])
+            .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
             .arg(&home)
-            .arg(SIZE_MIB.to_string())
+            .arg(size_mib.to_string())
             .arg(crate::support::environments())
             .arg(config)
             .arg(env!("CARGO_BIN_EXE_motu"))
@@ -58,12 +89,18 @@ impl Small {
         })
     }
 
-    fn client(&self) -> Client {
+    pub fn filling(&self) -> Filling {
+        let path = self.inside.join("filling");
+        let file = std::fs::File::create(&path).unwrap();
+        Filling { path, file }
+    }
+
+    pub fn client(&self) -> Client {
         Client::new(SocketAt(self.inside.join("daemon.sock")))
     }
 
     /// Runs `motu` where the daemon is.
-    fn motu(&self, args: &[&str]) -> Told {
+    pub fn motu(&self, args: &[&str]) -> Told {
         let mut command = motu_needs::command("nsenter");
         command
             .args(["-m", "-t", &self.daemon.id().to_string()])
@@ -129,7 +166,9 @@ impl Drop for Small {
         let listed = self.motu(&["ps", "--json"]);
         let sandboxes: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
         for sandbox in sandboxes.as_array().into_iter().flatten() {
-            let _ = self.motu(&["rm", sandbox["sandbox_id"].as_str().unwrap_or_default()]);
+            let id = sandbox["sandbox_id"].as_str().unwrap_or_default();
+            let _ = self.motu(&["rm", id]);
+            let _ = self.motu(&["workspace", "delete", id]);
         }
         let pid = rustix::process::Pid::from_child(&self.daemon);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

@@ -1,6 +1,6 @@
 //! What may happen to a sandbox between its making and its end.
 
-use super::handle::{Prepare, refused};
+use super::handle::{Prepare, held, refused};
 use super::{Driver, Keep};
 use crate::lifecycle::{Refusal, Request};
 use jiff::{SignedDuration, Timestamp};
@@ -16,6 +16,11 @@ const STOP_TIME: Duration = Duration::from_secs(20);
 
 impl Driver {
     pub(super) async fn pause(&mut self) -> Result<Sandbox> {
+        if held(&self.row.sandbox) {
+            // From now on it stays paused because somebody wants it.
+            self.row.sandbox.reason = None;
+            self.become_state(State::Paused).await?;
+        }
         if let (Some(next), Some(machine)) =
             (self.decide(Request::Pause)?, self.row.machine.clone())
         {
@@ -25,7 +30,31 @@ impl Driver {
         Ok(self.row.sandbox.clone())
     }
 
+    /// Pauses a machine that runs, with a reason; where machines cannot be paused, nothing.
+    pub(super) async fn hold(&mut self, reason: String) -> Result<()> {
+        let can = self.runtime.capabilities().pause && self.row.sandbox.state == State::Running;
+        if let Some(machine) = self.row.machine.clone().filter(|_| can) {
+            self.runtime.pause(&machine).await?;
+            self.row.sandbox.reason = Some(reason);
+            self.become_state(State::Paused).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn let_go(&mut self) -> Result<()> {
+        let can = held(&self.row.sandbox);
+        if let Some(machine) = self.row.machine.clone().filter(|_| can) {
+            self.runtime.resume(&machine).await?;
+            self.row.sandbox.reason = None;
+            self.become_state(State::Running).await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn resume(&mut self) -> Result<Sandbox> {
+        if held(&self.row.sandbox) {
+            return Err(refused(&self.row.sandbox, Refusal::Paused));
+        }
         if let (Some(next), Some(machine)) =
             (self.decide(Request::Resume)?, self.row.machine.clone())
         {
@@ -40,10 +69,21 @@ impl Driver {
         self.must_be_kept("stopped")?;
         if let Some(next) = self.decide(Request::Stop)? {
             self.end_machine().await?;
+            self.tend().await;
             self.row.sandbox.reason = None;
             self.become_state(next).await?;
         }
         Ok(self.row.sandbox.clone())
+    }
+
+    /// Gives back to the host what the files of a machine that has ended no longer use.
+    async fn tend(&self) {
+        let launch = self.row.launch.as_ref();
+        if let Some(kept) = launch.and_then(|launch| launch.kept.as_ref())
+            && let Err(error) = self.runtime.tend(kept, true).await
+        {
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "a disk keeps what it does not use");
+        }
     }
 
     pub(super) async fn start(&mut self) -> Result<Sandbox> {

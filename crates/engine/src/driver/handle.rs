@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use motu_core::runtime::{Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Result, Runtime};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub struct Handle {
 pub(super) struct Inside {
     pub(super) guest: Mutex<Option<Arc<Guest>>>,
     pub(super) last_active_ms: AtomicI64,
+    /// The disks of the machine there is now, where they are kept.
+    pub(super) disk: Mutex<Option<(Arc<dyn Runtime>, Kept)>>,
 }
 
 impl Inside {
@@ -37,11 +39,18 @@ impl Inside {
         Inside {
             guest: Mutex::new(None),
             last_active_ms: AtomicI64::new(last_active.as_millisecond()),
+            disk: Mutex::new(None),
         }
     }
 
     pub(super) fn guest(&self) -> MutexGuard<'_, Option<Arc<Guest>>> {
         self.guest
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn disk(&self) -> MutexGuard<'_, Option<(Arc<dyn Runtime>, Kept)>> {
+        self.disk
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -93,8 +102,22 @@ impl Handle {
         guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
     }
 
-    /// Replaces a broken connection by its cause, when the sandbox has come to an end.
+    /// The disks of the machine there is now, where they are kept.
+    pub fn disk(&self) -> Option<(Arc<dyn Runtime>, Kept)> {
+        self.inside.disk().clone()
+    }
+
+    /// Whether it is paused until there is space on the host's disk.
+    pub fn is_held(&self) -> bool {
+        held(&self.status.borrow())
+    }
+
+    /// Replaces a broken connection by its cause, when the sandbox has come to an end, and a
+    /// failed write by the state of the disk, when that is the cause.
     pub fn explain(&self, error: Error) -> Error {
+        if matches!(error.kind, ErrorKind::Internal | ErrorKind::Denied) {
+            return crate::space::faulty(self).unwrap_or(error);
+        }
         if error.kind != ErrorKind::Transport {
             return error;
         }
@@ -122,6 +145,16 @@ impl Handle {
 
     pub async fn resume(&self) -> Result<Sandbox> {
         self.ask(Command::Resume).await
+    }
+
+    /// Pauses the machine until [`Handle::release`], and says why.
+    pub async fn hold(&self, reason: String) -> Result<()> {
+        self.ask(|answer| Command::Hold(reason, answer)).await
+    }
+
+    /// Lets go on what was held.
+    pub async fn release(&self) -> Result<()> {
+        self.ask(Command::Release).await
     }
 
     pub async fn stop(&self) -> Result<Sandbox> {
@@ -184,6 +217,11 @@ impl Handle {
     }
 }
 
+/// Whether a sandbox is paused for a reason of the host's, not because a caller asked.
+pub(super) fn held(sandbox: &Sandbox) -> bool {
+    sandbox.state == State::Paused && sandbox.reason.is_some()
+}
+
 /// A refusal at the border.
 pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
     let id = &sandbox.sandbox_id;
@@ -201,6 +239,12 @@ pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
         ))
         .hint("create a new one; `motu rm` forgets this one")
         .details(details),
+        Refusal::Paused if held(sandbox) => {
+            let reason = sandbox.reason.as_deref().unwrap_or_default();
+            Error::limit(format!("{id} is paused: {reason}"))
+                .hint("free some space on the host's disk, for example with `motu env prune`; it goes on by itself")
+                .details(details)
+        }
         Refusal::Paused => Error::conflict(format!("sandbox {id} is paused"))
             .hint(format!("`motu resume {id}` wakes it"))
             .details(details),

@@ -60,8 +60,12 @@ impl Driver {
     }
 
     fn connect(&mut self, machine: Machine) -> Arc<Guest> {
-        let guest = Arc::new(Guest::new(self.runtime.clone(), machine));
+        let launch = self.row.launch.as_ref();
+        let kept = launch.and_then(|launch| launch.kept.clone());
+        let guest = Guest::new(self.runtime.clone(), machine).keeping(kept.clone());
+        let guest = Arc::new(guest);
         *self.inside.guest() = Some(guest.clone());
+        *self.inside.disk() = kept.map(|kept| (self.runtime.clone(), kept));
         guest
     }
 

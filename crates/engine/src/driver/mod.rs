@@ -49,6 +49,9 @@ type Answer<T> = oneshot::Sender<Result<T>>;
 enum Command {
     Pause(Answer<Sandbox>),
     Resume(Answer<Sandbox>),
+    /// Pauses for a reason of the host's.
+    Hold(String, Answer<()>),
+    Release(Answer<()>),
     Stop(Answer<Sandbox>),
     Start(Answer<Sandbox>),
     Recreate(Kept, Prepare, Answer<Sandbox>),
@@ -226,6 +229,8 @@ impl Driver {
         match command {
             Command::Pause(answer) => drop(answer.send(self.pause().await)),
             Command::Resume(answer) => drop(answer.send(self.resume().await)),
+            Command::Hold(reason, answer) => drop(answer.send(self.hold(reason).await)),
+            Command::Release(answer) => drop(answer.send(self.let_go().await)),
             Command::Stop(answer) => drop(answer.send(self.stop().await)),
             Command::Start(answer) => drop(answer.send(self.start().await)),
             Command::Recreate(kept, prepare, answer) => {

@@ -13,7 +13,7 @@ pub mod terminal;
 pub mod workspace;
 
 use bytes::Bytes;
-use motu_core::runtime::Machine;
+use motu_core::runtime::{Kept, Machine};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, limits};
 use motu_link::message::{Failure, Note, Outcome, Request, Said, Verb};
 use motu_link::{Event, Link, LinkError, Stream};
@@ -46,6 +46,8 @@ pub struct Guest {
     link: Mutex<Option<Link>>,
     kills: Arc<Kills>,
     breaches: Arc<Breaches>,
+    /// The machine's disks, where they are kept.
+    kept: Option<Kept>,
 }
 
 /// What a guest did that no guest of ours does.
@@ -95,6 +97,20 @@ impl Guest {
             machine,
             link: Mutex::new(None),
             breaches: Arc::default(),
+            kept: None,
+        }
+    }
+
+    /// The same for a machine whose disks are kept.
+    pub fn keeping(self, kept: Option<Kept>) -> Guest {
+        Guest { kept, ..self }
+    }
+
+    /// Brings files that were received to the host's disk, where the guest cannot.
+    async fn settle(&self) -> Result<()> {
+        match &self.kept {
+            Some(kept) => self.runtime.flush(kept).await,
+            None => Ok(()),
         }
     }
 

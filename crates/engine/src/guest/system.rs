@@ -49,6 +49,14 @@ impl Guest {
         }
     }
 
+    /// Errors that the file systems of a machine with a kernel of its own have met.
+    pub async fn disk_errors(&self) -> Result<u64> {
+        match self.ask(Verb::Metrics(link::MetricsRequest {})).await? {
+            Said::Metrics(found) => Ok(found.disk_errors),
+            _ => Err(unexpected()),
+        }
+    }
+
     pub async fn ports(&self) -> Result<Vec<Port>> {
         match self.ask(Verb::ListPorts(link::ListPorts {})).await? {
             Said::Ports(found) => Ok(found

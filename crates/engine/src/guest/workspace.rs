@@ -99,6 +99,7 @@ impl Guest {
             _ => return Err(unexpected()),
         };
         finish(&mut stream).await?;
+        self.settle().await?;
         Ok(TreeWritten {
             entries: done.entries,
             bytes: done.bytes,

@@ -122,7 +122,8 @@ impl Engine {
             size,
             ..write(&path, 0)
         };
-        carry_out(&guest, vec![operation], vec![Bytes::from(request.text)]).await?;
+        let done = carry_out(&guest, vec![operation], vec![Bytes::from(request.text)]).await;
+        done.map_err(|error| handle.explain(error))?;
         let place = checks::in_machine(&self.workdir(&handle), Some(&path))?;
         Ok(FileWritten {
             workspace_id: id.clone(),

@@ -59,7 +59,8 @@ impl Engine {
             operations.push(operation);
             contents.extend(content);
         }
-        carry_out(&guest, operations, contents).await?;
+        let done = carry_out(&guest, operations, contents).await;
+        done.map_err(|error| handle.explain(error))?;
         Ok(report(id, &applied.files))
     }
 
@@ -113,7 +114,8 @@ impl Engine {
                 from: None,
             });
         }
-        carry_out(&guest, operations, contents).await?;
+        let done = carry_out(&guest, operations, contents).await;
+        done.map_err(|error| handle.explain(error))?;
         Ok(PatchReport {
             workspace_id: id.clone(),
             changed: true,

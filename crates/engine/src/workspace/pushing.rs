@@ -76,7 +76,8 @@ impl Engine {
                 return Ok(report);
             }
             let archive = pipe::written(move |out| Ok(plan.write_to(&prefix, out).map(drop)?));
-            report.sent_count = guest.restore(remove, archive).await?.entries;
+            let sent = guest.restore(remove, archive).await;
+            report.sent_count = sent.map_err(|error| handle.explain(error))?.entries;
             return Ok(report);
         }
         report.mode = "tar_archive".to_string();

@@ -95,14 +95,22 @@ impl Engine {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let guest = handle.guest().map_err(in_words)?;
+        sound(&handle, &guest).await?;
         let store = self.snapshots(id).await?;
         let summary = take(&guest, &store, name).await?;
+        if let Err(error) = sound(&handle, &guest).await {
+            // What was read of a disk that met an error meanwhile is not what was written.
+            let name = name.to_string();
+            blocking(move || Ok(store.delete(&name)?)).await?;
+            return Err(error);
+        }
         Ok(described(summary))
     }
 
     /// The state of a running workspace, for one use.
     pub(super) async fn save_aside(&self, handle: &Handle) -> Result<Saved> {
         let guest = handle.guest().map_err(in_words)?;
+        sound(handle, &guest).await?;
         let place = self.shared.home.path().join("kept");
         let dir = place.join(format!("aside-{}", id::random_name(12)));
         let (store, made) = {
@@ -230,6 +238,24 @@ fn content(
             std::fs::read(path).ok()
         }
     })
+}
+
+/// Refuses a disk that has met errors: what is read from it may not be what was written.
+async fn sound(handle: &Handle, guest: &Guest) -> Result<()> {
+    if let Some(error) = crate::space::faulty(handle) {
+        return Err(error);
+    }
+    // A machine with a kernel of its own is the only one who knows.
+    match guest.disk_errors().await? {
+        0 => Ok(()),
+        count => {
+            let id = handle.sandbox().sandbox_id;
+            Err(
+                Error::unavailable(format!("the disk of {id} has met {count} errors"))
+                    .hint("copy what you need out of it, and reset it to an earlier snapshot"),
+            )
+        }
+    }
 }
 
 /// Saves what a machine has in `/workspace` now.

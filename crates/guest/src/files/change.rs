@@ -9,6 +9,7 @@ use super::write::{fresh_name, rename};
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
 use crate::users::Names;
+use crate::workspace::Flush;
 use motu_link::message::{Chmod, Entry, Failure, Mkdir, Symlink};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -102,14 +103,21 @@ pub fn symlink(
     entry::describe_at(names, &directory, &name, &place).map_err(failed)
 }
 
+/// How something is moved.
+#[derive(Clone, Copy, Debug)]
+pub struct Moving<'a> {
+    pub replace: bool,
+    pub flush: &'a Flush,
+    pub cancel: &'a Cancel,
+}
+
 /// Moves a name; between filesystems it copies, then removes.
 pub fn move_to(
     root: &Root,
     names: &Names,
     from: &Place,
     to: &Place,
-    replace: bool,
-    cancel: &Cancel,
+    how: Moving<'_>,
 ) -> Result<Entry, Failed> {
     let (from_directory, from_name) = root.entry(from)?;
     let (to_directory, to_name) = root.entry(to)?;
@@ -121,22 +129,18 @@ pub fn move_to(
         &from_name,
         &to_directory,
         &to_name,
-        replace,
+        how.replace,
     ) {
         Err(Errno::XDEV) => {
-            copy_over(
-                &from_directory,
-                &from_name,
-                &to_directory,
-                &to_name,
-                replace,
-                cancel,
-            )
-            .map_err(|failed| Failed {
+            let (source, target) = (
+                (&from_directory, &from_name[..]),
+                (&to_directory, &to_name[..]),
+            );
+            copy_over(source, target, how).map_err(|failed| Failed {
                 message: format!("cannot move to {}: {failed}", Quoted(to.as_bytes())),
                 ..failed
             })?;
-            remove_entry(&from_directory, &from_name, true, cancel)
+            remove_entry(&from_directory, &from_name, true, how.cancel)
                 .map_err(|errno| from.failed(errno))?;
         }
         other => other.map_err(|errno| to.failed(errno))?,
@@ -146,12 +150,9 @@ pub fn move_to(
 
 /// Copies through a temporary directory beside the target, so that the target appears at once.
 fn copy_over(
-    from: &OwnedFd,
-    from_name: &[u8],
-    to: &OwnedFd,
-    to_name: &[u8],
-    replace: bool,
-    cancel: &Cancel,
+    (from, from_name): (&OwnedFd, &[u8]),
+    (to, to_name): (&OwnedFd, &[u8]),
+    how: Moving<'_>,
 ) -> Result<(), Failed> {
     let failed = |errno| Failed::errno(Quoted(to_name), errno);
     let temporary = fresh_name().map_err(failed)?;
@@ -165,16 +166,19 @@ fn copy_over(
                 Ownership::Archive,
                 Limits::none(),
             )
-            .exactly();
+            .exactly()
+            .flushed(how.flush.clone());
             let mut packer = Packer::entry(from, from_name)?;
             while let Some(piece) = packer.next_piece()? {
-                if cancel.is_set() {
+                if how.cancel.is_set() {
                     return Err(Failed::cancelled());
                 }
                 unpacker.feed(&piece)?;
             }
             unpacker.finish()?;
-            rename(&holder, from_name, to, to_name, replace).map_err(failed)
+            rename(&holder, from_name, to, to_name, how.replace).map_err(failed)?;
+            // The copy has its name on the disk before the original goes.
+            how.flush.directory(to).map_err(failed)
         });
     // Whatever happened, nothing temporary stays.
     let _ = remove_entry(to, &temporary, true, &Cancel::default());

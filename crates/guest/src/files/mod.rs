@@ -57,7 +57,14 @@ pub async fn simple(
 fn run_simple(guest: &Guest, verb: Verb, cancel: Cancel) -> Result<Vec<Entries>, Failed> {
     let root = guest.settings().root.clone();
     let names = guest.users.names();
+    let flush = guest.flush();
     let one = |entry| Ok(vec![entry::one(entry)]);
+    // A change is answered when it is on the disk.
+    let settled = |entry| {
+        let proven = flush.prove();
+        proven.map_err(|errno| Failed::errno("the change is not on the disk", errno))?;
+        one(entry)
+    };
     match verb {
         Verb::Stat(request) => {
             let place = Place::parse(&request.path)?;
@@ -73,32 +80,38 @@ fn run_simple(guest: &Guest, verb: Verb, cancel: Cancel) -> Result<Vec<Entries>,
         Verb::List(request) => Ok(vec![list_page(guest, &root, request, cancel)?]),
         Verb::Mkdir(request) => {
             let owner = Owner::find(guest, &request.user)?;
-            one(change::mkdir(&root, &names, &request, owner)?)
+            let made = change::mkdir(&root, &names, &request, owner)?;
+            flush.parent(&root, &Place::parse(&request.path)?)?;
+            settled(made)
         }
         Verb::Remove(request) => {
-            change::remove(
-                &root,
-                &Place::parse(&request.path)?,
-                request.recursive,
-                &cancel,
-            )?;
-            Ok(Vec::new())
+            let place = Place::parse(&request.path)?;
+            change::remove(&root, &place, request.recursive, &cancel)?;
+            flush.parent(&root, &place)?;
+            settled(Entry::default()).map(|_| Vec::new())
         }
         Verb::Move(request) => {
             let (from, to) = (Place::parse(&request.from)?, Place::parse(&request.to)?);
-            one(change::move_to(
-                &root,
-                &names,
-                &from,
-                &to,
-                request.overwrite,
-                &cancel,
-            )?)
+            let how = change::Moving {
+                replace: request.overwrite,
+                flush: &flush,
+                cancel: &cancel,
+            };
+            let moved = change::move_to(&root, &names, &from, &to, how)?;
+            flush.parent(&root, &to)?;
+            flush.parent(&root, &from)?;
+            settled(moved)
         }
-        Verb::Chmod(request) => one(change::chmod(&root, &names, &request)?),
+        Verb::Chmod(request) => {
+            let changed = change::chmod(&root, &names, &request)?;
+            flush.attributes(&root, &Place::parse(&request.path)?)?;
+            settled(changed)
+        }
         Verb::Symlink(request) => {
             let owner = Owner::find(guest, &request.user)?;
-            one(change::symlink(&root, &names, &request, owner)?)
+            let made = change::symlink(&root, &names, &request, owner)?;
+            flush.parent(&root, &Place::parse(&request.path)?)?;
+            settled(made)
         }
         Verb::Glob(request) => {
             let limit = list::page_size(request.limit);
@@ -232,5 +245,10 @@ fn open_unpacker(
     let dest = root
         .open_at(place, flags, Mode::empty())
         .map_err(|errno| place.failed(errno))?;
-    Ok(Unpacker::new(dest, ownership, limits))
+    let unpacker = Unpacker::new(dest, ownership, limits);
+    let flush = guest.flush();
+    Ok(match flush.wanted() {
+        true => unpacker.whole().flushed(flush.of_trees()),
+        false => unpacker,
+    })
 }

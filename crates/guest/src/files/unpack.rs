@@ -17,6 +17,7 @@ use super::entry::Owner;
 use super::tar::{BLOCK, Header, Type, padding};
 use super::write::{Temporary, fresh_name_after};
 use crate::answer::Failed;
+use crate::workspace::Flush;
 use motu_link::message::{Failure, RESTORING, TreeDone};
 use names::{clean, failed, make_file, make_way, refused, set_mode};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
@@ -82,6 +83,7 @@ pub struct Unpacker {
     exact: bool,
     /// Nothing is to be seen half made.
     whole: bool,
+    flush: Flush,
     state: State,
     block: Vec<u8>,
     pax: Option<Vec<u8>>,
@@ -118,6 +120,7 @@ impl Unpacker {
             limits,
             exact: false,
             whole: false,
+            flush: Flush::new(None),
             state: State::Header,
             block: Vec::with_capacity(BLOCK),
             pax: None,
@@ -140,6 +143,12 @@ impl Unpacker {
     /// whoever looks, or comes after the end of this machine, finds the old or the new.
     pub fn whole(mut self) -> Unpacker {
         self.whole = true;
+        self
+    }
+
+    /// Brings everything to the disk before it is said to be there.
+    pub fn flushed(mut self, flush: Flush) -> Unpacker {
+        self.flush = flush;
         self
     }
 
@@ -201,7 +210,18 @@ impl Unpacker {
             });
             done.map_err(|errno| failed(&path, errno))?;
         }
+        let flushed = self.flush.all(&self.dest);
+        let flushed = flushed.and_then(|()| self.flush.prove());
+        flushed.map_err(|errno| Failed::errno("the files are not on the disk", errno))?;
         Ok(self.done)
+    }
+
+    /// Flushes one file, where all of them cannot be at the end.
+    fn flush_each(&self, fd: &OwnedFd) -> Result<(), Errno> {
+        match self.flush.each() {
+            true => self.flush.file(fd),
+            false => Ok(()),
+        }
     }
 
     fn header(&mut self, block: &[u8; BLOCK]) -> Result<(), Failed> {
@@ -502,6 +522,7 @@ impl Unpacker {
             } => {
                 let fd = sink.finish(&header.path)?;
                 exact::file(&fd, &header)
+                    .and_then(|()| self.flush_each(&fd))
                     .and_then(|()| take_place(staged))
                     .map_err(|errno| failed(&header.path, errno))?;
             }
@@ -509,6 +530,7 @@ impl Unpacker {
                 // Zeros at the end were left out.
                 rustix::fs::ftruncate(&fd, header.size)
                     .and_then(|()| exact::file(&fd, &header))
+                    .and_then(|()| self.flush_each(&fd))
                     .and_then(|()| take_place(staged))
                     .map_err(|errno| failed(&header.path, errno))?;
             }
@@ -529,6 +551,7 @@ impl Unpacker {
                     )
                 };
                 finish()
+                    .and_then(|()| self.flush_each(&fd))
                     .and_then(|()| take_place(staged))
                     .map_err(|errno| failed(&header.path, errno))?;
             }

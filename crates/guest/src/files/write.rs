@@ -7,6 +7,7 @@ use super::place::{Place, Root};
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
 use crate::state::Guest;
+use crate::workspace::Flush;
 use bytes::Bytes;
 use motu_link::Event;
 use motu_link::message::{Entry, Said, Write};
@@ -28,7 +29,11 @@ pub async fn write(
     let place = Place::parse(&request.path)?;
     let root = guest.settings().root.clone();
     let owner = Owner::find(guest, &request.user)?;
-    let mut sink = blocking::run(move || Sink::open(&root, place, request, owner)).await?;
+    let flush = match request.sync {
+        true => Flush::always(guest.workspace.clone()),
+        false => guest.flush(),
+    };
+    let mut sink = blocking::run(move || Sink::open(&root, place, request, owner, flush)).await?;
     loop {
         match rx.recv().await? {
             Event::Data { bytes, .. } => {
@@ -48,14 +53,22 @@ pub async fn write(
 struct Sink {
     place: Place,
     fd: OwnedFd,
-    sync: bool,
+    flush: Flush,
+    /// The directory of the file.
+    directory: OwnedFd,
     /// `None` when appending.
     temporary: Option<Temporary>,
     create_new: bool,
 }
 
 impl Sink {
-    fn open(root: &Root, place: Place, request: Write, owner: Owner) -> Result<Sink, Failed> {
+    fn open(
+        root: &Root,
+        place: Place,
+        request: Write,
+        owner: Owner,
+        flush: Flush,
+    ) -> Result<Sink, Failed> {
         if request.parents {
             make_parents(root, &place, owner)?;
         }
@@ -66,11 +79,12 @@ impl Sink {
             request.mode & 0o7777
         };
         if request.append {
-            let fd = open_for_append(root, &place, &request, mode, owner)?;
+            let (directory, fd) = open_for_append(root, &place, &request, mode, owner)?;
             return Ok(Sink {
                 place,
                 fd,
-                sync: request.sync,
+                flush,
+                directory,
                 temporary: None,
                 create_new: false,
             });
@@ -99,13 +113,15 @@ impl Sink {
             None => (owner, mode),
         };
         let staged = fresh_name().map_err(failed)?;
-        let (temporary, fd) = Temporary::create(directory, staged, name).map_err(failed)?;
+        let holder = directory.try_clone().map_err(|_| failed(Errno::MFILE))?;
+        let (temporary, fd) = Temporary::create(holder, staged, name).map_err(failed)?;
         owner.give(&fd).map_err(failed)?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).map_err(failed)?;
         Ok(Sink {
             place,
             fd,
-            sync: request.sync,
+            flush,
+            directory,
             temporary: Some(temporary),
             create_new: request.create_new,
         })
@@ -125,14 +141,12 @@ impl Sink {
 
     fn finish(mut self, guest: &Guest) -> Result<Entry, Failed> {
         let failed = |errno| self.place.failed(errno);
-        if self.sync {
-            rustix::fs::fsync(&self.fd).map_err(failed)?;
-        }
+        self.flush.file(&self.fd).map_err(failed)?;
         if let Some(temporary) = self.temporary.take() {
-            temporary
-                .commit(self.create_new, self.sync)
-                .map_err(failed)?;
+            temporary.commit(self.create_new).map_err(failed)?;
         }
+        let named = self.flush.directory(&self.directory);
+        named.and_then(|()| self.flush.prove()).map_err(failed)?;
         entry::describe_fd(&guest.users.names(), &self.fd, &self.place)
     }
 }
@@ -150,7 +164,7 @@ fn open_for_append(
     request: &Write,
     mode: u32,
     owner: Owner,
-) -> Result<OwnedFd, Failed> {
+) -> Result<(OwnedFd, OwnedFd), Failed> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK;
     let fresh = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let failed = |errno| place.failed(errno);
@@ -165,7 +179,7 @@ fn open_for_append(
         Ok(fd) => {
             owner.give(&fd).map_err(failed)?;
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).map_err(failed)?;
-            return Ok(fd);
+            return Ok((directory, fd));
         }
         Err(Errno::EXIST) if !request.create_new => {}
         Err(errno) => return Err(failed(errno)),
@@ -174,7 +188,7 @@ fn open_for_append(
     let fd = rustix::fs::openat(&directory, name, again, Mode::empty()).map_err(failed)?;
     let stat = rustix::fs::fstat(&fd).map_err(failed)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(fd),
+        FileType::RegularFile => Ok((directory, fd)),
         _ => Err(not_regular(place)),
     }
 }
@@ -207,7 +221,7 @@ impl Temporary {
         Ok((temporary, fd))
     }
 
-    pub fn commit(mut self, create_new: bool, sync: bool) -> Result<(), Errno> {
+    pub fn commit(mut self, create_new: bool) -> Result<(), Errno> {
         rename(
             &self.directory,
             &self.name,
@@ -216,12 +230,6 @@ impl Temporary {
             !create_new,
         )?;
         self.committed = true;
-        if sync {
-            // The handle is only for naming; a directory is flushed through a real one.
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let directory = rustix::fs::openat(&self.directory, c".", flags, Mode::empty())?;
-            rustix::fs::fsync(directory)?;
-        }
         Ok(())
     }
 }

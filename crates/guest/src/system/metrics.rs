@@ -33,7 +33,22 @@ fn gather(guest: &Guest) -> Metrics {
         processes: Scan::now().count() as u32,
         uptime_ms: guest.started.elapsed().as_millis() as u64,
         guest_rss_bytes: own_memory(),
+        // With the host's kernel these would be the host's file systems.
+        disk_errors: match guest.pid1 && guest.restrict.is_none() {
+            true => disk_errors(),
+            false => 0,
+        },
     }
+}
+
+/// What ext4 has counted, on all disks.
+fn disk_errors() -> u64 {
+    let disks = std::fs::read_dir("/sys/fs/ext4");
+    let counts = disks.into_iter().flatten().flatten().filter_map(|disk| {
+        let count = std::fs::read_to_string(disk.path().join("errors_count"));
+        count.ok()?.trim().parse::<u64>().ok()
+    });
+    counts.sum()
 }
 
 /// How often the memory limit has killed something; 0 where that cannot be seen.

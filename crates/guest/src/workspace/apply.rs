@@ -1,24 +1,29 @@
 //! Several changes of files, all or none.
 //!
 //! New contents are staged in a directory of ours at the top of the workspace,
-//! then every operation is a rename, and what it replaces is moved into the same
+//! then every operation is a rename, and what it replaces gets a name in the same
 //! directory. So undoing is renaming back, and done is throwing the stage away.
+//! [`undo`] has what holds when the machine ends in the middle.
+//!
+//! [`undo`]: super::undo
 
 use super::facts::{fill, kind, look, modified_ns};
+use super::flush::{Flush, SEVERAL};
 use super::inside::Inside;
+use super::refusal::{Refusal, absent, differs, kernel, not_a_file, present};
+use super::undo::{self, Change, Record, replaced, staged};
 use super::{Workspace, workspace};
-use crate::answer::{Failed, Quoted, note};
+use crate::answer::{Failed, note};
 use crate::blocking::{self, Cancel};
 use crate::files::{Owner, fresh_name, remove_entry, rename};
 use crate::state::Guest;
 use motu_link::Event;
-use motu_link::message::{
-    Applied, Apply, Failure, Operation, OperationKind, Refused, RefusedWhy, Said,
-};
+use motu_link::message::{Applied, Apply, Failure, Operation, OperationKind, Refused, Said};
 use motu_link::mux::{Receiver, Sender};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -135,28 +140,6 @@ fn parse_one(operation: &Operation) -> Result<Step, Failed> {
     })
 }
 
-/// How a done step is undone.
-#[derive(Debug)]
-enum Undo {
-    /// Moves what was staged back out and, if there was something, the old file back in.
-    Swap {
-        at: (OwnedFd, Vec<u8>),
-        staged: Vec<u8>,
-    },
-    /// Takes a new file away.
-    Remove { at: (OwnedFd, Vec<u8>) },
-    /// Moves something back to where it was.
-    Back {
-        now: (OwnedFd, Vec<u8>),
-        before: (OwnedFd, Vec<u8>),
-    },
-    /// A directory that was made.
-    Directory { at: (OwnedFd, Vec<u8>) },
-}
-
-/// Why a step cannot be done, beside the failure itself.
-type Refusal = (RefusedWhy, Failed);
-
 /// A request in the making. Dropped, it leaves nothing.
 #[derive(Debug)]
 struct Stage {
@@ -169,11 +152,18 @@ struct Stage {
     at: usize,
     got: u64,
     file: Option<OwnedFd>,
-    undo: Vec<Undo>,
+    flush: Flush,
+    /// What undoing needs to know.
+    record: Record,
+    /// The stage stays for the next start.
+    keep: bool,
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
         // What is left here was replaced, or never came to be.
         let _ = remove_entry(&self.workspace.top, &self.name, true, &Cancel::default());
     }
@@ -183,12 +173,9 @@ impl Stage {
     fn open(workspace: Arc<Workspace>, steps: Vec<Step>, owner: Owner) -> Result<Stage, Failed> {
         let failed = |errno| Failed::errno("cannot stage the changes", errno);
         let name = fresh_name().map_err(failed)?;
-        rustix::fs::mkdirat(&workspace.top, &name[..], Mode::from_raw_mode(0o700))
-            .map_err(failed)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&workspace.top, &name[..], flags, Mode::empty());
-        let directory = opened.map_err(failed)?;
+        let directory = undo::make_stage(&workspace.top, &name).map_err(failed)?;
         let mut stage = Stage {
+            flush: Flush::new(Some(workspace.clone())),
             workspace,
             steps,
             owner,
@@ -197,24 +184,28 @@ impl Stage {
             at: 0,
             got: 0,
             file: None,
-            undo: Vec::new(),
+            record: Record::default(),
+            keep: false,
         };
         stage.advance()?;
         Ok(stage)
     }
 
-    /// The name of a step's new content, and then of its old one.
-    fn staged(index: usize) -> Vec<u8> {
-        index.to_string().into_bytes()
+    /// Whether so much is written that the file system is flushed as a whole.
+    fn at_once(&self) -> bool {
+        let writes = self.steps.iter();
+        let writes = writes.filter(|step| step.kind == OperationKind::Write);
+        !self.flush.each() && writes.count() > SEVERAL
     }
 
     /// Goes on to the next write that still needs data.
     fn advance(&mut self) -> Result<(), Failed> {
+        let at_once = self.at_once();
         while let Some(step) = self.steps.get(self.at) {
             if step.kind == OperationKind::Write {
                 if self.file.is_none() {
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                    let name = Stage::staged(self.at);
+                    let name = staged(self.at);
                     let mode = Mode::from_raw_mode(0o600);
                     let made = rustix::fs::openat(&self.directory, &name[..], flags, mode);
                     self.file = Some(made.map_err(|errno| step.path.failed(errno))?);
@@ -224,7 +215,10 @@ impl Stage {
                     return Ok(());
                 }
             }
-            self.file = None;
+            if let Some(file) = self.file.take().filter(|_| !at_once) {
+                let flushed = self.flush.file(file);
+                flushed.map_err(|errno| step.path.failed(errno))?;
+            }
             self.at += 1;
         }
         Ok(())
@@ -252,10 +246,26 @@ impl Stage {
 
     /// Does every step, or none.
     fn commit(mut self) -> Result<Result<u32, (Refused, Failed)>, Failed> {
+        let failed = |errno| Failed::errno("the changes are not on the disk", errno);
         if self.at < self.steps.len() {
             return Err(Failed::invalid("less data than the operations have"));
         }
+        let at_once = self.at_once();
         let steps = std::mem::take(&mut self.steps);
+        self.record = plan(&self.workspace.top, &steps);
+        // One rename is all or nothing by itself.
+        let recorded = steps.len() > 1;
+        if recorded {
+            self.record.store(&self.directory).map_err(failed)?;
+        }
+        if at_once {
+            self.flush.all(&self.directory).map_err(failed)?;
+        } else if recorded {
+            // The record has its name, and the stage has its own, before anything changes.
+            let named = self.flush.directory(&self.directory);
+            let named = named.and_then(|()| self.flush.directory(&self.workspace.top));
+            named.map_err(failed)?;
+        }
         for (index, step) in steps.iter().enumerate() {
             if let Err((why, failed)) = self.step(index, step) {
                 let refused = Refused {
@@ -266,8 +276,36 @@ impl Stage {
                 return Ok(Err((refused, self.undo(failed))));
             }
         }
-        self.undo.clear();
+        if recorded {
+            Record::forget(&self.directory).map_err(failed)?;
+        }
+        self.settle(&steps, recorded).map_err(failed)?;
         Ok(Ok(steps.len() as u32))
+    }
+
+    /// Brings the new names to the disk, and the end of the record after them.
+    fn settle(&self, steps: &[Step], recorded: bool) -> Result<(), Errno> {
+        let changed = steps.iter().flat_map(|step| [&step.path, &step.to]);
+        let parents: BTreeSet<Inside> = changed
+            .filter_map(|path| path.split().map(|(parent, _)| parent))
+            .collect();
+        if parents.len() > SEVERAL && !self.flush.each() {
+            self.flush.all(&self.directory)?;
+        } else {
+            for parent in &parents {
+                let flags = OFlags::PATH | OFlags::DIRECTORY;
+                match parent.open(&self.workspace.top, flags) {
+                    Ok(dir) => self.flush.directory(dir)?,
+                    // Moved or removed meanwhile by somebody else.
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            if recorded {
+                self.flush.directory(&self.directory)?;
+            }
+        }
+        self.flush.prove()
     }
 
     fn step(&mut self, index: usize, step: &Step) -> Result<(), Refusal> {
@@ -286,8 +324,9 @@ impl Stage {
         {
             return Err(not_a_file(&step.path));
         }
-        let staged = Stage::staged(index);
+        let staged = staged(index);
         let failed = |errno| kernel(&step.path, errno);
+        self.expected(index, step, found.is_some())?;
         let (owner, bits) = match &found {
             Some(stat) => (
                 Owner {
@@ -308,20 +347,41 @@ impl Stage {
             .map_err(failed)?;
         let Some(before) = found else {
             return match rename(&self.directory, &staged, &directory, &name, false) {
-                Ok(()) => {
-                    let at = (directory, name);
-                    self.undo.push(Undo::Remove { at });
-                    Ok(())
-                }
                 Err(Errno::EXIST) => Err(present(&step.path)),
-                Err(errno) => Err(failed(errno)),
+                other => other.map_err(failed),
             };
         };
-        exchange(&self.directory, &staged, &directory, &name).map_err(failed)?;
-        let at = (directory, name);
-        let old = staged.clone();
-        self.undo.push(Undo::Swap { at, staged });
+        let old = replaced(index);
+        let none = AtFlags::empty();
+        match rustix::fs::linkat(&directory, &name[..], &self.directory, &old[..], none) {
+            Ok(()) => {}
+            Err(errno @ (Errno::NOENT | Errno::NOSPC | Errno::IO | Errno::ROFS)) => {
+                return Err(failed(errno));
+            }
+            // A file that cannot have a second name is away for a moment.
+            Err(_) => rustix::fs::renameat(&directory, &name[..], &self.directory, &old[..])
+                .map_err(failed)?,
+        }
+        rustix::fs::renameat(&self.directory, &staged[..], &directory, &name[..])
+            .map_err(failed)?;
         self.still(step, &old, &before)
+    }
+
+    /// Holds a write to what the record says of it; a request of one step has none.
+    fn expected(&mut self, index: usize, step: &Step, found: bool) -> Result<(), Refusal> {
+        let alone = self.record.changes.len() == 1;
+        match self.record.changes.get_mut(index) {
+            Some(change) if alone => {
+                *change = match found {
+                    true => Change::Replace(step.path.clone()),
+                    false => Change::Create(step.path.clone()),
+                };
+                Ok(())
+            }
+            Some(Change::Create(_)) if found => Err(present(&step.path)),
+            Some(Change::Replace(_)) if !found => Err(absent(&step.path)),
+            _ => Ok(()),
+        }
     }
 
     fn delete(&mut self, index: usize, step: &Step) -> Result<(), Refusal> {
@@ -330,17 +390,9 @@ impl Stage {
         let name = name.to_vec();
         let before = expect(step, &directory, &name)?.ok_or_else(|| absent(&step.path))?;
         movable(&before, &step.path)?;
-        let backup = Stage::staged(index);
+        let backup = staged(index);
         rustix::fs::renameat(&directory, &name[..], &self.directory, &backup[..])
             .map_err(failed)?;
-        let holder = self
-            .directory
-            .try_clone()
-            .map_err(|_| failed(Errno::MFILE))?;
-        self.undo.push(Undo::Back {
-            now: (holder, backup.clone()),
-            before: (directory, name),
-        });
         self.still(step, &backup, &before)
     }
 
@@ -352,15 +404,8 @@ impl Stage {
         movable(&before, &step.path)?;
         let (to, target) = self.directory_for(&step.to)?;
         match rename(&from, &name, &to, &target, false) {
-            Ok(()) => {
-                self.undo.push(Undo::Back {
-                    now: (to, target),
-                    before: (from, name),
-                });
-                Ok(())
-            }
             Err(Errno::EXIST) => Err(present(&step.to)),
-            Err(errno) => Err(failed(errno)),
+            other => other.map_err(failed),
         }
     }
 
@@ -392,9 +437,6 @@ impl Stage {
                 Err(Errno::NOENT) => {
                     let mode = Mode::from_raw_mode(DIRECTORY_MODE);
                     rustix::fs::mkdirat(&at, part, mode).map_err(failed)?;
-                    let holder = at.try_clone().map_err(|_| failed(Errno::MFILE))?;
-                    let made = (holder, part.to_vec());
-                    self.undo.push(Undo::Directory { at: made });
                     rustix::fs::chmodat(&at, part, mode, AtFlags::empty()).map_err(failed)?;
                     self.owner.give_at(&at, part).map_err(failed)?;
                     rustix::fs::openat(&at, part, flags, Mode::empty())
@@ -408,54 +450,66 @@ impl Stage {
 
     /// Undoes what was done, the last first.
     fn undo(&mut self, failed: Failed) -> Failed {
-        let mut left = None;
-        while let Some(undo) = self.undo.pop() {
-            if let Err(errno) = self.undo_one(&undo) {
-                left = Some(errno);
-            }
-        }
-        match left {
-            None => failed,
-            Some(errno) => Failed::errno(
-                format!(
+        let undone = self.record.take_back(&self.workspace.top, &self.directory);
+        let undone = undone.and_then(|()| match self.record.changes.len() {
+            0 | 1 => Ok(()),
+            _ => Record::forget(&self.directory),
+        });
+        match undone {
+            Ok(()) => failed,
+            Err(errno) => {
+                // What is left in the stage is the only copy of something.
+                self.keep = true;
+                let message = format!(
                     "{}; and what was done before could not be undone",
                     failed.message
-                ),
-                errno,
-            ),
-        }
-    }
-
-    fn undo_one(&self, undo: &Undo) -> Result<(), Errno> {
-        match undo {
-            Undo::Swap { at, staged } => exchange(&self.directory, staged, &at.0, &at.1),
-            Undo::Remove { at } => rustix::fs::unlinkat(&at.0, &at.1[..], AtFlags::empty()),
-            Undo::Back { now, before } => rename(&now.0, &now.1, &before.0, &before.1, false),
-            Undo::Directory { at } => {
-                match rustix::fs::unlinkat(&at.0, &at.1[..], AtFlags::REMOVEDIR) {
-                    // Somebody has found a use for it.
-                    Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
-                    other => other,
-                }
+                );
+                Failed::errno(message, errno)
             }
         }
     }
 }
 
-/// Swaps two names; where the file system cannot, one after the other.
-fn exchange(stage: &OwnedFd, staged: &[u8], at: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-    match rustix::fs::renameat_with(stage, staged, at, name, RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            let aside = [staged, b".old"].concat();
-            rustix::fs::renameat(at, name, stage, &aside[..])?;
-            if let Err(errno) = rustix::fs::renameat(stage, staged, at, name) {
-                rustix::fs::renameat(stage, &aside[..], at, name)?;
-                return Err(errno);
+/// What each step will do to which name, and the directories it will make.
+fn plan(top: &OwnedFd, steps: &[Step]) -> Record {
+    let mut record = Record::default();
+    // What the steps before have made of a name.
+    let mut known: BTreeMap<&Inside, bool> = BTreeMap::new();
+    for step in steps {
+        let there = known.get(&step.path).copied();
+        let there = there.unwrap_or_else(|| is_there(top, &step.path));
+        let path = step.path.clone();
+        record.changes.push(match step.kind {
+            OperationKind::Write if there => Change::Replace(path),
+            OperationKind::Write => Change::Create(path),
+            OperationKind::Delete => Change::Delete(path),
+            OperationKind::Rename => Change::Rename {
+                from: path,
+                to: step.to.clone(),
+            },
+        });
+        known.insert(&step.path, step.kind == OperationKind::Write);
+        let target = match step.kind {
+            OperationKind::Write => &step.path,
+            OperationKind::Delete => continue,
+            OperationKind::Rename => {
+                known.insert(&step.to, true);
+                &step.to
             }
-            rustix::fs::renameat(stage, &aside[..], stage, staged)
+        };
+        for parent in target.parents() {
+            if !record.made.contains(&parent) && !is_there(top, &parent) {
+                record.made.push(parent);
+            }
         }
-        other => other,
     }
+    record
+}
+
+/// What cannot be looked at is left to the step itself, which will say why.
+fn is_there(top: &OwnedFd, path: &Inside) -> bool {
+    let found = path.entry(top).and_then(|(dir, name)| look(&dir, name));
+    found.is_ok_and(|found| found.is_some())
 }
 
 /// Looks at what is there and refuses what was not expected.
@@ -503,41 +557,4 @@ fn movable(stat: &Stat, path: &Inside) -> Result<(), Refusal> {
         FileType::RegularFile | FileType::Symlink => Ok(()),
         _ => Err(not_a_file(path)),
     }
-}
-
-fn kernel(path: &Inside, errno: Errno) -> Refusal {
-    let why = match errno {
-        Errno::NOENT => RefusedWhy::Absent,
-        Errno::NOTDIR | Errno::LOOP | Errno::ISDIR => RefusedWhy::NotAFile,
-        _ => RefusedWhy::Failed,
-    };
-    (why, path.failed(errno))
-}
-
-fn refuse(path: &Inside, kind: Failure, why: RefusedWhy, text: &str) -> Refusal {
-    let message = format!("{} {text}", Quoted(path.as_bytes()));
-    (why, Failed::new(kind, message))
-}
-
-fn present(path: &Inside) -> Refusal {
-    refuse(
-        path,
-        Failure::Exists,
-        RefusedWhy::Present,
-        "is there already",
-    )
-}
-
-fn absent(path: &Inside) -> Refusal {
-    refuse(path, Failure::NotFound, RefusedWhy::Absent, "is not there")
-}
-
-fn differs(path: &Inside) -> Refusal {
-    let text = "does not have the expected content";
-    refuse(path, Failure::Exists, RefusedWhy::Differs, text)
-}
-
-fn not_a_file(path: &Inside) -> Refusal {
-    let text = "is not a regular file";
-    refuse(path, Failure::Invalid, RefusedWhy::NotAFile, text)
 }

@@ -75,6 +75,14 @@ impl Inside {
         Some((Inside(parent.to_vec()), name))
     }
 
+    /// Every directory above it but the top, the highest first.
+    pub fn parents(&self) -> Vec<Inside> {
+        let ends = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        ends.filter_map(|(at, _)| self.0.get(..at))
+            .map(|path| Inside(path.to_vec()))
+            .collect()
+    }
+
     pub fn failed(&self, errno: Errno) -> Failed {
         Failed::errno(Quoted(&self.0), errno)
     }

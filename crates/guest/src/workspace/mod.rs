@@ -7,16 +7,22 @@
 //!   pick      files out, exactly as they are
 //!   restore   and back in
 //!   apply     several changes of files, all or none
+//!   undo      what holds of that when the machine ends in the middle
+//!   flush     what was acknowledged is on the host's disk
 //! ```
 
 mod apply;
 mod facts;
+mod flush;
 mod inside;
 mod pick;
+mod refusal;
 mod restore;
+mod undo;
 mod walk;
 
 pub use apply::apply;
+pub use flush::Flush;
 pub use pick::pick;
 pub use restore::restore;
 
@@ -49,6 +55,8 @@ pub struct Workspace {
     /// The baseline.
     lower: OwnedFd,
     mode: Mode,
+    /// Whoever is behind the kernel keeps the errors of a flush to itself.
+    errors_hidden: bool,
 }
 
 /// How the sides are told apart.
@@ -65,7 +73,8 @@ enum Mode {
 }
 
 impl Workspace {
-    pub fn open(dirs: WorkspaceDirs) -> Result<Workspace, Errno> {
+    /// Opens both sides, and takes back what an earlier machine left half done.
+    pub fn open(dirs: WorkspaceDirs, errors_hidden: bool) -> Result<Workspace, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(CWD, &dirs.path, flags, FileMode::empty())?;
         let mode = match dirs.upper {
@@ -80,10 +89,15 @@ impl Workspace {
                 copied_unix_ns: dirs.copied_unix_ns,
             },
         };
+        if let Err(errno) = undo::recover(&top) {
+            // It stays where it is, and the next start tries again.
+            eprintln!("motu-guest: unfinished changes could not be taken back: {errno}");
+        }
         Ok(Workspace {
             top,
             lower: dirs.lower,
             mode,
+            errors_hidden,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Bringing saved files back, exactly as they were.
 
 use super::inside::Inside;
-use super::{MAX_LIST, Workspace, parse_all, parse_list, remove, too_long, workspace};
+use super::{Flush, MAX_LIST, Workspace, parse_all, parse_list, remove, too_long, workspace};
 use crate::answer::{Failed, note};
 use crate::blocking::{self, Cancel};
 use crate::files::{Limits, Ownership, Unpacker};
@@ -29,7 +29,8 @@ pub async fn restore(
     }
     let (list, first) = read_list(&mut rx, list_bytes).await?;
     paths.extend(parse_list(&list)?);
-    let mut unpacker = blocking::run(move || begin(&workspace, &paths, &cancel)).await?;
+    let flush = guest.flush().of_trees();
+    let mut unpacker = blocking::run(move || begin(&workspace, &paths, flush, &cancel)).await?;
     let mut next = Some(first);
     loop {
         if let Some(bytes) = next.take().filter(|bytes| !bytes.is_empty()) {
@@ -70,7 +71,12 @@ async fn read_list(rx: &mut Receiver, length: usize) -> Result<(Vec<u8>, Bytes),
     Ok((list, Bytes::new()))
 }
 
-fn begin(workspace: &Workspace, paths: &[Inside], cancel: &Cancel) -> Result<Unpacker, Failed> {
+fn begin(
+    workspace: &Workspace,
+    paths: &[Inside],
+    flush: Flush,
+    cancel: &Cancel,
+) -> Result<Unpacker, Failed> {
     if paths.iter().any(Inside::is_top) {
         return Err(Failed::invalid("/workspace itself cannot be removed"));
     }
@@ -83,5 +89,6 @@ fn begin(workspace: &Workspace, paths: &[Inside], cancel: &Cancel) -> Result<Unp
         .map_err(|errno| top.failed(errno))?;
     Ok(Unpacker::new(dest, Ownership::Archive, Limits::none())
         .exactly()
-        .whole())
+        .whole()
+        .flushed(flush))
 }

@@ -10,6 +10,7 @@
 
 use super::facts::{Named, kind, look, nanoseconds, stamp_ns};
 use super::inside::{Inside, MAX_PATH};
+use super::undo::is_stage;
 use super::{Mode as WorkspaceMode, Workspace};
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
@@ -194,6 +195,10 @@ impl Walk {
                 };
                 for fd in listed.into_iter().flatten() {
                     list(fd, &mut names)?;
+                }
+                if let Some(above) = above.as_ref().filter(|_| prefix.is_empty()) {
+                    // What is being staged is not part of the workspace yet.
+                    names.retain(|name| !is_stage(above, name));
                 }
             }
         }

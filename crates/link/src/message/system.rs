@@ -64,6 +64,9 @@ pub struct Metrics {
     /// The guest's own resident memory.
     #[prost(uint64, tag = "9")]
     pub guest_rss_bytes: u64,
+    /// Errors that the machine's own file systems have met; 0 where its kernel is the host's.
+    #[prost(uint64, tag = "10")]
+    pub disk_errors: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

@@ -219,14 +219,15 @@ pub fn mount_image(image: &File, life: Life) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
+pub(crate) fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "source", device)?;
     // Otherwise a kernel thread fills the sparse image with zeroes.
     rustix::mount::fsconfig_set_flag(&fs, "noinit_itable")?;
     if life == Life::Kept {
-        // What is deleted goes back to the host: an image would otherwise only ever grow.
-        rustix::mount::fsconfig_set_flag(&fs, "discard")?;
+        // A file system that has met an error takes no more writes: nobody is told that something
+        // was kept which was not. What is deleted goes back to the host by `tending`.
+        rustix::mount::fsconfig_set_string(&fs, "errors", "remount-ro")?;
     } else {
         // Nothing on it is worth a flush of the host's disk; with barriers the machine's end would
         // wait for one.

@@ -84,6 +84,10 @@ pub(crate) fn form(dir: &Path) -> Form {
     }
 }
 
+pub(crate) fn image(dir: &Path) -> PathBuf {
+    dir.join(IMAGE)
+}
+
 pub(crate) fn directory(dir: &Path) -> PathBuf {
     dir.join(DIRECTORY)
 }

@@ -12,6 +12,7 @@
 //!   cgroup     limits of memory, processes and CPU; freezing
 //!   disk       disks of bounded size, some of them ready beforehand
 //!   kept       disks that outlive their machine
+//!   tending    what images of kept disks need: space given back, errors noticed
 //!   slots      ranges of host ids
 //!   seccomp    the system call filter, from seccomp.json; bpf compiles it
 //!   record     what is remembered of a machine
@@ -35,6 +36,7 @@ mod record;
 mod seccomp;
 mod slots;
 mod sys;
+mod tending;
 
 /// What the runtimes of this host have in common: limits, disks, and processes that are known again.
 pub mod shared {
@@ -42,6 +44,7 @@ pub mod shared {
     pub use crate::disk::{Disks, Life, find_mke2fs, layers, mount_image, plain_directory};
     pub use crate::record::{Process, boot_id, start_time};
     pub use crate::sys::{exit_status, watch};
+    pub use crate::tending::{errors, flush, trim, trim_at_rest};
 }
 
 use async_trait::async_trait;
@@ -151,6 +154,25 @@ impl Runtime for Container {
 
     fn at_rest(&self, kept: &Kept, root: &Path) -> Result<AtRest, Error> {
         kept::at_rest(kept, root)
+    }
+
+    fn disk_errors(&self, kept: &Kept) -> u64 {
+        tending::errors(&kept::image(&kept.dir))
+    }
+
+    async fn tend(&self, kept: &Kept, at_rest: bool) -> Result<(), Error> {
+        if kept::form(&kept.dir) != kept::Form::Image {
+            return Ok(());
+        }
+        let image = kept::image(&kept.dir);
+        tokio::task::spawn_blocking(move || match at_rest {
+            true => tending::trim_at_rest(&image),
+            false => tending::trim(&image),
+        })
+        .await
+        .map_err(|_| Error::internal("trimming a disk panicked"))?
+        .map(drop)
+        .map_err(|error| Error::io("the machine's disk", &error))
     }
 
     async fn sweep(&self, id: &SandboxId, dir: &Path) -> Result<(), Error> {

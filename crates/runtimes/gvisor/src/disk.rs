@@ -109,6 +109,11 @@ pub(crate) fn at_rest(kept: &Kept, root: &Path) -> Result<AtRest, Error> {
     })
 }
 
+/// Where the image of a kept disk is.
+pub(crate) fn image(dir: &Path) -> std::path::PathBuf {
+    dir.join(IMAGE)
+}
+
 /// The kept image, made at the first start; its mount and its size.
 fn kept_image(kept: &Kept, mib: u64) -> Result<(OwnedFd, u64), Error> {
     let failed = |error: io::Error| Error::io("the kept disk", &error);
@@ -151,7 +156,8 @@ fn make_image(dir: &Path, image: &Path, mib: u64) -> io::Result<()> {
         return Err(io::Error::other(format!("mke2fs: {}", said.trim())));
     }
     File::open(&staged)?.sync_all()?;
-    std::fs::rename(&staged, image)
+    std::fs::rename(&staged, image)?;
+    File::open(dir)?.sync_all()
 }
 
 /// Waits until no loop device holds the image: two mounts of one image destroy it.

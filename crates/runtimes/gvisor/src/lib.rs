@@ -131,6 +131,34 @@ impl Runtime for Gvisor {
         disk::at_rest(kept, root)
     }
 
+    fn disk_errors(&self, kept: &Kept) -> u64 {
+        motu_container::shared::errors(&disk::image(&kept.dir))
+    }
+
+    async fn flush(&self, kept: &Kept) -> Result<(), Error> {
+        let (image, dir) = (disk::image(&kept.dir), kept.dir.clone());
+        tokio::task::spawn_blocking(move || motu_container::shared::flush(&image, &dir))
+            .await
+            .map_err(|_| Error::internal("flushing a disk panicked"))?
+            .map_err(|error| Error::io("the kept disk", &error))
+    }
+
+    async fn tend(&self, kept: &Kept, at_rest: bool) -> Result<(), Error> {
+        use motu_container::shared::{trim, trim_at_rest};
+        let image = disk::image(&kept.dir);
+        if !image.exists() {
+            return Ok(());
+        }
+        tokio::task::spawn_blocking(move || match at_rest {
+            true => trim_at_rest(&image),
+            false => trim(&image),
+        })
+        .await
+        .map_err(|_| Error::internal("trimming a disk panicked"))?
+        .map(drop)
+        .map_err(|error| Error::io("the kept disk", &error))
+    }
+
     async fn sweep(&self, id: &SandboxId, dir: &Path) -> Result<(), Error> {
         let record = record::Record::load(dir);
         machine::remove(&self.inner, id, dir, record).await

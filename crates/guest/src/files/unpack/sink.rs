@@ -34,7 +34,7 @@ pub enum Sink {
 /// Gives a file its name, if it does not have it yet.
 pub fn take_place(staged: Option<Temporary>) -> Result<(), Errno> {
     match staged {
-        Some(staged) => staged.commit(false, false),
+        Some(staged) => staged.commit(false),
         None => Ok(()),
     }
 }

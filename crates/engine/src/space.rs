@@ -1,0 +1,138 @@
+//! The space on the host's disk, and the disks of machines on it.
+//!
+//! Images are sparse: a machine may write to a disk of its own that has room while
+//! the host's has none, and what it wrote is lost with an error far from whoever
+//! wrote it. So the free space under the state directory is looked at as long as
+//! machines run, the more often the less there is. Before the disk is full, every
+//! machine is paused with a reason; when there is space again, they go on.
+//!
+//! ```text
+//!   min_free_disk_mib ──── nothing is made below this; paused machines go on above it
+//!   half of it ─────────── machines are paused below this
+//!   0 ──────────────────── full
+//! ```
+
+use crate::driver::Handle;
+use crate::engine::Engine;
+use futures_util::future::join_all;
+use motu_core::sandbox::State;
+use motu_core::{Error, Result};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+/// How often the disk is looked at when there is plenty.
+const SELDOM: Duration = Duration::from_secs(1);
+/// How often when there is hardly any.
+const OFTEN: Duration = Duration::from_millis(20);
+/// What all machines together can write in a microsecond: 4 GB/s, faster than the disks we know.
+const BYTES_PER_MICROSECOND: u64 = 4096;
+/// How long the drivers may take to pause their machines before the disk is looked at again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often space that machines have freed is given back to the host.
+const TEND: Duration = Duration::from_secs(600);
+
+impl Engine {
+    /// Looks at the disk for as long as the engine lives.
+    pub(crate) fn watch_space(self: &Arc<Self>) {
+        let engine = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut tended = Instant::now();
+            loop {
+                let Some(engine) = engine.upgrade() else {
+                    return;
+                };
+                let pause = engine.look_at_space().await;
+                if tended.elapsed() > TEND {
+                    engine.tend_disks().await;
+                    tended = Instant::now();
+                }
+                drop(engine);
+                tokio::time::sleep(pause).await;
+            }
+        });
+    }
+
+    /// Pauses or resumes what has to be; says when to look again.
+    async fn look_at_space(&self) -> Duration {
+        let reserve = self.config.min_free_disk_mib * MIB;
+        let machines = self.table.all();
+        let (running, held): (Vec<_>, Vec<_>) = machines
+            .into_iter()
+            .filter(|handle| handle.is_held() || handle.state() == State::Running)
+            .partition(|handle| handle.state() == State::Running);
+        if reserve == 0 || (running.is_empty() && held.is_empty()) {
+            return SELDOM;
+        }
+        let free = match self.shared.home.free_bytes() {
+            Ok(free) => free,
+            Err(error) => {
+                tracing::warn!(%error, "the space on the disk is not known");
+                return SELDOM;
+            }
+        };
+        let room = free.saturating_sub(reserve / 2);
+        if room == 0 && !running.is_empty() {
+            let reason = format!(
+                "the host's disk is nearly full: {} MiB are free, and min_free_disk_mib is {}",
+                free / MIB,
+                self.config.min_free_disk_mib
+            );
+            tracing::warn!(machines = running.len(), "{reason}: machines are paused");
+            every(&running, |handle| handle.hold(reason.clone())).await;
+        } else if free >= reserve && !held.is_empty() {
+            tracing::info!(
+                machines = held.len(),
+                "there is space again: machines go on"
+            );
+            every(&held, |handle| handle.release()).await;
+        }
+        Duration::from_micros(room / BYTES_PER_MICROSECOND).clamp(OFTEN, SELDOM)
+    }
+
+    /// Gives back what the disks of running machines no longer use.
+    async fn tend_disks(&self) {
+        for handle in self.table.all() {
+            if let Some((runtime, kept)) = handle.disk()
+                && handle.state() == State::Running
+                && let Err(error) = runtime.tend(&kept, false).await
+            {
+                tracing::warn!(id = %handle.sandbox().sandbox_id, %error, "a disk keeps what it does not use");
+            }
+        }
+    }
+}
+
+/// Asks all drivers at once; one that is busy does not keep the others waiting.
+async fn every<'a, F, A>(handles: &'a [Arc<Handle>], ask: F)
+where
+    F: Fn(&'a Arc<Handle>) -> A,
+    A: Future<Output = Result<()>>,
+{
+    let asked = join_all(handles.iter().map(ask));
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(answers) => {
+            for error in answers.into_iter().filter_map(Result::err) {
+                tracing::warn!(%error, "a machine could not be paused or resumed");
+            }
+        }
+        Err(_) => tracing::warn!("a machine takes long to be paused or resumed"),
+    }
+}
+
+/// The disk of a sandbox that has met errors, in words; nothing for one that has not.
+pub(crate) fn faulty(handle: &Handle) -> Option<Error> {
+    let (runtime, kept) = handle.disk()?;
+    let count = runtime.disk_errors(&kept);
+    (count > 0).then(|| {
+        let id = handle.sandbox().sandbox_id;
+        let disk = kept.dir.display().to_string();
+        Error::unavailable(format!(
+            "the disk of {id} in {disk} has met {count} errors and takes no more writes"
+        ))
+        .hint(format!(
+            "stop {id}, repair the image with `e2fsck -f` in {disk}, and start it again"
+        ))
+        .details(serde_json::json!({ "sandbox_id": id, "disk": disk, "errors": count }))
+    })
+}

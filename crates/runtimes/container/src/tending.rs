@@ -1,0 +1,115 @@
+//! Looking after the images of kept disks.
+//!
+//! Space that a machine has freed goes back to the host when its image is
+//! trimmed: now and then while it runs, and when it is stopped. The mount option
+//! `discard` would do it at once, but then blocks that a file system gave up in a
+//! transaction it could not write read as zeros after the crash.
+//!
+//! An image that runs is found by its loop device. Mounting that device once more
+//! gives another handle on the same file system, which is closed again at the end.
+
+use crate::disk::{self, Life};
+use crate::sys;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// An image may have this much more than its files before it is trimmed.
+const SLACK: u64 = 64 << 20;
+/// The unit of `st_blocks`.
+const UNIT: u64 = 512;
+/// How long the kernel may take to let go of an image.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The loop device that has an image, such as `loop3`.
+fn device_of(image: &Path) -> Option<String> {
+    let image = image.canonicalize().ok()?;
+    let devices = std::fs::read_dir("/sys/block").ok()?.flatten();
+    devices
+        .filter(|entry| {
+            let backing = std::fs::read(entry.path().join("loop/backing_file"));
+            backing.is_ok_and(|path| path.trim_ascii_end() == image.as_os_str().as_encoded_bytes())
+        })
+        .find_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// How many errors the file system of a mounted image has met; 0 for one that is not mounted.
+pub fn errors(image: &Path) -> u64 {
+    let count = device_of(image).and_then(|device| {
+        let file = format!("/sys/fs/ext4/{device}/errors_count");
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    });
+    count.unwrap_or(0)
+}
+
+/// Brings to the host's disk what was written to a mounted image, or to `dir` where there is none.
+pub fn flush(image: &Path, dir: &Path) -> io::Result<()> {
+    match device_of(image) {
+        Some(device) => {
+            let mount = disk::mount_ext4(&format!("/dev/{device}"), Life::Kept)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let top = rustix::fs::openat(&mount, c".", flags, Mode::empty())?;
+            rustix::fs::syncfs(top)?;
+            match device_of(image) == Some(device) {
+                true => Ok(()),
+                // The machine has ended, and somebody else has the device.
+                false => Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+        None if image.exists() => Err(io::ErrorKind::NotFound.into()),
+        None => Ok(rustix::fs::syncfs(File::open(dir)?)?),
+    }
+}
+
+/// Gives back to the host what the files of an image do not use; says how many bytes.
+pub fn trim(image: &Path) -> io::Result<u64> {
+    let file = File::options().read(true).write(true).open(image)?;
+    let allocated = || -> io::Result<u64> { Ok(image.metadata()?.blocks() * UNIT) };
+    let before = allocated()?;
+    if before <= SLACK {
+        return Ok(0);
+    }
+    let mount = match device_of(image) {
+        Some(device) => disk::mount_ext4(&format!("/dev/{device}"), Life::Kept)?,
+        None => {
+            // Somebody is about to mount it: another time.
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            disk::mount_image(&file, Life::Kept)?
+        }
+    };
+    // Loop devices are given to others: this one had to be the image's after it was mounted.
+    if device_of(image).is_some() && before > used(&mount)? + SLACK {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::openat(&mount, c".", flags, Mode::empty())?;
+        sys::trim_ext4(top.as_fd())?;
+    }
+    drop((mount, file));
+    Ok(before.saturating_sub(allocated()?))
+}
+
+/// Like [`trim`], for an image whose machine has ended; waits until it may be mounted again.
+pub fn trim_at_rest(image: &Path) -> io::Result<u64> {
+    let trimmed = trim(image);
+    let end = Instant::now() + PATIENCE;
+    let file = File::open(image)?;
+    while device_of(image).is_some()
+        || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+    {
+        if Instant::now() > end {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    trimmed
+}
+
+/// What the files and the file system itself take.
+fn used(mount: &OwnedFd) -> io::Result<u64> {
+    let found = rustix::fs::fstatvfs(mount)?;
+    Ok(found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize)
+}
