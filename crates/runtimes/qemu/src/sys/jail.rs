@@ -164,8 +164,8 @@ impl Item {
                 mount(Some(from), to, None, libc::MS_BIND, None)?;
                 remount(to, read_only)
             }
-            // SAFETY: live names.
             Item::Link(target, path) => {
+                // SAFETY: live names.
                 check(unsafe { libc::symlink(target.as_ptr(), path.as_ptr()) })
             }
         }
