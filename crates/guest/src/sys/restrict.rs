@@ -8,6 +8,15 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 const LANDLOCK_MAKE_CHAR: u64 = 1 << 6;
 const LANDLOCK_MAKE_BLOCK: u64 = 1 << 11;
+const LANDLOCK_REFER: u64 = 1 << 13;
+const LANDLOCK_RULE_PATH_BENEATH: i32 = 1;
+
+/// The kernel's `landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed: u64,
+    parent: i32,
+}
 
 /// What is taken away from every process the guest starts. The guest itself keeps what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,9 +116,12 @@ fn is_privileged() -> bool {
     matches!(capabilities(), Ok((_, sets)) if sets[0].effective | sets[1].effective != 0)
 }
 
-/// Enters a Landlock domain that allows no device nodes. A kernel without Landlock is left alone.
+/// Enters a Landlock domain that allows no device nodes. Every domain forbids renames and hard links
+/// from one directory to another, so those are allowed explicitly, everywhere. A kernel without
+/// Landlock is left alone, and so is one that cannot allow them (before 5.19): `git`, `apt` and
+/// `rsync` need them, and user namespaces cannot make device nodes anyway.
 fn forbid_devices() -> Result<(), i32> {
-    let handled: u64 = LANDLOCK_MAKE_CHAR | LANDLOCK_MAKE_BLOCK;
+    let handled: u64 = LANDLOCK_MAKE_CHAR | LANDLOCK_MAKE_BLOCK | LANDLOCK_REFER;
     // SAFETY: the attribute is one u64, whose size is passed; older kernels accept that prefix.
     let ruleset = unsafe {
         libc::syscall(
@@ -120,15 +132,40 @@ fn forbid_devices() -> Result<(), i32> {
         )
     };
     match check(ruleset) {
-        Err(libc::ENOSYS | libc::EOPNOTSUPP) => return Ok(()),
+        Err(libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => return Ok(()),
         other => other?,
     }
-    // SAFETY: the ruleset is an open descriptor.
-    let restricted = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0u32) };
-    let result = check(restricted);
-    // SAFETY: the ruleset was opened above and is not used again.
+    let result = allow_refer(ruleset).and_then(|()| {
+        // SAFETY: the ruleset is an open descriptor.
+        check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0u32) })
+    });
+    // SAFETY: the ruleset was opened by the caller's system call and is not used again.
     unsafe { libc::close(ruleset as i32) };
     result
+}
+
+/// Allows renames and links between all directories below the root.
+fn allow_refer(ruleset: i64) -> Result<(), i32> {
+    // SAFETY: the path is a C string.
+    let root = unsafe { libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC) };
+    check(i64::from(root))?;
+    let rule = PathBeneath {
+        allowed: LANDLOCK_REFER,
+        parent: root,
+    };
+    // SAFETY: the rule is the kernel's struct and lives until the call returns.
+    let added = check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset,
+            LANDLOCK_RULE_PATH_BENEATH,
+            &raw const rule,
+            0u32,
+        )
+    });
+    // SAFETY: the root was opened above and is not used again.
+    unsafe { libc::close(root) };
+    added
 }
 
 /// Turns a system call's result into its errno.

@@ -534,7 +534,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let node = place.path().join("node");
         let script = format!(
-            "grep -E 'Cap|NoNewPrivs' /proc/self/status; ulimit -Sn; ulimit -Hn; mknod {0} c 1 3; mkdir {0}.d && echo made",
+            "grep -E 'Cap|NoNewPrivs' /proc/self/status; ulimit -Sn; ulimit -Hn; mknod {0} c 1 3; mkdir {0}.d && \
+             touch {0}.f && mv {0}.f {0}.d/f && ln {0}.d/f {0}.l && mkdir {0}.d/s && mv {0}.d/s {0}.s && echo made",
             node.display()
         );
         let text = run(&script, Some(restrict)).replace('\t', " ");
