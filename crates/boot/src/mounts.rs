@@ -32,8 +32,11 @@ const PLAIN: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
 
+/// Every group there can be.
+const PING_GROUPS: &str = "0 2147483647";
+
 /// In the order of mounting: a parent comes before what is inside it.
-const KERNEL: [Kernel; 7] = [
+const KERNEL: [Kernel; 8] = [
     Kernel {
         flags: PLAIN,
         ..kernel_fs("proc", "proc", "")
@@ -50,6 +53,11 @@ const KERNEL: [Kernel; 7] = [
     Kernel {
         flags: MountFlags::NOSUID.union(MountFlags::NODEV),
         ..kernel_fs("tmpfs", "dev/shm", "mode=1777")
+    },
+    Kernel {
+        flags: PLAIN,
+        needed: false,
+        ..kernel_fs("mqueue", "dev/mqueue", "")
     },
     Kernel {
         flags: MountFlags::NOSUID.union(MountFlags::NODEV),
@@ -165,6 +173,11 @@ pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
             _ => {}
         }
     }
+    // Everybody may ping: the machine has no network that this could harm.
+    let _ = std::fs::write(
+        stage.join("proc/sys/net/ipv4/ping_group_range"),
+        PING_GROUPS,
+    );
     for (name, target) in [
         ("fd", "/proc/self/fd"),
         ("stdin", "/proc/self/fd/0"),

@@ -48,6 +48,8 @@ const BLOCKING_THREADS: usize = 16;
 const BLOCKING_STACK: usize = 256 * 1024;
 /// How long an unused one stays.
 const BLOCKING_KEEP: Duration = Duration::from_secs(2);
+/// Open files of a process where the machine's kernel is its own; elsewhere `nofile` says.
+const OPEN_FILES: u64 = 65_536;
 /// How long processes have to end when the guest itself is told to by a signal.
 const SIGNAL_GRACE: Duration = Duration::from_secs(2);
 
@@ -99,6 +101,9 @@ pub fn serve(serve: Serve) -> i32 {
     // The kernel never kills its own first process for memory.
     let own_kernel = matches!(serve.door, Door::Serial(_));
     sys::prepare_self(serve.pid1, !own_kernel);
+    if own_kernel {
+        sys::allow_open_files(OPEN_FILES);
+    }
     // Started from a descriptor, the program would be called by its number.
     let _ = rustix::thread::set_name(c"motu-guest");
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -126,8 +131,13 @@ async fn run(serve: Serve) -> i32 {
     };
     // It goes with this process, however that ends.
     let _lock = serve.lock;
+    // Without walls or a kernel of its own, this may be the host.
+    let own_root = serve.restrict.is_some() || matches!(serve.door, Door::Serial(_));
     let guest = match Guest::new(serve.pid1, serve.restrict, workspace) {
-        Ok(guest) => Arc::new(guest),
+        Ok(mut guest) => {
+            guest.own_root = serve.pid1 && own_root;
+            Arc::new(guest)
+        }
         Err(error) => return fatal("cannot open the root directory", &error),
     };
     let reaper = match process::Reaper::new() {
@@ -140,6 +150,7 @@ async fn run(serve: Serve) -> i32 {
     tokio::select! {
         error = enter(serve.door, guest.clone()) => fatal("nobody can reach this guest", &error),
         () = give_back_memory(&guest) => 1,
+        () = system::keep_memory_view(&guest) => 1,
         () = guest.over() => 0,
         () = endings.asked() => {
             system::end_processes(&guest, SIGNAL_GRACE).await;

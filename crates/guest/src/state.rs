@@ -25,6 +25,8 @@ pub struct Settings {
 pub struct Guest {
     pub started: Instant,
     pub pid1: bool,
+    /// Whether `/` is the machine's own, and its files may be written by the guest itself.
+    pub own_root: bool,
     pub restrict: Option<Restrict>,
     pub processes: Table,
     pub users: Users,
@@ -32,6 +34,8 @@ pub struct Guest {
     pub workspace: Option<Arc<Workspace>>,
     settings: Mutex<Arc<Settings>>,
     over: watch::Sender<bool>,
+    /// Woken when a process is started.
+    pub started_one: Notify,
     /// Woken when a stream has ended.
     pub rested: Notify,
 }
@@ -51,12 +55,14 @@ impl Guest {
         Ok(Guest {
             started: Instant::now(),
             pid1,
+            own_root: false,
             restrict,
             processes: Table::default(),
             users: Users::default(),
             workspace: workspace.map(Arc::new),
             settings: Mutex::new(Arc::new(settings)),
             over: watch::Sender::new(false),
+            started_one: Notify::new(),
             rested: Notify::new(),
         })
     }

@@ -7,7 +7,7 @@
 use crate::outer::{Layers, Workspace, Xattrs, overlay, workspace};
 use crate::plan::{GuestStart, Inner, Plan, Upper, WorkspaceDirs};
 use crate::report::{Failure, Reporter, receive_packet};
-use crate::{Side, sys};
+use crate::{Side, sys, view};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -33,7 +33,7 @@ const LINKS: [(&str, &str); 5] = [
 /// Where `/workspace` is.
 const WORKSPACE: &str = "/workspace";
 
-const QUIET: MountFlags = MountFlags::NOSUID
+pub(crate) const QUIET: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
 
@@ -131,6 +131,9 @@ impl Machine {
             Inner::MountWorkspace => self.mount_workspace(),
             Inner::MountProc => mount_at("proc", "/proc", QUIET, ""),
             Inner::MountSys => mount_at("sysfs", "/sys", QUIET | MountFlags::RDONLY, ""),
+            Inner::MountCgroups(groups) => view::control_groups(groups),
+            Inner::ShowMemory { kib } => view::memory(*kib),
+            Inner::AllowPing { last_group } => view::allow_ping(*last_group),
             Inner::MountDev {
                 size_mib,
                 tty_group,
@@ -212,7 +215,7 @@ impl Machine {
         for (name, target) in LINKS {
             rustix::fs::symlinkat(target, CWD, name)?;
         }
-        for (name, mode) in [("pts", 0o755), ("shm", 0o1777)] {
+        for (name, mode) in [("pts", 0o755), ("shm", 0o1777), ("mqueue", 0o1777)] {
             rustix::fs::mkdirat(CWD, name, Mode::from_raw_mode(mode))?;
             rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
         }
@@ -220,6 +223,11 @@ impl Machine {
         let options = format!("newinstance,ptmxmode=0666,mode=0620{group}");
         let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount_at("devpts", "pts", quiet, &options)?;
+        match mount_at("mqueue", "mqueue", QUIET, "") {
+            // A kernel without message queues.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+            other => other?,
+        }
         own_standard_streams()?;
         Ok(rustix::process::chdir("/")?)
     }

@@ -22,10 +22,11 @@ pub mod report;
 mod inner;
 mod outer;
 mod sys;
+mod view;
 
 pub use plan::{
-    Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec, Upper,
-    WORKSPACE_LAYERS, WorkspaceDirs,
+    ControlGroups, Disk, GuestStart, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan,
+    RestrictSpec, Upper, WORKSPACE_LAYERS, WorkspaceDirs,
 };
 pub use report::{Failure, Report};
 

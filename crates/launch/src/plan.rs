@@ -168,6 +168,15 @@ pub enum Outer {
     Release,
 }
 
+/// Which of the host's control groups are a machine's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlGroups {
+    /// Controllers of version 1 in which the machine has a group.
+    pub old: Vec<String>,
+    /// The machine has a group of version 2.
+    pub unified: bool,
+}
+
 /// A step inside the machine, in its first process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Inner {
@@ -191,6 +200,16 @@ pub enum Inner {
     MountWorkspace,
     MountProc,
     MountSys,
+    /// What the machine may use, for programs that want to know.
+    MountCgroups(ControlGroups),
+    /// `/proc/meminfo` of a machine whose memory is limited.
+    ShowMemory {
+        kib: u64,
+    },
+    /// Every group of the machine may use ping sockets.
+    AllowPing {
+        last_group: u32,
+    },
     MountDev {
         size_mib: u32,
         tty_group: Option<u32>,
@@ -320,6 +339,11 @@ impl fmt::Display for Inner {
             Inner::MountWorkspace => f.write_str("mount /workspace"),
             Inner::MountProc => f.write_str("mount /proc"),
             Inner::MountSys => f.write_str("mount /sys read-only"),
+            Inner::MountCgroups(_) => {
+                f.write_str("mount the machine's own control groups read-only")
+            }
+            Inner::ShowMemory { kib } => write!(f, "show {kib} KiB of memory in /proc/meminfo"),
+            Inner::AllowPing { last_group } => write!(f, "let groups 0-{last_group} ping"),
             Inner::MountDev { size_mib, .. } => {
                 write!(f, "mount /dev with the harmless devices ({size_mib} MiB)")
             }

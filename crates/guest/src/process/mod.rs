@@ -46,7 +46,9 @@ pub async fn start(
     };
     let mut follower = None;
     let ready = |process: &Arc<Process>| follower = Some(Follower::at(process, 0, 0, manner));
+    crate::system::refresh_memory_view(guest);
     start::start(guest, request, ready).await?;
+    guest.started_one.notify_one();
     let Some(follower) = follower else {
         return Err(Failed::new(Failure::Io, "the process was not recorded"));
     };

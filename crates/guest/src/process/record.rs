@@ -176,6 +176,10 @@ impl Process {
         locked(&self.terminal).take();
     }
 
+    pub fn is_running(&self) -> bool {
+        !*self.ended.borrow()
+    }
+
     /// Records how the program ended; the first word wins.
     pub fn set_exit(&self, exit: Exit) {
         locked(&self.state).exit.get_or_insert(exit);

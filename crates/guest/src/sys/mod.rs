@@ -35,6 +35,16 @@ pub fn prepare_self(pid1: bool, may_be_killed: bool) {
     }
 }
 
+/// Sets the soft and hard limit of open files for this process and all it starts.
+pub fn allow_open_files(count: u64) {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limit = Rlimit {
+        current: Some(count),
+        maximum: Some(count),
+    };
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// Keeps the C allocator small: few arenas, and big buffers go straight back to the kernel.
 #[cfg(target_env = "gnu")]
 fn limit_allocator() {

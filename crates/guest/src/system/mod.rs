@@ -1,9 +1,12 @@
 //! The machine itself: its identity, clock, randomness, numbers and end.
 
 mod ending;
+mod hosts;
+mod memory_view;
 mod metrics;
 
 pub use ending::{Endings, end_processes, shutdown};
+pub use memory_view::{keep_memory_view, refresh_memory_view};
 pub use metrics::{memory_kills, metrics};
 
 use crate::answer::{Failed, Quoted};
@@ -56,6 +59,9 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
                 errno,
             )
         })?;
+    }
+    if !request.hostname.is_empty() && guest.own_root {
+        hosts::add(&request.hostname);
     }
     if request.clock_unix_ns != 0 {
         set_clock(request.clock_unix_ns)?;

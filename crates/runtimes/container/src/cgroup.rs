@@ -17,6 +17,7 @@ pub use detect::Hierarchies;
 use motu_core::runtime::MachineLimits;
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind};
+use motu_launch::ControlGroups;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -101,6 +102,18 @@ impl Hierarchies {
             }
         }
         entries
+    }
+
+    /// What a machine may see of its own groups. Nobody inside can use a freezer.
+    pub fn shown(&self) -> ControlGroups {
+        let of = |version| {
+            let controllers = self.controllers.iter();
+            controllers.filter(move |c| c.version == version && c.kind != Kind::Freezer)
+        };
+        ControlGroups {
+            old: of(Version::V1).map(|c| c.kind.name().to_string()).collect(),
+            unified: of(Version::V2).next().is_some(),
+        }
     }
 
     /// Says what would happen to each limit, and refuses what was insisted on and cannot be.

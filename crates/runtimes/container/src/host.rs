@@ -1,6 +1,6 @@
 //! What this process may do on this host, found once.
 //!
-//! Reads a few files; changes nothing.
+//! Reads a few files; changes nothing but this process's own limit of open files.
 
 use crate::prepare;
 use motu_launch::{IdMap, IdRange, Mapper};
@@ -25,11 +25,10 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn detect() -> Host {
         let uname = rustix::system::uname();
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         Host {
             privileged: privileged(),
             kernel: parse_version(&uname.release().to_string_lossy()),
-            nofile_max: limit.maximum.unwrap_or(u64::MAX),
+            nofile_max: most_open_files(),
             user_map: user_map(),
             // A machine's /proc and /sys come from the same kernel: knowing
             // what is there saves each machine a dozen failing calls.
@@ -48,6 +47,25 @@ impl Host {
     /// Overlayfs takes layers that are attached nowhere (6.15).
     pub(crate) fn takes_detached_layers(&self) -> bool {
         self.kernel >= (6, 15)
+    }
+}
+
+/// The hard limit of open files, which machines inherit and cannot raise. Where it is below what a
+/// machine usually gets, it is raised if this process may.
+fn most_open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let usual = motu_core::limits::NOFILE.default;
+    match now.maximum {
+        None => u64::MAX,
+        Some(hard) if hard >= usual => hard,
+        Some(hard) => {
+            let raised = Rlimit {
+                maximum: Some(usual),
+                ..now
+            };
+            setrlimit(Resource::Nofile, raised).map_or(hard, |()| usual)
+        }
     }
 }
 

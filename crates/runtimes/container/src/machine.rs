@@ -83,6 +83,8 @@ impl Maker {
                 .privileged
                 .then(|| Slots::first_id(self.slots.example())),
             cgroup_entries: self.cgroups.entries(spec.id.as_str()),
+            cgroups: self.cgroups.shown(),
+            bounded_memory: self.cgroups.controller(Kind::Memory).is_some(),
             disk,
             nofile: nofile.value,
             filter: self.filter.clone(),
@@ -207,6 +209,8 @@ impl Maker {
         let decided = Decided {
             first_id: slot.map(Slots::first_id),
             cgroup_entries: cgroups.entries,
+            cgroups: self.cgroups.shown(),
+            bounded_memory: self.cgroups.controller(Kind::Memory).is_some(),
             disk,
             nofile: nofile.value,
             filter: self.filter.clone(),

@@ -3,7 +3,9 @@
 use crate::host::Host;
 use crate::{kept, slots};
 use motu_core::runtime::MachineSpec;
-use motu_launch::{Disk, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec};
+use motu_launch::{
+    ControlGroups, Disk, IdMap, IdRange, Inner, Mapper, Namespaces, Outer, Plan, RestrictSpec,
+};
 use std::path::{Path, PathBuf};
 
 /// The machine's writes, when they are not on a disk of their own.
@@ -14,8 +16,8 @@ const DEV_MIB: u32 = 64;
 const TTY_GROUP: u32 = 5;
 
 /// Files and directories of the kernel that tell about the host or act on it.
-/// `/sys/fs/cgroup`, `/sys/kernel/debug` and their like are not among them: in
-/// the machine's own `/sys` nothing is mounted there, so they are empty.
+/// `/sys/kernel/debug` and its like are not among them: in the machine's own
+/// `/sys` nothing is mounted there, so they are empty.
 pub(crate) const MASKED: [&str; 11] = [
     "/proc/acpi",
     "/proc/asound",
@@ -93,6 +95,9 @@ pub(crate) struct Decided {
     /// The first host id of the machine's own range; `None` for an ordinary user.
     pub(crate) first_id: Option<u32>,
     pub(crate) cgroup_entries: Vec<PathBuf>,
+    pub(crate) cgroups: ControlGroups,
+    /// Whether the machine's memory is limited.
+    pub(crate) bounded_memory: bool,
     pub(crate) disk: Disk,
     pub(crate) nofile: u64,
     pub(crate) filter: Vec<u8>,
@@ -102,6 +107,7 @@ pub(crate) struct Decided {
 pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
     let nofile = decided.nofile;
     let filter = decided.filter.clone();
+    let views = views(spec, &decided);
     let map = match decided.first_id {
         Some(first) => own_range(first),
         None => host.user_map.clone(),
@@ -136,10 +142,31 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
                 allow_setuid,
             }));
     }
+    let last_group = map.gids.iter().map(|range| range.inside + range.count - 1);
+    let last_group = last_group.max().unwrap_or(0);
     let tty_group = (map.by != Mapper::Single).then_some(TTY_GROUP);
     plan.outer = outer(host, spec, decided, map);
-    plan.inner.extend(inner(host, spec, tty_group, filter));
+    let mut steps = inner(host, spec, tty_group, filter);
+    // After `/dev`, which the views need, and before `/proc/sys` can no longer be written.
+    let at = steps.iter().position(|step| *step == Inner::LeaveHost);
+    let views = views.into_iter().chain([Inner::AllowPing { last_group }]);
+    let at = at.unwrap_or(steps.len());
+    steps.splice(at..at, views);
+    plan.inner.extend(steps);
     plan
+}
+
+/// What the machine sees of its own limits.
+fn views(spec: &MachineSpec, decided: &Decided) -> Vec<Inner> {
+    let mut views = Vec::new();
+    if decided.cgroups != ControlGroups::default() {
+        views.push(Inner::MountCgroups(decided.cgroups.clone()));
+    }
+    if decided.bounded_memory {
+        let kib = spec.limits.mem_mib.value * 1024;
+        views.push(Inner::ShowMemory { kib });
+    }
+    views
 }
 
 fn outer(host: &Host, spec: &MachineSpec, decided: Decided, map: IdMap) -> Vec<Outer> {
@@ -336,6 +363,11 @@ mod tests {
         let decided = Decided {
             first_id: host.privileged.then_some(0x2000_0000),
             cgroup_entries: vec!["/cg/memory/motu-0/sb-1/tasks".into()],
+            cgroups: ControlGroups {
+                old: vec!["memory".into()],
+                unified: false,
+            },
+            bounded_memory: true,
             disk: if host.privileged {
                 Disk::Mounted
             } else {

@@ -134,6 +134,12 @@ pub(crate) fn config(spec: &MachineSpec, decided: &Decided) -> Config {
         Mount::of("proc", "/proc", &[]),
         Mount::of("sysfs", "/sys", &["ro"]),
         Mount::of("tmpfs", "/dev", &["mode=755", &dev_size]),
+        // Everybody's, as on every machine: locks of Python and databases are there.
+        Mount::of(
+            "tmpfs",
+            "/dev/shm",
+            &["nosuid", "nodev", "mode=1777", &dev_size],
+        ),
         Mount::of("cgroup", CGROUP, &[]),
         Mount::bind(
             &spec.dir.join(LINK_DIR),

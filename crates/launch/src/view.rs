@@ -1,0 +1,94 @@
+//! What a machine sees of its own limits: its control groups, its memory, who may ping.
+//!
+//! A container shares its host's kernel, whose files tell about the host. What is mounted here tells
+//! programs that size themselves by what there is (`free`, Node.js, Java, Go) about the machine.
+//! Each step is best effort: a kernel that refuses costs the machine a view, not its start.
+
+use crate::inner::QUIET;
+use crate::plan::ControlGroups;
+use rustix::fs::{CWD, Mode};
+use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+
+const CGROUP: &str = "/sys/fs/cgroup";
+const MEMINFO: &str = "/proc/meminfo";
+/// Where the file is made that covers [`MEMINFO`]; its name is gone right after.
+const STAGED: &str = "/dev/.meminfo";
+const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
+
+/// Mounts the machine's own groups, and no others, read-only. In a control group namespace their
+/// roots are the machine's groups; a controller without one would show the host's.
+pub(crate) fn control_groups(groups: &ControlGroups) -> io::Result<()> {
+    let flags = QUIET | MountFlags::RDONLY;
+    if groups.old.is_empty() {
+        if groups.unified {
+            let _ = mount("cgroup2", CGROUP, "cgroup2", flags, c"");
+        }
+        return Ok(());
+    }
+    let top = c"size=64k,nr_inodes=32,mode=0755";
+    if mount("tmpfs", CGROUP, "tmpfs", QUIET, top).is_err() {
+        return Ok(());
+    }
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    for wanted in &groups.old {
+        // Controllers that share a hierarchy can only be mounted together.
+        let Some(together) = hierarchy(&own, wanted) else {
+            continue;
+        };
+        let at = format!("{CGROUP}/{together}");
+        if rustix::fs::mkdirat(CWD, &at, Mode::from_raw_mode(0o755)).is_err() {
+            continue;
+        }
+        let options = CString::new(together)?;
+        let _ = mount("cgroup", &at, "cgroup", flags, options.as_c_str());
+        for name in together.split(',').filter(|name| *name != together) {
+            let _ = symlink(together, format!("{CGROUP}/{name}"));
+        }
+    }
+    Ok(mount_remount(CGROUP, flags, top)?)
+}
+
+/// The controllers in one hierarchy with `wanted`, as `/proc/self/cgroup` names them.
+fn hierarchy<'t>(own: &'t str, wanted: &str) -> Option<&'t str> {
+    own.lines()
+        .filter_map(|line| line.split(':').nth(1))
+        .find(|together| together.split(',').any(|name| name == wanted))
+}
+
+/// Covers `/proc/meminfo` with a file of the machine's own, which the guest keeps up to date.
+pub(crate) fn memory(kib: u64) -> io::Result<()> {
+    use std::io::Write as _;
+    let mut options = std::fs::File::options();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o444)
+        .open(STAGED)?;
+    let line = |name: &str, kib: u64| format!("{name:<16}{kib:>8} kB\n");
+    let text = ["MemTotal:", "MemFree:", "MemAvailable:"].map(|name| line(name, kib));
+    file.write_all(text.concat().as_bytes())?;
+    let _ = mount_bind(STAGED, MEMINFO);
+    std::fs::remove_file(STAGED)
+}
+
+/// Before `/proc/sys` becomes read-only.
+pub(crate) fn allow_ping(last_group: u32) -> io::Result<()> {
+    let _ = std::fs::write(PING_GROUPS, format!("0 {last_group}"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_that_share_a_hierarchy_are_found_together() {
+        let own = "4:memory:/a\n2:cpu,cpuacct:/a\n1:name=systemd:/\n0::/a\n";
+        assert_eq!(hierarchy(own, "memory"), Some("memory"));
+        assert_eq!(hierarchy(own, "cpu"), Some("cpu,cpuacct"));
+        assert_eq!(hierarchy(own, "pids"), None);
+    }
+}
