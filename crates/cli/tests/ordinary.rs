@@ -1,0 +1,227 @@
+//! Ordinary programs find an ordinary machine, on every runtime: names move between directories,
+//! the own name is found, limits can be seen, and what a Debian system has is where it is.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[expect(dead_code, reason = "other files tell stories in more ways")]
+mod story;
+
+use std::path::Path;
+use story::Story;
+
+/// What programs expect everywhere. Says each step before it is tried: the last one failed.
+const EVERYWHERE: &str = r#"
+set -e
+step() { echo "step: $*" >&2; }
+cd "$(mktemp -d /home/user/ordinary.XXXXXX)"
+step "the own name is found"
+getent hosts "$(hostname)"
+step "as many open files, soft and hard; no more than the daemon may have itself"
+test "$(ulimit -Sn)" = "$(ulimit -Hn)"
+test "$(ulimit -Sn)" -ge 10000
+step "shared memory and locks in it"
+test "$(stat -c %a /dev/shm)" = 1777
+python3 -c 'import multiprocessing as m; l = m.Lock(); l.acquire(); l.release()'
+step "names move between directories"
+mkdir a b
+echo x >a/f
+python3 -c 'import os; os.replace("a/f", "b/f"); os.link("b/f", "a/g"); os.rename("a", "b/a")'
+test "$(cat b/a/g)" = x
+step "git"
+git init -q --bare origin.git
+git clone -q origin.git work 2>/dev/null
+git config --global user.email a@b
+git config --global user.name a
+(
+    cd work
+    mkdir sub
+    echo 1 >sub/f
+    git add .
+    git commit -qm 1
+    git branch -m other
+    git push -q origin HEAD:main
+    git mv sub moved
+    git commit -qm 2
+    git worktree add -q ../tree
+    git gc -q
+    git fsck --no-progress
+)
+test -f tree/moved/f
+step "venv"
+python3 -c 'import ensurepip'
+python3 -m venv --without-pip env
+env/bin/python -c 'import sys; assert sys.prefix != sys.base_prefix'
+step "make"
+printf 'all:\n\t@echo made\n' >Makefile
+test "$(make)" = made
+step "a database with a log of its writes"
+python3 -c '
+import sqlite3
+c = sqlite3.connect("db")
+assert c.execute("pragma journal_mode=wal").fetchone()[0] == "wal"
+c.execute("create table t(x)")
+c.execute("insert into t values (1)")
+c.commit()
+assert sqlite3.connect("db").execute("select x from t").fetchone() == (1,)
+'
+step "tar"
+mkdir copy
+tar cf - work | tar xf - -C copy
+diff -r work copy/work
+step "ping"
+ping -c 1 -W 10 127.0.0.1 >/dev/null
+step "the memory is the machine's"
+awk '/^MemTotal/ { exit !($2 > 400000 && $2 <= 524288) }' /proc/meminfo
+free -m >/dev/null
+"#;
+
+/// What a machine has that shares or owns a Linux kernel.
+const ON_LINUX: &str = r#"
+step "sudo has nothing to say"
+test -z "$(sudo -n true 2>&1)"
+step "message queues"
+test "$(stat -f -c %T /dev/mqueue)" = mqueue
+"#;
+
+/// What a container sees of its control groups.
+const IN_A_CONTAINER: &str = r#"
+step "the limit of memory"
+limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
+test "$limit" = 536870912
+step "nobody may change it"
+for file in $(find /sys/fs/cgroup/ -name 'memory.max' -o -name memory.limit_in_bytes); do
+    ! sudo -n sh -c "echo 1073741824 >$file" 2>/dev/null
+done
+step "other machines are not seen"
+test -z "$(find /sys/fs/cgroup/ -mindepth 2 -name 'sb-*')"
+step "memory that is used is not free"
+free() { awk '/^MemFree/ { print $2 }' /proc/meminfo; }
+before=$(free)
+head -c 40000000 /dev/zero >/dev/shm/used
+for _ in $(seq 300); do
+    if [ "$(free)" -lt $((before - 30000)) ]; then break; fi
+    sleep 0.1
+done
+test "$(free)" -lt $((before - 30000))
+"#;
+
+/// Servers and what talks to them, as root in the environment that `tools/programs` makes.
+const SERVERS: &str = r#"
+set -e
+step() { echo "step: $*" >&2; }
+soon() { for _ in $(seq 600); do if "$@" >/dev/null 2>&1; then return; fi; sleep 0.1; done; "$@"; }
+cd "$(mktemp -d /root/servers.XXXXXX)"
+step "rsync"
+mkdir -p from/sub
+echo x >from/sub/f
+rsync -a from/ to/
+diff -r from to
+step "tmux"
+tmux -L ordinary new-session -d "echo told >$PWD/told; sleep 100"
+soon grep told "$PWD/told"
+tmux -L ordinary kill-server
+step "redis"
+redis-server --port 7001 --daemonize yes --dir "$PWD" --appendonly yes >/dev/null
+soon redis-cli -p 7001 ping
+redis-cli -p 7001 set key value >/dev/null
+test "$(redis-cli -p 7001 get key)" = value
+redis-cli -p 7001 shutdown
+step "nginx"
+echo page >index.html
+chmod 755 /root "$PWD"
+echo "events {} http { server { listen 7002; root $PWD; } }" >nginx.conf
+nginx -c "$PWD/nginx.conf"
+fetch() { python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:7002/").read().decode().strip())'; }
+soon fetch
+test "$(fetch)" = page
+nginx -c "$PWD/nginx.conf" -s quit
+step "PostgreSQL"
+pg_ctlcluster 15 main start
+test "$(runuser -u postgres -- psql -tAc 'select 6 * 7')" = 42
+pg_ctlcluster 15 main stop -m fast
+step "Node.js sees the machine's memory"
+node -e 'process.exit(require("os").totalmem() <= 768 * 1048576 ? 0 : 1)'
+"#;
+
+fn story() -> Option<Story> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
+    if !shared.join("names/debian%3A12.json").exists() {
+        motu_conformance::skip("ordinary: debian:12 is not pulled into target/test-home");
+        return None;
+    }
+    let story = Story::new();
+    std::fs::create_dir_all(story.home()).unwrap();
+    std::os::unix::fs::symlink(shared, story.home().join("environments")).unwrap();
+    Some(story)
+}
+
+fn works(story: &Story, runtime: &str) -> bool {
+    let doctor = story.motu(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
+    let mut runtimes = report["runtimes"].as_array().into_iter().flatten();
+    let works = runtimes.any(|found| found["name"] == runtime && found["works"] == true);
+    if !works {
+        motu_conformance::skip(&format!("ordinary: {runtime} does not work here"));
+    }
+    works
+}
+
+/// Runs the script in a machine of 512 MiB.
+fn ordinary(runtime: &str, script: &str) {
+    let Some(story) = story() else { return };
+    if !works(&story, runtime) {
+        return;
+    }
+    let mut arguments = vec!["run", "debian:12", "--runtime", runtime];
+    arguments.extend(["--mem-mib", "512", "--timeout-seconds", "400"]);
+    arguments.extend(["--", "bash", "-c", script]);
+    let told = story.motu(&arguments);
+    assert_eq!(told.code, 0, "{runtime}: {told}");
+}
+
+fn servers(runtime: &str) {
+    let Some(story) = story() else { return };
+    if !works(&story, runtime) {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let made = std::process::Command::new(root.join("tools/programs")).output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let name = format!("tar:{}", String::from_utf8_lossy(&made.stdout).trim());
+    let pulled = story.motu(&["env", "pull", &name]);
+    assert_eq!(pulled.code, 0, "{pulled}");
+    let mut arguments = vec!["run", &name, "--runtime", runtime, "--user", "root"];
+    arguments.extend(["--mem-mib", "768", "--timeout-seconds", "400"]);
+    arguments.extend(["--", "bash", "-c", SERVERS]);
+    let told = story.motu(&arguments);
+    assert_eq!(told.code, 0, "{runtime}: {told}");
+}
+
+#[test]
+fn in_a_container() {
+    ordinary(
+        "container",
+        &[EVERYWHERE, ON_LINUX, IN_A_CONTAINER].concat(),
+    );
+}
+
+#[test]
+fn in_gvisor() {
+    ordinary("gvisor", EVERYWHERE);
+}
+
+#[test]
+fn in_a_virtual_machine() {
+    ordinary("qemu", &[EVERYWHERE, ON_LINUX].concat());
+}
+
+#[test]
+fn servers_in_a_container() {
+    servers("container");
+}
+
+#[test]
+fn servers_in_gvisor() {
+    servers("gvisor");
+}
