@@ -48,6 +48,10 @@ const CACHE_IN: &str = r#"mkdir -p "$1/var/cache/apt/archives"; cp "$MOTU_PACKAG
 const CACHE_OUT: &str =
     r#"cp -u "$1"/var/cache/apt/archives/*.deb "$MOTU_PACKAGE_CACHE/" 2>/dev/null || true"#;
 
+/// `ping` works with ping sockets, which every group may use in a machine; with the file capability
+/// that its package sets, it could not even be started where commands may not have that capability.
+const PLAIN_PING: &str = r#"if [ -e "$1/usr/bin/ping" ]; then cp "$1/usr/bin/ping" "$1/usr/bin/ping.plain"; chmod 755 "$1/usr/bin/ping.plain"; mv "$1/usr/bin/ping.plain" "$1/usr/bin/ping"; fi"#;
+
 /// First user id of people, inside as on any Debian system.
 const FIRST_USER_ID: u32 = 1000;
 
@@ -74,6 +78,7 @@ pub(super) fn fill<W: Write>(
     if let Some(hook) = user_hook(entry) {
         command.arg(format!("--customize-hook={hook}"));
     }
+    command.arg(format!("--customize-hook={PLAIN_PING}"));
     command.arg(format!("--customize-hook={CACHE_OUT}"));
     add_sources(step, &mut command)?;
     let captured = run_bootstrap(step, command, tree, finish::judge).inspect_err(|error| {
