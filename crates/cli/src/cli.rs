@@ -71,6 +71,7 @@ enum Command {
     Mcp(commands::mcp::Args),
     Env(commands::env::Args),
     Doctor(commands::doctor::Args),
+    Recover(commands::recover::Args),
     Demo(commands::demo::Args),
     Serve(commands::serve::Args),
     Completions(commands::completions::Args),
@@ -148,6 +149,7 @@ impl Command {
             Command::Terminal(args) => args.json,
             Command::Env(args) => args.json(),
             Command::Doctor(args) => args.json,
+            Command::Recover(args) => args.json,
             Command::Version(args) => args.json,
             Command::Attach(_)
             | Command::Demo(_)
@@ -182,6 +184,7 @@ impl Command {
             Command::Mcp(args) => wait(args.run(context)),
             Command::Env(args) => wait(args.run(context)),
             Command::Doctor(args) => wait(args.run(context)),
+            Command::Recover(args) => wait(args.run(context)),
             Command::Demo(args) => wait(args.run(context)),
             Command::Version(args) => wait(args.run(context)),
         }

@@ -41,6 +41,8 @@ mod machines;
 mod mistakes;
 #[path = "faults/output.rs"]
 mod output;
+#[path = "faults/recovery.rs"]
+mod recovery;
 #[path = "faults/sessions.rs"]
 mod sessions;
 #[path = "faults/signals.rs"]

@@ -1,65 +1,76 @@
 //! Coming back: after a crash of the daemon, an upgrade, a reboot of the host.
 //!
-//! Rows say what was acknowledged, directories say what may exist. A row whose
-//! machine lives is adopted as it is; a row whose machine is gone has failed,
-//! with a reason, or is stopped if its disks are kept; what was half made or half
-//! destroyed is finished off; a directory without a row was never acknowledged and
-//! goes away.
+//! Rows say what was acknowledged, and so do the records beside the disks; directories say what
+//! may exist ([`crate::reconcile`]). A row whose machine lives is adopted as it is; a row whose
+//! machine is gone has failed, with a reason, or is stopped if its disks are kept; what was half
+//! made or half destroyed is finished off. A machine without a row is one that ends with its
+//! daemon. Anything else that nobody knows is set aside.
 
+use crate::absent::Absent;
 use crate::driver::{Driver, Keep};
 use crate::engine::Engine;
+use crate::lost::{Lost, LostKind};
+use crate::reconcile::{Known, without_machine};
 use crate::store::SandboxRow;
 use motu_core::sandbox::State;
 use motu_core::{Result, Runtime, SandboxId};
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+const GONE: &str = "its machine was gone when the daemon came back (was the host restarted?)";
 
 impl Engine {
     pub(crate) async fn adopt(&self) -> Result<()> {
-        let rows = self.shared.store.all().await?;
-        let known: HashSet<SandboxId> = rows
+        let mut rows = self.reconcile().await?;
+        self.let_go_of_others(&mut rows).await?;
+        let stay: Vec<&SandboxRow> = rows
             .iter()
+            .map(|known| &known.row)
             .filter(|row| stays(row.sandbox.state))
+            .collect();
+        let known: HashSet<SandboxId> = stay
+            .iter()
             .map(|row| row.sandbox.sandbox_id.clone())
             .collect();
-        let in_use: HashSet<PathBuf> = rows
+        let baselines: HashMap<SandboxId, String> = stay
             .iter()
-            .filter(|row| stays(row.sandbox.state))
-            .filter_map(|row| row.launch.as_ref()?.kept.as_ref())
-            .map(|kept| kept.dir.clone())
-            .collect();
-        let baselines: HashMap<SandboxId, String> = rows
-            .iter()
-            .filter(|row| stays(row.sandbox.state))
             .filter_map(|row| Some((row.sandbox.sandbox_id.clone(), row.baseline()?)))
             .collect();
-        for row in rows {
-            let Some(runtime) = self.runtimes.named(&row.sandbox.runtime).cloned() else {
-                tracing::warn!(id = %row.sandbox.sandbox_id, runtime = row.sandbox.runtime, "its runtime is not in this build");
-                continue;
+        for Known { row, recorded } in rows {
+            let runtime = self.runtimes.named(&row.sandbox.runtime).cloned();
+            let runtime = match (runtime, stays(row.sandbox.state)) {
+                (Some(runtime), _) => runtime,
+                (None, true) => {
+                    self.show_unavailable(row)?;
+                    continue;
+                }
+                (None, false) => Arc::new(Absent::new(&row.sandbox.runtime)),
             };
             match row.sandbox.state {
                 State::Destroyed => {}
                 State::Creating => self.undo_create(runtime, row).await?,
                 State::Destroying => self.finish_destroy(runtime, row).await?,
                 State::Running | State::Paused | State::Stopped | State::Failed => {
-                    self.take_over(runtime, row).await?
+                    self.take_over(runtime, row, recorded).await?
                 }
             }
         }
         self.settle_baselines(&baselines).await?;
-        self.sweep_kept(&known, &in_use);
         for runtime in self.runtimes.all() {
             self.sweep_strays(runtime, &known).await;
         }
         Ok(())
     }
 
+    pub(crate) fn lost(&self) -> Lost {
+        Lost::of(&self.shared.home)
+    }
+
     /// The create was never answered: nobody knows of it.
     async fn undo_create(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
         let id = &row.sandbox.sandbox_id;
         self.remove_machine(&runtime, id).await;
+        self.remove_disks(&runtime, id).await;
         self.shared.store.forget_workspace(id).await?;
         self.shared.store.delete(id).await
     }
@@ -71,6 +82,7 @@ impl Engine {
             tracing::warn!(id = %row.sandbox.sandbox_id, %error, "cannot finish a destroy");
         }
         self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
+        self.remove_disks(&runtime, &row.sandbox.sandbox_id).await;
         row.sandbox.state = State::Destroyed;
         row.launch = None;
         self.shared
@@ -80,21 +92,21 @@ impl Engine {
         self.shared.store.update(&row).await
     }
 
-    async fn take_over(&self, runtime: Arc<dyn Runtime>, mut row: SandboxRow) -> Result<()> {
+    async fn take_over(
+        &self,
+        runtime: Arc<dyn Runtime>,
+        mut row: SandboxRow,
+        mut recorded: bool,
+    ) -> Result<()> {
         let alive = match &row.machine {
-            Some(machine) => runtime.alive(machine).await,
+            // Nobody can reach a machine without its directory.
+            Some(machine) => machine.dir.exists() && runtime.alive(machine).await,
             None => false,
         };
         if !alive && matches!(row.sandbox.state, State::Running | State::Paused) {
-            row.sandbox.state = match row.sandbox.keep {
-                true => State::Stopped,
-                false => State::Failed,
-            };
-            row.sandbox.reason = Some(
-                "its machine was gone when the daemon came back (was the host restarted?)"
-                    .to_string(),
-            );
-            self.shared.store.update(&row).await?;
+            without_machine(&mut row, GONE);
+            self.shared.persist(&mut row).await?;
+            recorded = true;
             if let Some(machine) = &row.machine
                 && let Err(error) = runtime.destroy(machine).await
             {
@@ -111,6 +123,24 @@ impl Engine {
         {
             tracing::warn!(id = %row.sandbox.sandbox_id, %error, "a machine may stand still");
         }
+        if row.sandbox.keep && !recorded {
+            // From a version that kept no records, or what is written last was not.
+            self.shared.persist(&mut row).await?;
+        }
+        self.look_after(runtime, row)
+    }
+
+    /// A sandbox whose runtime this build does not have keeps its name, its disks and its
+    /// history. Its row is not changed: a build that has the runtime finds it as it was.
+    fn show_unavailable(&self, mut row: SandboxRow) -> Result<()> {
+        let name = row.sandbox.runtime.clone();
+        tracing::warn!(id = %row.sandbox.sandbox_id, runtime = name, "its runtime is not in this build");
+        without_machine(&mut row, &Absent::reason(&name));
+        row.machine = None;
+        self.look_after(Arc::new(Absent::new(&name)), row)
+    }
+
+    fn look_after(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
         let id = row.sandbox.sandbox_id.clone();
         let (driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
         let driving = driver.adopt();
@@ -120,7 +150,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Directories of machines that no row knows.
+    /// Machines that no row knows: those of one-shots and of the pool, which end with their daemon.
     async fn sweep_strays(&self, runtime: &Arc<dyn Runtime>, known: &HashSet<SandboxId>) {
         let Ok(entries) = std::fs::read_dir(self.shared.home.machines(runtime.name())) else {
             return;
@@ -128,36 +158,18 @@ impl Engine {
         for entry in entries.flatten() {
             let name = entry.file_name();
             match name.to_str().map(SandboxId::parse) {
-                Some(Ok(id)) if !known.contains(&id) => self.remove_machine(runtime, &id).await,
+                Some(Ok(id)) if !known.contains(&id) => {
+                    tracing::info!(%id, runtime = runtime.name(), "removing a machine that nobody has");
+                    self.remove_machine(runtime, &id).await;
+                }
                 Some(Ok(_)) => {}
                 _ => tracing::warn!(?name, "an unknown entry among the machines was left alone"),
             }
         }
     }
 
-    /// Disks that no sandbox has.
-    fn sweep_kept(&self, known: &HashSet<SandboxId>, in_use: &HashSet<PathBuf>) {
-        let trash = &self.shared.trash;
-        let discard = |path: &Path| {
-            if let Err(error) = trash.discard(path) {
-                tracing::warn!(path = %path.display(), %error, "cannot clean up what nobody keeps");
-            }
-        };
-        for (name, path) in entries(&self.shared.home.path().join("kept")) {
-            if !SandboxId::parse(&name).is_ok_and(|id| known.contains(&id)) {
-                discard(&path);
-                continue;
-            }
-            for (name, path) in entries(&path) {
-                if name.starts_with("disks-") && !in_use.contains(&path) {
-                    discard(&path);
-                }
-            }
-        }
-    }
-
     /// Lets go of baselines whose workspace is gone or never came to be, and of what was half
-    /// made. One that no reference names is left alone.
+    /// made. One that no reference names is set aside.
     async fn settle_baselines(&self, needed: &HashMap<SandboxId, String>) -> Result<()> {
         let shared = &self.shared;
         for (id, baseline) in needed {
@@ -172,7 +184,12 @@ impl Engine {
         }
         for name in shared.baselines.seeded() {
             if !needed.values().any(|baseline| *baseline == name) {
-                tracing::warn!(name, "a baseline that no workspace has was left alone");
+                let path = shared.home.baselines().join(name);
+                self.lost().put(
+                    LostKind::Baseline,
+                    &path,
+                    "no workspace is known to have it",
+                )?;
             }
         }
         for name in shared.baselines.staged() {
@@ -189,6 +206,13 @@ impl Engine {
             tracing::warn!(%id, %error, "cannot clean up after a machine");
         }
     }
+
+    async fn remove_disks(&self, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
+        let (home, trash) = (&self.shared.home, &self.shared.trash);
+        if let Err(error) = home.discard_kept(trash, runtime.as_ref(), id).await {
+            tracing::warn!(%id, %error, "disks that nobody keeps are left");
+        }
+    }
 }
 
 /// Whether a row in this state is taken over; others are undone or finished off.
@@ -197,12 +221,4 @@ fn stays(state: State) -> bool {
         State::Running | State::Paused | State::Stopped | State::Failed => true,
         State::Creating | State::Destroying | State::Destroyed => false,
     }
-}
-
-/// Names and paths in a directory that may be missing.
-fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
-    let found = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    found
-        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
-        .collect()
 }

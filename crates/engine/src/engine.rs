@@ -98,6 +98,7 @@ impl Engine {
     /// Opens a state directory: reads the store, adopts what runs, cleans up what a crash left.
     pub async fn open(setup: Setup) -> Result<Arc<Engine>> {
         let config = setup.home.config()?;
+        crate::recover::check(&setup.home)?;
         let store = Store::open(&setup.home.database())?;
         let table = Arc::new(Table::default());
         let engine = Arc::new(Engine {
@@ -120,6 +121,7 @@ impl Engine {
         engine.adopt().await?;
         engine.adopt_workspaces().await?;
         engine.adopt_terminals().await?;
+        engine.shared.store.checkpoint().await?;
         engine.clone().fill_pool();
         engine.watch_space();
         Ok(engine)
@@ -128,6 +130,9 @@ impl Engine {
     /// Lets go of what no caller knows of: machines that wait ready. Sandboxes stay.
     pub async fn close(&self) {
         self.pool.drain(&self.shared).await;
+        if let Err(error) = self.shared.store.checkpoint().await {
+            tracing::warn!(%error, "the store's log is not written back");
+        }
     }
 
     /// How many sandboxes there is something to look after for.
@@ -198,6 +203,7 @@ impl Engine {
             sandbox: admitted.sandbox,
             machine: None,
             launch: Some(admitted.launch),
+            revision: 0,
         };
         let id = row.sandbox.sandbox_id.clone();
         let (driver, handle) =

@@ -7,11 +7,14 @@
 //!     daemon.sock      the API, 0600
 //!     environments/    immutable roots, by digest
 //!     machines/RUNTIME/ID/   one directory per machine
-//!     kept/ID/         what outlives a machine: disks-N/, snapshots/
+//!     kept/ID/         what outlives a machine: disks-N/, snapshots/, sandbox.json, workspace.json
 //!     baselines/NAME/  what a `/workspace` was at first; nothing changes it
+//!     aside/           files on their way from a workspace to its copies
+//!     lost/ENTRY/      what was found and is known to nobody
 //!     terminals/ID/    transcript, recording and log of a terminal session
 //! ```
 
+use crate::store::Base;
 use motu_core::config::Config;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, Runtime, SandboxId};
@@ -59,6 +62,11 @@ impl Home {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What paths in records are relative to.
+    pub fn base(&self) -> Base {
+        Base::new(&self.path)
     }
 
     pub fn database(&self) -> PathBuf {
@@ -156,6 +164,9 @@ impl Home {
         id: &SandboxId,
     ) -> Result<()> {
         let kept = self.kept(id);
+        if kept.exists() {
+            tracing::info!(%id, "removing what was kept");
+        }
         for entry in std::fs::read_dir(&kept).into_iter().flatten().flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b"disks-") {
                 runtime.discard(&entry.path()).await?;

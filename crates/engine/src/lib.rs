@@ -19,6 +19,7 @@
 //! - `guest` speaks to the program inside the machine; it never touches state.
 //! - [`store`] remembers sandboxes across restarts.
 
+mod absent;
 mod admission;
 mod adopt;
 mod choose;
@@ -26,13 +27,18 @@ mod doctor;
 mod driver;
 mod engine;
 mod fork;
+mod found;
 mod guest;
 mod home;
 mod kept;
 pub mod lifecycle;
+mod lost;
 mod one_shot;
 mod pool;
 mod resolve;
+mod reconcile;
+mod record;
+pub mod recover;
 mod service;
 mod space;
 pub mod store;

@@ -12,6 +12,7 @@ pub mod mcp;
 pub mod pause;
 pub mod process;
 pub mod ps;
+pub mod recover;
 pub mod rm;
 pub mod run;
 pub mod serve;

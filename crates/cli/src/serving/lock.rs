@@ -63,6 +63,15 @@ impl Lock {
     }
 }
 
+/// Takes the state directory for a command that no daemon may be beside.
+pub fn exclusively(place: &Place) -> Result<Lock> {
+    place.create()?;
+    match Lock::claim(place, Origin::Foreground)? {
+        Claim::Ours(lock) => Ok(lock),
+        Claim::OthersAnswer => Err(taken(place)),
+    }
+}
+
 fn connect(place: &Place) -> Option<UnixStream> {
     let short = ShortPath::new(&place.socket()).ok()?;
     UnixStream::connect(short.as_path()).ok()

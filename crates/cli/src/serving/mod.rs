@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub use lock::stop;
+pub use lock::{exclusively, stop};
 
 /// How long tasks of a daemon that leaves may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);

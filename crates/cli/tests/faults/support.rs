@@ -137,7 +137,15 @@ impl World {
         self.start();
     }
 
-    fn stop(&mut self) {
+    /// The state directory is somewhere else from now on.
+    pub fn live_at(&mut self, home: &Path) {
+        self.home = home.to_path_buf();
+        // What the host knows of it has the name it really has.
+        self.traces = Traces::of(&home.canonicalize().unwrap());
+    }
+
+    /// Ends the daemon in order; machines stay.
+    pub fn stop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             let pid = rustix::process::Pid::from_child(&daemon);
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

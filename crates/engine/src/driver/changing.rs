@@ -306,7 +306,7 @@ impl Driver {
         self.row.sandbox.state = next;
         self.row.sandbox.last_active_at = self.last_active();
         let written = match self.keep {
-            Keep::Stored => self.shared.store.update(&self.row).await,
+            Keep::Stored => self.shared.persist(&mut self.row).await,
             Keep::Transient => Ok(()),
         };
         self.status.send_replace(self.row.sandbox.clone());

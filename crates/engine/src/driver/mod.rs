@@ -22,6 +22,7 @@ pub(crate) use making::identity;
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::lifecycle::{self, Decision, Request};
+use crate::record;
 use crate::store::{SandboxRow, Store};
 use crate::trash::Trash;
 use futures_util::FutureExt;
@@ -110,6 +111,24 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Writes a row down: beside its disks, if it has any that are kept, and in the store.
+    pub async fn persist(&self, row: &mut SandboxRow) -> Result<()> {
+        row.revision += 1;
+        if row.sandbox.keep && self.home.kept(&row.sandbox.sandbox_id).exists() {
+            let (home, beside) = (self.home.clone(), row.clone());
+            let written = crate::workspace::blocking(move || record::write_sandbox(&home, &beside));
+            match written.await {
+                // Whoever is told that it runs can rely on the record.
+                Err(error) if row.sandbox.state == State::Running => return Err(error),
+                Err(error) => {
+                    tracing::warn!(id = %row.sandbox.sandbox_id, %error, "a record is not up to date");
+                }
+                Ok(()) => {}
+            }
+        }
+        self.store.update(row).await
+    }
+
     /// Lets go of a baseline, which goes when nobody else needs it.
     pub async fn release_baseline(&self, baseline: &str, id: &SandboxId) -> Result<()> {
         match self.store.release_baseline(baseline, id).await? {

@@ -2,22 +2,27 @@
 //!
 //! WAL with `synchronous=NORMAL`: a commit survives `kill -9` of the daemon. An
 //! ordinary sandbox does not survive a power cut, so nothing is lost when its row
-//! does not either; what is kept (workspaces) is written with `FULL`. The schema is a list of numbered steps; `user_version` says how
-//! many of them a database has taken.
+//! does not either; what is kept (workspaces) is written with `FULL`. The write-ahead log is
+//! written back when it is large, when a daemon begins and when it ends: what was acknowledged
+//! before that is in `motu.db` itself. The schema is a list of numbered steps; `user_version`
+//! says how many of them a database has taken.
 
 mod baselines;
+mod paths;
 mod rows;
 mod terminals;
 mod workspaces;
 
+use crate::found;
 use motu_core::{Error, ErrorKind, Result};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
 use std::sync::mpsc;
 use tokio::sync::oneshot;
 
 pub use baselines::BaselineRef;
-pub use rows::SandboxRow;
+pub use paths::Base;
+pub use rows::{SandboxRow, Stored};
 pub use terminals::{TerminalEnd, TerminalRow, TerminalShell};
 pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRow};
 
@@ -27,7 +32,13 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0002_workspaces.sql"),
     include_str!("0003_terminals.sql"),
     include_str!("0004_baselines.sql"),
+    include_str!("0005_revisions.sql"),
 ];
+
+/// How long another process may hold the database.
+const BUSY: std::time::Duration = std::time::Duration::from_secs(5);
+/// Pages of the write-ahead log (of 4 KiB) that are written back to the database at once.
+const LOG_PAGES: u32 = 256;
 
 /// The version of a database with every step taken.
 pub const STORE_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -57,13 +68,16 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 #[derive(Clone, Debug)]
 pub struct Store {
     jobs: mpsc::Sender<Job>,
+    base: Base,
 }
 
 impl Store {
-    /// Opens (or makes) the database and brings its schema up to date.
+    /// Opens (or makes) the database of a state directory and brings its schema up to date.
     pub fn open(path: &Path) -> Result<Store> {
         let mut connection = Connection::open(path).map_err(|error| failed("open", &error))?;
+        let base = Base::new(path.parent().unwrap_or(Path::new("/")));
         prepare(&mut connection)?;
+        rows::make_relative(&mut connection, &base).map_err(|error| failed("migrate", &error))?;
         let (jobs, queue) = mpsc::channel::<Job>();
         std::thread::Builder::new()
             .name("store".to_string())
@@ -73,7 +87,89 @@ impl Store {
                 }
             })
             .map_err(|error| Error::io("cannot start the store", &error))?;
-        Ok(Store { jobs })
+        Ok(Store { jobs, base })
+    }
+
+    /// Looks at a database without changing it.
+    pub fn look(path: &Path) -> found::Store {
+        match path.metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return found::Store::Absent;
+            }
+            Err(_) => return found::Store::Unreadable,
+            Ok(file) if file.len() == 0 => return found::Store::Empty,
+            Ok(_) => {}
+        }
+        let tables = || -> rusqlite::Result<i64> {
+            let connection = Connection::open(path)?;
+            connection.busy_timeout(BUSY)?;
+            connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+        };
+        match tables() {
+            Ok(0) => found::Store::Empty,
+            Ok(_) => found::Store::Readable,
+            Err(_) => found::Store::Unreadable,
+        }
+    }
+
+    /// Whether every page of a database can be read. Slow.
+    pub fn is_whole(path: &Path) -> bool {
+        let check = || -> rusqlite::Result<String> {
+            let connection = Connection::open(path)?;
+            connection.busy_timeout(BUSY)?;
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        };
+        check().is_ok_and(|said| said == "ok")
+    }
+
+    /// Writes the write-ahead log back into the database, which then is all there is.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let done = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            let _ = answer.send(done.map_err(|error| failed("checkpoint", &error)));
+        });
+        self.jobs
+            .send(job)
+            .map_err(|_| Error::internal("the store has stopped"))?;
+        answered
+            .await
+            .map_err(|_| Error::internal("the store has stopped"))?
+    }
+
+    /// Ends the store's thread; other handles find it gone.
+    pub async fn close(self) {
+        let (ended, wait) = oneshot::channel::<()>();
+        let job: Job = Box::new(move |connection| {
+            // What is not written back now is found in the write-ahead log.
+            let memory = Connection::open_in_memory();
+            if let Ok(memory) = memory {
+                drop(std::mem::replace(connection, memory));
+            }
+            drop(ended);
+        });
+        if self.jobs.send(job).is_ok() {
+            let _ = wait.await;
+        }
+    }
+
+    /// A fact about the store itself.
+    pub async fn meta(&self, key: &'static str) -> Result<Option<String>> {
+        self.with("meta", move |transaction| {
+            let query = "SELECT value FROM meta WHERE key = ?1";
+            transaction
+                .query_row(query, [key], |row| row.get(0))
+                .optional()
+        })
+        .await
+    }
+
+    pub async fn set_meta(&self, key: &'static str, value: String) -> Result<()> {
+        self.with_durable("meta", move |transaction| {
+            transaction.execute("INSERT OR REPLACE INTO meta VALUES (?1, ?2)", [key, &value])?;
+            Ok(())
+        })
+        .await
     }
 
     /// Runs one transaction.
@@ -123,9 +219,10 @@ impl Store {
 
 fn prepare(connection: &mut Connection) -> Result<()> {
     let setup = |connection: &mut Connection| -> rusqlite::Result<u32> {
-        connection.busy_timeout(std::time::Duration::from_secs(5))?;
+        connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
         // The daemon's memory budget is small and so is the database.
         connection.pragma_update(None, "cache_size", -512)?;
         connection.pragma_query_value(None, "user_version", |row| row.get(0))
@@ -159,7 +256,7 @@ fn failed(what: &str, error: &rusqlite::Error) -> Error {
         }
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             Error::internal(format!("store: {what}: motu.db is damaged: {error}")).hint(
-                "move MOTU_HOME/motu.db away; running sandboxes are then found by their directories and removed",
+                "`motu recover --rebuild` sets it aside and makes a new one of what is beside the disks",
             )
         }
         _ => Error::new(ErrorKind::Internal, format!("store: {what}: {error}")),

@@ -1,11 +1,15 @@
 //! Rows of the store.
 
 use super::Store;
+use super::paths::{Base, LAUNCH, MACHINE};
 use crate::driver::Launch;
+use crate::record::WorkspaceRecord;
 use motu_core::runtime::Machine;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId};
-use rusqlite::params;
+use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Destroyed sandboxes that are still remembered by name.
 const TOMBSTONES: u32 = 1000;
@@ -17,9 +21,54 @@ pub struct SandboxRow {
     pub machine: Option<Machine>,
     /// What its machine is made from, while that may be needed again.
     pub launch: Option<Launch>,
+    /// Counts its changes.
+    pub revision: u64,
+}
+
+/// A row, or that there is one which cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    Row(Box<SandboxRow>),
+    Unreadable { id: String, error: Error },
+}
+
+/// A row as it is stored: paths are relative to the state directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RowJson {
+    sandbox: Sandbox,
+    machine: Option<Value>,
+    launch: Option<Value>,
+    revision: u64,
 }
 
 impl SandboxRow {
+    pub fn to_json(&self, base: &Base) -> Result<RowJson> {
+        let value = |value: serde_json::Result<Value>, fields| {
+            let value = value.map_err(|error| Error::internal(format!("store: {error}")))?;
+            Ok::<Value, Error>(base.stored(value, fields))
+        };
+        let machine = self.machine.as_ref().map(serde_json::to_value);
+        let launch = self.launch.as_ref().map(serde_json::to_value);
+        Ok(RowJson {
+            sandbox: self.sandbox.clone(),
+            machine: machine.map(|json| value(json, MACHINE)).transpose()?,
+            launch: launch.map(|json| value(json, LAUNCH)).transpose()?,
+            revision: self.revision,
+        })
+    }
+
+    pub fn from_json(json: Value, base: &Base) -> Result<SandboxRow> {
+        let json: RowJson = from_value(json)?;
+        let machine = json.machine.map(|value| base.loaded(value, MACHINE));
+        let launch = json.launch.map(|value| base.loaded(value, LAUNCH));
+        Ok(SandboxRow {
+            sandbox: json.sandbox,
+            machine: machine.map(from_value).transpose()?,
+            launch: launch.map(from_value).transpose()?,
+            revision: json.revision,
+        })
+    }
+
     /// The baseline that goes when nobody needs it, if the sandbox has one.
     pub fn baseline(&self) -> Option<String> {
         let kept = self.launch.as_ref()?.kept.as_ref()?;
@@ -34,12 +83,10 @@ pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
 impl Store {
     /// Remembers a sandbox before anything is made for it; an id in use is a conflict.
     pub async fn insert(&self, row: &SandboxRow) -> Result<()> {
-        let sandbox = to_json(&row.sandbox)?;
-        let machine = row.machine.as_ref().map(to_json).transpose()?;
-        let launch = row.launch.as_ref().map(to_json).transpose()?;
+        let (sandbox, machine, launch, _) = self.encode(row)?;
         let key = row.sandbox.sandbox_id.to_string();
         let (state, runtime) = (row.sandbox.state.as_str(), row.sandbox.runtime.clone());
-        let baseline = row.baseline();
+        let (baseline, revision) = (row.baseline(), row.revision as i64);
         let inserted = self.transact("insert", durability(row), move |transaction| {
             if let Some(baseline) = baseline
                 && !super::baselines::refer(transaction, &baseline, &key)?
@@ -52,8 +99,8 @@ impl Store {
                 params![key],
             )?;
             transaction.execute(
-                "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6)",
-                params![key, state, runtime, sandbox, machine, launch],
+                "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6, ?7)",
+                params![key, state, runtime, sandbox, machine, launch, revision],
             )?;
             Ok(true)
         });
@@ -67,15 +114,13 @@ impl Store {
 
     /// Writes a sandbox's new state.
     pub async fn update(&self, row: &SandboxRow) -> Result<()> {
-        let sandbox = to_json(&row.sandbox)?;
-        let machine = row.machine.as_ref().map(to_json).transpose()?;
-        let launch = row.launch.as_ref().map(to_json).transpose()?;
+        let (sandbox, machine, launch, _) = self.encode(row)?;
         let key = row.sandbox.sandbox_id.to_string();
-        let state = row.sandbox.state;
+        let (state, revision) = (row.sandbox.state, row.revision as i64);
         self.transact("update", durability(row), move |transaction| {
             transaction.execute(
-                "UPDATE sandboxes SET state = ?2, sandbox = ?3, machine = ?4, launch = ?5, updated_unix = unixepoch() WHERE sandbox_id = ?1",
-                params![key, state.as_str(), sandbox, machine, launch],
+                "UPDATE sandboxes SET state = ?2, sandbox = ?3, machine = ?4, launch = ?5, updated_unix = unixepoch(), revision = ?6 WHERE sandbox_id = ?1",
+                params![key, state.as_str(), sandbox, machine, launch, revision],
             )?;
             if state == State::Destroyed {
                 transaction.execute(
@@ -105,46 +150,144 @@ impl Store {
         let found = self
             .with("get", move |transaction| {
                 let mut query = transaction.prepare_cached(
-                    "SELECT sandbox, machine, launch FROM sandboxes WHERE sandbox_id = ?1",
+                    "SELECT sandbox, machine, launch, revision FROM sandboxes WHERE sandbox_id = ?1",
                 )?;
                 let mut rows = query.query(params![key])?;
                 rows.next()?
-                    .map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                    .map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
                     .transpose()
             })
             .await?;
-        found.map(decode).transpose()
+        found.map(|columns| self.decode(columns)).transpose()
     }
 
-    /// Every remembered sandbox, tombstones included.
-    pub async fn all(&self) -> Result<Vec<SandboxRow>> {
-        let rows: Vec<Columns> = self
+    /// Every remembered sandbox, tombstones included. One row that cannot be read costs that row.
+    pub async fn all(&self) -> Result<Vec<Stored>> {
+        let rows: Vec<(String, Columns)> = self
             .with("list", |transaction| {
-                let mut query =
-                    transaction.prepare("SELECT sandbox, machine, launch FROM sandboxes")?;
-                let rows =
-                    query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+                let mut query = transaction.prepare(
+                    "SELECT sandbox_id, sandbox, machine, launch, revision FROM sandboxes",
+                )?;
+                let rows = query.query_map([], |row| {
+                    let columns = (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
+                    Ok((row.get(0)?, columns))
+                })?;
                 rows.collect()
             })
             .await?;
-        rows.into_iter().map(decode).collect()
+        let stored = |(id, columns)| match self.decode(columns) {
+            Ok(row) => Stored::Row(Box::new(row)),
+            Err(error) => Stored::Unreadable { id, error },
+        };
+        Ok(rows.into_iter().map(stored).collect())
+    }
+
+    /// Makes the rows of a kept sandbox what the records beside its disks say.
+    pub async fn restore(
+        &self,
+        row: &SandboxRow,
+        workspace: Option<&WorkspaceRecord>,
+    ) -> Result<()> {
+        let (sandbox, machine, launch, revision) = self.encode(row)?;
+        let key = row.sandbox.sandbox_id.to_string();
+        let (state, runtime) = (row.sandbox.state.as_str(), row.sandbox.runtime.clone());
+        let baseline = row.baseline();
+        let workspace = workspace.cloned();
+        let json = workspace.as_ref().map(|found| to_json(&found.workspace));
+        let json = json.transpose()?;
+        self.with_durable("restore", move |transaction| {
+            transaction.execute(
+                "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, unixepoch(), ?6, ?7)",
+                params![key, state, runtime, sandbox, machine, launch, revision],
+            )?;
+            if let Some(baseline) = baseline {
+                transaction.execute(
+                    "INSERT OR IGNORE INTO baseline_refs VALUES (?1, ?2)",
+                    params![baseline, key],
+                )?;
+            }
+            match (json, workspace) {
+                (Some(json), Some(found)) => {
+                    super::workspaces::put(transaction, &key, &json, found.secrets)
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    fn encode(&self, row: &SandboxRow) -> Result<Columns> {
+        let json = row.to_json(&self.base)?;
+        let text = |value: Option<Value>| value.map(|value| value.to_string());
+        Ok((
+            to_json(&json.sandbox)?,
+            text(json.machine),
+            text(json.launch),
+            json.revision as i64,
+        ))
+    }
+
+    fn decode(&self, (sandbox, machine, launch, revision): Columns) -> Result<SandboxRow> {
+        let parse = |text: Option<String>| text.as_deref().map(from_json::<Value>).transpose();
+        let json = serde_json::json!({
+            "sandbox": from_json::<Value>(&sandbox)?,
+            "machine": parse(machine)?,
+            "launch": parse(launch)?,
+            "revision": revision.max(0),
+        });
+        SandboxRow::from_json(json, &self.base)
     }
 }
 
-/// A sandbox, its machine and its launch, as JSON.
-type Columns = (String, Option<String>, Option<String>);
-
-fn decode((sandbox, machine, launch): Columns) -> Result<SandboxRow> {
-    Ok(SandboxRow {
-        sandbox: from_json(&sandbox)?,
-        machine: machine.as_deref().map(from_json).transpose()?,
-        launch: launch.as_deref().map(from_json).transpose()?,
-    })
+fn from_value<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
+    serde_json::from_value(value).map_err(|error| damaged(&error))
 }
 
-pub(super) fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
-    serde_json::from_str(text)
-        .map_err(|error| Error::internal(format!("store: a row is damaged: {error}")))
+fn damaged(error: &serde_json::Error) -> Error {
+    Error::internal(format!("store: a row is damaged: {error}"))
+}
+
+/// Rewrites rows of earlier versions, which have absolute paths.
+pub(super) fn make_relative(connection: &mut Connection, base: &Base) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    let mut rows: Vec<(String, Option<String>, Option<String>)> = Vec::new();
+    {
+        let mut query = transaction.prepare("SELECT sandbox_id, machine, launch FROM sandboxes")?;
+        let found = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.extend(found.filter_map(rusqlite::Result::ok));
+    }
+    for (id, machine, launch) in rows {
+        for (column, text, fields) in [("machine", machine, MACHINE), ("launch", launch, LAUNCH)] {
+            let Some(Ok(value)) = text.as_deref().map(serde_json::from_str::<Value>) else {
+                continue;
+            };
+            let stored = base.stored(value.clone(), fields);
+            if stored != value {
+                let update = format!("UPDATE sandboxes SET {column} = ?2 WHERE sandbox_id = ?1");
+                transaction.execute(&update, params![id, stored.to_string()])?;
+            }
+        }
+    }
+    transaction.commit()
+}
+
+/// A sandbox, its machine and its launch, as JSON; the row's revision.
+type Columns = (String, Option<String>, Option<String>, i64);
+
+fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| damaged(&error))
+}
+
+/// The rows that can be read; one that cannot costs itself.
+pub(super) fn readable<T: serde::de::DeserializeOwned>(what: &str, rows: &[String]) -> Vec<T> {
+    let read = |text: &String| match from_json(text) {
+        Ok(row) => Some(row),
+        Err(error) => {
+            tracing::error!(what, %error, "a row of the store was passed over");
+            None
+        }
+    };
+    rows.iter().filter_map(read).collect()
 }
 
 /// A kept sandbox outlives the host's own restarts.

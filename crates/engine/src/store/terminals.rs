@@ -1,7 +1,7 @@
 //! Rows of terminal sessions.
 
 use super::Store;
-use super::rows::{from_json, to_json};
+use super::rows::{readable, to_json};
 use jiff::Timestamp;
 use motu_core::exec::TtySize;
 use motu_core::terminal::TerminalId;
@@ -86,6 +86,6 @@ impl Store {
             let rows = query.query_map([], |row| row.get::<_, String>(0))?;
             rows.collect::<rusqlite::Result<Vec<String>>>()
         });
-        found.await?.iter().map(|text| from_json(text)).collect()
+        Ok(readable("terminal", &found.await?))
     }
 }

@@ -1,7 +1,8 @@
 //! Rows of workspaces and of what belongs to them.
 
 use super::Store;
-use super::rows::{from_json, to_json};
+use super::rows::{readable, to_json};
+use crate::record::WorkspaceRecord;
 use jiff::Timestamp;
 use motu_core::exec::ExecMode;
 use motu_core::workspace::{
@@ -9,7 +10,7 @@ use motu_core::workspace::{
     WorkspaceSeed,
 };
 use motu_core::{Result, SandboxId, limits};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,10 +31,13 @@ pub struct WorkspaceRow {
     pub reset_count: u64,
     pub last_reset_at: Option<Timestamp>,
     pub created_at: Timestamp,
+    /// Counts its changes; the record beside its disks has the same count.
+    #[serde(default)]
+    pub revision: u64,
 }
 
 /// A secret as it is at rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedSecret {
     pub name: String,
     pub source_kind: String,
@@ -56,6 +60,26 @@ pub struct ServiceRow {
     pub cut: bool,
 }
 
+/// Writes a workspace and its secrets, whatever was there.
+pub(super) fn put(
+    transaction: &Transaction<'_>,
+    key: &str,
+    workspace: &str,
+    secrets: Vec<SealedSecret>,
+) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT OR REPLACE INTO workspaces VALUES (?1, ?2)",
+        params![key, workspace],
+    )?;
+    for secret in secrets {
+        transaction.execute(
+            "INSERT OR REPLACE INTO secrets VALUES (?1, ?2, ?3, ?4)",
+            params![key, secret.name, secret.source_kind, secret.sealed],
+        )?;
+    }
+    Ok(())
+}
+
 impl Store {
     /// Remembers a workspace and its secrets, before anything is made for it.
     pub async fn insert_workspace(
@@ -73,6 +97,16 @@ impl Store {
                 )?;
             }
             Ok(())
+        })
+        .await
+    }
+
+    /// Makes a workspace's row what the record beside its disks says.
+    pub async fn put_workspace(&self, record: &WorkspaceRecord) -> Result<()> {
+        let key = record.workspace.workspace_id.to_string();
+        let (json, secrets) = (to_json(&record.workspace)?, record.secrets.clone());
+        self.with_durable("restore", move |transaction| {
+            put(transaction, &key, &json, secrets)
         })
         .await
     }
@@ -108,7 +142,7 @@ impl Store {
 
     pub async fn workspaces(&self) -> Result<Vec<WorkspaceRow>> {
         let found = self.column("SELECT workspace FROM workspaces", String::new());
-        found.await?.iter().map(|text| from_json(text)).collect()
+        Ok(readable("workspace", &found.await?))
     }
 
     pub async fn secrets(&self, id: &WorkspaceId) -> Result<Vec<SealedSecret>> {
@@ -182,7 +216,7 @@ impl Store {
             "SELECT command FROM commands WHERE workspace_id = ?1 AND command <> '' ORDER BY sequence",
             id.to_string(),
         );
-        found.await?.iter().map(|text| from_json(text)).collect()
+        Ok(readable("command", &found.await?))
     }
 
     /// How many commands a workspace has run since its creation or last reset.
@@ -230,7 +264,7 @@ impl Store {
     pub async fn services(&self, id: &WorkspaceId) -> Result<Vec<ServiceRow>> {
         let query = "SELECT service FROM services WHERE workspace_id = ?1 ORDER BY name";
         let found = self.column(query, id.to_string()).await?;
-        found.iter().map(|text| from_json(text)).collect()
+        Ok(readable("service", &found))
     }
 
     pub async fn put_shell(&self, shell: &Shell) -> Result<()> {
@@ -261,7 +295,7 @@ impl Store {
     pub async fn shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
         let query = "SELECT shell FROM shells WHERE workspace_id = ?1 ORDER BY shell_id";
         let found = self.column(query, id.to_string()).await?;
-        found.iter().map(|text| from_json(text)).collect()
+        Ok(readable("shell", &found))
     }
 
     /// Forgets all that belongs to a workspace; nothing, for other sandboxes.

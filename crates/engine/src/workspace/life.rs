@@ -12,7 +12,8 @@ use crate::admission::Admitted;
 use crate::driver::{Handle, Keep, Origin, Prepare, expiry};
 use crate::engine::Engine;
 use crate::kept::{Baselines, Owner, owner};
-use crate::store::WorkspaceRow;
+use crate::record::{self, WorkspaceRecord};
+use crate::store::{SealedSecret, WorkspaceRow};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use motu_core::runtime::Kept;
@@ -47,6 +48,7 @@ impl Engine {
             reset_count: 0,
             last_reset_at: None,
             created_at: admitted.sandbox.created_at,
+            revision: 0,
         };
         let leased = crate::kept::seeded(&baseline);
         let begun = match self.shared.home.make_disks(&id) {
@@ -72,10 +74,18 @@ impl Engine {
     ) -> Result<Workspace> {
         let id = row.workspace_id.clone();
         let sealed = secrets.seal(self, &id)?;
-        self.shared.store.insert_workspace(&row, sealed).await?;
-        let started = self
-            .start(admitted, Keep::Stored, Origin::New(prepare))
-            .await;
+        self.shared
+            .store
+            .insert_workspace(&row, sealed.clone())
+            .await?;
+        // Only after that: the name may be another's, whose record is not touched.
+        let started = match self.record_workspace(&row, sealed).await {
+            Ok(()) => {
+                let origin = Origin::New(prepare);
+                self.start(admitted, Keep::Stored, origin).await
+            }
+            Err(error) => Err(error),
+        };
         let handle = match started {
             Ok((_, handle)) => handle,
             Err(error) => {
@@ -202,8 +212,10 @@ impl Engine {
             if name.is_some() || update.clear_name {
                 row.name = name;
             }
+            row.revision += 1;
             row.clone()
         };
+        self.record_again(&row).await?;
         self.shared.store.update_workspace(&row).await?;
         handle.touch();
         self.describe(&room, &handle).await
@@ -241,9 +253,11 @@ impl Engine {
             let mut row = room.row();
             row.reset_count += 1;
             row.last_reset_at = Some(Timestamp::now());
+            row.revision += 1;
             row.clone()
         };
         room.services().clear();
+        self.record_again(&row).await?;
         self.shared.store.reset_workspace(&row).await?;
         self.describe(&room, &handle).await
     }
@@ -294,7 +308,11 @@ impl Engine {
             let sealed = room.secrets.seal(self, &row.workspace_id)?;
             self.shared.store.insert_workspace(row, sealed).await?;
         }
-        if let Err(error) = self.fork_as(&room.id, ids.clone()).await {
+        let forked = match self.fork_as(&room.id, ids.clone()).await {
+            Ok(_) => self.record_all(&rows).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = forked {
             for id in &ids {
                 self.shared.store.forget_workspace(id).await?;
                 self.shared.trash.discard(&self.shared.home.kept(id))?;
@@ -352,14 +370,22 @@ impl Engine {
 
     /// Finds the workspaces of a former daemon, after their sandboxes.
     pub(crate) async fn adopt_workspaces(&self) -> Result<()> {
-        for row in self.shared.store.workspaces().await? {
+        let mut rows = self.shared.store.workspaces().await?;
+        rows.extend(self.unreadable_rows(&rows).await?);
+        for row in rows {
             let id = row.workspace_id.clone();
             let Some(handle) = self.table.get(&id) else {
-                // Its sandbox was never made, or is gone.
-                self.shared.store.forget_workspace(&id).await?;
+                self.forget_gone(&id).await?;
                 continue;
             };
-            let secrets = self.open_secrets(&id).await?;
+            let row = self.newest_row(row).await?;
+            let secrets = match self.open_secrets(&id).await {
+                Ok(secrets) => secrets,
+                Err(error) => {
+                    tracing::error!(%id, %error, "its secrets cannot be opened; it has none now");
+                    Secrets::none()?
+                }
+            };
             let room = Arc::new(Room::new(row, secrets));
             self.workspaces.enter(room.clone());
             self.end_lost_commands(&id).await?;
@@ -369,6 +395,81 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+impl Engine {
+    /// Writes a workspace's record beside its disks.
+    async fn record_workspace(&self, row: &WorkspaceRow, secrets: Vec<SealedSecret>) -> Result<()> {
+        let (home, workspace) = (self.shared.home.clone(), row.clone());
+        blocking(move || record::write_workspace(&home, &WorkspaceRecord { workspace, secrets }))
+            .await
+    }
+
+    async fn record_again(&self, row: &WorkspaceRow) -> Result<()> {
+        let secrets = self.shared.store.secrets(&row.workspace_id).await?;
+        self.record_workspace(row, secrets).await
+    }
+
+    async fn record_all(&self, rows: &[WorkspaceRow]) -> Result<()> {
+        for row in rows {
+            self.record_again(row).await?;
+        }
+        Ok(())
+    }
+
+    /// What is newest of a workspace: its row in the store, or the record beside its disks.
+    async fn newest_row(&self, row: WorkspaceRow) -> Result<WorkspaceRow> {
+        let id = &row.workspace_id;
+        let beside = record::read_workspace(&self.shared.home.kept(id)).into_record();
+        match beside {
+            Some(beside)
+                if beside.workspace.created_at == row.created_at
+                    && beside.workspace.revision > row.revision =>
+            {
+                tracing::warn!(%id, "its row is made again from the record beside its disks");
+                self.shared
+                    .store
+                    .update_workspace(&beside.workspace)
+                    .await?;
+                Ok(beside.workspace)
+            }
+            Some(beside) if beside.workspace == row => Ok(row),
+            _ => {
+                self.record_again(&row).await?;
+                Ok(row)
+            }
+        }
+    }
+
+    /// Workspaces whose row is missing or cannot be read, by the records beside their disks.
+    async fn unreadable_rows(&self, known: &[WorkspaceRow]) -> Result<Vec<WorkspaceRow>> {
+        let mut found = Vec::new();
+        for (id, dir) in record::kept(&self.shared.home) {
+            if known.iter().any(|row| row.workspace_id == id) || self.table.get(&id).is_none() {
+                continue;
+            }
+            if let Some(beside) = record::read_workspace(&dir).into_record() {
+                tracing::warn!(%id, "its row is made again from the record beside its disks");
+                self.shared.store.put_workspace(&beside).await?;
+                found.push(beside.workspace);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Forgets a workspace that has no sandbox any more, or never had one. One whose sandbox
+    /// nobody can read, or whose disks are there, keeps its name and its history.
+    async fn forget_gone(&self, id: &WorkspaceId) -> Result<()> {
+        let gone = match self.shared.store.get(id).await {
+            Ok(None) => !self.shared.home.kept(id).exists(),
+            Ok(Some(row)) => row.sandbox.state == State::Destroyed,
+            Err(_) => false,
+        };
+        match gone {
+            true => self.shared.store.forget_workspace(id).await,
+            false => Ok(()),
+        }
     }
 }
 
@@ -394,6 +495,7 @@ fn copy_row(row: &WorkspaceRow, name: Option<&str>, number: u64, count: u64) -> 
         reset_count: 0,
         last_reset_at: None,
         created_at: Timestamp::now(),
+        revision: 0,
         ..row.clone()
     }
 }
@@ -410,7 +512,7 @@ fn restoring(saved: Saved) -> Prepare {
 }
 
 /// Work that blocks, off the daemon's own threads.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work)

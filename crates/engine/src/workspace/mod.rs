@@ -35,6 +35,7 @@ mod shells;
 mod snapshots;
 mod watching;
 
+pub(crate) use life::blocking;
 pub use room::Rooms;
 pub(crate) use shells::signal_number;
 

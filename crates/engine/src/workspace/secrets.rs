@@ -30,6 +30,11 @@ impl Secrets {
         })
     }
 
+    /// The secrets of a workspace that has none.
+    pub fn none() -> Result<Secrets> {
+        Secrets::new(Vec::new())
+    }
+
     pub fn infos(&self) -> Vec<SecretInfo> {
         let info = |secret: &Secret| SecretInfo {
             name: secret.name.clone(),

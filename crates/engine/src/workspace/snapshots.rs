@@ -111,11 +111,16 @@ impl Engine {
     pub(super) async fn save_aside(&self, handle: &Handle) -> Result<Saved> {
         let guest = handle.guest().map_err(in_words)?;
         sound(handle, &guest).await?;
-        let place = self.shared.home.path().join("kept");
-        let dir = place.join(format!("aside-{}", id::random_name(12)));
+        let place = self.shared.home.path().join("aside");
+        let dir = place.join(id::random_name(12));
         let (store, made) = {
             let dir = dir.clone();
-            blocking(move || Ok((Snapshots::open(&dir)?, dir))).await?
+            blocking(move || {
+                std::fs::create_dir_all(&place)
+                    .map_err(|error| Error::io("cannot save the workspace's files", &error))?;
+                Ok((Snapshots::open(&dir)?, dir))
+            })
+            .await?
         };
         let aside = Aside { store, dir: made };
         take(&guest, &aside.store, ASIDE).await?;

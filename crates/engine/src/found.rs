@@ -1,0 +1,224 @@
+//! What a daemon does with what it finds at its start. Pure: facts in, a verdict out.
+//!
+//! Two witnesses tell of a kept sandbox: its row in the store and the record beside its disks.
+//! The newer one is right. What neither knows is nobody's to delete: it is set aside. Only what
+//! a witness says was never acknowledged, or was being removed, is removed.
+
+use jiff::Timestamp;
+use motu_core::sandbox::State;
+
+/// What a witness says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Says {
+    pub state: State,
+    /// Tells a sandbox from an earlier one of the same name.
+    pub created_at: Timestamp,
+    pub revision: u64,
+}
+
+/// A witness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// It knows nothing.
+    Silent,
+    /// It knows something that cannot be read.
+    Unreadable,
+    Says(Says),
+}
+
+/// What becomes of a directory of what is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is as its row says.
+    UseRow,
+    /// It is as its record says; the row follows.
+    UseRecord,
+    /// It was never acknowledged, or its removal was.
+    Remove(&'static str),
+    /// Nobody knows what it is.
+    SetAside(&'static str),
+    /// It stays where it is, and nobody can use it until somebody looks at it.
+    LeaveAlone(&'static str),
+}
+
+/// What becomes of what is kept for one name.
+pub fn kept(row: Witness, record: Witness, empty: bool) -> Verdict {
+    match (row, record) {
+        (Witness::Says(row), Witness::Says(record)) => between(row, record),
+        (Witness::Says(row), _) => by_row(row),
+        (_, Witness::Says(record)) => match record.state {
+            State::Destroying | State::Destroyed => Verdict::Remove("its removal had begun"),
+            State::Creating => Verdict::SetAside("its creation was not finished"),
+            State::Running | State::Paused | State::Stopped | State::Failed => Verdict::UseRecord,
+        },
+        (Witness::Unreadable, _) => {
+            Verdict::LeaveAlone("its row is unreadable and it has no record of its own")
+        }
+        (Witness::Silent, _) if empty => Verdict::Remove("nothing is in it"),
+        (Witness::Silent, Witness::Unreadable) => {
+            Verdict::SetAside("the store does not know it, and its record is unreadable")
+        }
+        (Witness::Silent, Witness::Silent) => {
+            Verdict::SetAside("the store does not know it, and it has no record of its own")
+        }
+    }
+}
+
+fn by_row(row: Says) -> Verdict {
+    match row.state {
+        State::Creating => Verdict::Remove("its creation was never acknowledged"),
+        State::Destroying | State::Destroyed => Verdict::Remove("it was deleted"),
+        State::Running | State::Paused | State::Stopped | State::Failed => Verdict::UseRow,
+    }
+}
+
+fn between(row: Says, record: Says) -> Verdict {
+    let ended = matches!(record.state, State::Destroying | State::Destroyed);
+    let newer = match row.created_at == record.created_at {
+        true => record.revision > row.revision,
+        // The row is of an earlier sandbox of that name: the store has lost what came after it.
+        false => record.created_at > row.created_at,
+    };
+    match (newer, ended) {
+        (false, _) => by_row(row),
+        (true, true) => Verdict::Remove("its removal had begun"),
+        (true, false) => Verdict::UseRecord,
+    }
+}
+
+/// What becomes of a directory of disks that its sandbox does not use.
+pub fn spare_disks(row_revision: u64, record: Witness) -> Verdict {
+    match record {
+        // Both name other disks as the ones in use.
+        Witness::Says(record) if record.revision == row_revision => {
+            Verdict::Remove("other disks took its place")
+        }
+        _ => Verdict::SetAside("its workspace uses other disks"),
+    }
+}
+
+/// What is in a state directory beside its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    Absent,
+    /// There is a file, and nothing is in it.
+    Empty,
+    Unreadable,
+    Readable,
+}
+
+/// Whether a daemon may begin with this store, in a state directory where so much is kept.
+pub fn may_begin(store: Store, kept: usize) -> Result<(), &'static str> {
+    match (store, kept) {
+        (Store::Readable, _) | (Store::Absent | Store::Empty, 0) => Ok(()),
+        (Store::Absent, _) => Err("is missing"),
+        (Store::Empty, _) => Err("is empty"),
+        (Store::Unreadable, _) => Err("is damaged"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [State; 7] = [
+        State::Creating,
+        State::Running,
+        State::Paused,
+        State::Stopped,
+        State::Failed,
+        State::Destroying,
+        State::Destroyed,
+    ];
+
+    fn says(state: State, created: i64, revision: u64) -> Witness {
+        Witness::Says(Says {
+            state,
+            created_at: Timestamp::from_second(created).unwrap(),
+            revision,
+        })
+    }
+
+    fn ends(state: State) -> bool {
+        matches!(
+            state,
+            State::Creating | State::Destroying | State::Destroyed
+        )
+    }
+
+    #[test]
+    fn what_nobody_knows_is_set_aside() {
+        for record in [Witness::Silent, Witness::Unreadable] {
+            let verdict = kept(Witness::Silent, record, false);
+            assert!(matches!(verdict, Verdict::SetAside(_)), "{verdict:?}");
+            let verdict = kept(Witness::Unreadable, record, false);
+            assert!(matches!(verdict, Verdict::LeaveAlone(_)), "{verdict:?}");
+        }
+        // A directory a crash left before anything was put into it is no loss.
+        let verdict = kept(Witness::Silent, Witness::Silent, true);
+        assert!(matches!(verdict, Verdict::Remove(_)));
+    }
+
+    #[test]
+    fn nothing_is_removed_that_a_witness_says_is_there() {
+        for state in ALL.into_iter().filter(|state| !ends(*state)) {
+            for other in ALL {
+                for row in [Witness::Silent, Witness::Unreadable, says(other, 1, 3)] {
+                    let verdict = kept(row, says(state, 1, 4), false);
+                    assert_eq!(verdict, Verdict::UseRecord, "{row:?} {state}");
+                }
+                let older = says(other, 1, 2);
+                for record in [
+                    Witness::Silent,
+                    Witness::Unreadable,
+                    older,
+                    says(other, 1, 3),
+                ] {
+                    let verdict = kept(says(state, 1, 3), record, false);
+                    assert_eq!(verdict, Verdict::UseRow, "{state} {record:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_deleted_stays_deleted() {
+        for state in [State::Destroying, State::Destroyed] {
+            for row in [Witness::Silent, says(State::Running, 1, 3)] {
+                let verdict = kept(row, says(state, 1, 4), false);
+                assert!(matches!(verdict, Verdict::Remove(_)), "{row:?}");
+            }
+            let verdict = kept(says(state, 1, 4), says(State::Running, 1, 3), false);
+            assert!(matches!(verdict, Verdict::Remove(_)));
+        }
+    }
+
+    #[test]
+    fn a_tombstone_does_not_cost_a_later_sandbox_of_its_name() {
+        let verdict = kept(
+            says(State::Destroyed, 1, 9),
+            says(State::Running, 2, 1),
+            false,
+        );
+        assert_eq!(verdict, Verdict::UseRecord);
+    }
+
+    #[test]
+    fn disks_go_only_when_row_and_record_agree() {
+        let agreed = spare_disks(4, says(State::Running, 1, 4));
+        assert!(matches!(agreed, Verdict::Remove(_)));
+        for record in [Witness::Silent, says(State::Running, 1, 5)] {
+            assert!(matches!(spare_disks(4, record), Verdict::SetAside(_)));
+        }
+    }
+
+    #[test]
+    fn a_new_store_beside_what_is_kept_is_refused() {
+        assert!(may_begin(Store::Absent, 0).is_ok());
+        assert!(may_begin(Store::Empty, 0).is_ok());
+        assert!(may_begin(Store::Readable, 5).is_ok());
+        for store in [Store::Absent, Store::Empty, Store::Unreadable] {
+            assert!(may_begin(store, 1).is_err(), "{store:?}");
+        }
+    }
+}

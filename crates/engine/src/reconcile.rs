@@ -1,0 +1,227 @@
+//! Bringing store and disks together at the start.
+//!
+//! The rules are in [`crate::found`]; this module gathers their facts and carries out their
+//! verdicts. Every removal and everything that is set aside is logged.
+
+use crate::engine::Engine;
+use crate::found::{self, Verdict, Witness};
+use crate::home::Home;
+use crate::lost::LostKind;
+use crate::record::{self, Found};
+use crate::store::{SandboxRow, Stored};
+use motu_core::sandbox::State;
+use motu_core::{Error, Result, SandboxId};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The key of the fact where the state directory is.
+const PLACE: &str = "place";
+
+/// What is known of a name when store and disks agree.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub row: SandboxRow,
+    /// The record beside its disks says the same.
+    pub recorded: bool,
+}
+
+impl Engine {
+    /// Every sandbox that is remembered, by the newest that is known of it.
+    pub(crate) async fn reconcile(&self) -> Result<Vec<Known>> {
+        let mut rows: BTreeMap<SandboxId, Known> = BTreeMap::new();
+        let mut unreadable = Vec::new();
+        for stored in self.shared.store.all().await? {
+            match stored {
+                Stored::Row(row) => {
+                    let recorded = false;
+                    let known = Known {
+                        row: *row,
+                        recorded,
+                    };
+                    rows.insert(known.row.sandbox.sandbox_id.clone(), known);
+                }
+                Stored::Unreadable { id, error } => {
+                    tracing::error!(id, %error, "a row of the store is unreadable");
+                    unreadable.extend(SandboxId::parse(&id).ok());
+                }
+            }
+        }
+        for (id, dir) in record::kept(&self.shared.home) {
+            let known = rows.remove(&id);
+            let witness = match &known {
+                Some(known) => Witness::Says(record::says(&known.row)),
+                None if unreadable.contains(&id) => Witness::Unreadable,
+                None => Witness::Silent,
+            };
+            if let Some(known) = self.reconcile_kept(&id, &dir, known, witness).await? {
+                rows.insert(id, known);
+            }
+        }
+        self.clear_staging();
+        Ok(rows.into_values().collect())
+    }
+
+    /// Decides about one directory; gives what is known of its sandbox afterwards.
+    async fn reconcile_kept(
+        &self,
+        id: &SandboxId,
+        dir: &Path,
+        known: Option<Known>,
+        row: Witness,
+    ) -> Result<Option<Known>> {
+        let beside = record::read_sandbox(&self.shared.home, dir);
+        let witness = beside.witness();
+        if let Found::Unreadable(reason) = &beside {
+            tracing::error!(%id, reason, "the record beside its disks is unreadable");
+        }
+        match found::kept(row, witness, record::is_empty(dir)) {
+            Verdict::UseRow => {
+                let Some(known) = known else { return Ok(None) };
+                let recorded = witness == row;
+                self.clear_disks(&known.row, dir, witness).await?;
+                Ok(Some(Known { recorded, ..known }))
+            }
+            Verdict::UseRecord => {
+                let Some(row) = beside.into_record() else {
+                    return Ok(known);
+                };
+                let workspace = record::read_workspace(dir).into_record();
+                tracing::warn!(%id, "its row is made again from the record beside its disks");
+                self.shared.store.restore(&row, workspace.as_ref()).await?;
+                self.clear_disks(&row, dir, witness).await?;
+                let recorded = true;
+                Ok(Some(Known { row, recorded }))
+            }
+            Verdict::Remove(why) => {
+                tracing::info!(%id, why, "removing what was kept");
+                let runtime = known
+                    .as_ref()
+                    .map(|known| known.row.sandbox.runtime.clone());
+                let runtime = runtime.or_else(|| Some(beside.into_record()?.sandbox.runtime));
+                self.remove_kept(id, runtime.as_deref()).await;
+                Ok(known)
+            }
+            Verdict::SetAside(why) => {
+                self.lost().put(LostKind::Kept, dir, why)?;
+                Ok(known)
+            }
+            Verdict::LeaveAlone(why) => {
+                tracing::error!(%id, why, "left alone");
+                Ok(known)
+            }
+        }
+    }
+
+    async fn remove_kept(&self, id: &SandboxId, runtime: Option<&str>) {
+        let (home, trash) = (&self.shared.home, &self.shared.trash);
+        let runtime = runtime.and_then(|name| self.runtimes.named(name));
+        let removed = match runtime {
+            Some(runtime) => home.discard_kept(trash, runtime.as_ref(), id).await,
+            None => trash.discard(&home.kept(id)),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(%id, %error, "what was kept is left behind");
+        }
+    }
+
+    /// Disks beside those that are in use: of a reset that was cut off, or from before one.
+    async fn clear_disks(&self, row: &SandboxRow, dir: &Path, record: Witness) -> Result<()> {
+        let launch = row.launch.as_ref();
+        let Some(kept) = launch.and_then(|launch| launch.kept.as_ref()) else {
+            return Ok(());
+        };
+        let found = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in found {
+            let name = entry.file_name();
+            let path = entry.path();
+            if !name.as_encoded_bytes().starts_with(b"disks-") || path == kept.dir {
+                continue;
+            }
+            match found::spare_disks(row.revision, record) {
+                Verdict::SetAside(why) if !record::is_empty(&path) => {
+                    self.lost().put(LostKind::Disks, &path, why)?;
+                }
+                _ => {
+                    tracing::info!(path = %path.display(), "removing disks that are not used");
+                    if let Some(runtime) = self.runtimes.named(&row.sandbox.runtime) {
+                        runtime.discard(&path).await?;
+                    }
+                    self.shared.trash.discard(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What copies of workspaces left on their way when a daemon died.
+    fn clear_staging(&self) {
+        let aside = self.shared.home.path().join("aside");
+        let found = std::fs::read_dir(aside).into_iter().flatten().flatten();
+        for entry in found {
+            tracing::info!(path = %entry.path().display(), "removing what a copy left");
+            if let Err(error) = self.shared.trash.discard(&entry.path()) {
+                tracing::warn!(%error, "what a copy left stays");
+            }
+        }
+    }
+
+    /// Lets go of machines that are another state directory's: this one is a copy of it, made
+    /// since the host was started. They are not touched; the copies of their directories are
+    /// set aside.
+    pub(crate) async fn let_go_of_others(&self, rows: &mut [Known]) -> Result<()> {
+        let here = place(&self.shared.home)?;
+        let before = self.shared.store.meta(PLACE).await?;
+        self.shared.store.set_meta(PLACE, here.clone()).await?;
+        if before.is_none_or(|before| !is_copy(&before, &here)) {
+            return Ok(());
+        }
+        tracing::warn!("this state directory is a copy of another one: its machines are not ours");
+        for known in rows {
+            known.row.machine = None;
+        }
+        let machines = self.shared.home.path().join("machines");
+        if machines.exists() {
+            let why = "they are copied from another state directory, which has their machines";
+            self.lost().put(LostKind::Machines, &machines, why)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a state directory is: the boot of the host, the file system and the directory itself.
+fn place(home: &Home) -> Result<String> {
+    let found = std::fs::metadata(home.path())
+        .map_err(|error| Error::io("look at the state directory", &error))?;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Ok(format!("{} {} {}", boot.trim(), found.dev(), found.ino()))
+}
+
+/// Whether a directory that was there before is another one now. After a boot nothing runs
+/// any more, and devices may have other numbers.
+fn is_copy(before: &str, here: &str) -> bool {
+    let boot = |place: &str| place.split(' ').next().map(str::to_string);
+    before != here && boot(before) == boot(here)
+}
+
+/// A sandbox that nobody has to look after any more, with the reason.
+pub(crate) fn without_machine(row: &mut SandboxRow, reason: &str) {
+    row.sandbox.state = match row.sandbox.keep {
+        true => State::Stopped,
+        false => State::Failed,
+    };
+    row.sandbox.reason = Some(reason.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_another_directory_of_the_same_boot() {
+        assert!(!is_copy("boot 1 2", "boot 1 2"));
+        assert!(is_copy("boot 1 2", "boot 1 3"));
+        assert!(is_copy("boot 1 2", "boot 2 2"));
+        assert!(!is_copy("boot 1 2", "later 2 2"));
+    }
+}
