@@ -43,6 +43,13 @@ pub struct ExecBody {
     pub background: bool,
 }
 
+#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackupBody {
+    /// A directory on the host that does not exist yet, or is empty.
+    pub output_path: String,
+}
+
 #[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PruneBody {

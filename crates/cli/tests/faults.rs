@@ -9,6 +9,8 @@
 
 #[path = "faults/archives.rs"]
 mod archives;
+#[path = "faults/backups.rs"]
+mod backups;
 #[path = "faults/baselines.rs"]
 mod baselines;
 #[path = "faults/chaos.rs"]
@@ -53,6 +55,8 @@ mod support;
 mod terminals;
 #[path = "faults/traces.rs"]
 mod traces;
+#[path = "faults/vanished.rs"]
+mod vanished;
 #[path = "faults/wire.rs"]
 mod wire;
 #[path = "faults/workspaces.rs"]

@@ -139,6 +139,14 @@ pub struct EnvironmentLayer {
     pub size_bytes: u64,
 }
 
+/// What a backup holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Backup {
+    pub output_path: String,
+    /// The workspaces and kept sandboxes that are in it.
+    pub sandbox_ids: Vec<crate::SandboxId>,
+}
+
 /// What a prune removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Pruned {

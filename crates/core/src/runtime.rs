@@ -241,6 +241,17 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
+    /// Whether a directory has the disks of a machine that was started with it before.
+    fn has_disks(&self, _kept: &Kept) -> bool {
+        true
+    }
+
+    /// Brings all that a paused machine has written to its kept disks into their files on the
+    /// host, so that these can be copied.
+    async fn write_out(&self, _kept: &Kept) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// How many errors the file systems of a machine that runs have met, as far as the host knows.
     fn disk_errors(&self, _kept: &Kept) -> u64 {
         0

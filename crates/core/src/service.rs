@@ -11,7 +11,7 @@ use crate::files::{
     ByteStream, FileChange, FileEntry, FileHash, FilePage, GuestPath, ListOptions, ReadRange,
     TreeWritten, WriteOptions,
 };
-use crate::report::{Doctor, Environment, Metrics, Port, ProgressEvent, Pruned, Version};
+use crate::report::{Backup, Doctor, Environment, Metrics, Port, ProgressEvent, Pruned, Version};
 use crate::runtime::Connection;
 use crate::sandbox::{CreateSandbox, Sandbox};
 use crate::{Result, SandboxId, Terminals, Workspaces};
@@ -28,6 +28,8 @@ pub trait Service: Workspaces + Terminals {
     async fn version(&self) -> Result<Version>;
     /// Looks at every runtime and at the host. `deep` also boots a machine with each.
     async fn doctor(&self, deep: bool) -> Result<Doctor>;
+    /// Copies everything that is kept to a new directory on the host, while machines run.
+    async fn backup(&self, output_path: &str) -> Result<Backup>;
 
     // ── environments ────────────────────────────────────────────────────
     async fn list_environments(&self) -> Result<Vec<Environment>>;

@@ -118,6 +118,7 @@ impl Gate<'_> {
                 env,
                 accel: self.accel(request.accel),
                 kept: None,
+                deadline: None,
             },
             runtime,
             sandbox,

@@ -55,6 +55,7 @@ impl Engine {
                 }
             }
         }
+        self.settle_here().await?;
         self.settle_baselines(&baselines).await?;
         for runtime in self.runtimes.all() {
             self.sweep_strays(runtime, &known).await;

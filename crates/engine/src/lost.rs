@@ -192,7 +192,7 @@ mod tests {
         std::fs::write(kept.join("disks-1/disk.img"), "x").unwrap();
         let put = lost.put(LostKind::Kept, &kept, "a test").unwrap();
         assert!(!kept.exists());
-        assert_eq!(lost.list(), [put.clone()]);
+        assert_eq!(lost.list(), std::slice::from_ref(&put));
         assert_eq!(lost.find("ws-1").unwrap(), put);
         assert_eq!(lost.find(&put.entry).unwrap(), put);
         assert!(lost.find("ws-2").is_err());

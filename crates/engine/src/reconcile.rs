@@ -139,7 +139,7 @@ impl Engine {
                 continue;
             }
             match found::spare_disks(row.revision, record) {
-                Verdict::SetAside(why) if !record::is_empty(&path) => {
+                Verdict::SetAside(why) if !record::has_no_files(&path) => {
                     self.lost().put(LostKind::Disks, &path, why)?;
                 }
                 _ => {
@@ -172,7 +172,6 @@ impl Engine {
     pub(crate) async fn let_go_of_others(&self, rows: &mut [Known]) -> Result<()> {
         let here = place(&self.shared.home)?;
         let before = self.shared.store.meta(PLACE).await?;
-        self.shared.store.set_meta(PLACE, here.clone()).await?;
         if before.is_none_or(|before| !is_copy(&before, &here)) {
             return Ok(());
         }
@@ -189,12 +188,20 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Remembers where the state directory is, once nothing in it is another one's any more.
+    pub(crate) async fn settle_here(&self) -> Result<()> {
+        let here = place(&self.shared.home)?;
+        self.shared.store.set_meta(PLACE, here).await
+    }
+}
+
 /// Where a state directory is: the boot of the host, the file system and the directory itself.
 fn place(home: &Home) -> Result<String> {
     let found = std::fs::metadata(home.path())
         .map_err(|error| Error::io("look at the state directory", &error))?;
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    Ok(format!("{} {} {}", boot.trim(), found.dev(), found.ino()))
+    let boot = crate::clock::boot_id();
+    Ok(format!("{boot} {} {}", found.dev(), found.ino()))
 }
 
 /// Whether a directory that was there before is another one now. After a boot nothing runs

@@ -137,12 +137,29 @@ pub fn kept(home: &Home) -> Vec<(SandboxId, std::path::PathBuf)> {
     all
 }
 
-/// Whether a tree has nothing but directories.
+/// Whether nothing was ever put into what is kept for a name: no disks, no snapshots, no record
+/// of a sandbox. A workspace's record alone is that of a create which got no further.
 pub fn is_empty(dir: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return false;
     };
-    entries
-        .flatten()
-        .all(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_empty(&entry.path()))
+    entries.flatten().all(|entry| {
+        let name = entry.file_name();
+        let record = name
+            .to_string_lossy()
+            .trim_start_matches('.')
+            .starts_with(WORKSPACE);
+        record || has_no_files(&entry.path())
+    })
+}
+
+/// Whether a tree has nothing but directories.
+pub fn has_no_files(dir: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return false;
+    };
+    entries.flatten().all(|entry| {
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        is_dir && has_no_files(&entry.path())
+    })
 }

@@ -10,7 +10,9 @@ use futures_util::stream::{BoxStream, StreamExt};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
-use motu_core::report::{Doctor, Environment, EnvironmentLayer, Metrics, Port, Pruned, Version};
+use motu_core::report::{
+    Backup, Doctor, Environment, EnvironmentLayer, Metrics, Port, Pruned, Version,
+};
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::service::ProgressSink;
@@ -43,6 +45,10 @@ impl Service for Engine {
 
     async fn doctor(&self, deep: bool) -> Result<Doctor> {
         self.examine(deep).await
+    }
+
+    async fn backup(&self, output_path: &str) -> Result<Backup> {
+        self.back_up(output_path).await
     }
 
     async fn list_environments(&self) -> Result<Vec<Environment>> {
@@ -157,11 +163,10 @@ impl Service for Engine {
     }
 
     async fn reap_expired(&self) -> Result<Vec<SandboxId>> {
-        let now = jiff::Timestamp::now();
         let mut reaped = Vec::new();
         for handle in self.table.all() {
             let sandbox = handle.sandbox();
-            if sandbox.expires_at.is_some_and(|at| at <= now) && handle.destroy().await.is_ok() {
+            if handle.expired() && handle.destroy().await.is_ok() {
                 reaped.push(sandbox.sandbox_id);
             }
         }

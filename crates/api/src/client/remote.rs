@@ -3,10 +3,10 @@
 use super::session::lines;
 use super::{Call, Client};
 use crate::wire::{
-    AttachQuery, ChmodBody, DIAL_PROTOCOL, DoctorQuery, ENTRY_HEADER, ExecBody, ForkBody,
-    GlobQuery, KeepaliveBody, ListQuery, MkdirBody, MoveBody, PathBody, PathQuery, PruneBody,
-    PullLine, Reaped, RemoveQuery, SignalBody, StatQuery, WatchLine, WatchQuery, WriteQuery,
-    encode_base64, format_mode, split_path,
+    AttachQuery, BackupBody, ChmodBody, DIAL_PROTOCOL, DoctorQuery, ENTRY_HEADER, ExecBody,
+    ForkBody, GlobQuery, KeepaliveBody, ListQuery, MkdirBody, MoveBody, PathBody, PathQuery,
+    PruneBody, PullLine, Reaped, RemoveQuery, SignalBody, StatQuery, WatchLine, WatchQuery,
+    WriteQuery, encode_base64, format_mode, split_path,
 };
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -22,7 +22,7 @@ use motu_core::files::{
     ByteStream, FileChange, FileEntry, FileHash, FilePage, GuestPath, ListOptions, ReadRange,
     TreeWritten, WriteOptions,
 };
-use motu_core::report::{Doctor, Environment, Metrics, Port, Pruned, Version};
+use motu_core::report::{Backup, Doctor, Environment, Metrics, Port, Pruned, Version};
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::service::ProgressSink;
@@ -91,6 +91,12 @@ impl Service for Client {
     async fn doctor(&self, deep: bool) -> Result<Doctor> {
         let query = DoctorQuery { deep: Some(deep) };
         self.fetch(Call::get("/v1/doctor").query(&query)?).await
+    }
+
+    async fn backup(&self, output_path: &str) -> Result<Backup> {
+        let output_path = output_path.to_string();
+        self.fetch(Call::post("/v1/backup").json(&BackupBody { output_path }))
+            .await
     }
 
     async fn list_environments(&self) -> Result<Vec<Environment>> {

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod backup;
 pub mod completions;
 pub mod cp;
 pub mod create;

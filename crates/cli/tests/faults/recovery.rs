@@ -81,6 +81,9 @@ fn remove(path: &Path) {
     std::fs::remove_file(path).unwrap();
 }
 
+/// What is done to a file, and what that is called.
+type Damage = (&'static str, fn(&Path));
+
 /// Stops the daemon in order, as `motu serve --stop` does.
 fn stop(world: &mut World) {
     world.stop();
@@ -96,7 +99,7 @@ async fn a_damaged_log_of_the_store_costs_nothing() {
         return;
     };
     let mut all = vec![make(&world, "ws-first").await];
-    let damages: [(&str, fn(&Path)); 3] = [("missing", remove), ("cut", halve), ("noisy", noise)];
+    let damages: [Damage; 3] = [("missing", remove), ("cut", halve), ("noisy", noise)];
     for (name, damage) in damages {
         // Its rows are in the log alone.
         all.push(make(&world, &format!("ws-{name}")).await);
@@ -119,7 +122,7 @@ async fn a_lost_store_is_refused_and_made_again() {
         make(&world, "ws-stopped").await,
     ];
     world.client().stop_workspace(&all[1]).await.unwrap();
-    let damages: [(&str, fn(&Path)); 3] = [
+    let damages: [Damage; 3] = [
         ("is empty", empty),
         ("is damaged", noise),
         ("is missing", remove),
@@ -239,7 +242,7 @@ async fn a_copy_of_a_state_directory_leaves_the_machines_of_the_original_alone()
     let original = world.home().to_path_buf();
     world.kill();
     let copy = world.path().join("copy");
-    let copied = std::process::Command::new("cp")
+    let copied = motu_needs::command("cp")
         .args(["-a", "--"])
         .args([&original, &copy])
         .status();

@@ -126,6 +126,9 @@ impl Driver {
             launch.kept = Some(kept);
         }
         self.check_root()?;
+        if kept.is_none() {
+            self.check_disks()?;
+        }
         // A directory that an unclean end left behind is in the way.
         self.discard_machine().await;
         let up = self.bring_up(prepare).await;
@@ -159,6 +162,25 @@ impl Driver {
             self.row.sandbox.digest
         ))
         .hint(format!("`motu env pull {name}` brings it back")))
+    }
+
+    /// Disks that vanished are not made again: a blank one in their place would pass for them.
+    fn check_disks(&self) -> Result<()> {
+        let launch = self.launch()?;
+        let Some(kept) = launch.kept else {
+            return Ok(());
+        };
+        if self.runtime.has_disks(&kept) {
+            return Ok(());
+        }
+        let id = &self.row.sandbox.sandbox_id;
+        Err(Error::not_found(format!(
+            "the disks of {id} are gone: {} does not have them",
+            kept.dir.display()
+        ))
+        .hint(format!(
+            "put them back (from a backup), or begin again: `motu workspace reset {id}`"
+        )))
     }
 
     fn must_be_kept(&self, what: &str) -> Result<()> {
@@ -226,6 +248,7 @@ impl Driver {
             self.row.sandbox.ttl_seconds = limits::TTL_SECONDS.resolve(Some(ttl))?;
         }
         self.row.sandbox.expires_at = expiry(self.row.sandbox.ttl_seconds);
+        self.set_deadline();
         self.inside.touch();
         self.become_state(self.row.sandbox.state).await?;
         Ok(self.row.sandbox.clone())

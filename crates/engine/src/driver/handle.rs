@@ -1,6 +1,7 @@
 //! The outside of a driver: what everyone else sees and asks.
 
 use super::{Command, Launch};
+use crate::clock::{self, Deadline};
 use crate::guest::Guest;
 use crate::lifecycle::{self, Decision, Refusal, Request};
 use futures_util::future::BoxFuture;
@@ -8,7 +9,8 @@ use jiff::Timestamp;
 use motu_core::runtime::{Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result, Runtime};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -32,7 +34,14 @@ pub(super) struct Inside {
     pub(super) last_active_ms: AtomicI64,
     /// The disks of the machine there is now, where they are kept.
     pub(super) disk: Mutex<Option<(Arc<dyn Runtime>, Kept)>>,
+    /// The same, since the host was started.
+    last_used_ms: AtomicU64,
+    /// When the time to live is over, since the host was started.
+    deadline_ms: AtomicU64,
 }
+
+/// No deadline.
+const NEVER: u64 = u64::MAX;
 
 impl Inside {
     pub(super) fn new(last_active: Timestamp) -> Inside {
@@ -40,7 +49,27 @@ impl Inside {
             guest: Mutex::new(None),
             last_active_ms: AtomicI64::new(last_active.as_millisecond()),
             disk: Mutex::new(None),
+            last_used_ms: AtomicU64::new(clock::boot_ms()),
+            deadline_ms: AtomicU64::new(NEVER),
         }
+    }
+
+    pub(super) fn last_used_ms(&self) -> u64 {
+        self.last_used_ms.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn deadline_ms(&self) -> Option<u64> {
+        let at = self.deadline_ms.load(Ordering::Relaxed);
+        (at != NEVER).then_some(at)
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Option<&Deadline>) {
+        let at = deadline.map_or(NEVER, |deadline| deadline.at_ms);
+        self.deadline_ms.store(at, Ordering::Relaxed);
+    }
+
+    pub(super) fn expired(&self) -> bool {
+        self.deadline_ms().is_some_and(|at| clock::boot_ms() >= at)
     }
 
     pub(super) fn guest(&self) -> MutexGuard<'_, Option<Arc<Guest>>> {
@@ -62,6 +91,7 @@ impl Inside {
     pub(super) fn touch(&self) {
         self.last_active_ms
             .store(Timestamp::now().as_millisecond(), Ordering::Relaxed);
+        self.last_used_ms.store(clock::boot_ms(), Ordering::Relaxed);
     }
 }
 
@@ -82,6 +112,11 @@ impl Handle {
     /// The sandbox as it changes.
     pub fn watch(&self) -> watch::Receiver<Sandbox> {
         self.status.clone()
+    }
+
+    /// Its time to live is over.
+    pub fn expired(&self) -> bool {
+        self.inside.expired()
     }
 
     /// Counts as activity.
@@ -189,6 +224,11 @@ impl Handle {
     /// Copies of its machine, in the places the specifications name.
     pub async fn fork(&self, copies: Vec<MachineSpec>) -> Result<Vec<Machine>> {
         self.ask(|answer| Command::Fork(copies, answer)).await
+    }
+
+    /// Copies what is kept of it to a new directory. A machine that runs is paused meanwhile.
+    pub async fn copy_disks(&self, to: PathBuf) -> Result<()> {
+        self.ask(|answer| Command::CopyDisks(to, answer)).await
     }
 
     /// Asks for destruction without waiting for it.

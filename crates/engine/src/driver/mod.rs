@@ -8,9 +8,11 @@
 //!   handle     the outside: ask, look, use
 //!   making     how the machine comes to be
 //!   changing   pause, stop, start, fork, end
+//!   copying    the disks, for a backup
 //! ```
 
 mod changing;
+mod copying;
 mod handle;
 mod making;
 
@@ -19,6 +21,7 @@ pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
 pub(crate) use making::identity;
 
+use crate::clock::{self, Deadline, Now};
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::lifecycle::{self, Decision, Request};
@@ -28,13 +31,13 @@ use crate::trash::Trash;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use handle::Inside;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use motu_core::runtime::{Ended, Kept, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Accel, Result, Runtime, SandboxId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -43,6 +46,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 const INBOX: usize = 32;
 /// How often a sandbox that never expires looks at the clock.
 const NO_DEADLINE: Duration = Duration::from_secs(86_400);
+/// How often one that expires does, at least: sleeping does not go on while the host is suspended.
+const LOOK: Duration = Duration::from_secs(60);
+/// How often a machine's directory is looked for.
+const LOOK_FOR_DIRECTORY: Duration = Duration::from_secs(5);
 
 type Answer<T> = oneshot::Sender<Result<T>>;
 
@@ -59,6 +66,7 @@ enum Command {
     Keepalive(Option<u64>, Answer<Sandbox>),
     Launch(Answer<Launch>),
     Fork(Vec<MachineSpec>, Answer<Vec<Machine>>),
+    CopyDisks(PathBuf, Answer<()>),
     Destroy(Answer<Sandbox>),
 }
 
@@ -81,6 +89,9 @@ pub struct Launch {
     pub env: BTreeMap<String, String>,
     pub accel: Accel,
     pub kept: Option<Kept>,
+    /// When its time to live is over, by a clock that does not jump.
+    #[serde(default)]
+    pub deadline: Option<Deadline>,
 }
 
 impl Launch {
@@ -175,7 +186,7 @@ impl Driver {
             inbox: sender,
             inside: inside.clone(),
         });
-        let driver = Driver {
+        let mut driver = Driver {
             shared,
             runtime,
             keep,
@@ -186,7 +197,25 @@ impl Driver {
             handle: Arc::downgrade(&handle),
             watch_again: false,
         };
+        driver.set_deadline();
         (driver, handle)
+    }
+
+    /// Works out when the time to live is over; written down with the row.
+    fn set_deadline(&mut self) {
+        let Sandbox {
+            expires_at,
+            ttl_seconds,
+            ..
+        } = self.row.sandbox;
+        let written = self.row.launch.as_ref();
+        let written = written.and_then(|launch| launch.deadline.clone());
+        let now = Now::get();
+        let deadline = expires_at.map(|at| now.deadline(at, ttl_seconds, written.as_ref()));
+        self.inside.set_deadline(deadline.as_ref());
+        if let Some(launch) = &mut self.row.launch {
+            launch.deadline = deadline;
+        }
     }
 
     /// The end of the machine there is now.
@@ -206,6 +235,9 @@ impl Driver {
                     tokio::select! {
                         ended = runtime.ended(&machine) => ended,
                         reason = misbehaved => Ended { reason },
+                        () = removed(&machine.dir) => Ended {
+                            reason: "its directory was removed".to_string(),
+                        },
                     }
                 }
                 .boxed()
@@ -258,6 +290,7 @@ impl Driver {
             Command::Keepalive(ttl, answer) => drop(answer.send(self.keepalive(ttl).await)),
             Command::Launch(answer) => drop(answer.send(self.launch())),
             Command::Fork(copies, answer) => drop(answer.send(self.fork(&copies).await)),
+            Command::CopyDisks(to, answer) => drop(answer.send(self.copy_disks(to).await)),
             Command::Destroy(answer) => {
                 self.destroy().await;
                 // Out of the table before the answer: a listing after it never shows the sandbox.
@@ -284,23 +317,23 @@ impl Driver {
             .map_or(known, |active| active.max(known))
     }
 
-    fn idle_deadline(&self) -> Option<Timestamp> {
+    fn idle_deadline(&self) -> Option<u64> {
         let idle = self.row.sandbox.idle_seconds;
-        (idle > 0).then(|| self.last_active() + SignedDuration::from_secs(idle as i64))
+        (idle > 0).then(|| self.inside.last_used_ms().saturating_add(idle * 1000))
     }
 
     fn next_deadline(&self) -> Duration {
-        let deadlines = [self.row.sandbox.expires_at, self.idle_deadline()];
+        let deadlines = [self.inside.deadline_ms(), self.idle_deadline()];
         let Some(next) = deadlines.into_iter().flatten().min() else {
             return NO_DEADLINE;
         };
-        Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or_default()
+        Duration::from_millis(next.saturating_sub(clock::boot_ms())).min(LOOK)
     }
 
     fn time_is_up(&mut self) -> bool {
-        let now = Timestamp::now();
+        let now = clock::boot_ms();
         let idle = self.idle_deadline().is_some_and(|deadline| now >= deadline);
-        let expired = self.row.sandbox.expires_at.is_some_and(|at| now >= at);
+        let expired = self.inside.expired();
         if expired || idle {
             let why = if expired {
                 "its time to live was over"
@@ -318,6 +351,16 @@ impl Driver {
     fn leave(&self) {
         if let Some(table) = self.shared.table.upgrade() {
             table.remove(&self.row.sandbox.sandbox_id, &self.handle);
+        }
+    }
+}
+
+/// Returns when a machine's directory is gone: nobody can reach the machine any more.
+async fn removed(dir: &Path) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_DIRECTORY).await;
+        if let Ok(false) = dir.try_exists() {
+            return;
         }
     }
 }

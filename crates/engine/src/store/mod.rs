@@ -153,6 +153,22 @@ impl Store {
         }
     }
 
+    /// Copies the database as it is now into a new file.
+    pub async fn copy_to(&self, path: std::path::PathBuf) -> Result<()> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let path = path.to_string_lossy();
+            let done = connection.execute("VACUUM INTO ?1", [path.as_ref()]);
+            let _ = answer.send(done.map(drop).map_err(|error| failed("copy", &error)));
+        });
+        self.jobs
+            .send(job)
+            .map_err(|_| Error::internal("the store has stopped"))?;
+        answered
+            .await
+            .map_err(|_| Error::internal("the store has stopped"))?
+    }
+
     /// A fact about the store itself.
     pub async fn meta(&self, key: &'static str) -> Result<Option<String>> {
         self.with("meta", move |transaction| {

@@ -297,3 +297,43 @@ fn durability(row: &SandboxRow) -> super::Durability {
         false => super::Durability::Process,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(path: &std::path::Path, id: &str, sandbox: &str, machine: &str) {
+        let connection = Connection::open(path).unwrap();
+        let insert =
+            "INSERT INTO sandboxes VALUES (?1, 'stopped', 'container', ?2, ?3, 0, NULL, 0)";
+        let done = connection.execute(insert, params![id, sandbox, machine]);
+        assert_eq!(done, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_row_that_cannot_be_read_costs_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("motu.db");
+        let store = Store::open(&path).unwrap();
+        raw(&path, "sb-broken", "{\"sandbox_id\": ", "null");
+        let all = store.all().await.unwrap();
+        assert_eq!(all.len(), 1);
+        assert!(matches!(&all[0], Stored::Unreadable { id, .. } if id == "sb-broken"));
+    }
+
+    #[tokio::test]
+    async fn absolute_paths_of_earlier_versions_become_relative() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("motu.db");
+        Store::open(&path).unwrap().close().await;
+        let machine = r#"{"dir":"/gone/machines/container/ws-1","record":{"kept":"/gone/kept/ws-1/disks-1"}}"#;
+        raw(&path, "ws-1", "{}", machine);
+        Store::open(&path).unwrap().close().await;
+        let connection = Connection::open(&path).unwrap();
+        let query = "SELECT machine FROM sandboxes";
+        let found: String = connection.query_row(query, [], |row| row.get(0)).unwrap();
+        let found: Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["dir"], "machines/container/ws-1");
+        assert_eq!(found["record"]["kept"], "kept/ws-1/disks-1");
+    }
+}

@@ -52,6 +52,11 @@ impl Room {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// The right to change the whole, after whoever has it.
+    pub(crate) async fn wait_turn(&self) -> TurnGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
     /// The right to change the whole; somebody else who has it is a conflict, not a queue.
     pub(super) fn take_turn(&self) -> Result<TurnGuard<'_, ()>> {
         self.turn.try_lock().map_err(|_| {
@@ -85,7 +90,7 @@ impl Rooms {
         self.rooms().remove(id);
     }
 
-    pub(super) fn get(&self, id: &WorkspaceId) -> Option<Arc<Room>> {
+    pub(crate) fn get(&self, id: &WorkspaceId) -> Option<Arc<Room>> {
         self.rooms().get(id).cloned()
     }
 

@@ -204,6 +204,9 @@ impl Service for Stub {
             cmd: Vec::new(),
         })
     }
+    async fn backup(&self, _: &str) -> Result<motu_core::report::Backup> {
+        Err(not_stubbed())
+    }
     async fn prune_environments(&self, _: bool) -> Result<Pruned> {
         Err(not_stubbed())
     }

@@ -41,7 +41,9 @@ mod tending;
 /// What the runtimes of this host have in common: limits, disks, and processes that are known again.
 pub mod shared {
     pub use crate::cgroup::{Hierarchies, Kind, Made, Version};
-    pub use crate::disk::{Disks, Life, find_mke2fs, layers, mount_image, plain_directory};
+    pub use crate::disk::{
+        Disks, Life, find_mke2fs, flush_image, layers, mount_image, plain_directory,
+    };
     pub use crate::record::{Process, boot_id, start_time};
     pub use crate::sys::{exit_status, watch};
     pub use crate::tending::{errors, flush, trim, trim_at_rest};
@@ -150,6 +152,23 @@ impl Runtime for Container {
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
         let record = machine::record_of(machine);
         machine::remove(&self.inner, &machine.id, &machine.dir, record).await
+    }
+
+    async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {
+        // Its disks were being copied. A machine that is not frozen is not changed by this.
+        self.inner.cgroups.thaw(machine.id.as_str());
+        Ok(())
+    }
+
+    fn has_disks(&self, kept: &Kept) -> bool {
+        kept::form(&kept.dir) != kept::Form::Nothing
+    }
+
+    async fn write_out(&self, kept: &Kept) -> Result<(), Error> {
+        let dir = kept.dir.clone();
+        tokio::task::spawn_blocking(move || kept::flush(&dir))
+            .await
+            .map_err(|_| Error::internal("flushing a disk panicked"))?
     }
 
     fn at_rest(&self, kept: &Kept, root: &Path) -> Result<AtRest, Error> {

@@ -127,6 +127,23 @@ impl Runtime for Gvisor {
         machine::remove(&self.inner, &machine.id, &machine.dir, record).await
     }
 
+    async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {
+        // Its disks were being copied. A machine that runs is not changed by this.
+        self.inner.cgroups.thaw(machine.id.as_str());
+        Ok(())
+    }
+
+    fn has_disks(&self, kept: &Kept) -> bool {
+        disk::is_there(kept)
+    }
+
+    async fn write_out(&self, kept: &Kept) -> Result<(), Error> {
+        let kept = kept.clone();
+        tokio::task::spawn_blocking(move || disk::flush(&kept))
+            .await
+            .map_err(|_| Error::internal("flushing a disk panicked"))?
+    }
+
     fn at_rest(&self, kept: &Kept, root: &Path) -> Result<AtRest, Error> {
         disk::at_rest(kept, root)
     }

@@ -30,7 +30,7 @@ mod tree;
 use async_trait::async_trait;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::{
-    Ask, Capabilities, Connection, Ended, Machine, MachineLimits, MachineSpec, Surroundings,
+    Ask, Capabilities, Connection, Ended, Kept, Machine, MachineLimits, MachineSpec, Surroundings,
 };
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, Isolation, Runtime, SandboxId};
@@ -63,8 +63,7 @@ impl Host {
         Ok(Host { program })
     }
 
-    async fn remove(&self, dir: &Path) -> Result<(), Error> {
-        let record = Record::load(dir);
+    async fn remove(&self, dir: &Path, record: Option<Record>) -> Result<(), Error> {
         let kept = record.as_ref().and_then(|record| record.kept.clone());
         tree::end(dir, record).await?;
         let owned = dir.to_path_buf();
@@ -154,7 +153,7 @@ impl Runtime for Host {
             }),
             Err(error) => {
                 // The caller learns why it failed; what is left is swept by its directory.
-                let _ = self.remove(&spec.dir).await;
+                let _ = self.remove(&spec.dir, Record::load(&spec.dir)).await;
                 Err(error)
             }
         }
@@ -177,11 +176,24 @@ impl Runtime for Host {
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
-        self.remove(&machine.dir).await
+        // Its directory may be gone.
+        let record = Record::load(&machine.dir).or_else(|| record::of(machine));
+        self.remove(&machine.dir, record).await
     }
 
     async fn sweep(&self, _id: &SandboxId, dir: &Path) -> Result<(), Error> {
-        self.remove(dir).await
+        self.remove(dir, Record::load(dir)).await
+    }
+
+    fn has_disks(&self, kept: &Kept) -> bool {
+        kept::workspace(&kept.dir).exists()
+    }
+
+    async fn write_out(&self, kept: &Kept) -> Result<(), Error> {
+        let dir = kept.dir.clone();
+        tokio::task::spawn_blocking(move || kept::settle(&dir))
+            .await
+            .map_err(|_| Error::internal("flushing a workspace panicked"))?
     }
 
     fn surroundings(&self, machine: &Machine) -> Surroundings {

@@ -143,6 +143,11 @@ fn damaged(reason: &str) -> QemuError {
     }
 }
 
+/// Whether a machine was started on these disks before.
+pub(crate) fn is_there(dir: &Path) -> bool {
+    dir.join(MANIFEST).exists()
+}
+
 /// Where the file systems are while no machine runs.
 pub(crate) fn at_rest(dir: &Path) -> Result<AtRest, Error> {
     let manifest = Manifest::load(dir)?;

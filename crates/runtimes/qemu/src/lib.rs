@@ -171,9 +171,13 @@ impl Runtime for Qemu {
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
-        machine::remove(&machine.dir)
+        machine::remove_known(&machine.dir, machine::record_of(machine))
             .await
             .map_err(machine::left_behind)
+    }
+
+    fn has_disks(&self, kept: &Kept) -> bool {
+        kept::is_there(&kept.dir)
     }
 
     fn at_rest(&self, kept: &Kept, _root: &Path) -> Result<AtRest, Error> {

@@ -513,7 +513,12 @@ pub(crate) async fn resume(machine: &Machine) -> Result<(), QemuError> {
 
 /// Ends the machine in a directory and empties the directory. May be done twice.
 pub(crate) async fn remove(dir: &Path) -> Result<(), QemuError> {
-    if let Some(record) = Record::load(dir) {
+    remove_known(dir, Record::load(dir)).await
+}
+
+/// The same with what is known of the machine, whose directory may be gone.
+pub(crate) async fn remove_known(dir: &Path, record: Option<Record>) -> Result<(), QemuError> {
+    if let Some(record) = record {
         if let Some(pidfd) = record.open_ended() {
             process::end(pidfd).await?;
         }

@@ -2,12 +2,12 @@
 
 use super::Answer;
 use crate::app::{App, openapi as document};
-use crate::extract::Params;
+use crate::extract::{Json as Body, Params};
 use crate::fault::Failure;
 use axum::Json;
 use axum::extract::State;
-use motu_api::wire::DoctorQuery;
-use motu_core::report::{Doctor, Version};
+use motu_api::wire::{BackupBody, DoctorQuery};
+use motu_core::report::{Backup, Doctor, Version};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -15,6 +15,7 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(version))
         .routes(routes!(doctor))
+        .routes(routes!(backup))
         .routes(routes!(openapi))
 }
 
@@ -34,6 +35,18 @@ async fn doctor(
 ) -> Answer<Json<Doctor>> {
     let deep = query.deep.unwrap_or_default();
     Ok(Json(app.service.doctor(deep).await?))
+}
+
+/// Copy everything that is kept to a directory on the host
+///
+/// Machines run on, each paused while its disks are copied.
+#[utoipa::path(post, path = "/v1/backup", tag = "service", request_body = BackupBody,
+    responses((status = 200, body = Backup), Failure))]
+async fn backup(
+    State(app): State<App>,
+    Body(BackupBody { output_path }): Body<BackupBody>,
+) -> Answer<Json<Backup>> {
+    Ok(Json(app.service.backup(&output_path).await?))
 }
 
 /// This document

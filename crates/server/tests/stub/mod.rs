@@ -244,6 +244,12 @@ impl Service for Stub {
             name => self.inspect_environment(name).await,
         }
     }
+    async fn backup(&self, output_path: &str) -> Result<motu_core::report::Backup> {
+        Ok(motu_core::report::Backup {
+            output_path: output_path.to_string(),
+            ..Default::default()
+        })
+    }
     async fn prune_environments(&self, all: bool) -> Result<Pruned> {
         Ok(Pruned {
             freed_bytes: u64::from(all),

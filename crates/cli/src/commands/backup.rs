@@ -1,0 +1,72 @@
+//! `motu backup` and `motu restore`: everything that is kept, in one directory.
+
+use crate::cli::{Context, answer};
+use crate::commands::workspace::given::host_path;
+use crate::serving::exclusively;
+use crate::show;
+use motu_core::{Result, Service};
+use motu_engine::Home;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Copy everything that is kept to a directory, while machines run
+///
+/// Workspaces and kept sandboxes with their disks, snapshots, secrets and history, and the
+/// environments they need. A machine that runs is paused while its own disks are copied. The
+/// directory appears when all of it is there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu backup /srv/backups/monday
+  motu --home /srv/motu restore /srv/backups/monday")]
+pub struct Args {
+    /// A directory that does not exist yet, or is empty
+    #[arg(value_name = "DIR")]
+    output: PathBuf,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Make a new state directory what a backup holds
+///
+/// The state directory may have environments, but no store and no workspaces, and no daemon
+/// may serve it. Workspaces are stopped after it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu --home /srv/motu restore /srv/backups/monday
+  motu --home /srv/motu workspace list")]
+pub struct RestoreArgs {
+    /// What `motu backup` made
+    #[arg(value_name = "DIR")]
+    backup: PathBuf,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let output = host_path(&self.output)?;
+        let made = context.client().backup(&output).await?;
+        answer(self.json, &made, |made| {
+            let count = made.sandbox_ids.len();
+            format!("{}: {count} kept\n", show::safe(&made.output_path))
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl RestoreArgs {
+    pub fn run(self, context: &Context) -> Result<ExitCode> {
+        let _alone = exclusively(&context.place)?;
+        let home = Home::open(context.place.path())?;
+        let restored = motu_engine::backup::restore(&home, &self.backup)?;
+        answer(self.json, &restored, |all| {
+            let lines: Vec<String> = all.iter().map(|id| format!("{id}  is back\n")).collect();
+            lines.concat()
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,349 @@
+//! A copy of a whole state directory, made while machines run.
+//!
+//! ```text
+//!   OUTPUT/
+//!     backup.json     what this is; written last
+//!     motu.db         the store, as of the beginning
+//!     kept/ID/        disks, snapshots and records, each as of the moment it was copied
+//!     baselines/ environments/ terminals/ config.toml secrets.key
+//! ```
+//!
+//! A machine that runs is paused while its disks are copied, after everything it has written is
+//! in them. The store is copied first: where a record beside the disks is newer than a row, the
+//! record counts. Everything is staged under another name beside the output and renamed when it
+//! is whole, so nothing that has the name is half a backup.
+
+use crate::engine::Engine;
+use crate::home::Home;
+use crate::store::{Store, Stored};
+use crate::workspace::blocking;
+use jiff::Timestamp;
+use motu_core::report::Backup;
+use motu_core::{Error, Result, SandboxId, id};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const MANIFEST: &str = "backup.json";
+const VERSION: u32 = 1;
+/// What is copied as it is, where it is there.
+const PLAIN: [&str; 3] = ["config.toml", "secrets.key", "terminals"];
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    motu: String,
+    made_at: Timestamp,
+    workspaces: Vec<SandboxId>,
+}
+
+/// What the copied sandboxes need beside their disks.
+#[derive(Debug, Default)]
+struct Needs {
+    copied: Vec<SandboxId>,
+    baselines: BTreeSet<PathBuf>,
+    roots: BTreeSet<PathBuf>,
+    digests: BTreeSet<String>,
+}
+
+impl Engine {
+    pub(crate) async fn back_up(&self, output: &str) -> Result<Backup> {
+        let path = PathBuf::from(output);
+        self.check_output(&path)?;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let staged = parent.join(format!(".{name}.motu-{}", id::random_name(12)));
+        make_private(&staged)?;
+        // Holds baselines for as long as they are copied.
+        let holder = SandboxId::parse(&format!("backup-{}", id::random_name(12)))?;
+        let filled = self.fill(&staged, &holder).await;
+        self.release(&holder).await?;
+        let finished = match filled {
+            Ok(copied) => finish(&staged, &path).map(|()| copied),
+            Err(error) => Err(error),
+        };
+        match finished {
+            Ok(sandbox_ids) => Ok(Backup {
+                output_path: output.to_string(),
+                sandbox_ids,
+            }),
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(&staged);
+                Err(error)
+            }
+        }
+    }
+
+    fn check_output(&self, path: &Path) -> Result<()> {
+        if !path.is_absolute() || path.file_name().is_none() {
+            return Err(Error::invalid("output_path is not an absolute path")
+                .hint("the daemon has another working directory than its callers"));
+        }
+        if path.starts_with(self.shared.home.path()) {
+            return Err(Error::invalid(
+                "a backup cannot be inside the state directory",
+            ));
+        }
+        let empty = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Ok(found) if found.is_dir() && empty => Ok(()),
+            _ => Err(
+                Error::conflict(format!("{} exists already", path.display()))
+                    .hint("name a directory that does not exist, or an empty one"),
+            ),
+        }
+    }
+
+    async fn fill(&self, staged: &Path, holder: &SandboxId) -> Result<Vec<SandboxId>> {
+        self.shared.store.copy_to(staged.join("motu.db")).await?;
+        make_private(&staged.join("kept"))?;
+        let mut needs = Needs::default();
+        for handle in self.table.all() {
+            let sandbox = handle.sandbox();
+            if sandbox.keep {
+                let to = staged.join("kept").join(sandbox.sandbox_id.as_str());
+                self.copy_kept(&sandbox.sandbox_id, to, holder, &mut needs)
+                    .await?;
+            }
+        }
+        prune(&staged.join("motu.db"), &needs.copied).await?;
+        // Not before: whoever starts a workspace waits for environments with its turn in hand.
+        let _environments_stay = self.environments_in_use.read().await;
+        let (home, to) = (self.shared.home.clone(), staged.to_path_buf());
+        blocking(move || {
+            copy_needs(&home, &to, &needs)?;
+            let manifest = Manifest {
+                version: VERSION,
+                motu: env!("CARGO_PKG_VERSION").to_string(),
+                made_at: Timestamp::now(),
+                workspaces: needs.copied.clone(),
+            };
+            let text = serde_json::to_vec_pretty(&manifest)
+                .map_err(|error| Error::internal(format!("backup: {error}")))?;
+            crate::lost::write(&to, MANIFEST, &text)
+                .map_err(|error| Error::io("finish the backup", &error))?;
+            Ok(needs.copied)
+        })
+        .await
+    }
+
+    /// Copies what is kept of one sandbox, unless it is gone meanwhile.
+    async fn copy_kept(
+        &self,
+        id: &SandboxId,
+        to: PathBuf,
+        holder: &SandboxId,
+        needs: &mut Needs,
+    ) -> Result<()> {
+        let room = self.workspaces.get(id);
+        let _turn = match &room {
+            Some(room) => Some(room.wait_turn().await),
+            None => None,
+        };
+        let Some(handle) = self.table.get(id) else {
+            return Ok(());
+        };
+        let launch = match handle.launch().await {
+            Ok(launch) => launch,
+            Err(_) if self.table.get(id).is_none() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Some(kept) = launch.kept else {
+            return Ok(());
+        };
+        if let Some(baseline) = crate::kept::seeded(&kept.baseline) {
+            self.shared.store.lease_baseline(&baseline, holder).await?;
+        }
+        match handle.copy_disks(to.clone()).await {
+            Ok(()) => {}
+            Err(_) if self.table.get(id).is_none() => {
+                let _ = std::fs::remove_dir_all(&to);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        needs.copied.push(id.clone());
+        needs
+            .baselines
+            .extend(kept.baseline.parent().map(Path::to_path_buf));
+        needs
+            .roots
+            .extend(launch.root.parent().map(Path::to_path_buf));
+        needs.digests.insert(handle.sandbox().digest);
+        Ok(())
+    }
+
+    async fn release(&self, holder: &SandboxId) -> Result<()> {
+        for found in self.shared.store.baseline_refs().await? {
+            if found.sandbox.as_ref() == Some(holder) {
+                self.shared
+                    .release_baseline(&found.baseline, holder)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes out of a copied store what was not copied with it.
+async fn prune(database: &Path, copied: &[SandboxId]) -> Result<()> {
+    let store = Store::open(database)?;
+    for stored in store.all().await? {
+        if let Stored::Row(row) = stored
+            && !copied.contains(&row.sandbox.sandbox_id)
+        {
+            store.forget_workspace(&row.sandbox.sandbox_id).await?;
+            store.delete(&row.sandbox.sandbox_id).await?;
+        }
+    }
+    store.checkpoint().await?;
+    store.close().await;
+    Ok(())
+}
+
+fn copy_needs(home: &Home, to: &Path, needs: &Needs) -> Result<()> {
+    for name in PLAIN {
+        let from = home.path().join(name);
+        if from.exists() {
+            copy(&from, &to.join(name))?;
+        }
+    }
+    let baselines = to.join("baselines");
+    make_private(&baselines)?;
+    for from in &needs.baselines {
+        copy(from, &baselines.join(from.file_name().unwrap_or_default()))?;
+    }
+    let environments = to.join("environments");
+    for part in ["", "blobs", "names"] {
+        make_private(&environments.join(part))?;
+    }
+    for from in needs.roots.iter().filter(|root| root.exists()) {
+        let name = from.file_name().unwrap_or_default();
+        copy(from, &environments.join("blobs").join(name))?;
+    }
+    let names = home.path().join("environments/names");
+    for entry in std::fs::read_dir(names).into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        let digest = |digest: &String| !digest.is_empty() && text.contains(digest.as_str());
+        if needs.digests.iter().any(digest) {
+            copy(
+                &entry.path(),
+                &environments.join("names").join(entry.file_name()),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything on the disk, then the name.
+fn finish(staged: &Path, output: &Path) -> Result<()> {
+    let failed = |error| Error::io("finish the backup", &error);
+    let dir = File::open(staged).map_err(failed)?;
+    rustix::fs::syncfs(&dir).map_err(|errno| failed(errno.into()))?;
+    std::fs::rename(staged, output).map_err(failed)?;
+    let parent = output.parent().unwrap_or(Path::new("/"));
+    File::open(parent)
+        .and_then(|parent| parent.sync_all())
+        .map_err(failed)
+}
+
+fn make_private(dir: &Path) -> Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|error| Error::io(format_args!("make {}", dir.display()), &error))
+}
+
+/// Copies a file or a tree with everything that can be: owners, times, links, attributes, holes.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    let failed = |error| Error::io(format_args!("copy {}", from.display()), &error);
+    let output = Command::new("cp")
+        .args(["-a", "-T", "--"])
+        .args([from, to])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().next().unwrap_or("cp failed").to_string();
+    Err(match said.contains("No space left") {
+        true => Error::limit(format!("copy {}: {said}", from.display())),
+        false => failed(std::io::Error::other(said)),
+    })
+}
+
+/// Makes an empty state directory what a backup holds. No daemon serves it meanwhile.
+pub fn restore(home: &Home, from: &Path) -> Result<Vec<SandboxId>> {
+    let manifest = read_manifest(from)?;
+    if home.database().exists() || !crate::record::kept(home).is_empty() {
+        return Err(Error::conflict(format!(
+            "{} is not empty: it has a store or workspaces",
+            home.path().display()
+        ))
+        .hint("restore into a new state directory: `motu --home NEW restore BACKUP`"));
+    }
+    let staged = home.path().join(format!("restore-{}", id::random_name(12)));
+    let placed = copy(from, &staged).and_then(|()| place(home, &staged));
+    let _ = std::fs::remove_dir_all(&staged);
+    placed.map(|()| manifest.workspaces)
+}
+
+fn read_manifest(from: &Path) -> Result<Manifest> {
+    let path = from.join(MANIFEST);
+    let text = std::fs::read(&path).map_err(|error| {
+        Error::not_found(format!("{} is not a backup: {error}", from.display()))
+            .hint("`motu backup DIR` makes one")
+    })?;
+    let manifest: Manifest = serde_json::from_slice(&text)
+        .map_err(|error| Error::invalid(format!("{}: {error}", path.display())))?;
+    match manifest.version {
+        VERSION => Ok(manifest),
+        other => Err(Error::unsupported(format!(
+            "the backup has version {other}; this motu knows version {VERSION}"
+        ))),
+    }
+}
+
+/// Moves what was copied into place, the store last: without it nothing has begun.
+fn place(home: &Home, staged: &Path) -> Result<()> {
+    for part in [
+        "environments/blobs",
+        "environments/names",
+        "baselines",
+        "terminals",
+    ] {
+        merge(&staged.join(part), &home.path().join(part))?;
+    }
+    for name in ["config.toml", "secrets.key"] {
+        let place = home.path().join(name);
+        if !place.exists() && staged.join(name).exists() {
+            rename(&staged.join(name), &place)?;
+        }
+    }
+    merge(&staged.join("kept"), &home.path().join("kept"))?;
+    rename(&staged.join("motu.db"), &home.database())
+}
+
+/// Moves what is in one directory to another; what is there already stays.
+fn merge(from: &Path, to: &Path) -> Result<()> {
+    make_private(to)?;
+    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        let place = to.join(entry.file_name());
+        if place.symlink_metadata().is_err() {
+            rename(&entry.path(), &place)?;
+        }
+    }
+    Ok(())
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to)
+        .map_err(|error| Error::io(format_args!("put {} in place", to.display()), &error))
+}
