@@ -11,6 +11,8 @@
 mod archives;
 #[path = "faults/baselines.rs"]
 mod baselines;
+#[path = "faults/bounded.rs"]
+mod bounded;
 #[path = "faults/chaos.rs"]
 mod chaos;
 #[path = "faults/clients.rs"]
