@@ -6,6 +6,7 @@
 //! second daemon sees the first, says "ready" for it and leaves.
 
 use crate::home::Place;
+use crate::show;
 use async_trait::async_trait;
 use motu_api::{Client, Dial, socket};
 use motu_core::{Error, Result};
@@ -14,6 +15,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
@@ -21,6 +23,9 @@ use tokio::net::UnixStream;
 pub const READY: &str = "ready";
 /// Starts before giving up; more than one only when a daemon leaves at that very moment.
 const ATTEMPTS: usize = 3;
+/// How long a daemon may take to start before somebody is told, and after that.
+const START_WARNING: Duration = Duration::from_secs(10);
+const START_PATIENCE: Duration = Duration::from_secs(110);
 /// The variables a daemon keeps of those of the command that happened to start it.
 const KEPT: [&str; 13] = [
     "PATH",
@@ -43,7 +48,14 @@ pub fn client(place: &Place) -> Client {
     let dial = OnDemand {
         place: place.clone(),
     };
-    Client::new(dial).expect_version(env!("CARGO_PKG_VERSION"))
+    Client::new(dial)
+        .expect_version(env!("CARGO_PKG_VERSION"))
+        .warn_by(warn)
+}
+
+fn warn(text: &str) {
+    let yellow = show::style(show::YELLOW);
+    show::note(&format!("{yellow}motu:{yellow:#} {text}\n"));
 }
 
 #[derive(Debug)]
@@ -62,6 +74,11 @@ impl Dial for OnDemand {
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    async fn look(&self) -> Result<UnixStream> {
+        let found = socket::connect(&self.place.socket()).await;
+        found.map_err(|error| self.unreachable(&error))
     }
 }
 
@@ -92,9 +109,7 @@ impl OnDemand {
         rustix::io::ioctl_fionbio(&ours, true).map_err(|error| self.cannot_start(&error.into()))?;
         let mut pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(ours.into())
             .map_err(|error| self.cannot_start(&error))?;
-        pipe.read_to_string(&mut answer)
-            .await
-            .map_err(|error| self.cannot_start(&error))?;
+        self.hear(pipe.read_to_string(&mut answer)).await?;
         if answer == READY {
             return Ok(());
         }
@@ -103,6 +118,25 @@ impl OnDemand {
             Error::unavailable("the daemon ended while it started")
                 .hint(format!("its log is {}", self.place.log().display()))
         }))
+    }
+
+    /// Waits for a new daemon's word, and says so when that takes long.
+    async fn hear(&self, word: impl Future<Output = io::Result<usize>>) -> Result<()> {
+        let mut word = std::pin::pin!(word);
+        for (patience, text) in [
+            (START_WARNING, Some("the daemon is still starting")),
+            (START_PATIENCE, None),
+        ] {
+            match tokio::time::timeout(patience, &mut word).await {
+                Ok(heard) => return heard.map(drop).map_err(|error| self.cannot_start(&error)),
+                Err(_) => text.into_iter().for_each(warn),
+            }
+        }
+        let seconds = (START_WARNING + START_PATIENCE).as_secs();
+        Err(
+            Error::unavailable(format!("the daemon has not become ready in {seconds} s"))
+                .hint(format!("its log is {}", self.place.log().display())),
+        )
     }
 
     fn cannot_start(&self, error: &io::Error) -> Error {

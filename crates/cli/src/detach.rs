@@ -8,6 +8,7 @@ use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Exited};
 use motu_core::{Error, Result};
 use std::io::Read;
 use std::str::FromStr;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -195,6 +196,7 @@ fn pass_keys_on(input: mpsc::Sender<ExecInput>, keys: Keys, part: Part, left: on
 /// when we are told to end, which leaves the shell alone.
 async fn resize_until_told_to_go(input: mpsc::Sender<ExecInput>, part: Part) -> Result<()> {
     let listen = |kind| signal(kind).map_err(|error| Error::io("listen for signals", &error));
+    crate::ending::bound(Duration::ZERO);
     let mut resized = listen(SignalKind::window_change())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hangup = listen(SignalKind::hangup())?;

@@ -17,6 +17,7 @@ mod connect;
 mod daemon;
 mod detach;
 pub mod docs;
+mod ending;
 mod failure;
 mod guest;
 mod home;

@@ -1,7 +1,7 @@
 //! A running command: its output here, our input and signals there.
 
 use crate::output::{Broken, Output, To};
-use crate::{show, terminal};
+use crate::{ending, show, terminal};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use motu_core::collect::Collector;
@@ -64,7 +64,11 @@ pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
                     end = Some(exited);
                     Ok(())
                 }
-                ExecEvent::Sandbox(_) | ExecEvent::Gap(_) => Ok(()),
+                ExecEvent::Sandbox(sandbox) => {
+                    show::warn_if_open(&sandbox.runtime, sandbox.isolation);
+                    Ok(())
+                }
+                ExecEvent::Gap(_) => Ok(()),
             };
             if let Err(broken) = written {
                 return Ok::<_, Error>(Err(broken));
@@ -209,6 +213,7 @@ struct Signals {
 
 impl Signals {
     fn listen(live: &Live) -> Result<Signals> {
+        ending::bound(ending::LEAVE);
         let listen = |kind| signal(kind).map_err(|error| Error::io("listen for signals", &error));
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
@@ -223,12 +228,15 @@ impl Signals {
     }
 
     /// Passes signals on: the second interrupt as a kill. Returns, with our exit code, when the
-    /// session must be given up, which ends the command too: after a third interrupt, or when a
-    /// signal would wait behind input that the command does not read.
+    /// session must be given up, which ends the command too: after a third interrupt, when a
+    /// signal would wait behind input that the command does not read, after a second request to
+    /// terminate, or when the first one has not ended the command for a while.
     async fn pass_on(&mut self, input: mpsc::Sender<ExecInput>) -> u8 {
         let mut interrupts = 0;
+        let mut leave: Option<tokio::time::Instant> = None;
         loop {
             let number = tokio::select! {
+                () = until(leave) => return ending::TERMINATED,
                 _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
                 _ = self.quit.recv() => SignalKind::quit().as_raw_value(),
                 _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
@@ -241,12 +249,25 @@ impl Signals {
                 }
             };
             interrupts += i32::from(number == SignalKind::interrupt().as_raw_value());
+            if number == SignalKind::terminate().as_raw_value() {
+                if leave.is_some() {
+                    return ending::TERMINATED;
+                }
+                leave = Some(tokio::time::Instant::now() + ending::LEAVE);
+            }
             let passed = if interrupts == 2 { KILL } else { number };
             let sent = input.try_send(ExecInput::Signal(passed));
             if interrupts > 2 || matches!(sent, Err(TrySendError::Full(_))) {
                 return 128 + number as u8;
             }
         }
+    }
+}
+
+async fn until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

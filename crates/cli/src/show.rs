@@ -85,8 +85,39 @@ fn readable(text: &str) -> String {
 /// Writes one JSON value to standard output.
 pub fn json(value: &impl Serialize) {
     let mut out = std::io::stdout().lock();
-    let _ = serde_json::to_writer_pretty(&mut out, value);
+    if out.is_terminal() {
+        // A value that cannot be written as JSON does not exist among ours.
+        let text = serde_json::to_string_pretty(value).unwrap_or_default();
+        let _ = out.write_all(escaped(&text).as_bytes());
+    } else {
+        let _ = serde_json::to_writer_pretty(&mut out, value);
+    }
     let _ = out.write_all(b"\n");
+}
+
+/// JSON in which even those controls are escaped that JSON itself allows: a terminal obeys them.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\n' => text.push(c),
+            c if c.is_control() => {
+                let _ = write!(text, "\\u{:04x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// Says that a sandbox is none.
+pub fn warn_if_open(runtime: &str, isolation: Isolation) {
+    if isolation == Isolation::None {
+        let yellow = style(YELLOW);
+        note(&format!(
+            "{yellow}motu:{yellow:#} not isolated: {runtime} runs on the host itself, with its files and its network\n"
+        ));
+    }
 }
 
 /// Foreign text without anything a terminal would obey.
@@ -203,5 +234,6 @@ mod tests {
     fn nothing_foreign_reaches_the_terminal() {
         assert_eq!(safe("a\x1b[31mb\n"), "a\u{fffd}[31mb\n");
         assert_eq!(readable("a\r\nb\r"), "a\nb\u{fffd}");
+        assert_eq!(escaped("\"\u{9b}31m\u{7f}\"\n"), "\"\\u009b31m\\u007f\"\n");
     }
 }

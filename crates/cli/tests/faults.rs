@@ -13,6 +13,8 @@ mod archives;
 mod backups;
 #[path = "faults/baselines.rs"]
 mod baselines;
+#[path = "faults/bounded.rs"]
+mod bounded;
 #[path = "faults/chaos.rs"]
 mod chaos;
 #[path = "faults/clients.rs"]

@@ -16,6 +16,10 @@ pub struct Config {
     pub max_sandboxes: u64,
     pub min_free_disk_mib: u64,
     pub daemon_idle_seconds: u64,
+    /// How long a guest may say nothing at all to those who wait for it.
+    pub guest_silence_seconds: u64,
+    /// How long a guest may say nothing about one call.
+    pub guest_call_seconds: u64,
     /// Memory of all machines that wait ready.
     pub pool_mem_mib: u64,
     /// Machines that wait ready: `[[pool]]`, once for each kind.
@@ -95,6 +99,8 @@ impl Default for Config {
             max_sandboxes: limits::MAX_SANDBOXES.default,
             min_free_disk_mib: limits::MIN_FREE_DISK_MIB.default,
             daemon_idle_seconds: limits::DAEMON_IDLE_SECONDS.default,
+            guest_silence_seconds: limits::GUEST_SILENCE_SECONDS.default,
+            guest_call_seconds: limits::GUEST_CALL_SECONDS.default,
             pool_mem_mib: limits::POOL_MEM_MIB.default,
             pool: Vec::new(),
             defaults: Defaults::default(),
@@ -127,6 +133,8 @@ impl Config {
             (limits::MAX_SANDBOXES, config.max_sandboxes),
             (limits::MIN_FREE_DISK_MIB, config.min_free_disk_mib),
             (limits::DAEMON_IDLE_SECONDS, config.daemon_idle_seconds),
+            (limits::GUEST_SILENCE_SECONDS, config.guest_silence_seconds),
+            (limits::GUEST_CALL_SECONDS, config.guest_call_seconds),
             (limits::POOL_MEM_MIB, config.pool_mem_mib),
             (limits::TERMINALS_KEPT, config.terminal.kept),
             (limits::VCPU_COUNT, config.defaults.vcpu_count),

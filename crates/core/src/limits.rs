@@ -60,6 +60,9 @@ limits! {
     MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 10_000, "sandboxes", "sandboxes alive at once under one state directory";
     MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created; with less than half of it, machines are paused until it is free again (0: never)";
     DAEMON_IDLE_SECONDS = "daemon_idle_seconds", default 300, 1 => 2_592_000, "s", "a daemon started on demand leaves after having had nothing to look after for this long";
+    GUEST_SILENCE_SECONDS = "guest_silence_seconds", default 30, 2 => 3600, "s", "how long a machine's guest may say nothing at all while a call waits for it, before its calls are answered `unavailable`";
+    GUEST_CALL_SECONDS = "guest_call_seconds", default 600, 2 => 86_400, "s", "how long one call without a time limit of its own may get no sign of life from a guest that answers others, before it is answered `timeout`";
+    DAEMON_SILENCE_SECONDS = "daemon_silence_seconds", default 15, 15 => 15, "s", "how long a daemon may leave a command's probe unanswered before the command fails";
     FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
     POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";
     POOL_READY = "pool_ready", default 2, 0 => 64, "machines", "machines that wait ready per pool in config.toml";

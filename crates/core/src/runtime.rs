@@ -144,6 +144,9 @@ pub struct Surroundings {
     pub env: BTreeMap<String, String>,
 }
 
+/// In the reason of a machine that ended because it was at one of its limits.
+pub const AT_LIMIT: &str = "by the limit of ";
+
 /// How a machine came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {

@@ -97,7 +97,7 @@ impl Gate<'_> {
             isolation: runtime.isolation(),
             accelerator: None,
             keep: request.keep,
-            network: "off".to_string(),
+            network: network(runtime.as_ref()).to_string(),
             vcpu_count: limits.vcpu_count.value,
             mem_mib: limits.mem_mib.value,
             limits: Vec::new(),
@@ -197,6 +197,15 @@ impl Gate<'_> {
             wants_sudo: found.wants_sudo,
             env: found.env.into_iter().collect(),
         })
+    }
+}
+
+/// What a sandbox can reach. A runtime that isolates nothing shares the host's network.
+fn network(runtime: &dyn Runtime) -> &'static str {
+    let host = runtime.isolation() == motu_core::Isolation::None;
+    match host && !crate::choose::TEST_ONLY.contains(&runtime.name()) {
+        true => "host",
+        false => "off",
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// Runtimes that only tests may use; never chosen, only named.
-const TEST_ONLY: &[&str] = &["fake"];
+pub(crate) const TEST_ONLY: &[&str] = &["fake"];
 
 /// The runtimes of this host, strongest first, and what is known of them.
 #[derive(Debug)]
@@ -144,7 +144,12 @@ impl Runtimes {
                 (true, false) if demand.setuid && !runtime.capabilities().setuid => {
                     second = second.or(Some(runtime));
                 }
-                (true, false) => return Ok(runtime.clone()),
+                (true, false) => {
+                    if host {
+                        tracing::warn!("nothing that isolates works here: running on the host");
+                    }
+                    return Ok(runtime.clone());
+                }
                 (true, true) => emulated = emulated.or(Some(runtime)),
                 (false, _) => tried.push(report),
             }

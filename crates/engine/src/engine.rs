@@ -107,6 +107,7 @@ impl Engine {
                 baselines: Baselines::open(&setup.home)?,
                 home: setup.home,
                 store,
+                bounds: (&config).into(),
                 table: Arc::downgrade(&table),
             }),
             table,

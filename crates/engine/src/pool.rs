@@ -273,7 +273,11 @@ impl Engine {
                 return Err(error);
             }
         };
-        let guest = Arc::new(Guest::new(admitted.runtime.clone(), machine.clone()));
+        let guest = Guest::new(
+            admitted.runtime.clone(),
+            machine.clone(),
+            self.shared.bounds,
+        );
         let found = Ready {
             kind,
             digest: admitted.sandbox.digest,

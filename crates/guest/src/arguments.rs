@@ -4,7 +4,7 @@ use crate::{Door, Restrict, Serve, Upper, WorkspaceDirs, sys};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount_remount};
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Where `/workspace` is unless the caller says otherwise.
@@ -143,12 +143,37 @@ fn unmount(dir: &Path) -> Result<(), String> {
 }
 
 /// Unmounts the directory a socket of ours is in. In gVisor the socket is not enough to
-/// keep it working, so a descriptor stays; it must not be a way to write there.
+/// keep it working, so it is held open; it must not be a way to write there, and not be among
+/// our descriptors, where the machine's root would find it (`/proc/1/fd`).
 fn seal(dir: &Path) -> Result<(), String> {
     mount_remount(dir, MountFlags::BIND | MountFlags::RDONLY, c"")
         .map_err(|error| format!("cannot close {}: {error}", dir.display()))?;
-    std::mem::forget(directory(dir)?);
+    hide(directory(dir)?).map_err(|error| format!("cannot hide {}: {error}", dir.display()))?;
     unmount(dir)
+}
+
+/// Keeps a file open for as long as this process lives, in a message that nobody receives.
+fn hide(file: OwnedFd) -> rustix::io::Result<()> {
+    use rustix::net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+        SocketType, sendmsg, socketpair,
+    };
+    let (to, from) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let files = [file.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&files)) {
+        return Err(rustix::io::Errno::NOBUFS);
+    }
+    let word = [std::io::IoSlice::new(b"x")];
+    sendmsg(&to, &word, &mut control, SendFlags::empty())?;
+    std::mem::forget((to, from));
+    Ok(())
 }
 
 fn directory(path: &Path) -> Result<OwnedFd, String> {

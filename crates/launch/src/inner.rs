@@ -4,7 +4,7 @@
 //! none on the host, and gives up what it does not need as its last steps: the
 //! filters go on at the end because the steps before them use what they forbid.
 
-use crate::outer::{Layers, Workspace, Xattrs, overlay, workspace};
+use crate::outer::{Layers, WITH_DEVICES, Workspace, Xattrs, overlay, workspace};
 use crate::plan::{GuestStart, Inner, Plan, Upper, WorkspaceDirs};
 use crate::report::{Failure, Reporter, receive_packet};
 use crate::{Side, sys, view};
@@ -30,6 +30,8 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
+/// Terminals of a machine; the kernel has some thousand for all of them together.
+const TERMINALS: u32 = 320;
 /// Where `/workspace` is.
 const WORKSPACE: &str = "/workspace";
 
@@ -48,6 +50,8 @@ pub(crate) struct Given {
 /// What pid 1 has so far.
 struct Machine {
     dir: OwnedFd,
+    /// A `/dev` with nodes of its own.
+    devices: Option<OwnedFd>,
     root: Option<OwnedFd>,
     workspace: Option<Workspace>,
     host: Option<OwnedFd>,
@@ -68,9 +72,15 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
         // The launcher failed and has said so itself.
         std::process::exit(1);
     }
+    let mut fds = fds;
+    let devices = match word.get(..length) == Some(WITH_DEVICES) {
+        true => fds.pop(),
+        false => None,
+    };
     let mut fds = fds.into_iter();
     let mut machine = Machine {
         dir,
+        devices,
         root: fds.next(),
         workspace: match (fds.next(), fds.next(), fds.next()) {
             (Some(mount), Some(upper), Some(lower)) => Some(Workspace {
@@ -191,8 +201,39 @@ impl Machine {
         Ok(rustix::process::chdir("/")?)
     }
 
-    /// A small `/dev`: a user namespace cannot make device nodes, so the host's are bound in.
+    /// A small `/dev`: with the nodes the launcher made or, where it could not, the host's bound
+    /// in, because a user namespace cannot make any.
     fn mount_dev(&self, size_mib: u32, tty_group: Option<u32>) -> io::Result<()> {
+        match &self.devices {
+            Some(devices) => {
+                make_place("/dev")?;
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                move_mount(devices, "", CWD, "/dev", flags)?;
+                rustix::process::chdir("/dev")?;
+            }
+            None => self.bind_devices(size_mib)?,
+        }
+        for (name, target) in LINKS {
+            rustix::fs::symlinkat(target, CWD, name)?;
+        }
+        for (name, mode) in [("pts", 0o755), ("shm", 0o1777), ("mqueue", 0o1777)] {
+            rustix::fs::mkdirat(CWD, name, Mode::from_raw_mode(mode))?;
+            rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
+        }
+        let group = tty_group.map_or(String::new(), |gid| format!(",gid={gid}"));
+        let options = format!("newinstance,ptmxmode=0666,mode=0620,max={TERMINALS}{group}");
+        let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+        mount_at("devpts", "pts", quiet, &options)?;
+        match mount_at("mqueue", "mqueue", QUIET, "") {
+            // A kernel without message queues.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+            other => other?,
+        }
+        own_standard_streams()?;
+        Ok(rustix::process::chdir("/")?)
+    }
+
+    fn bind_devices(&self, size_mib: u32) -> io::Result<()> {
         let host = self.host.as_ref().ok_or(Errno::PROTO)?;
         let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount_at(
@@ -212,24 +253,14 @@ impl Machine {
             )?;
             mount_bind(format!("{}/dev/{name}", sys::fd_path(host)), name)?;
         }
-        for (name, target) in LINKS {
-            rustix::fs::symlinkat(target, CWD, name)?;
-        }
-        for (name, mode) in [("pts", 0o755), ("shm", 0o1777), ("mqueue", 0o1777)] {
-            rustix::fs::mkdirat(CWD, name, Mode::from_raw_mode(mode))?;
-            rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
-        }
-        let group = tty_group.map_or(String::new(), |gid| format!(",gid={gid}"));
-        let options = format!("newinstance,ptmxmode=0666,mode=0620{group}");
-        let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
-        mount_at("devpts", "pts", quiet, &options)?;
-        match mount_at("mqueue", "mqueue", QUIET, "") {
-            // A kernel without message queues.
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
-            other => other?,
-        }
-        own_standard_streams()?;
-        Ok(rustix::process::chdir("/")?)
+        Ok(())
+    }
+}
+
+fn make_place(at: &str) -> io::Result<()> {
+    match rustix::fs::mkdirat(CWD, at, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan, WORKSPA
 use crate::report::{Failure, Reporter, send_packet};
 use crate::sys::{self, Cloned};
 use crate::{LINK_SOCKET, Side, inner};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
 };
@@ -146,9 +146,13 @@ impl Launcher<'_> {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        match sys::clone_process(flags(namespaces))? {
+        let owner = self.owner();
+        owner.map_or(Ok(()), |id| effective(id))?;
+        let cloned = sys::clone_process(flags(namespaces));
+        match cloned? {
             Cloned::Child => Ok(Some(theirs)),
             Cloned::Parent { pid, pidfd } => {
+                owner.map_or(Ok(()), |_| effective(0))?;
                 self.report.started(pid, pidfd.as_fd());
                 self.child = Some(Child {
                     pid,
@@ -158,6 +162,23 @@ impl Launcher<'_> {
                 Ok(None)
             }
         }
+    }
+
+    /// Who makes the namespaces: the machine's own root where that is an id of the host. What a
+    /// machine uses of per-user limits (inotify, pending signals, locked memory) is then counted
+    /// against an owner it shares with nobody.
+    fn owner(&self) -> Option<u32> {
+        self.plan.outer.iter().find_map(|step| match step {
+            Outer::MapIds(IdMap {
+                uids,
+                by: Mapper::Direct,
+                ..
+            }) => uids
+                .iter()
+                .find(|range| range.inside == 0)
+                .map(|range| range.outside),
+            _ => None,
+        })
     }
 
     fn map_ids(&mut self, map: &IdMap) -> io::Result<()> {
@@ -274,8 +295,59 @@ impl Launcher<'_> {
             } = workspace;
             given.extend([mount.as_fd(), upper.as_fd(), lower.as_fd()]);
         }
-        send_packet(child.socket.as_fd(), b"go", &given)
+        // An ordinary user cannot make device nodes; the host's are shown instead.
+        let devices = device_nodes().ok();
+        given.extend(devices.as_ref().map(AsFd::as_fd));
+        let word = match devices {
+            Some(_) => WITH_DEVICES,
+            None => b"go",
+        };
+        send_packet(child.socket.as_fd(), word, &given)
     }
+}
+
+/// The word that says that the last descriptor is a `/dev` with device nodes.
+pub(crate) const WITH_DEVICES: &[u8] = b"go+dev";
+/// Everything in `/dev`, shared memory included, may be this large.
+const DEV_SIZE: &str = "64m";
+/// Devices that give a process nothing but bytes, by number.
+const NODES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
+
+/// Acts as another user for a moment, with all capabilities.
+fn effective(id: u32) -> io::Result<()> {
+    use rustix::process::Uid;
+    sys::keep_capabilities_over_setuid()?;
+    rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(id), Uid::ROOT)?;
+    // The change hid this process's own files in /proc, and those of what it starts.
+    sys::dumpable();
+    Ok(())
+}
+
+/// A `/dev` as a detached mount, with nodes of its own: on the host's nodes a machine could watch
+/// who uses them.
+fn device_nodes() -> io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(&fs, "mode", "0755")?;
+    rustix::mount::fsconfig_set_string(&fs, "size", DEV_SIZE)?;
+    rustix::mount::fsconfig_create(&fs)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount = rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let mode = Mode::from_raw_mode(0o666);
+    let mask = rustix::process::umask(Mode::empty());
+    let made = NODES.iter().try_for_each(|(name, major, minor)| {
+        let device = rustix::fs::makedev(*major, *minor);
+        rustix::fs::mknodat(&mount, *name, FileType::CharacterDevice, mode, device)
+    });
+    rustix::process::umask(mask);
+    made?;
+    Ok(mount)
 }
 
 /// Makes the overlay of `/workspace` as a detached mount. Its notes are in `user.`

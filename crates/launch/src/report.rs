@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The longest message.
 const PACKET: usize = 4096;
 /// The most descriptors of one message.
-const PACKET_FDS: usize = 4;
+const PACKET_FDS: usize = 5;
 
 /// A step that failed, and the kernel's reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

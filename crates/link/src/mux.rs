@@ -11,6 +11,7 @@
 
 mod ended;
 mod queue;
+mod quiet;
 mod write;
 
 use crate::frame::{Frame, FrameError, Kind, MAX_PAYLOAD, Taken};
@@ -18,10 +19,10 @@ use bytes::{Bytes, BytesMut};
 use ended::Ended;
 use queue::Queue;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use write::write_frames;
 
 /// Unread data bytes allowed per stream and direction.
@@ -54,6 +55,8 @@ pub enum LinkError {
     TooManyStreams,
     #[error("the peer reset the stream")]
     Reset,
+    #[error("{0}")]
+    Silent(String),
 }
 
 impl From<FrameError> for LinkError {
@@ -96,6 +99,10 @@ struct Inner {
     data: mpsc::Sender<Frame>,
     control: mpsc::Sender<Frame>,
     closed: watch::Sender<Option<LinkError>>,
+    /// How often something arrived.
+    heard: AtomicU64,
+    /// A stream was opened here.
+    opened: Notify,
 }
 
 impl Inner {
@@ -188,6 +195,8 @@ impl Link {
             data,
             control,
             closed,
+            heard: AtomicU64::new(0),
+            opened: Notify::new(),
         });
         // The bound on streams is the real one: a burst of requests is not a reason to refuse any.
         let (accept, streams) = mpsc::channel(MAX_STREAMS);
@@ -224,6 +233,7 @@ impl Link {
         }
         let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let stream = register(&self.inner, id)?;
+        self.inner.opened.notify_one();
         let frame = Frame {
             payload: request,
             ..Frame::bare(id, Kind::Open)
@@ -504,7 +514,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
         }
         match read.read_buf(&mut buffer).await {
             Ok(0) => return LinkError::Closed,
-            Ok(_) => {}
+            Ok(_) => drop(inner.heard.fetch_add(1, Ordering::Relaxed)),
             Err(error) => return LinkError::Io(error.to_string()),
         }
     }

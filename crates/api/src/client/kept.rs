@@ -1,5 +1,6 @@
 //! Connections, and those that wait for the next call.
 
+use super::sending::Unsent;
 use super::{Body, broken};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -39,17 +40,19 @@ impl Connection {
         Ok(Connection { sender, task })
     }
 
-    pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>> {
-        let sent = self.sender.send_request(request).await;
-        sent.map_err(|error| broken(&error))
+    pub async fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> std::result::Result<Response<Incoming>, Unsent> {
+        if let Err(error) = self.sender.ready().await {
+            return Err(Unsent::of(&error, true));
+        }
+        let sent = self.sender.try_send_request(request).await;
+        sent.map_err(|mut error| {
+            let came_back = error.take_message().is_some();
+            Unsent::of(error.error(), came_back)
+        })
     }
-}
-
-/// What became of a request.
-pub enum Sent {
-    Answered(Response<Incoming>, Connection),
-    /// No connection is kept that would take it, and nothing of it was sent.
-    NoConnection(Request<Body>),
 }
 
 /// Connections whose last answer was read to its end.
@@ -75,29 +78,11 @@ impl Kept {
     }
 
     /// The one that was used last: the others may grow too old.
-    fn take(&self) -> Option<Connection> {
+    pub fn take(&self) -> Option<Connection> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(connection, since)| {
             since.elapsed() < KEPT_FOR && !connection.sender.is_closed()
         });
         kept.pop().map(|(connection, _)| connection)
-    }
-
-    /// Sends a request over a connection that is there already.
-    pub async fn send(&self, mut request: Request<Body>) -> Result<Sent> {
-        while let Some(mut connection) = self.take() {
-            if connection.sender.ready().await.is_err() {
-                continue;
-            }
-            match connection.sender.try_send_request(request).await {
-                Ok(response) => return Ok(Sent::Answered(response, connection)),
-                // Nothing of it has left: it may go another way.
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(broken(error.error())),
-                },
-            }
-        }
-        Ok(Sent::NoConnection(request))
     }
 }

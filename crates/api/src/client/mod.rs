@@ -6,7 +6,9 @@
 
 mod kept;
 mod remote;
+mod sending;
 mod session;
+mod silence;
 mod terminals;
 mod workspaces;
 
@@ -20,7 +22,7 @@ use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
-use kept::{Connection, Kept, Sent};
+use kept::{Connection, Kept};
 use motu_core::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,7 +33,13 @@ use tokio::net::UnixStream;
 /// How a connection to the daemon is made.
 #[async_trait]
 pub trait Dial: Send + Sync + std::fmt::Debug {
+    /// A connection to a daemon, which may be started for it.
     async fn dial(&self) -> Result<UnixStream>;
+
+    /// A connection to a daemon that is there already.
+    async fn look(&self) -> Result<UnixStream> {
+        self.dial().await
+    }
 }
 
 /// A socket somebody already listens on.
@@ -55,6 +63,8 @@ pub struct Client {
     /// Refuse daemons of another version than this one.
     version: Option<&'static str>,
     kept: Arc<Kept>,
+    /// Hears that a daemon does not answer, before a call fails for it.
+    warn: Option<fn(&str)>,
 }
 
 type Body = UnsyncBoxBody<Bytes, Error>;
@@ -73,16 +83,22 @@ fn full(bytes: impl Into<Bytes>) -> Body {
 struct Answer {
     response: Response<Incoming>,
     connection: Connection,
-    /// Where the connection goes when the answer was read to its end.
-    kept: Arc<Kept>,
+    client: Client,
 }
 
 /// A call being put together.
 struct Call {
     method: Method,
     target: String,
-    body: Body,
+    content: Content,
     headers: HeaderMap,
+}
+
+/// What a call says besides its target.
+enum Content {
+    Whole(Bytes),
+    /// It comes piece by piece, so it can be sent once only.
+    Stream(Body),
 }
 
 impl Call {
@@ -90,7 +106,7 @@ impl Call {
         Call {
             method,
             target: target.into(),
-            body: empty(),
+            content: Content::Whole(Bytes::new()),
             headers: HeaderMap::new(),
         }
     }
@@ -114,12 +130,12 @@ impl Call {
     }
 
     fn json(mut self, body: &impl Serialize) -> Call {
-        self.body = full(crate::event::json(body));
+        self.content = Content::Whole(crate::event::json(body));
         self.header(header::CONTENT_TYPE, "application/json")
     }
 
     fn body(mut self, body: Body) -> Call {
-        self.body = body;
+        self.content = Content::Stream(body);
         self
     }
 
@@ -130,7 +146,11 @@ impl Call {
     }
 
     fn into_request(self) -> Result<Request<Body>> {
-        let mut request = Request::new(self.body);
+        let mut request = Request::new(match self.content {
+            Content::Whole(bytes) if bytes.is_empty() => empty(),
+            Content::Whole(bytes) => full(bytes),
+            Content::Stream(body) => body,
+        });
         *request.method_mut() = self.method;
         *request.uri_mut() = self
             .target
@@ -150,6 +170,7 @@ impl Client {
             dial: Arc::new(dial),
             version: None,
             kept: Arc::default(),
+            warn: None,
         }
     }
 
@@ -160,21 +181,21 @@ impl Client {
         self
     }
 
+    /// Tells somebody when a daemon does not answer.
+    #[must_use]
+    pub fn warn_by(mut self, warn: fn(&str)) -> Client {
+        self.warn = Some(warn);
+        self
+    }
+
     /// Sends a call and reads the head of the answer. Failures come back as errors.
     async fn send(&self, call: Call) -> Result<Answer> {
-        let request = call.into_request()?;
-        let (response, connection) = match self.kept.send(request).await? {
-            Sent::Answered(response, connection) => (response, connection),
-            Sent::NoConnection(request) => {
-                let mut connection = Connection::open(self.dial.dial().await?).await?;
-                (connection.send(request).await?, connection)
-            }
-        };
+        let (response, connection) = self.unless_silent(self.deliver(call)).await?;
         self.check_version(response.headers())?;
         let answer = Answer {
             response,
             connection,
-            kept: self.kept.clone(),
+            client: self.clone(),
         };
         if answer.response.status().as_u16() < 400 {
             return Ok(answer);
@@ -217,9 +238,10 @@ impl Client {
 
 impl Answer {
     async fn read_all(self) -> Result<Bytes> {
-        let body = self.response.into_body().collect().await;
-        let body = body.map_err(|error| broken(&error))?;
-        self.kept.keep(self.connection);
+        let body = self.response.into_body().collect();
+        let body = async { body.await.map_err(|error| broken(&error)) };
+        let body = self.client.unless_silent(body).await?;
+        self.client.kept.keep(self.connection);
         Ok(body.to_bytes())
     }
 
@@ -236,19 +258,17 @@ impl Answer {
 
     /// The body as it comes.
     fn into_stream(self) -> BoxStream<'static, Result<Bytes>> {
-        let Answer {
-            response,
-            connection,
-            ..
-        } = self;
-        response
-            .into_body()
-            .into_data_stream()
-            .map(move |chunk| {
-                let _open = &connection;
-                chunk.map_err(|error| broken(&error))
-            })
-            .boxed()
+        let chunks = self.response.into_body().into_data_stream();
+        let state = (chunks, self.connection, self.client);
+        futures_util::stream::unfold(state, async |(mut chunks, connection, client)| {
+            let next = async { Ok(chunks.next().await) };
+            let chunk = match client.unless_silent(next).await {
+                Ok(chunk) => chunk?.map_err(|error| broken(&error)),
+                Err(error) => Err(error),
+            };
+            Some((chunk, (chunks, connection, client)))
+        })
+        .boxed()
     }
 }
 

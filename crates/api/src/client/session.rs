@@ -74,6 +74,7 @@ fn frame_body(frames: BoxStream<'static, Frame>) -> Body {
 struct Reading {
     body: Incoming,
     decoder: Decoder,
+    client: Client,
     _connection: Connection,
 }
 
@@ -82,6 +83,7 @@ fn events(answer: Answer) -> BoxStream<'static, Result<ExecEvent>> {
     let reading = Reading {
         body: answer.response.into_body(),
         decoder: Decoder::default(),
+        client: answer.client,
         _connection: answer.connection,
     };
     stream::unfold(Some(reading), async |reading| {
@@ -103,7 +105,12 @@ impl Reading {
                 Ok(None) => {}
                 Err(error) => return Some(Err(error)),
             }
-            match self.body.frame().await {
+            let next = async { Ok(self.body.frame().await) };
+            let next = match self.client.unless_silent(next).await {
+                Ok(next) => next,
+                Err(error) => return Some(Err(error)),
+            };
+            match next {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.decoder.push(data);

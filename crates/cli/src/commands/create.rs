@@ -3,7 +3,7 @@
 use super::shape::SandboxArgs;
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
-use crate::pull;
+use crate::{pull, show};
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
 
@@ -51,6 +51,7 @@ impl Args {
             }
             outcome => outcome?,
         };
+        show::warn_if_open(&sandbox.runtime, sandbox.isolation);
         answer(self.json, &sandbox, |sandbox| {
             format!("{}\n", sandbox.sandbox_id)
         });

@@ -17,8 +17,8 @@ mod log;
 mod ready;
 mod sys;
 
-use crate::daemon;
 use crate::home::Place;
+use crate::{daemon, ending};
 use lock::{Claim, Lock};
 use motu_core::{Error, Result};
 use motu_engine::Engine;
@@ -32,6 +32,11 @@ pub use lock::{exclusively, stop};
 
 /// How long tasks of a daemon that leaves may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);
+/// How long machines that wait ready may take to end.
+const CLOSING: Duration = Duration::from_secs(4);
+/// Open calls have five seconds; with the two above, a daemon that is told to is gone before
+/// whoever told it stops waiting.
+const WAY_OUT: Duration = Duration::from_secs(11);
 
 /// How long nobody is served before memory is given back, and again: what has ended stays a
 /// moment for those who look at it.
@@ -83,6 +88,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
     let server = Server::new(engine.clone(), activity.clone());
+    ending::bound(WAY_OUT);
     let mut told = Told::new()?;
     tokio::spawn(stay_lean(activity.clone()));
     loop {
@@ -104,7 +110,9 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     // Before open calls are waited for: a new daemon waits for the lock, not for a socket nobody serves.
     let _ = std::fs::remove_file(place.socket());
     server.finish().await;
-    engine.close().await;
+    if tokio::time::timeout(CLOSING, engine.close()).await.is_err() {
+        tracing::warn!("machines that waited ready are left to the next daemon");
+    }
     tracing::info!("leaving");
     Ok(())
 }

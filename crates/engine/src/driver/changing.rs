@@ -24,7 +24,11 @@ impl Driver {
         if let (Some(next), Some(machine)) =
             (self.decide(Request::Pause)?, self.row.machine.clone())
         {
-            self.runtime.pause(&machine).await?;
+            self.excuse();
+            if let Err(error) = self.runtime.pause(&machine).await {
+                self.expect_answers();
+                return Err(error);
+            }
             self.become_state(next).await?;
         }
         Ok(self.row.sandbox.clone())
@@ -34,7 +38,11 @@ impl Driver {
     pub(super) async fn hold(&mut self, reason: String) -> Result<()> {
         let can = self.runtime.capabilities().pause && self.row.sandbox.state == State::Running;
         if let Some(machine) = self.row.machine.clone().filter(|_| can) {
-            self.runtime.pause(&machine).await?;
+            self.excuse();
+            if let Err(error) = self.runtime.pause(&machine).await {
+                self.expect_answers();
+                return Err(error);
+            }
             self.row.sandbox.reason = Some(reason);
             self.become_state(State::Paused).await?;
         }
@@ -45,6 +53,7 @@ impl Driver {
         let can = held(&self.row.sandbox);
         if let Some(machine) = self.row.machine.clone().filter(|_| can) {
             self.runtime.resume(&machine).await?;
+            self.expect_answers();
             self.row.sandbox.reason = None;
             self.become_state(State::Running).await?;
         }
@@ -59,9 +68,23 @@ impl Driver {
             (self.decide(Request::Resume)?, self.row.machine.clone())
         {
             self.runtime.resume(&machine).await?;
+            self.expect_answers();
             self.become_state(next).await?;
         }
         Ok(self.row.sandbox.clone())
+    }
+
+    /// The guest's silence means nothing from now on.
+    pub(super) fn excuse(&self) {
+        if let Some(guest) = self.inside.guest().as_ref() {
+            guest.hold();
+        }
+    }
+
+    fn expect_answers(&self) {
+        if let Some(guest) = self.inside.guest().as_ref() {
+            guest.let_go();
+        }
     }
 
     /// Ends the machine in an orderly way; what it wrote is on its disks.
@@ -201,6 +224,7 @@ impl Driver {
             && let Some(machine) = &machine
         {
             self.runtime.resume(machine).await?;
+            self.expect_answers();
         }
         let guest = self.inside.guest().clone();
         if let Some(guest) = guest {
@@ -225,7 +249,12 @@ impl Driver {
         }
         match (self.row.sandbox.state, self.row.machine.clone()) {
             (State::Running | State::Paused, Some(machine)) => {
-                self.runtime.fork(&machine, copies).await
+                self.excuse();
+                let copies = self.runtime.fork(&machine, copies).await;
+                if self.row.sandbox.state == State::Running {
+                    self.expect_answers();
+                }
+                copies
             }
             (state, _) => Err(refused(
                 &self.row.sandbox,

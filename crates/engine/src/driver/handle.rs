@@ -6,7 +6,7 @@ use crate::guest::Guest;
 use crate::lifecycle::{self, Decision, Refusal, Request};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use motu_core::runtime::{Kept, Machine, MachineSpec};
+use motu_core::runtime::{AT_LIMIT, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result, Runtime};
 use std::path::PathBuf;
@@ -153,7 +153,7 @@ impl Handle {
         if matches!(error.kind, ErrorKind::Internal | ErrorKind::Denied) {
             return crate::space::faulty(self).unwrap_or(error);
         }
-        if error.kind != ErrorKind::Transport {
+        if !unreachable(&error) {
             return error;
         }
         let status = self.status.borrow();
@@ -166,7 +166,7 @@ impl Handle {
     /// Like [`Handle::explain`], after waiting a moment for the machine's end to be noticed:
     /// a broken link and a dead machine arrive in either order.
     pub async fn explain_soon(&self, error: Error) -> Error {
-        if error.kind == ErrorKind::Transport {
+        if unreachable(&error) {
             let mut status = self.status.clone();
             let ended = status.wait_for(|sandbox| sandbox.state != State::Running);
             let _ = tokio::time::timeout(Duration::from_millis(500), ended).await;
@@ -262,6 +262,11 @@ pub(super) fn held(sandbox: &Sandbox) -> bool {
     sandbox.state == State::Paused && sandbox.reason.is_some()
 }
 
+/// Whether a guest could not be spoken to.
+fn unreachable(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Transport | ErrorKind::Unavailable)
+}
+
 /// A refusal at the border.
 pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
     let id = &sandbox.sandbox_id;
@@ -273,12 +278,16 @@ pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
         Refusal::Destroying => {
             Error::conflict(format!("sandbox {id} is being destroyed")).details(details)
         }
-        Refusal::Failed => Error::unavailable(format!(
-            "sandbox {id} failed: {}",
-            sandbox.reason.as_deref().unwrap_or("its machine ended")
-        ))
-        .hint("create a new one; `motu rm` forgets this one")
-        .details(details),
+        Refusal::Failed => {
+            let reason = sandbox.reason.as_deref().unwrap_or("its machine ended");
+            let kind = match reason.contains(AT_LIMIT) {
+                true => ErrorKind::Limit,
+                false => ErrorKind::Unavailable,
+            };
+            Error::new(kind, format!("sandbox {id} failed: {reason}"))
+                .hint("create a new one; `motu rm` forgets this one")
+                .details(details)
+        }
         Refusal::Paused if held(sandbox) => {
             let reason = sandbox.reason.as_deref().unwrap_or_default();
             Error::limit(format!("{id} is paused: {reason}"))

@@ -55,6 +55,9 @@ impl Driver {
             && matches!(self.row.sandbox.state, State::Running | State::Paused)
         {
             self.connect(machine);
+            if self.row.sandbox.state == State::Paused {
+                self.excuse();
+            }
         }
         self.drive()
     }
@@ -62,8 +65,8 @@ impl Driver {
     fn connect(&mut self, machine: Machine) -> Arc<Guest> {
         let launch = self.row.launch.as_ref();
         let kept = launch.and_then(|launch| launch.kept.clone());
-        let guest = Guest::new(self.runtime.clone(), machine).keeping(kept.clone());
-        let guest = Arc::new(guest);
+        let bounds = self.shared.bounds;
+        let guest = Guest::keeping(self.runtime.clone(), machine, bounds, kept.clone());
         *self.inside.guest() = Some(guest.clone());
         *self.inside.disk() = kept.map(|kept| (self.runtime.clone(), kept));
         guest

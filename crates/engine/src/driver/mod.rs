@@ -117,6 +117,8 @@ pub struct Shared {
     pub store: Store,
     pub trash: Trash,
     pub baselines: Baselines,
+    /// How long guests may be silent.
+    pub bounds: crate::guest::Bounds,
     /// The table that lists live sandboxes; a driver removes itself at its end.
     pub table: Weak<crate::engine::Table>,
 }
@@ -225,16 +227,19 @@ impl Driver {
             Some(machine) => {
                 let runtime = self.runtime.clone();
                 let guest = self.inside.guest().clone();
-                let misbehaved = async move {
-                    match guest {
-                        Some(guest) => guest.misbehaved().await,
-                        None => std::future::pending().await,
-                    }
-                };
                 async move {
+                    let verdict = async {
+                        match guest {
+                            Some(guest) => tokio::select! {
+                                reason = guest.doomed() => reason,
+                                reason = guest.misbehaved() => reason,
+                            },
+                            None => std::future::pending().await,
+                        }
+                    };
                     tokio::select! {
                         ended = runtime.ended(&machine) => ended,
-                        reason = misbehaved => Ended { reason },
+                        reason = verdict => Ended { reason },
                         () = removed(&machine.dir) => Ended {
                             reason: "its directory was removed".to_string(),
                         },

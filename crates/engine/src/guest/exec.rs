@@ -1,6 +1,7 @@
 //! Commands of a machine.
 
-use super::{Guest, Kills, broken, decode_note, failure, next_note, outcome, unexpected};
+use super::call::Call;
+use super::{Guest, broken, decode_note, failure, next_note, outcome, unexpected};
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, unfold};
 use motu_core::exec::{
@@ -11,30 +12,49 @@ use motu_core::{Error, Result};
 use motu_link::frame::{CHANNEL_ERR, CHANNEL_IN, CHANNEL_OUT};
 use motu_link::message as link;
 use motu_link::message::{Control, Do, Failure, Outcome, Said, Verb};
-use motu_link::{Event, LinkError, Receiver, Sender, Stream};
+use motu_link::{Event, LinkError, Sender};
 use prost::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// Inputs a caller may have waiting; standard input itself is held back by the link's credit.
 const INPUT_QUEUE: usize = 8;
+/// How much longer than its time limit a command may take before the host ends it.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a guest that was asked to kill a command may take, before its machine is ended.
+const KILL_GRACE: Duration = Duration::from_secs(10);
+const KILL: i32 = 9;
+/// How often a command that was killed is looked for.
+const LOOK: Duration = Duration::from_millis(500);
 
 impl Guest {
     /// Starts a command and follows it.
     pub async fn start(&self, start: link::Start) -> Result<ExecSession> {
-        let stream = self.open(Verb::Start(start)).await?;
-        Ok(session(stream, self.kills.clone()))
+        let limit = time_limit(&start);
+        let opening = self.open(Verb::Start(start));
+        let call = match limit {
+            None => opening.await?,
+            Some(limit) => tokio::time::timeout(limit, opening)
+                .await
+                .map_err(|_| self.about.late("did not take the command in its time"))??,
+        };
+        Ok(session(call, self.me.upgrade(), limit))
     }
 
     /// Starts a command that runs on by itself.
     pub async fn start_background(&self, start: link::Start) -> Result<Started> {
+        let limit = time_limit(&start);
         let mut stream = self.open(Verb::Start(start)).await?;
         let started = match next_note(&mut stream).await? {
             Said::Started(started) => started_event(started),
             _ => return Err(unexpected()),
         };
         super::finish(&mut stream).await?;
+        if let Some(limit) = limit {
+            tokio::spawn(end_in_time(self.me.clone(), started.pid, limit));
+        }
         Ok(started)
     }
 
@@ -58,7 +78,7 @@ impl Guest {
             .await?;
         // An unknown process is an answer, not a torn stream.
         let first = next_note(&mut stream).await?;
-        let mut session = session(stream, self.kills.clone());
+        let mut session = session(stream, self.me.upgrade(), None);
         let started = match first {
             Said::Started(started) => ExecEvent::Started(started_event(started)),
             _ => return Err(unexpected()),
@@ -81,6 +101,14 @@ impl Guest {
             }
         }
         Ok(all)
+    }
+
+    /// Whether a command that was started here runs; nothing when the guest does not say.
+    async fn lives(&self, pid: u32) -> Option<bool> {
+        let processes = tokio::time::timeout(KILL_GRACE, self.processes()).await;
+        let processes = processes.ok()?.ok()?;
+        let found = processes.iter().find(|process| process.pid == pid);
+        Some(found.is_some_and(|process| process.exited.is_none()))
     }
 
     /// Types into a process's standard input or terminal.
@@ -122,6 +150,36 @@ impl Guest {
     }
 }
 
+/// Why a machine was ended that did not end a command.
+const OUTLIVED: &str = "a command outlived its time limit and could not be ended alone";
+
+async fn kill(guest: Arc<Guest>, pid: u32) {
+    let killed = guest.signal(Selector::Pid(pid), KILL, true);
+    let _ = tokio::time::timeout(KILL_GRACE, killed).await;
+}
+
+/// Ends a command that nobody follows when it outlives its time limit.
+async fn end_in_time(guest: std::sync::Weak<Guest>, pid: u32, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    // A machine that is gone has no commands.
+    let Some(guest) = guest.upgrade() else { return };
+    while guest.about.is_held() {
+        tokio::time::sleep(GRACE).await;
+    }
+    if guest.lives(pid).await == Some(false) {
+        return;
+    }
+    kill(guest.clone(), pid).await;
+    let begin = Instant::now();
+    while begin.elapsed() < KILL_GRACE {
+        match guest.lives(pid).await {
+            Some(false) => return,
+            _ => tokio::time::sleep(LOOK).await,
+        }
+    }
+    guest.about.doom(OUTLIVED);
+}
+
 pub(super) fn selector(selector: Selector) -> link::Selector {
     match selector {
         Selector::Pid(pid) => link::Selector {
@@ -132,18 +190,24 @@ pub(super) fn selector(selector: Selector) -> link::Selector {
     }
 }
 
+/// How long the host waits for the end of a command that has a time limit.
+fn time_limit(start: &link::Start) -> Option<Duration> {
+    (start.timeout_ms > 0).then(|| Duration::from_millis(start.timeout_ms).saturating_add(GRACE))
+}
+
 /// Turns a stream into a session: events come straight off the link, so the
 /// caller's pace is the command's pace.
-fn session(stream: Stream, kills: Arc<Kills>) -> ExecSession {
-    let Stream { tx, rx } = stream;
+fn session(call: Call, guest: Option<Arc<Guest>>, limit: Option<Duration>) -> ExecSession {
     let (input, inputs) = mpsc::channel(INPUT_QUEUE);
-    tokio::spawn(send_inputs(tx.clone(), inputs));
+    tokio::spawn(send_inputs(call.tx.clone(), inputs));
     let follow = Follow {
-        rx,
-        tx,
+        call,
         ready: VecDeque::new(),
         over: false,
-        kills,
+        guest,
+        left: limit,
+        killing: false,
+        pid: None,
     };
     let events = unfold(follow, |mut follow| async move {
         let event = follow.next().await?;
@@ -156,18 +220,28 @@ fn session(stream: Stream, kills: Arc<Kills>) -> ExecSession {
 }
 
 struct Follow {
-    rx: Receiver,
-    tx: Sender,
+    call: Call,
     ready: VecDeque<ExecEvent>,
     over: bool,
-    kills: Arc<Kills>,
+    guest: Option<Arc<Guest>>,
+    /// How long to wait for more, in all; the caller's own slowness does not count.
+    left: Option<Duration>,
+    /// The command's time was over and the guest was asked to kill it.
+    killing: bool,
+    pid: Option<u32>,
 }
 
 impl Drop for Follow {
-    /// Says at once that nobody listens any more, even while an input still waits for room.
+    /// Says at once that nobody listens any more, even while an input still waits for room. The
+    /// command's time limit holds on.
     fn drop(&mut self) {
         if !self.over {
-            self.tx.reset();
+            self.call.tx.reset();
+        }
+        if let (Some(pid), Some(left), Some(guest)) = (self.pid, self.left, &self.guest)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(end_in_time(Arc::downgrade(guest), pid, left));
         }
     }
 }
@@ -181,18 +255,14 @@ impl Follow {
             if self.over {
                 return None;
             }
-            match self.rx.recv().await {
+            match self.wait().await {
                 Ok(Event::Data { channel, bytes }) => match channel {
                     CHANNEL_OUT => return Some(Ok(ExecEvent::Stdout(bytes))),
                     CHANNEL_ERR => return Some(Ok(ExecEvent::Stderr(bytes))),
                     _ => {}
                 },
                 Ok(Event::Message(note)) => match decode_note(&note).and_then(event) {
-                    Ok(Some(ExecEvent::Exited(mut exited))) => {
-                        exited.out_of_memory |= exited.exit_code != 0 && self.kills.any_new();
-                        return Some(Ok(ExecEvent::Exited(exited)));
-                    }
-                    Ok(Some(event)) => return Some(Ok(event)),
+                    Ok(Some(event)) => return Some(Ok(self.noted(event))),
                     Ok(None) => {}
                     Err(error) => return self.fail(error),
                 },
@@ -204,9 +274,67 @@ impl Follow {
                 }
                 Ok(Event::Reset) => return self.fail(broken(LinkError::Reset)),
                 Ok(Event::Eof) => {}
-                Err(error) => return self.fail(broken(error)),
+                Err(error) => return self.fail(error),
             }
         }
+    }
+
+    fn noted(&mut self, event: ExecEvent) -> ExecEvent {
+        match event {
+            ExecEvent::Started(started) => {
+                self.pid = Some(started.pid);
+                ExecEvent::Started(started)
+            }
+            ExecEvent::Exited(mut exited) => {
+                self.left = None;
+                let kills = self.guest.as_ref().map(|guest| &guest.kills);
+                exited.out_of_memory |=
+                    exited.exit_code != 0 && kills.is_some_and(|kills| kills.any_new());
+                // The guest did not know why it had to kill it.
+                exited.timed_out |= self.killing;
+                ExecEvent::Exited(exited)
+            }
+            other => other,
+        }
+    }
+
+    /// The next event. A command that outlives its time limit is ended by the host: through the
+    /// guest, and if that does not do it, with its machine.
+    async fn wait(&mut self) -> Result<Event> {
+        loop {
+            let Some(left) = self.left else {
+                return self.call.recv_some_day().await;
+            };
+            let begin = Instant::now();
+            match tokio::time::timeout(left, self.call.rx.recv()).await {
+                Ok(event) => {
+                    self.left = Some(left.saturating_sub(begin.elapsed()));
+                    return event.map_err(broken);
+                }
+                Err(_) if self.call.about.is_held() => self.left = Some(GRACE),
+                Err(_) => self.overdue()?,
+            }
+        }
+    }
+
+    fn overdue(&mut self) -> Result<()> {
+        let about = &self.call.about;
+        let Some(pid) = self.pid else {
+            return Err(about.late("did not start the command in its time"));
+        };
+        if !self.killing {
+            self.killing = true;
+            self.left = Some(KILL_GRACE);
+            if let Some(guest) = self.guest.clone() {
+                tokio::spawn(kill(guest, pid));
+            }
+            return Ok(());
+        }
+        self.left = None;
+        about.doom(OUTLIVED);
+        Err(about
+            .late("did not end a command whose time was over; the machine was ended")
+            .hint("its disks are kept if it is; nothing else of it runs on"))
     }
 
     fn fail(&mut self, error: Error) -> Option<Result<ExecEvent>> {

@@ -1,7 +1,8 @@
 //! Files of a machine.
 
+use super::call::Call;
 use super::system::{expect_entry, send_all};
-use super::{Guest, broken, finish, next_note, outcome, unexpected};
+use super::{Guest, broken, finish, next_note, note_some_day, outcome, unexpected};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use motu_core::files::{
 use motu_core::{Error, Result, limits};
 use motu_link::message as link;
 use motu_link::message::{Said, Verb};
-use motu_link::{Event, LinkError, Stream};
+use motu_link::{Event, LinkError};
 use std::sync::Arc;
 
 impl Guest {
@@ -201,7 +202,7 @@ impl Guest {
         }
         Ok(unfold(Some(stream), |stream| async move {
             let mut stream = stream?;
-            match next_note(&mut stream).await {
+            match note_some_day(&mut stream).await {
                 Ok(Said::Change(found)) => Some((Ok(change(found)), Some(stream))),
                 Ok(_) => Some((Err(unexpected()), None)),
                 Err(error) => Some((Err(error), None)),
@@ -269,18 +270,18 @@ impl Within {
 }
 
 /// The data of a stream up to its end; a failure at the end is the last item.
-pub(super) fn data(stream: Stream) -> ByteStream {
+pub(super) fn data(stream: Call) -> ByteStream {
     unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         loop {
-            match stream.rx.recv().await {
+            match stream.recv().await {
                 Ok(Event::Data { bytes, .. }) => return Some((Ok(bytes), Some(stream))),
                 Ok(Event::End(last)) => {
                     return outcome(&last).err().map(|error| (Err(error), None));
                 }
                 Ok(Event::Reset) => return Some((Err(broken(LinkError::Reset)), None)),
                 Ok(Event::Message(_) | Event::Eof) => {}
-                Err(error) => return Some((Err(broken(error)), None)),
+                Err(error) => return Some((Err(error), None)),
             }
         }
     })

@@ -83,7 +83,7 @@ fn note(said: Said) -> Bytes {
 }
 
 /// A machine whose guest is played by the test.
-async fn machine(play: Play) -> (Arc<Fake>, Guest) {
+async fn machine(play: Play) -> (Arc<Fake>, Arc<Guest>) {
     let fake = Fake::new();
     let some = Ask {
         value: 64,
@@ -108,7 +108,11 @@ async fn machine(play: Play) -> (Arc<Fake>, Guest) {
     let machine: Machine = fake.create(&spec).await.unwrap();
     fake.play_guest(play);
     let runtime: Arc<dyn Runtime> = fake.clone();
-    (fake, Guest::new(runtime, machine))
+    let bounds = super::Bounds {
+        silence: SOON,
+        call: SOON,
+    };
+    (fake, Guest::new(runtime, machine, bounds))
 }
 
 /// Floods a stream that nobody reads; three times, and the machine must be ended.
@@ -187,7 +191,7 @@ async fn answered(
     let (_fake, guest) = machine(flooding(frames)).await;
     let before = resident_kib();
     for _ in 0..super::MAX_BREACHES {
-        let error = tokio::time::timeout(SOON, call(&guest)).await.unwrap();
+        let error = tokio::time::timeout(SOON, call(&*guest)).await.unwrap();
         assert_eq!(error.kind, ErrorKind::Transport, "{error:?}");
         let grown = resident_kib().saturating_sub(before);
         assert!(grown < 4 * GROWTH_KIB, "{grown} KiB more");

@@ -4,6 +4,7 @@
 //! machine lives on. Everything a guest says is foreign: it is decoded here,
 //! bounded by the link, and never trusted further.
 
+mod call;
 pub mod exec;
 pub mod files;
 #[cfg(test)]
@@ -12,14 +13,17 @@ mod system;
 pub mod terminal;
 pub mod workspace;
 
+pub use call::Bounds;
+
 use bytes::Bytes;
+use call::{About, Call};
 use motu_core::runtime::{Kept, Machine};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, limits};
 use motu_link::message::{Failure, Note, Outcome, Request, Said, Verb};
-use motu_link::{Event, Link, LinkError, Stream};
+use motu_link::{Event, Link, LinkError};
 use prost::Message;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 
@@ -41,9 +45,13 @@ const MAX_BREACHES: u32 = 3;
 /// One machine's guest.
 #[derive(Debug)]
 pub struct Guest {
+    me: Weak<Guest>,
     runtime: Arc<dyn Runtime>,
     machine: Machine,
     link: Mutex<Option<Link>>,
+    /// Attempts to open a link that failed, and why the last one did.
+    failed: std::sync::Mutex<(u64, Option<Error>)>,
+    about: Arc<About>,
     kills: Arc<Kills>,
     breaches: Arc<Breaches>,
     /// The machine's disks, where they are kept.
@@ -86,8 +94,21 @@ impl Kills {
 }
 
 impl Guest {
-    pub fn new(runtime: Arc<dyn Runtime>, machine: Machine) -> Guest {
-        Guest {
+    pub fn new(runtime: Arc<dyn Runtime>, machine: Machine, bounds: Bounds) -> Arc<Guest> {
+        Guest::keeping(runtime, machine, bounds, None)
+    }
+
+    /// Of a machine whose disks may be kept.
+    pub fn keeping(
+        runtime: Arc<dyn Runtime>,
+        machine: Machine,
+        bounds: Bounds,
+        kept: Option<Kept>,
+    ) -> Arc<Guest> {
+        Arc::new_cyclic(|me| Guest {
+            me: me.clone(),
+            about: Arc::new(About::new(machine.id.clone(), bounds)),
+            failed: std::sync::Mutex::default(),
             kills: Arc::new(Kills {
                 runtime: runtime.clone(),
                 machine: machine.clone(),
@@ -97,13 +118,8 @@ impl Guest {
             machine,
             link: Mutex::new(None),
             breaches: Arc::default(),
-            kept: None,
-        }
-    }
-
-    /// The same for a machine whose disks are kept.
-    pub fn keeping(self, kept: Option<Kept>) -> Guest {
-        Guest { kept, ..self }
+            kept,
+        })
     }
 
     /// Brings files that were received to the host's disk, where the guest cannot.
@@ -116,24 +132,50 @@ impl Guest {
 
     /// The link, opened if there is none that works.
     pub async fn link(&self) -> Result<Link> {
+        let (before, _) = self.last_failure();
         let mut slot = self.link.lock().await;
         if let Some(link) = slot.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
         }
+        // Those who waited while somebody else tried in vain do not try one after another.
+        if let (now, Some(error)) = self.last_failure()
+            && now > before
+        {
+            return Err(error);
+        }
+        match self.reach().await {
+            Ok(link) => {
+                tokio::spawn(call::watch_silence(link.clone(), self.about.clone()));
+                *slot = Some(link.clone());
+                Ok(link)
+            }
+            Err(error) => {
+                let mut failed = self.failed.lock().unwrap_or_else(|p| p.into_inner());
+                *failed = (failed.0 + 1, Some(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn last_failure(&self) -> (u64, Option<Error>) {
+        let failed = self.failed.lock().unwrap_or_else(|p| p.into_inner());
+        failed.clone()
+    }
+
+    async fn reach(&self) -> Result<Link> {
         for patience in HELLO_TIMEOUTS {
             match tokio::time::timeout(patience, self.connect()).await {
-                Ok(connected) => {
-                    let link = connected?;
-                    *slot = Some(link.clone());
-                    return Ok(link);
-                }
+                Ok(connected) => return connected,
                 Err(_) => {
                     tracing::warn!(id = %self.machine.id, ?patience, "a guest did not answer the handshake");
                 }
             }
         }
-        Err(Error::transport("the guest did not answer the handshake")
-            .hint("the machine may be paused or overloaded; its processes go on"))
+        Err(Error::unavailable(format!(
+            "the guest of {} did not answer the handshake",
+            self.machine.id
+        ))
+        .hint("the machine may be stopped or overloaded; its processes go on"))
     }
 
     /// Comes when the guest has broken the protocol so often that its machine must be ended, and
@@ -184,17 +226,18 @@ impl Guest {
     }
 
     /// Opens a stream with a request.
-    async fn open(&self, verb: Verb) -> Result<Stream> {
+    async fn open(&self, verb: Verb) -> Result<Call> {
         let request = Bytes::from(Request::from(verb).encode_to_vec());
         let link = self.link().await?;
-        match link.open(request.clone()).await {
+        let stream = match link.open(request.clone()).await {
             // The link broke between two calls and nothing was sent: once more on a fresh one.
             Err(_) if link.is_closed() => {
                 let link = self.link().await?;
-                link.open(request).await.map_err(broken)
+                link.open(request).await
             }
-            other => other.map_err(broken),
-        }
+            other => other,
+        };
+        Ok(Call::new(stream.map_err(broken)?, self.about.clone()))
     }
 
     /// A request that is answered by one note.
@@ -211,7 +254,7 @@ impl Guest {
         let mut notes = Vec::new();
         let (mut bytes_heard, mut entries) = (0, 0);
         loop {
-            match stream.rx.recv().await.map_err(broken)? {
+            match stream.recv().await? {
                 Event::Message(bytes) => {
                     let note = decode_note(&bytes)?;
                     bytes_heard += bytes.len();
@@ -242,24 +285,39 @@ impl Guest {
 }
 
 /// Waits for a note; an end before it is an error.
-async fn next_note(stream: &mut Stream) -> Result<Said> {
+async fn next_note(stream: &mut Call) -> Result<Said> {
     loop {
-        match stream.rx.recv().await.map_err(broken)? {
-            Event::Message(bytes) => return decode_note(&bytes),
-            Event::End(bytes) => {
-                outcome(&bytes)?;
-                return Err(unexpected());
-            }
-            Event::Reset => return Err(broken(LinkError::Reset)),
-            Event::Data { .. } | Event::Eof => {}
+        if let Some(note) = as_note(stream.recv().await?)? {
+            return Ok(note);
         }
     }
 }
 
-/// Waits for the end of a stream, ignoring what comes before.
-async fn finish(stream: &mut Stream) -> Result<()> {
+/// Like [`next_note`], on a stream that may be silent for as long as its guest answers pings.
+async fn note_some_day(stream: &mut Call) -> Result<Said> {
     loop {
-        match stream.rx.recv().await.map_err(broken)? {
+        if let Some(note) = as_note(stream.recv_some_day().await?)? {
+            return Ok(note);
+        }
+    }
+}
+
+fn as_note(event: Event) -> Result<Option<Said>> {
+    match event {
+        Event::Message(bytes) => decode_note(&bytes).map(Some),
+        Event::End(bytes) => {
+            outcome(&bytes)?;
+            Err(unexpected())
+        }
+        Event::Reset => Err(broken(LinkError::Reset)),
+        Event::Data { .. } | Event::Eof => Ok(None),
+    }
+}
+
+/// Waits for the end of a stream, ignoring what comes before.
+async fn finish(stream: &mut Call) -> Result<()> {
+    loop {
+        match stream.recv().await? {
             Event::End(bytes) => return outcome(&bytes),
             Event::Reset => return Err(broken(LinkError::Reset)),
             _ => {}
@@ -282,6 +340,8 @@ fn unexpected() -> Error {
 fn broken(error: LinkError) -> Error {
     match error {
         LinkError::TooManyStreams => Error::limit(error.to_string()),
+        LinkError::Silent(why) => Error::unavailable(why)
+            .hint("the machine may be stopped or overloaded; its processes go on"),
         LinkError::Protocol(_) => Error::transport(format!("{error}; the connection was dropped")),
         _ => Error::transport(format!("the connection to the guest broke: {error}")),
     }

@@ -1,14 +1,15 @@
 //! Identity, measurements and ports of a machine.
 
+use super::call::{Call, Refused};
 use super::{Guest, broken, next_note, unexpected};
 use bytes::Bytes;
 use motu_core::report::{Metrics, Port};
 use motu_core::runtime::Connection;
 use motu_core::{Error, Result};
+use motu_link::Event;
 use motu_link::frame::CHANNEL_IN;
 use motu_link::message as link;
 use motu_link::message::{Said, Verb};
-use motu_link::{Event, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Bytes read from a dialling caller at a time.
@@ -91,9 +92,9 @@ impl Guest {
 }
 
 /// Carries bytes both ways until both sides have finished.
-async fn carry(stream: Stream, io: tokio::io::DuplexStream) {
+async fn carry(call: Call, io: tokio::io::DuplexStream) {
     let (mut read, mut write) = tokio::io::split(io);
-    let Stream { tx, mut rx } = stream;
+    let Call { tx, mut rx, .. } = call;
     let upward = async {
         let mut buffer = vec![0; DIAL_CHUNK];
         loop {
@@ -136,14 +137,16 @@ async fn carry(stream: Stream, io: tokio::io::DuplexStream) {
 
 /// Sends a stream of bytes as data, then EOF.
 pub(super) async fn send_all(
-    stream: &mut Stream,
+    stream: &mut Call,
     mut content: motu_core::files::ByteStream,
 ) -> Result<()> {
     use futures_util::StreamExt;
     while let Some(piece) = content.next().await {
-        if stream.tx.data(CHANNEL_IN, piece?).await.is_err() {
+        match stream.data(CHANNEL_IN, piece?).await {
+            Ok(()) => {}
             // The guest has answered early: its outcome says why.
-            return Ok(());
+            Err(Refused::Answered) => return Ok(()),
+            Err(Refused::Late(error)) => return Err(error),
         }
     }
     match stream.tx.eof().await {

@@ -28,7 +28,7 @@ impl Guest {
         let mut all = Vec::new();
         let mut bytes_heard = 0;
         loop {
-            match stream.rx.recv().await.map_err(broken)? {
+            match stream.recv().await? {
                 Event::Message(bytes) => match decode_note(&bytes)? {
                     // A guest sends what differs, and nothing else.
                     Said::Changed(page) if page.entries.is_empty() => {

@@ -131,16 +131,22 @@ async fn file_exists(path: &str, scene: &Scene<'_>) -> Result<()> {
                 let _ = tokio::time::timeout(scene.interval, changes.next()).await;
             }
             // The directory itself is not there yet.
-            Err(error) if error.kind == ErrorKind::Transport => return Err(error),
+            Err(error) if unreachable(&error) => return Err(error),
             Err(_) => tokio::time::sleep(CHEAP_PAUSE.min(scene.interval)).await,
         }
     }
 }
 
+/// Whether the guest itself, not what it was asked about, is missing.
+fn unreachable(error: &motu_core::Error) -> bool {
+    use ErrorKind::{Timeout, Transport, Unavailable};
+    matches!(error.kind, Transport | Unavailable | Timeout)
+}
+
 async fn exists(guest: &Guest, path: &GuestPath) -> Result<bool> {
     match guest.stat(path, true).await {
         Ok(_) => Ok(true),
-        Err(error) if error.kind == ErrorKind::Transport => Err(error),
+        Err(error) if unreachable(&error) => Err(error),
         Err(_) => Ok(false),
     }
 }
@@ -148,7 +154,7 @@ async fn exists(guest: &Guest, path: &GuestPath) -> Result<bool> {
 async fn accepts(guest: &Guest, port: u16) -> Result<bool> {
     match guest.dial(dial(port)).await {
         Ok(_) => Ok(true),
-        Err(error) if error.kind == ErrorKind::Transport => Err(error),
+        Err(error) if unreachable(&error) => Err(error),
         Err(_) => Ok(false),
     }
 }
@@ -163,7 +169,7 @@ fn dial(port: u16) -> link::Dial {
 async fn answers(guest: &Guest, port: u16, path: &str) -> Result<bool> {
     let mut connection = match guest.dial(dial(port)).await {
         Ok(connection) => connection,
-        Err(error) if error.kind == ErrorKind::Transport => return Err(error),
+        Err(error) if unreachable(&error) => return Err(error),
         Err(_) => return Ok(false),
     };
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

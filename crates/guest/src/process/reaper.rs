@@ -30,6 +30,7 @@ impl Reaper {
 }
 
 fn reaped(guest: &Guest, pid: i32, status: WaitStatus) {
+    guest.processes.shims.remove(pid);
     for process in guest.processes.all() {
         if process.facts.shim == pid && process.may_live() && !process.lost_its_shim() {
             process.set_shim_gone(!status.exited());

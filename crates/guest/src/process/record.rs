@@ -8,6 +8,7 @@ use super::ring::{Found, Ring};
 use crate::state::locked;
 use bytes::Bytes;
 use motu_link::message::{Exited, Process as Described, Usage};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -69,6 +70,26 @@ pub struct Facts {
     pub ring_bytes: usize,
     /// The count of memory kills when it started.
     pub memory_kills: u64,
+    /// The shims of all processes.
+    pub shims: Arc<Shims>,
+}
+
+/// The shims that are alive. Every other child of the guest was orphaned by one that was killed.
+#[derive(Debug, Default)]
+pub struct Shims(Mutex<BTreeSet<i32>>);
+
+impl Shims {
+    pub fn add(&self, pid: i32) {
+        locked(&self.0).insert(pid);
+    }
+
+    pub fn remove(&self, pid: i32) {
+        locked(&self.0).remove(&pid);
+    }
+
+    pub fn contains(&self, pid: i32) -> bool {
+        locked(&self.0).contains(&pid)
+    }
 }
 
 /// A started process.
@@ -216,6 +237,11 @@ impl Process {
     pub fn may_live(&self) -> bool {
         let state = locked(&self.state);
         !state.shim_gone || (state.shim_killed && state.exit.is_none())
+    }
+
+    /// Whether nobody waits for the program any more but us.
+    pub fn shim_is_gone(&self) -> bool {
+        locked(&self.state).shim_gone
     }
 
     /// Whether the shim was killed under its children, so that they must be found another way.

@@ -28,6 +28,11 @@ use tokio::io::unix::AsyncFd;
 const PIPE_SIZE: usize = 1024 * 1024;
 /// How often a program whose shim was killed is looked for.
 const LOST_SHIM_PAUSE: Duration = Duration::from_millis(100);
+/// How soon, and how often in all, a shim at the start is told to go on.
+const START_PAUSE: Duration = Duration::from_millis(100);
+const START_LOOKS: u32 = 300;
+/// How long a shim may take to tell that its program was killed.
+const SHIM_TIME: Duration = Duration::from_secs(1);
 
 /// Our ends of a child's descriptors.
 struct Ours {
@@ -82,6 +87,7 @@ pub async fn start(
             request.ring_bytes as usize
         },
         memory_kills: kills,
+        shims: guest.processes.shims.clone(),
     };
     let process = Arc::new(Process::new(facts, ours.stdin, ours.terminal));
     ready(&process);
@@ -221,7 +227,10 @@ pub fn resize(terminal: &OwnedFd, size: &PtySize) -> Result<(), Errno> {
 async fn await_exec(plan: &Plan, spawned: Spawned) -> Result<(i32, AsyncFd<OwnedFd>), Failed> {
     let mut reports = watched(spawned.reports, Interest::READABLE)?;
     let exec = watched(spawned.exec, Interest::READABLE)?;
-    let pid = match next_report(&mut reports).await {
+    let pid = match urged(spawned.shim, next_report(&mut reports))
+        .await
+        .flatten()
+    {
         Some(Report::Started { pid }) => pid,
         Some(Report::Failed { errno }) => {
             return Err(cannot_run(plan, Errno::from_raw_os_error(errno)));
@@ -234,10 +243,28 @@ async fn await_exec(plan: &Plan, spawned: Spawned) -> Result<(i32, AsyncFd<Owned
         }
     };
     let mut failure = [0; spawn::EXEC_FAILURE_LEN];
-    match read_exact(&exec, &mut failure).await {
-        true => Err(exec_failed(plan, spawn::parse_exec_failure(&failure))),
-        false => Ok((pid, reports)),
+    match urged(spawned.shim, read_exact(&exec, &mut failure)).await {
+        Some(true) => Err(exec_failed(plan, spawn::parse_exec_failure(&failure))),
+        Some(false) => Ok((pid, reports)),
+        None => Err(Failed::new(
+            Failure::CannotRun,
+            "the process stopped whoever watches over it before it started",
+        )),
     }
+}
+
+/// Waits for something that a shim does at the start. Its program may run by then, and may have
+/// stopped it: it is told to go on, and in the end killed with all that is below it.
+async fn urged<T>(shim: i32, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    for _ in 0..START_LOOKS {
+        match tokio::time::timeout(START_PAUSE, &mut work).await {
+            Ok(done) => return Some(done),
+            Err(_) => drop(sys::kill(shim, libc::SIGCONT)),
+        }
+    }
+    tree::kill_below(shim);
+    None
 }
 
 fn cannot_run(plan: &Plan, errno: Errno) -> Failed {
@@ -289,7 +316,8 @@ async fn read_exact(fd: &AsyncFd<OwnedFd>, bytes: &mut [u8]) -> bool {
     }
 }
 
-/// Watches one process to its end and enforces its timeout.
+/// Watches one process to its end. One deadline holds over all of it, also when the shim is
+/// killed or stopped by what it looks after.
 async fn supervise(
     guest: Arc<Guest>,
     process: Arc<Process>,
@@ -298,20 +326,26 @@ async fn supervise(
 ) {
     // A timeout beyond the end of time is none.
     let deadline = timeout.and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
-    let report = match deadline {
-        None => next_report(&mut reports).await,
+    match deadline {
+        None => end(&process, &mut reports).await,
         Some(deadline) => {
-            match tokio::time::timeout_at(deadline, next_report(&mut reports)).await {
-                Ok(report) => report,
-                Err(_) => {
-                    process.set_timed_out();
-                    tree::kill(&process).await;
-                    next_report(&mut reports).await
-                }
+            let ended = tokio::time::timeout_at(deadline, end(&process, &mut reports)).await;
+            if ended.is_err() {
+                process.set_timed_out();
+                end_now(&process, &mut reports).await;
             }
         }
-    };
-    match report {
+    }
+    guest.processes.prune();
+}
+
+/// Waits for the program's end, whoever tells of it.
+async fn end(process: &Process, reports: &mut AsyncFd<OwnedFd>) {
+    // Asked again after a deadline, the pipe may be at its end and the program too.
+    if process.has_exited() {
+        return;
+    }
+    match next_report(reports).await {
         Some(Report::Exited {
             status,
             user_us,
@@ -323,11 +357,31 @@ async fn supervise(
                 system_us,
                 max_rss_bytes,
             });
-            process.set_exit(exit(&process, status, usage));
+            process.set_exit(exit(process, status, usage));
         }
-        _ => await_without_shim(&process).await,
+        _ => await_without_shim(process).await,
     }
-    guest.processes.prune();
+}
+
+/// Ends a program whose time is over, and its shim too if that does not tell of it.
+async fn end_now(process: &Process, reports: &mut AsyncFd<OwnedFd>) {
+    tree::kill(process).await;
+    if tokio::time::timeout(SHIM_TIME, end(process, reports))
+        .await
+        .is_ok()
+    {
+        return;
+    }
+    tree::kill_shim(process);
+    if tokio::time::timeout(SHIM_TIME, end(process, reports))
+        .await
+        .is_err()
+    {
+        // Something that cannot be killed; the host sees to the rest.
+        return end(process, reports).await;
+    }
+    // What the shim still held is ours to find now.
+    tree::kill(process).await;
 }
 
 /// How a process ended, as far as a wait status tells.

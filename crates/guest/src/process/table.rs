@@ -1,7 +1,7 @@
 //! All started processes, living and ended. It bounds both and finds them by
 //! pid or tag; it never touches the processes themselves.
 
-use super::record::Process;
+use super::record::{Process, Shims};
 use crate::answer::{Failed, Quoted};
 use crate::state::locked;
 use motu_link::message::{Failure, Selector};
@@ -23,6 +23,7 @@ const MAX_TAG: usize = 64;
 #[derive(Debug, Default)]
 pub struct Table {
     inner: Mutex<Inner>,
+    pub shims: Arc<Shims>,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +101,7 @@ impl Table {
 
     /// A shim was forked: whatever had its pid before was not it.
     pub fn forked(&self, shim: i32) {
+        self.shims.add(shim);
         locked(&self.inner).early.remove(&shim);
     }
 

@@ -89,6 +89,15 @@ impl Scan {
             let found = members.filter(|(_, member)| member.session == session);
             todo.extend(found.map(|(index, _)| index));
         }
+        // Those that also left the session are nobody's but ours: all other children are shims.
+        if process.lost_its_shim() {
+            let ours = self.children.get(&(std::process::id() as i32));
+            let stray = |index: &&usize| {
+                let member = self.members.get(**index);
+                member.is_some_and(|member| !process.facts.shims.contains(member.pid))
+            };
+            todo.extend(ours.into_iter().flatten().filter(stray).copied());
+        }
         todo.sort_unstable();
         todo.dedup();
         let mut seen: HashSet<usize> = todo.iter().copied().collect();
@@ -177,8 +186,10 @@ pub async fn kill(process: &Process) -> bool {
     for _ in 0..KILL_PASSES {
         let tree = members(process);
         if tree.is_empty() {
-            // Without a readable /proc the process group is all we can reach.
+            // A shim that was stopped does not collect the program; without a readable /proc the
+            // process group is all we can reach.
             if process.has_exited()
+                || is_zombie(process.facts.pid as i32)
                 || sys::kill(-(process.facts.pid as i32), libc::SIGKILL).is_err()
             {
                 return true;
@@ -192,6 +203,32 @@ pub async fn kill(process: &Process) -> bool {
         pause = (pause * 2).min(MAX_PAUSE);
     }
     members(process).is_empty()
+}
+
+fn is_zombie(pid: i32) -> bool {
+    member(pid).is_some_and(|member| member.zombie)
+}
+
+/// Kills a shim whose program never came to be known, and everything below it.
+pub fn kill_below(shim: i32) {
+    let scan = Scan::now();
+    let mut todo = vec![shim];
+    while let Some(pid) = todo.pop() {
+        let below = scan.children.get(&pid).into_iter().flatten();
+        for member in below.filter_map(|index| scan.members.get(*index)) {
+            let _ = signal_member(member, libc::SIGKILL);
+            todo.push(member.pid);
+        }
+    }
+    let _ = sys::kill(shim, libc::SIGKILL);
+}
+
+/// Kills the shim itself, when nothing is left for it to look after.
+pub fn kill_shim(process: &Process) {
+    // We alone collect it, on this thread: until we have, its number is its own.
+    if !process.shim_is_gone() {
+        let _ = sys::kill(process.facts.shim, libc::SIGKILL);
+    }
 }
 
 /// Stops everything, again and again until nothing new appears, so that nobody forks away.

@@ -22,8 +22,16 @@ const OOM_SCORE: &str = "-900";
 /// machine with a weaker guest is better than none.
 pub fn prepare_self(pid1: bool, may_be_killed: bool) {
     limit_allocator();
-    if may_be_killed && std::fs::write("/proc/self/oom_score_adj", OOM_SCORE).is_ok() {
-        spawn::reset_oom_score_in_children();
+    if may_be_killed {
+        // A guest in a user namespace may not do this itself: its launcher has, where it could.
+        let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+        let own = std::fs::read_to_string("/proc/self/oom_score_adj");
+        let protected = own.is_ok_and(|score| score.starts_with('-'));
+        match (protected, pid1) {
+            (true, _) => spawn::show_children_to_killer(spawn::KillerSees::Ordinary),
+            (false, true) => spawn::show_children_to_killer(spawn::KillerSees::First),
+            (false, false) => {}
+        }
     }
     // Orphans of a shim that was killed come back to us instead of to the host's init.
     // SAFETY: prctl with integer arguments touches no memory of ours.

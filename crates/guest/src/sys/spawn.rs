@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   guest ── fork ──► shim (subreaper) ── vfork ─► child ── exec ──► program
-//!     ▲                 │  pid, then exit status        │
-//!     └── report pipe ──┘                               │
+//!     ▲                 │  exit status              pid │
+//!     └── report pipe ──┴───────────────────────────────┤
 //!     └── exec pipe ◄── errno, or closed by exec ───────┘
 //! ```
 //!
@@ -23,9 +23,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-static RESET_OOM_SCORE: AtomicBool = AtomicBool::new(false);
+static CHILDREN_TO_KILLER: AtomicU8 = AtomicU8::new(KillerSees::AsIs as u8);
 
 /// The size of one report on the report pipe.
 pub const REPORT_LEN: usize = 32;
@@ -36,9 +36,20 @@ const REPORT_STARTED: u32 = 1;
 const REPORT_FAILED: u32 = 2;
 const REPORT_EXITED: u32 = 3;
 
-/// Makes children give up the guest's protection from the memory killer.
-pub(super) fn reset_oom_score_in_children() {
-    RESET_OOM_SCORE.store(true, Ordering::Relaxed);
+/// How the memory killer sees what the guest starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum KillerSees {
+    AsIs,
+    /// Like any program, where the guest is protected.
+    Ordinary,
+    /// Before the guest, where that could not be protected.
+    First,
+}
+
+/// Makes sure that the memory killer takes children before the guest.
+pub(super) fn show_children_to_killer(how: KillerSees) {
+    CHILDREN_TO_KILLER.store(how as u8, Ordering::Relaxed);
 }
 
 /// The user a program runs as.
@@ -184,8 +195,9 @@ pub fn spawn(plan: &Plan) -> Result<Spawned, Errno> {
             vectors: &vectors,
             inherited,
             exec: exec_to.as_raw_fd(),
+            report: report_to.as_raw_fd(),
         };
-        shim_main(&child, report_to.as_raw_fd());
+        shim_main(&child);
     }
     let failure = errno();
     restore_signals(&mask);
@@ -228,9 +240,11 @@ struct Child<'a> {
     vectors: &'a Vectors,
     inherited: &'a Inherited,
     exec: RawFd,
+    report: RawFd,
 }
 
-fn shim_main(task: &Child<'_>, report: RawFd) -> ! {
+fn shim_main(task: &Child<'_>) -> ! {
+    let report = task.report;
     // SAFETY: prctl with integers and a static string.
     unsafe {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -251,7 +265,6 @@ fn shim_main(task: &Child<'_>, report: RawFd) -> ! {
         0
     };
     close_from(1);
-    send_report(report, REPORT_STARTED, child, [0; 3]);
     reap(child, report)
 }
 
@@ -358,6 +371,10 @@ fn fail_child(exec: RawFd, step: Step, code: i32) -> ! {
 
 fn prepare_child(task: &Child<'_>) -> Result<RawFd, (Step, i32)> {
     let (plan, exec) = (task.plan, task.exec);
+    // Before there is a program that could stop or kill the shim, and be known to nobody.
+    // SAFETY: getpid takes nothing and cannot fail.
+    let own = unsafe { libc::getpid() };
+    send_report(task.report, REPORT_STARTED, own, [0; 3]);
     // The numbers 0 to 2 are never used by the guest itself, so no source is overwritten before
     // it is copied; the exec pipe moves last because 3 may be one of the sources.
     // SAFETY: descriptors are integers; a failure is checked.
@@ -380,9 +397,7 @@ fn prepare_child(task: &Child<'_>) -> Result<RawFd, (Step, i32)> {
         let taken = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
         check(i64::from(taken)).map_err(|code| (Step::Terminal, code))?;
     }
-    if RESET_OOM_SCORE.load(Ordering::Relaxed) {
-        reset_oom_score();
-    }
+    set_oom_score(CHILDREN_TO_KILLER.load(Ordering::Relaxed));
     become_restricted(plan, task.inherited)?;
     // SAFETY: the path is null-terminated.
     let moved = unsafe { libc::chdir(plan.cwd.as_ptr()) };
@@ -437,7 +452,12 @@ fn reset_signals(inherited: &Inherited) {
     }
 }
 
-fn reset_oom_score() {
+fn set_oom_score(how: u8) {
+    let score = match how {
+        how if how == KillerSees::Ordinary as u8 => c"0",
+        how if how == KillerSees::First as u8 => c"500",
+        _ => return,
+    };
     // SAFETY: the path is a static string, and the descriptor is checked before use.
     unsafe {
         let fd = libc::open(
@@ -445,7 +465,7 @@ fn reset_oom_score() {
             libc::O_WRONLY | libc::O_CLOEXEC,
         );
         if fd >= 0 {
-            libc::write(fd, c"0".as_ptr().cast(), 1);
+            libc::write(fd, score.as_ptr().cast(), score.count_bytes());
             libc::close(fd);
         }
     }

@@ -43,6 +43,9 @@ fn zeroes() -> u64 {
 }
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("inotify") {
+        return use_up_inotify();
+    }
     mounts();
     namespaces();
     kernel();
@@ -50,7 +53,41 @@ fn main() {
     devices();
     sockets();
     other_abis();
+    host_wide();
     chroot_and_back();
+}
+
+/// What there is only once for the whole host, or beside the machine's limits.
+fn host_wide() {
+    let limit = [1, libc::RLIMIT_NOFILE as u64, zeroes()];
+    say("prlimit_guest", call(libc::SYS_prlimit64, &limit));
+    let context = Box::leak(Box::new(0u64));
+    let context = std::ptr::from_mut(context) as u64;
+    say("io_setup", call(libc::SYS_io_setup, &[1024, context]));
+    let (all, flags) = (
+        (libc::PROT_READ | libc::PROT_WRITE) as u64,
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_NORESERVE) as u64,
+    );
+    let nowhere = -1i64 as u64;
+    let huge = [0, 1 << 21, all, flags, nowhere];
+    say("mmap_huge", call(libc::SYS_mmap, &huge));
+    let huge = [text("x"), u64::from(libc::MFD_HUGETLB)];
+    say("memfd_huge", call(libc::SYS_memfd_create, &huge));
+    let huge = [0, 1 << 21, (libc::SHM_HUGETLB | libc::IPC_CREAT) as u64];
+    say("shm_huge", call(libc::SYS_shmget, &huge));
+}
+
+/// Takes as many inotify instances as there are to be had, says how many, and keeps them.
+fn use_up_inotify() {
+    let mut count = 0;
+    let error = loop {
+        match call(libc::SYS_inotify_init1, &[0]) {
+            Ok(_) => count += 1,
+            Err(errno) => break errno,
+        }
+    };
+    println!("{count} {error}");
+    std::thread::sleep(std::time::Duration::from_secs(600));
 }
 
 fn mounts() {

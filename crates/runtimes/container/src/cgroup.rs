@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// The length of a CPU accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
+/// The part of a machine's memory that its sockets may hold beside it, on version 1.
+const SOCKET_SHARE: u64 = 8;
 /// How often a group that vanished is made again.
 const GROUP_TRIES: u32 = 100;
 /// How often removing a cgroup is tried: the last process takes a moment to leave it.
@@ -295,6 +297,19 @@ impl Hierarchies {
         count.unwrap_or(0)
     }
 
+    /// How often the limit of processes has refused a machine a new one.
+    pub fn refused_tasks(&self, id: &str) -> u64 {
+        let Some(controller) = self.controller(Kind::Pids) else {
+            return 0;
+        };
+        let dir = controller.base.join(&self.group).join(id);
+        let text = std::fs::read_to_string(dir.join("pids.events")).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("max "));
+        count
+            .and_then(|count| count.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
     /// The processes in a machine's cgroups, by host pid.
     pub fn processes(&self, id: &str) -> Vec<i32> {
         let mut pids: Vec<i32> = self
@@ -369,6 +384,12 @@ impl Controller {
                 (
                     "memory.memsw.limit_in_bytes",
                     bytes.to_string(),
+                    Presence::Optional,
+                ),
+                // Version 1 counts what sockets hold apart from the rest.
+                (
+                    "memory.kmem.tcp.limit_in_bytes",
+                    (bytes / SOCKET_SHARE).to_string(),
                     Presence::Optional,
                 ),
             ],

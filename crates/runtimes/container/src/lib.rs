@@ -51,7 +51,9 @@ pub mod shared {
 
 use async_trait::async_trait;
 use motu_core::report::Check;
-use motu_core::runtime::{AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec};
+use motu_core::runtime::{
+    AT_LIMIT, AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec,
+};
 use motu_core::{Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -130,7 +132,15 @@ impl Runtime for Container {
     }
 
     async fn ended(&self, machine: &Machine) -> Ended {
-        machine::ended(machine).await
+        let kills = self.memory_kills(machine);
+        let ended = machine::ended(machine).await;
+        // Nothing of the machine but its guest was left to kill, or it was the largest.
+        match ended.reason.ends_with("by signal 9") && self.memory_kills(machine) > kills {
+            true => Ended {
+                reason: format!("the machine was ended {AT_LIMIT}memory (mem_mib)"),
+            },
+            false => ended,
+        }
     }
 
     async fn alive(&self, machine: &Machine) -> bool {

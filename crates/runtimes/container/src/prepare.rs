@@ -18,9 +18,10 @@ const TTY_GROUP: u32 = 5;
 /// Files and directories of the kernel that tell about the host or act on it.
 /// `/sys/kernel/debug` and its like are not among them: in the machine's own
 /// `/sys` nothing is mounted there, so they are empty.
-pub(crate) const MASKED: [&str; 11] = [
+pub(crate) const MASKED: [&str; 13] = [
     "/proc/acpi",
     "/proc/asound",
+    "/proc/cmdline",
     "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
@@ -29,6 +30,8 @@ pub(crate) const MASKED: [&str; 11] = [
     "/proc/scsi",
     "/proc/timer_list",
     "/proc/timer_stats",
+    // The files behind the host's loop devices, among others.
+    "/sys/devices/virtual/block",
     "/sys/firmware",
 ];
 /// Settings of the kernel that may be read.

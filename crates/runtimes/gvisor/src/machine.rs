@@ -11,7 +11,7 @@ use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
 use crate::{Settings, disk, mounts};
 use motu_container::shared::{Disks, Hierarchies, Kind, exit_status, watch};
-use motu_core::runtime::{Ended, Machine, MachineLimits, MachineSpec};
+use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
 use rustix::fs::{Mode, OFlags};
@@ -34,10 +34,10 @@ const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
 const TURNS_MIN: usize = 4;
 /// Memory of gVisor itself, beside what the machine may use.
 const OWN_MIB: u64 = 128;
-/// Host tasks of gVisor itself.
-const OWN_TASKS: u64 = 256;
-/// Host tasks that one task of the machine may need.
-const TASKS_PER_TASK: u64 = 4;
+/// Host tasks of gVisor itself: without one it needs, it ends with the whole machine.
+const OWN_TASKS: u64 = 1024;
+/// Host tasks that one task of the machine may need, those that are on their way out included.
+const TASKS_PER_TASK: u64 = 8;
 
 /// How `runsc` is run: see the security notes for each.
 const OPTIONS: [&str; 6] = [
@@ -418,6 +418,7 @@ pub(crate) async fn ended(maker: &Maker, machine: &Machine) -> Ended {
         return Ended { reason };
     };
     let kills = maker.cgroups.memory_kills(machine.id.as_str());
+    let refused = maker.cgroups.refused_tasks(machine.id.as_str());
     let gofer = async {
         match gofer {
             Some(gofer) => wait(gofer).await,
@@ -430,9 +431,14 @@ pub(crate) async fn ended(maker: &Maker, machine: &Machine) -> Ended {
     };
     let status = ended.map(|pidfd| exit_status(pidfd.as_fd()));
     let out_of_memory = maker.cgroups.memory_kills(machine.id.as_str()) > kills;
+    let out_of_tasks = maker.cgroups.refused_tasks(machine.id.as_str()) > refused;
     let reason = match status {
         Err(error) => format!("the machine could not be watched: {error}"),
-        Ok(_) if out_of_memory => "the guest was killed by the memory limit".to_string(),
+        Ok(_) if out_of_memory => format!("the machine was ended {AT_LIMIT}memory (mem_mib)"),
+        // gVisor cannot do without a thread it needs, and keeps some of every process for long.
+        Ok(_) if out_of_tasks => format!(
+            "the machine was ended {AT_LIMIT}processes: gVisor itself needs more of them than pids_max leaves it"
+        ),
         Ok(None) => "the guest ended".to_string(),
         Ok(Some(status)) if libc::WIFSIGNALED(status) => {
             format!("the guest was killed by signal {}", libc::WTERMSIG(status))

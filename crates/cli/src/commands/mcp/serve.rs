@@ -133,6 +133,7 @@ impl Args {
     }
 
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        crate::ending::bound(crate::ending::LEAVE);
         let options = self.options(context)?;
         let server = Server::new(Arc::new(context.client()), options);
         match self.http {

@@ -127,6 +127,7 @@ impl Args {
 
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         let workspace = make(client, self.request()?, Reader::of(json)).await?;
+        show::warn_if_open(&workspace.runtime, workspace.isolation);
         if self.id_only {
             show::print(&format!("{}\n", workspace.workspace_id));
             return Ok(ExitCode::SUCCESS);

@@ -117,3 +117,13 @@ async fn what_cannot_be_enforced_is_refused_or_said() {
     );
     world.runtime.destroy(&machine).await.unwrap();
 }
+
+#[tokio::test]
+async fn sockets_do_not_hold_memory_beside_the_limit() {
+    let world = World::new();
+    let (machine, _guest) = world.create().await;
+    let file = "memory.kmem.tcp.limit_in_bytes";
+    let limit: u64 = cgroup_value(&machine, "memory", file).parse().unwrap();
+    assert!(limit <= (64 << 20) / 8, "{limit}");
+    world.runtime.destroy(&machine).await.unwrap();
+}

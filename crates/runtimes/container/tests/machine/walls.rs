@@ -2,6 +2,7 @@
 
 use crate::support::{Guest, World};
 use motu_core::Runtime;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Puts a program of the host and the libraries it needs into a root.
@@ -141,5 +142,51 @@ async fn commands_have_few_capabilities_and_a_filter() {
     assert!(root.contains("Seccomp:\t2"), "{root}");
     let user = status("user").await.out;
     assert!(user.contains("CapEff:\t0000000000000000"), "{user}");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_one_machine_uses_up_another_still_has() {
+    let world = world_with_attack().await;
+    let (hungry, guest) = world.create().await;
+    let (other, neighbour) = world.create().await;
+    // It keeps what it took while the neighbour tries.
+    let take =
+        "attack inotify > /tmp/said & while ! test -s /tmp/said; do sleep 0.1; done; cat /tmp/said";
+    let counts = [
+        guest.sh("root", take).await,
+        neighbour.sh("root", take).await,
+    ];
+    for said in &counts {
+        let count: u32 = said.out.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(count > 50, "{counts:?}");
+    }
+    let said = guest.sh("root", "grep devpts /proc/mounts").await;
+    assert!(said.out.contains("max=320"), "{said:?}");
+    world.runtime.destroy(&hungry).await.unwrap();
+    world.runtime.destroy(&other).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_host_shows_through_nowhere() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    fails(&guest, "test -n \"$(cat /proc/cmdline)\"").await;
+    let loops = "find /sys/ -name backing_file 2>/dev/null | grep . || \
+                 ls -d /sys/block/loop0/size";
+    fails(&guest, loops).await;
+    // Its device nodes are its own: a watch on them does not see the host's use of them.
+    let said = guest.sh("user", "stat -c '%d %i' /dev/null").await;
+    let host = std::fs::metadata("/dev/null").unwrap();
+    let host = format!("{} {}\n", host.dev(), host.ino());
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_ne!(said.out, host);
+    let said = guest
+        .sh(
+            "user",
+            "echo x > /dev/null && head -c 4 /dev/zero | wc -c && test -c /dev/tty",
+        )
+        .await;
+    assert_eq!(said.out.trim(), "4", "{said:?}");
     world.runtime.destroy(&machine).await.unwrap();
 }

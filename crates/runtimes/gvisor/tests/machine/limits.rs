@@ -60,7 +60,7 @@ async fn a_fork_bomb_is_bounded_and_the_machine_lives() {
     let backstop: u64 = cgroup_value(&machine, "process", "pids", "pids.max")
         .parse()
         .unwrap();
-    assert_eq!(backstop, 4 * 64 + 256);
+    assert_eq!(backstop, 8 * 64 + 1024);
 
     let bomb = "i=0; while [ $i -lt 200 ]; do sleep 60 & i=$((i+1)); done; wait";
     let said = guest.sh("user", bomb).await;

@@ -170,3 +170,20 @@ async fn setuid_works(world: &World) -> bool {
     let sudo = checks.iter().find(|check| check.name == "sudo").unwrap();
     sudo.health == motu_core::report::Health::Ok
 }
+
+#[tokio::test]
+async fn the_guests_socket_is_not_among_its_descriptors() {
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    let look = "for fd in /proc/1/fd/* /proc/1/task/*/fd/*; do ls $fd/ 2>/dev/null; done";
+    let said = guest.sh("root", look).await;
+    assert!(
+        said.out.contains("proc"),
+        "the guest holds its root: {said:?}"
+    );
+    assert!(!said.out.contains("guest.sock"), "{said:?}");
+    // A second link still finds the guest.
+    let other = world.connect(&machine).await;
+    assert_eq!(other.sh("user", "echo here").await.out, "here\n");
+    world.runtime.destroy(&machine).await.unwrap();
+}

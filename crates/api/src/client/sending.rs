@@ -1,0 +1,137 @@
+//! Bringing a request to a daemon that lives.
+//!
+//! A daemon that was killed keeps its socket for a moment: connections are taken by the kernel
+//! and reset unread. Such a request is sent again, to the daemon that comes next, but only when
+//! it is certain that nobody acted on it:
+//!
+//! - a request that only asks may be sent again whatever happened to it;
+//! - a reset or a broken pipe before any byte of an answer means that part of the request was
+//!   never read, and a request with a whole body is acted on only when all of it was read;
+//! - a body that comes in pieces cannot be sent twice, so the connection is tried first.
+
+use super::{Call, Client, Connection, Content, broken};
+use http::{Method, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use motu_core::{Error, Result};
+use std::time::Duration;
+
+/// Daemons tried for one request; each but the last was dying.
+const ATTEMPTS: u32 = 8;
+/// The pause after the first of them, which doubles.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Why there is no answer.
+pub(super) enum Unsent {
+    /// Nobody has acted on the request.
+    NotTaken(Error),
+    /// Somebody may have.
+    Unknown(Error),
+}
+
+impl Unsent {
+    /// `came_back` says that nothing of the request has left.
+    pub(super) fn of(error: &hyper::Error, came_back: bool) -> Unsent {
+        match came_back || was_reset(error) {
+            true => Unsent::NotTaken(broken(error)),
+            false => Unsent::Unknown(broken(error)),
+        }
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Unsent::NotTaken(error) | Unsent::Unknown(error) => error,
+        }
+    }
+}
+
+/// Whether the other side went away without having read everything.
+fn was_reset(error: &hyper::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(io) = current.downcast_ref::<std::io::Error>() {
+            return matches!(io.kind(), BrokenPipe | ConnectionReset);
+        }
+        cause = current.source();
+    }
+    false
+}
+
+impl Call {
+    /// The same once more, unless its body comes in pieces.
+    fn copy(&self) -> Option<Call> {
+        match &self.content {
+            Content::Whole(bytes) => Some(Call {
+                method: self.method.clone(),
+                target: self.target.clone(),
+                content: Content::Whole(bytes.clone()),
+                headers: self.headers.clone(),
+            }),
+            Content::Stream(_) => None,
+        }
+    }
+}
+
+impl Client {
+    /// Sends a call to a daemon that lives, and reads the head of its answer.
+    pub(super) async fn deliver(&self, call: Call) -> Result<(Response<Incoming>, Connection)> {
+        let Some(mut again) = call.copy() else {
+            let mut connection = self.tried().await?;
+            let sent = connection.send(call.into_request()?).await;
+            let response = sent.map_err(Unsent::into_error)?;
+            return Ok((response, connection));
+        };
+        let asks = again.method == Method::GET || again.method == Method::HEAD;
+        let mut pause = PAUSE;
+        let mut left = ATTEMPTS;
+        loop {
+            let spare = again.copy();
+            let mut connection = self.connection().await?;
+            let error = match connection.send(again.into_request()?).await {
+                Ok(response) => return Ok((response, connection)),
+                Err(Unsent::NotTaken(error)) => error,
+                Err(Unsent::Unknown(error)) if asks => error,
+                Err(Unsent::Unknown(error)) => return Err(error),
+            };
+            left -= 1;
+            again = match spare {
+                Some(spare) if left > 0 => spare,
+                _ => return Err(error),
+            };
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// A connection that was kept, or a new one.
+    async fn connection(&self) -> Result<Connection> {
+        match self.kept.take() {
+            Some(connection) => Ok(connection),
+            None => Connection::open(self.dial.dial().await?).await,
+        }
+    }
+
+    /// A connection over which a daemon has just answered.
+    async fn tried(&self) -> Result<Connection> {
+        let mut pause = PAUSE;
+        let mut left = ATTEMPTS;
+        loop {
+            let mut connection = self.connection().await?;
+            let question = Call::get("/v1/version").into_request()?;
+            let error = match connection.send(question).await {
+                Ok(response) => match response.into_body().collect().await {
+                    Ok(_) => return Ok(connection),
+                    Err(error) => broken(&error),
+                },
+                Err(unsent) => unsent.into_error(),
+            };
+            left -= 1;
+            if left == 0 {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! One call to a guest, and how long it may take.
+//!
+//! The host keeps three bounds, because a guest may be stopped, stuck or hostile:
+//!
+//! ```text
+//!   silence   nothing at all comes from a guest somebody waits for, pings included:
+//!             its link is given up, and every call on it is answered `unavailable`
+//!   call      one call gets no sign of life from a guest that answers others: `timeout`
+//!   command   a command outlives its own time limit and a grace (see `exec`): `timeout`
+//! ```
+//!
+//! While the driver holds a machine still (pause, fork) none of them counts.
+
+use super::{Guest, broken};
+use bytes::Bytes;
+use motu_core::config::Config;
+use motu_core::{Error, ErrorKind, Result, SandboxId};
+use motu_link::message::{Ping, Request, Verb};
+use motu_link::{Event, Link, Receiver, Sender, Stream};
+use prost::Message;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Looks at a link that somebody waits on, in one silence.
+const LOOKS: u32 = 6;
+
+/// How long a guest may be silent.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// As a whole, while somebody waits for it.
+    pub silence: Duration,
+    /// About one call.
+    pub call: Duration,
+}
+
+impl From<&Config> for Bounds {
+    fn from(config: &Config) -> Bounds {
+        Bounds {
+            silence: Duration::from_secs(config.guest_silence_seconds),
+            call: Duration::from_secs(config.guest_call_seconds),
+        }
+    }
+}
+
+/// What every call to one guest knows of it.
+#[derive(Debug)]
+pub(super) struct About {
+    pub id: SandboxId,
+    pub bounds: Bounds,
+    /// The host itself holds the machine still.
+    held: AtomicBool,
+    /// Why the machine must end.
+    doom: watch::Sender<Option<String>>,
+}
+
+impl About {
+    pub fn new(id: SandboxId, bounds: Bounds) -> About {
+        About {
+            id,
+            bounds,
+            held: AtomicBool::new(false),
+            doom: watch::Sender::new(None),
+        }
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub fn late(&self, what: &str) -> Error {
+        Error::new(
+            ErrorKind::Timeout,
+            format!("the guest of {} {what}", self.id),
+        )
+        .details(serde_json::json!({ "sandbox_id": self.id }))
+    }
+
+    /// Asks the driver to end the machine.
+    pub fn doom(&self, why: &str) {
+        self.doom.send_replace(Some(why.to_string()));
+    }
+}
+
+impl Guest {
+    /// The host holds the machine still from now on, so its silence means nothing.
+    pub fn hold(&self) {
+        self.about.held.store(true, Ordering::Relaxed);
+    }
+
+    pub fn let_go(&self) {
+        self.about.held.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns when the machine must be ended, with the reason.
+    pub async fn doomed(&self) -> String {
+        let mut doom = self.about.doom.subscribe();
+        // The sender lives in `self`, so waiting cannot fail.
+        let found = doom.wait_for(Option::is_some).await;
+        found.ok().and_then(|why| why.clone()).unwrap_or_default()
+    }
+}
+
+/// A stream to a guest.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub tx: Sender,
+    pub rx: Receiver,
+    pub about: Arc<About>,
+}
+
+impl Call {
+    pub fn new(stream: Stream, about: Arc<About>) -> Call {
+        let Stream { tx, rx } = stream;
+        Call { tx, rx, about }
+    }
+
+    /// The next event, which may not take longer than a call may be silent.
+    pub async fn recv(&mut self) -> Result<Event> {
+        loop {
+            match tokio::time::timeout(self.about.bounds.call, self.rx.recv()).await {
+                Ok(event) => return event.map_err(broken),
+                Err(_) if self.about.is_held() => {}
+                Err(_) => return Err(self.silent()),
+            }
+        }
+    }
+
+    /// The next event of a stream on which silence is no fault.
+    pub async fn recv_some_day(&mut self) -> Result<Event> {
+        self.rx.recv().await.map_err(broken)
+    }
+
+    /// Sends data; the guest may not take longer to make room than a call may be silent.
+    pub async fn data(&self, channel: u8, bytes: Bytes) -> std::result::Result<(), Refused> {
+        let sending = self.tx.data(channel, bytes);
+        match tokio::time::timeout(self.about.bounds.call, sending).await {
+            Ok(sent) => sent.map_err(|_| Refused::Answered),
+            Err(_) => Err(Refused::Late(self.silent())),
+        }
+    }
+
+    fn silent(&self) -> Error {
+        let seconds = self.about.bounds.call.as_secs();
+        self.about
+            .late(&format!("has said nothing about this call for {seconds} s"))
+    }
+}
+
+/// Why data was not taken.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The guest has said its last word already, which tells more.
+    Answered,
+    Late(Error),
+}
+
+/// Ends a link whose guest says nothing at all while somebody waits for it. Time is counted in
+/// looks, so that a daemon that was itself stopped for a while blames nobody.
+pub(super) async fn watch_silence(link: Link, about: Arc<About>) {
+    let pause = about.bounds.silence / LOOKS;
+    while !link.is_closed() {
+        link.used().await;
+        let (mut heard, mut quiet) = (link.heard(), 0);
+        while link.streams() > 0 && !link.is_closed() {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = link.closed() => return,
+            }
+            let now = link.heard();
+            if now != heard || about.is_held() {
+                (heard, quiet) = (now, 0);
+                continue;
+            }
+            quiet += 1;
+            if quiet == 1 {
+                tokio::spawn(ping(link.clone()));
+            } else if quiet >= LOOKS {
+                let seconds = about.bounds.silence.as_secs();
+                tracing::warn!(id = %about.id, seconds, "a guest is silent");
+                link.give_up(format!(
+                    "the guest of {} has not answered for {seconds} s",
+                    about.id
+                ));
+            }
+        }
+    }
+}
+
+/// Makes a guest that has nothing to say show that it is there.
+async fn ping(link: Link) {
+    let request = Request::from(Verb::Ping(Ping {})).encode_to_vec();
+    if let Ok(mut stream) = link.open(Bytes::from(request)).await {
+        while let Ok(event) = stream.rx.recv().await {
+            if matches!(event, Event::End(_) | Event::Reset) {
+                return;
+            }
+        }
+    }
+}
