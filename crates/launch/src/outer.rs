@@ -147,7 +147,7 @@ impl Launcher<'_> {
             None,
         )?;
         let owner = self.owner();
-        owner.map_or(Ok(()), |id| effective(id))?;
+        owner.map_or(Ok(()), effective)?;
         let cloned = sys::clone_process(flags(namespaces));
         match cloned? {
             Cloned::Child => Ok(Some(theirs)),

@@ -340,8 +340,10 @@ mod tests {
         }
     }
 
+    type Step = Box<dyn Fn(&Path, &Path)>;
+
     /// What a request does after its record is written, one system call each.
-    fn steps() -> Vec<Box<dyn Fn(&Path, &Path)>> {
+    fn steps() -> Vec<Step> {
         use std::fs::{create_dir, hard_link, rename};
         vec![
             Box::new(|top, stage| hard_link(top.join("a"), stage.join("0.old")).unwrap()),
