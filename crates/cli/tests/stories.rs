@@ -186,7 +186,7 @@ fn environments_are_listed_before_they_are_installed() {
     NAME            INSTALLED  SIZE     DESCRIPTION
     busybox         no         1.9 MiB  One static busybox and its applets: the smallest machine that still has a shell.
     debian:12-base  no         76 MiB   Debian 12 with the essential packages and apt, nothing else.
-    debian:12       no         224 MiB  Debian 12 with Python, pip, git, curl and the usual tools; user `user` may use sudo.
+    debian:12       no         224 MiB  Debian 12 with Python, pip, venv, git, make, curl and the usual tools; user `user` may use sudo.
     "#);
     told!(story.motu(&["env", "inspect", "busybox"]), @r#"
     name          busybox
@@ -207,7 +207,7 @@ fn a_wrong_configuration_reaches_whoever_started_the_daemon() {
     story.configure("colour = 1\n");
     told!(story.motu(&["ps"]), @r#"
     ------- stderr -------
-    error: config.toml: unknown field `colour`, expected one of `min_isolation`, `runtime`, `accel`, `max_sandboxes`, `min_free_disk_mib`, `daemon_idle_seconds`, `pool_mem_mib`, `pool`, `defaults`, `terminal`
+    error: config.toml: unknown field `colour`, expected one of `min_isolation`, `runtime`, `accel`, `max_sandboxes`, `min_free_disk_mib`, `daemon_idle_seconds`, `guest_silence_seconds`, `guest_call_seconds`, `pool_mem_mib`, `pool`, `defaults`, `terminal`
     [exit code: 102]
     "#);
 }

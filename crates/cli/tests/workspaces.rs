@@ -118,7 +118,11 @@ fn creating_says_everything_that_was_asked_for() {
             "mem_mib": 256, "disk_mib": 512, "ttl_seconds": 60, "allow_host_compat": true,
         })
     );
-    told!(world.motu("create debian:12 --id ws-a --id-only"), @"ws-a");
+    told!(world.motu("create debian:12 --id ws-a --id-only"), @r#"
+    ws-a
+    ------- stderr -------
+    motu: not isolated: stub runs on the host itself, with its files and its network
+    "#);
     told!(world.motu("create debian:12 --id ws-a"), @r#"
     workspace     ws-a
     name          a name
@@ -137,11 +141,17 @@ fn creating_says_everything_that_was_asked_for() {
     services      3, 1 running
     shells        1
     snapshots     4
+    ------- stderr -------
+    motu: not isolated: stub runs on the host itself, with its files and its network
     "#);
     // The value of a secret from standard input is sent, and nothing is printed of it.
     let create = "create debian:12 --id ws-a --id-only --secret-file KEY=-";
     let told = world.fed(create, "hunter2");
-    told!(told, @"ws-a");
+    told!(told, @r#"
+    ws-a
+    ------- stderr -------
+    motu: not isolated: stub runs on the host itself, with its files and its network
+    "#);
     let secrets = json!([{"name": "KEY", "value": "hunter2"}]);
     assert_eq!(world.called().1["secrets"], secrets);
 }
@@ -539,8 +549,16 @@ fn shells_are_driven_by_programs() {
 #[test]
 fn an_image_has_a_command_of_its_own() {
     let world = World::new();
-    told!(world.story.motu(&["run", "image"]), @"from the image");
-    told!(world.story.motu(&["run", "image", "--", "echo", "mine"]), @"mine");
+    told!(world.story.motu(&["run", "image"]), @r#"
+    from the image
+    ------- stderr -------
+    motu: not isolated: stub runs on the host itself, with its files and its network
+    "#);
+    told!(world.story.motu(&["run", "image", "--", "echo", "mine"]), @r#"
+    mine
+    ------- stderr -------
+    motu: not isolated: stub runs on the host itself, with its files and its network
+    "#);
     told!(world.story.motu(&["run", "silent"]), @r#"
     ------- stderr -------
     error: no command is given, and silent has none of its own

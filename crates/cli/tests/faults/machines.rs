@@ -3,7 +3,8 @@
 use crate::support::{Blows, Dice, ENVIRONMENT, World, eventually};
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::{Accel, SandboxId, Service};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 /// Blows at a copy; each costs the boot of a copy at most.
@@ -26,14 +27,25 @@ fn emulates(world: &World) -> bool {
 
 /// Emulators that work in this state directory, its trash included.
 fn emulators(world: &World) -> Vec<String> {
+    // Its working directory has another name in a root of its own, and is still the same one.
+    let mut places = BTreeMap::new();
+    let mut rest = vec![world.home().to_path_buf()];
+    while let Some(dir) = rest.pop() {
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        rest.extend(inner.map(|entry| entry.path()));
+        if let Ok(found) = dir.metadata() {
+            places.insert((found.dev(), found.ino()), dir.display().to_string());
+        }
+    }
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let places = processes.filter_map(|process| {
+    let found = processes.filter_map(|process| {
         let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
-        let place = std::fs::read_link(process.path().join("cwd")).ok()?;
-        let ours = name.starts_with("qemu-system") && place.starts_with(world.home());
-        ours.then(|| place.display().to_string())
+        let place = std::fs::metadata(process.path().join("cwd")).ok()?;
+        let place = places.get(&(place.dev(), place.ino()))?;
+        name.starts_with("qemu-system").then(|| place.clone())
     });
-    places.collect()
+    found.collect()
 }
 
 #[tokio::test]

@@ -277,5 +277,5 @@ async fn silence_is_not_waited_for_without_end() {
     });
     let (_fake, guest) = machine(silent).await;
     let error = guest.open(Verb::Ping(Ping {})).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Transport);
+    assert_eq!(error.kind, ErrorKind::Unavailable);
 }

@@ -220,6 +220,7 @@ async fn what_is_deleted_goes_back_to_the_host() {
     assert!(blocks() > 30 << 20, "{}", blocks());
     guest.sh("root", "rm /workspace/fill").await;
     stop(&world, &machine, guest).await;
+    world.runtime.tend(&kept, true).await.unwrap();
     assert!(blocks() < 16 << 20, "{}", blocks());
 }
 
