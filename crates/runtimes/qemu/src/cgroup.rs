@@ -25,14 +25,6 @@ const THREADS: u64 = 256;
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
-/// The cgroups of one machine.
-#[derive(Debug, Default)]
-pub(crate) struct Ceiling {
-    pub(crate) dirs: Vec<PathBuf>,
-    /// The files a process enters them by.
-    pub(crate) doors: Vec<OwnedFd>,
-}
-
 fn hierarchies() -> &'static Hierarchies {
     static FOUND: OnceLock<Hierarchies> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -43,14 +35,29 @@ fn hierarchies() -> &'static Hierarchies {
     })
 }
 
-/// Makes the cgroups of the machine in a directory, where this host has cgroups we may use.
-pub(crate) fn make(dir: &Path, shape: &Shape) -> Result<Ceiling, QemuError> {
-    let making = || QemuError::io("cannot make the machine's cgroup");
-    if !rustix::process::geteuid().is_root() {
-        return Ok(Ceiling::default());
+/// The cgroups the machine in a directory has or would have.
+pub(crate) fn dirs(dir: &Path) -> Result<Vec<PathBuf>, QemuError> {
+    match rustix::process::geteuid().is_root() {
+        true => Ok(hierarchies().dirs(&name(dir)?)),
+        false => Ok(Vec::new()),
     }
+}
+
+fn name(dir: &Path) -> Result<String, QemuError> {
     let found = dir.metadata().map_err(making())?;
-    let name = format!("vm-{:x}-{:x}", found.dev(), found.ino());
+    Ok(format!("vm-{:x}-{:x}", found.dev(), found.ino()))
+}
+
+fn making() -> impl FnOnce(std::io::Error) -> QemuError {
+    QemuError::io("cannot make the machine's cgroup")
+}
+
+/// Makes the cgroups of the machine in a directory, where this host has cgroups we may use; the
+/// files a process enters them by.
+pub(crate) fn make(dir: &Path, shape: &Shape) -> Result<Vec<OwnedFd>, QemuError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Vec::new());
+    }
     let ask = |value| Ask {
         value,
         explicit: false,
@@ -63,27 +70,24 @@ pub(crate) fn make(dir: &Path, shape: &Shape) -> Result<Ceiling, QemuError> {
         pids_max: ask(THREADS + shape.vcpu_count),
         nofile: ask(0),
     };
-    let made = match hierarchies().make(&name, &limits) {
+    let made = match hierarchies().make(&name(dir)?, &limits) {
         Ok(made) => made,
         Err(error) => {
             tracing::warn!(%error, "a virtual machine has no cgroup of its own");
-            return Ok(Ceiling::default());
+            return Ok(Vec::new());
         }
     };
-    let mut ceiling = Ceiling {
-        dirs: made.dirs,
-        doors: Vec::new(),
-    };
+    let mut doors = Vec::new();
     for entry in &made.entries {
         match File::options().write(true).open(entry) {
-            Ok(door) => ceiling.doors.push(door.into()),
+            Ok(door) => doors.push(door.into()),
             Err(error) => {
-                remove(&ceiling.dirs);
+                remove(&made.dirs);
                 return Err(making()(error));
             }
         }
     }
-    Ok(ceiling)
+    Ok(doors)
 }
 
 /// Removes the cgroups of a machine whose process is gone.

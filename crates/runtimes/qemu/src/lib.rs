@@ -171,6 +171,8 @@ impl Runtime for Qemu {
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
+        // A daemon that makes no machine cleans up after the one before it too.
+        self.inner.sweep().await;
         machine::remove_known(&machine.dir, machine::record_of(machine))
             .await
             .map_err(machine::left_behind)

@@ -116,12 +116,17 @@ impl Maker {
         })
     }
 
-    async fn make(self: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, QemuError> {
+    /// Removes what a daemon that was killed left, once. Nothing of ours is there yet.
+    pub(crate) async fn sweep(&self) {
         let sweep = || async {
             self.templates.sweep().await;
             self.spares.sweep();
         };
         self.swept.get_or_init(sweep).await;
+    }
+
+    async fn make(self: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, QemuError> {
+        self.sweep().await;
         if let Some(kept) = &spec.kept {
             return self.make_kept(spec, kept).await;
         }

@@ -61,10 +61,11 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
     let kept = site.kept.as_ref().map(|kept| kept.path().to_path_buf());
     let identity = place.identity(shape.accel)?;
     let jail = jail(launch.program, shape, identity)?;
-    let ceiling = cgroup::make(place.path(), shape)?;
     let mut record = Record::new(*shape, layer, kept);
-    record.cgroups = ceiling.dirs;
+    // Written down before they are made, so that whoever removes the machine finds them.
+    record.cgroups = cgroup::dirs(place.path())?;
     record.store(place.path()).map_err(stored)?;
+    let doors = cgroup::make(place.path(), shape)?;
     let sockets = [
         (place.listen(LINK)?, LINK_FD),
         (place.listen(TURN)?, TURN_FD),
@@ -105,7 +106,7 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
         directory: place.handle(),
         identity,
         jail,
-        doors: ceiling.doors,
+        doors,
         descriptors: &handed,
         leash: LEASH_FD,
         messages: writing,

@@ -248,7 +248,7 @@ impl Spares {
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let dir = entry.path();
             let over = match Record::load(&dir) {
-                Some(record) => record.process.is_some() && record.open().is_none(),
+                Some(record) => record.open().is_none(),
                 None => is_old(&dir),
             };
             if over {
