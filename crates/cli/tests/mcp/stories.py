@@ -403,7 +403,7 @@ async def terminal():
         async def progress(done, total, message):
             heard.append(message)
 
-        ran = await server.told("run", progress, session_id="one", command="echo begun; sleep 2.5; echo done")
+        ran = await server.told("run", progress, session_id="one", command="echo begun; sleep 4.5; echo done")
         assert ran["output"] == "begun\ndone\n" and any("bytes" in message for message in heard), (ran, heard)
         ran = await server.told("run", session_id="one", command="sleep 1; echo done")
         assert ran["output"] == "done\n" and ran["duration_ms"] >= 1000, ran
