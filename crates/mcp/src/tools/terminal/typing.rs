@@ -316,10 +316,12 @@ async fn run_line(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let found = match call.is_followed() {
         false => work.await,
         true => {
+            // Asked before the command runs, whose first output would be missed otherwise.
+            let before = printed(call, &id).await.unwrap_or(0);
             let work = async {
                 tokio::select! {
                     found = work => found,
-                    never = count(call, &id, &seen) => match never {},
+                    never = count(call, &id, &seen, before) => match never {},
                 }
             };
             call.told(&seen, work).await
@@ -329,14 +331,17 @@ async fn run_line(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     Ok(told(&id, found?))
 }
 
+/// How much a session has printed.
+async fn printed(call: &Call, id: &TerminalId) -> Option<u64> {
+    Some(call.service().get_terminal(id).await.ok()?.cursor)
+}
+
 /// Counts what a session prints, for a client that follows. Nothing else tells: the answer of
 /// the command comes at its end.
-async fn count(call: &Call, id: &TerminalId, seen: &Seen) -> std::convert::Infallible {
-    let printed = async || Some(call.service().get_terminal(id).await.ok()?.cursor);
-    let before = printed().await.unwrap_or(0);
+async fn count(call: &Call, id: &TerminalId, seen: &Seen, before: u64) -> std::convert::Infallible {
     loop {
         tokio::time::sleep(EVERY).await;
-        if let Some(now) = printed().await {
+        if let Some(now) = printed(call, id).await {
             seen.total(now.saturating_sub(before));
         }
     }
