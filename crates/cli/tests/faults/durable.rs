@@ -91,7 +91,8 @@ pub struct Cut(Ext4Layer);
 
 impl Cut {
     pub fn open(copy: &Path, upper: &str) -> Cut {
-        // The journal is replayed as a mount would: the reader stops short in one that has wrapped.
+        // The journal is replayed as a mount would do it. Read without that, files of long runs came
+        // back some versions old; the reader seems to stop short in a journal that has wrapped.
         e2fsprogs("e2fsck", &["-fy"], copy);
         let disk = open_disk(&[copy]).unwrap();
         Cut(Ext4Layer::upper(disk, upper.as_bytes()).unwrap())
