@@ -101,6 +101,8 @@ impl World {
                 disk_mib: ask(1024),
                 pids_max: ask(1024),
                 nofile: ask(4096),
+                io_mbps: Ask::NONE,
+                iops: Ask::NONE,
             },
             accel: Accel::Tcg,
             kept: None,

@@ -49,6 +49,8 @@ limits! {
     DISK_MIB = "disk_mib", default 10_240, 16 => 1_048_576, "MiB", "what a sandbox may write to its disk";
     PIDS_MAX = "pids_max", default 1024, 16 => 32_768, "processes", "processes and threads in a sandbox";
     NOFILE = "nofile", default 65_536, 64 => 1_048_576, "files", "open files per process";
+    IO_MBPS = "io_mbps", default 0, 0 => 1_000_000, "MB/s", "what a sandbox may read from its disks, and what it may write to them, in a second (0: no limit)";
+    IOPS = "iops", default 0, 0 => 10_000_000, "operations/s", "reads of a sandbox's disks in a second, and writes (0: no limit)";
     TIMEOUT_SECONDS = "timeout_seconds", default 30, 1 => 86_400, "s", "how long a command may run before its whole tree is killed";
     TTL_SECONDS = "ttl_seconds", default 600, 1 => 2_592_000, "s", "how long a sandbox lives before it is destroyed, unless touched by `keepalive`";
     IDLE_SECONDS = "idle_seconds", default 0, 0 => 2_592_000, "s", "destroy a sandbox nobody has used for this long (0: never)";

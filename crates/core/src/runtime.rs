@@ -60,6 +60,19 @@ pub struct Ask {
     pub explicit: bool,
 }
 
+impl Ask {
+    /// No limit at all, of those that may be missing.
+    pub const NONE: Ask = Ask {
+        value: 0,
+        explicit: false,
+    };
+
+    /// What those who did not know of a limit have written down.
+    fn none() -> Ask {
+        Ask::NONE
+    }
+}
+
 /// The limits of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineLimits {
@@ -68,6 +81,22 @@ pub struct MachineLimits {
     pub disk_mib: Ask,
     pub pids_max: Ask,
     pub nofile: Ask,
+    /// Megabytes read and megabytes written in a second; 0: no limit. Whoever cannot keep a
+    /// limit that is there refuses.
+    #[serde(default = "Ask::none")]
+    pub io_mbps: Ask,
+    /// Reads and writes in a second; 0: no limit.
+    #[serde(default = "Ask::none")]
+    pub iops: Ask,
+}
+
+impl MachineLimits {
+    /// The limits of what a machine's disks do that are there, by name.
+    pub fn io(&self) -> Vec<(&'static str, u64)> {
+        let both = [("io_mbps", self.io_mbps), ("iops", self.iops)];
+        let asked = both.into_iter().filter(|(_, ask)| ask.value > 0);
+        asked.map(|(name, ask)| (name, ask.value)).collect()
+    }
 }
 
 /// Everything a runtime needs to make one machine.

@@ -30,6 +30,12 @@ pub struct CreateSandbox {
     pub pids_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nofile: Option<u64>,
+    /// Megabytes in a second, read and written each; 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_mbps: Option<u64>,
+    /// Reads in a second, and writes; 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -157,6 +157,8 @@ impl Gate<'_> {
             disk_mib: ask(limits::DISK_MIB, request.disk_mib, defaults.disk_mib)?,
             pids_max: ask(limits::PIDS_MAX, request.pids_max, defaults.pids_max)?,
             nofile: ask(limits::NOFILE, request.nofile, defaults.nofile)?,
+            io_mbps: ask(limits::IO_MBPS, request.io_mbps, defaults.io_mbps)?,
+            iops: ask(limits::IOPS, request.iops, defaults.iops)?,
         })
     }
 

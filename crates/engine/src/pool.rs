@@ -38,7 +38,7 @@ struct Kind {
     runtime: String,
     root: PathBuf,
     wants_sudo: bool,
-    sizes: [u64; 5],
+    sizes: [u64; 7],
     accel: Accel,
 }
 
@@ -50,12 +50,17 @@ impl Kind {
             disk_mib,
             pids_max,
             nofile,
+            io_mbps,
+            iops,
         } = launch.limits;
         Kind {
             runtime: runtime.name().to_string(),
             root: launch.root.clone(),
             wants_sudo: launch.wants_sudo,
-            sizes: [vcpu_count, mem_mib, disk_mib, pids_max, nofile].map(|ask| ask.value),
+            sizes: [
+                vcpu_count, mem_mib, disk_mib, pids_max, nofile, io_mbps, iops,
+            ]
+            .map(|ask| ask.value),
             accel: launch.accel,
         }
     }

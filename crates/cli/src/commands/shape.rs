@@ -29,6 +29,14 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "N", help_heading = "Sandbox")]
     pids_max: Option<u64>,
 
+    /// Megabytes a second it may read from its disks, and write to them [default: no limit]
+    #[arg(long, value_name = "MB", help_heading = "Sandbox")]
+    io_mbps: Option<u64>,
+
+    /// Reads a second of its disks, and writes [default: no limit]
+    #[arg(long, value_name = "N", help_heading = "Sandbox")]
+    iops: Option<u64>,
+
     /// How long it lives at most [default: 600]
     #[arg(long, value_name = "SECONDS", help_heading = "Sandbox")]
     ttl_seconds: Option<u64>,
@@ -64,6 +72,8 @@ impl SandboxArgs {
             mem_mib: self.mem_mib,
             disk_mib: self.disk_mib,
             pids_max: self.pids_max,
+            io_mbps: self.io_mbps,
+            iops: self.iops,
             ttl_seconds: self.ttl_seconds,
             network: self.network,
             accel: self.accel.unwrap_or_default(),

@@ -99,6 +99,8 @@ async fn wrong_arguments_are_invalid() {
         ("--mem-mib", "mem_mib", ["1", "99999999"]),
         ("--disk-mib", "disk_mib", ["15", "99999999"]),
         ("--pids-max", "pids_max", ["0", "99999999"]),
+        ("--io-mbps", "io_mbps", ["1000001", "99999999"]),
+        ("--iops", "iops", ["10000001", "99999999"]),
         ("--vcpu-count", "vcpu_count", ["0", "65"]),
         ("--ttl-seconds", "ttl_seconds", ["0", "99999999"]),
     ] {

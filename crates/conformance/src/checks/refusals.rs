@@ -68,6 +68,10 @@ pub async fn limits_out_of_range_are_invalid(life: Life) {
             ..base()
         },
         CreateSandbox {
+            io_mbps: Some(u64::MAX),
+            ..base()
+        },
+        CreateSandbox {
             ttl_seconds: Some(0),
             ..base()
         },

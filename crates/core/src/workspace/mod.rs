@@ -140,6 +140,12 @@ pub struct CreateWorkspace {
     pub mem_mib: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_mib: Option<u64>,
+    /// Megabytes in a second, read and written each; 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_mbps: Option<u64>,
+    /// Reads in a second, and writes; 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
     /// Delete the workspace after this; 0 (the default): never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,

@@ -101,6 +101,8 @@ async fn machine(play: Play) -> (Arc<Fake>, Arc<Guest>) {
             disk_mib: some,
             pids_max: some,
             nofile: some,
+            io_mbps: Ask::NONE,
+            iops: Ask::NONE,
         },
         accel: Accel::default(),
         kept: None,

@@ -114,6 +114,8 @@ impl Engine {
             vcpu_count: request.vcpu_count,
             mem_mib: request.mem_mib,
             disk_mib: request.disk_mib,
+            io_mbps: request.io_mbps,
+            iops: request.iops,
             allow_host_compat: request.allow_host_compat,
             accel: request.accel,
             keep: true,

@@ -1,9 +1,10 @@
-//! Control groups: the walls around memory, processes and CPU time.
+//! Control groups: the walls around memory, processes, CPU time and what disks do.
 //!
 //! Version 1, version 2 and both at once ("hybrid") are plain directories, so
 //! this module is plain file work below a root that tests replace. It only ever
 //! writes below `motu-<home>/<id>` of a hierarchy, plus, on version 2, the
-//! parents' list of enabled controllers.
+//! parents' list of enabled controllers, and, on version 1, a rule of the root
+//! group about a machine's own disk (see `throughput`).
 //!
 //! ```text
 //!   v1  <mount>/<own cgroup>/motu-1a2b3c4d/sb-…   one directory per controller
@@ -11,8 +12,10 @@
 //! ```
 
 mod detect;
+mod throughput;
 
 pub use detect::Hierarchies;
+pub use throughput::Target;
 
 use motu_core::runtime::MachineLimits;
 use motu_core::sandbox::AppliedLimit;
@@ -78,8 +81,15 @@ pub struct Made {
 }
 
 impl Hierarchies {
-    /// The directories a machine has or would have.
+    /// The directories a machine has or may have.
     pub fn dirs(&self, id: &str) -> Vec<PathBuf> {
+        let mut dirs = self.usual_dirs(id);
+        dirs.extend(self.io_dir(id).filter(|dir| !dirs.contains(dir)));
+        dirs
+    }
+
+    /// Those that every machine has.
+    fn usual_dirs(&self, id: &str) -> Vec<PathBuf> {
         let mut dirs: Vec<PathBuf> = Vec::new();
         for controller in &self.controllers {
             let dir = controller.base.join(&self.group).join(id);
@@ -90,15 +100,18 @@ impl Hierarchies {
         dirs
     }
 
-    /// Where a process enters each of them.
-    pub fn entries(&self, id: &str) -> Vec<PathBuf> {
-        let mut entries: Vec<PathBuf> = Vec::new();
-        for controller in &self.controllers {
-            let dir = controller.base.join(&self.group).join(id);
-            let entry = dir.join(match controller.version {
+    /// Where a process of a machine with these limits enters each of them.
+    pub fn entries(&self, id: &str, limits: &MachineLimits) -> Vec<PathBuf> {
+        let of = |version: Version, base: &Path| {
+            base.join(&self.group).join(id).join(match version {
                 Version::V1 => "tasks",
                 Version::V2 => "cgroup.procs",
-            });
+            })
+        };
+        let mut entries: Vec<PathBuf> = Vec::new();
+        let usual = self.controllers.iter().map(|c| of(c.version, &c.base));
+        let io = self.io.iter().filter(|_| !limits.io().is_empty());
+        for entry in usual.chain(io.map(|io| of(io.version, &io.base))) {
             if !entries.contains(&entry) {
                 entries.push(entry);
             }
@@ -142,6 +155,7 @@ impl Hierarchies {
                 by: found.map_or_else(|| self.missing(kind), |c| c.label()),
             });
         }
+        applied.extend(self.judge_io(limits)?);
         Ok(applied)
     }
 
@@ -157,8 +171,11 @@ impl Hierarchies {
     pub fn make(&self, id: &str, limits: &MachineLimits) -> Result<Made, Error> {
         let made = Made {
             limits: self.judge(limits)?,
-            dirs: self.dirs(id),
-            entries: self.entries(id),
+            dirs: match limits.io().is_empty() {
+                true => self.usual_dirs(id),
+                false => self.dirs(id),
+            },
+            entries: self.entries(id, limits),
         };
         for dir in &made.dirs {
             if let Err(error) = self.make_dir(dir) {
@@ -330,8 +347,9 @@ impl Hierarchies {
 
     /// Removes our group where no machine is left in it.
     pub fn leave(&self) {
-        for controller in &self.controllers {
-            let _ = std::fs::remove_dir(controller.base.join(&self.group));
+        let bases = self.controllers.iter().map(|c| &c.base);
+        for base in bases.chain(self.io.iter().map(|io| &io.base)) {
+            let _ = std::fs::remove_dir(base.join(&self.group));
         }
     }
 

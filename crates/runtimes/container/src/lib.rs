@@ -40,7 +40,7 @@ mod tending;
 
 /// What the runtimes of this host have in common: limits, disks, and processes that are known again.
 pub mod shared {
-    pub use crate::cgroup::{Hierarchies, Kind, Made, Version};
+    pub use crate::cgroup::{Hierarchies, Kind, Made, Target, Version};
     pub use crate::disk::{
         Disks, Life, find_mke2fs, flush_image, layers, mount_image, plain_directory,
     };

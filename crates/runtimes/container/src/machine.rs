@@ -4,7 +4,7 @@
 //! id range, record, cgroups, disk, launcher, process. The record is on disk
 //! before there is a process, so a crash at any point leaves enough to sweep.
 
-use crate::cgroup::{Hierarchies, Kind};
+use crate::cgroup::{Hierarchies, Kind, Target};
 use crate::disk::{self, Disks};
 use crate::host::Host;
 use crate::kept::{self, Form, Mounted};
@@ -82,7 +82,7 @@ impl Maker {
                 .host
                 .privileged
                 .then(|| Slots::first_id(self.slots.example())),
-            cgroup_entries: self.cgroups.entries(spec.id.as_str()),
+            cgroup_entries: self.cgroups.entries(spec.id.as_str(), &spec.limits),
             cgroups: self.cgroups.shown(),
             bounded_memory: self.cgroups.controller(Kind::Memory).is_some(),
             disk,
@@ -204,6 +204,7 @@ impl Maker {
         record.store(&spec.dir)?;
         let cgroups = self.cgroups.make(spec.id.as_str(), &spec.limits)?;
         let mount = self.make_disk(&mut disk, &mut disk_limit, spec)?;
+        self.limit_io(spec, mount.as_ref())?;
         // Only now: a machine that could not have the disks must not wait for those who have them.
         record.kept = spec.kept.as_ref().map(|kept| kept.dir.clone());
         let decided = Decided {
@@ -270,6 +271,25 @@ impl Maker {
         Ok(None)
     }
 
+    /// Limits what the machine's disks do, now that they are known.
+    fn limit_io(&self, spec: &MachineSpec, mount: Option<&OwnedFd>) -> Result<(), Error> {
+        if spec.limits.io().is_empty() {
+            return Ok(());
+        }
+        let failed = |error: io::Error| Error::io("the machine's disk", &error);
+        let target = match (mount, &spec.kept) {
+            (Some(mount), _) => {
+                let found = rustix::fs::fstat(mount).map_err(|errno| failed(errno.into()))?;
+                Target::Own(found.st_dev)
+            }
+            (None, Some(kept)) => Target::Shared(device_of(&kept.dir).map_err(failed)?),
+            (None, None) => Target::Shared(device_of(&spec.dir).map_err(failed)?),
+        };
+        let environment = device_of(&spec.root).map_err(failed)?;
+        self.cgroups
+            .limit_io(spec.id.as_str(), &spec.limits, (target, environment))
+    }
+
     /// Writes down the first process while it still waits for its root.
     fn note(&self, record: &mut Record, dir: &Path, started: Started) -> Result<(), Error> {
         let Started { pid, pidfd } = started;
@@ -310,6 +330,10 @@ impl Drop for Maker {
     fn drop(&mut self) {
         self.cgroups.leave();
     }
+}
+
+fn device_of(path: &Path) -> io::Result<u64> {
+    Ok(std::os::unix::fs::MetadataExt::dev(&path.metadata()?))
 }
 
 fn remove_contents(dir: &Path) -> io::Result<()> {
@@ -448,6 +472,7 @@ pub(crate) async fn remove(
     dir: &Path,
     record: Option<Record>,
 ) -> Result<(), Error> {
+    maker.cgroups.lift_io(id.as_str());
     maker.cgroups.thaw(id.as_str());
     // The end of pid 1 is the end of every process in its namespace, and the kernel waits for them.
     if let Some(pidfd) = record.as_ref().and_then(Record::open) {

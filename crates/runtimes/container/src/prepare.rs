@@ -359,6 +359,8 @@ mod tests {
                 disk_mib: ask(1024),
                 pids_max: ask(1024),
                 nofile: ask(1024),
+                io_mbps: Ask::NONE,
+                iops: Ask::NONE,
             },
             accel: motu_core::Accel::Auto,
             kept,

@@ -306,11 +306,17 @@ fn limits(asked: &MachineLimits) -> Vec<AppliedLimit> {
         enforced: false,
         by: "a fake machine enforces nothing".to_string(),
     };
-    vec![
+    let mut limits = vec![
         report("vcpu_count", asked.vcpu_count),
         report("mem_mib", asked.mem_mib),
         report("disk_mib", asked.disk_mib),
         report("pids_max", asked.pids_max),
         report("nofile", asked.nofile),
-    ]
+    ];
+    let io = asked.io().into_iter();
+    limits.extend(io.map(|(name, value)| {
+        let explicit = true;
+        report(name, Ask { value, explicit })
+    }));
+    limits
 }

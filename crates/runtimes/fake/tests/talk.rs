@@ -30,6 +30,8 @@ fn spec(id: &str) -> MachineSpec {
             disk_mib: ask,
             pids_max: ask,
             nofile: ask,
+            io_mbps: Ask::NONE,
+            iops: Ask::NONE,
         },
         accel: motu_core::Accel::Auto,
         kept: None,

@@ -187,6 +187,8 @@ async fn try_machine(maker: &Arc<Maker>) -> Result<(), Error> {
             disk_mib: ask(maker.usual_disk_mib),
             pids_max: ask(16),
             nofile: ask(64),
+            io_mbps: Ask::NONE,
+            iops: Ask::NONE,
         },
         accel: Accel::Auto,
         kept: None,

@@ -10,7 +10,7 @@ use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
 use crate::{Settings, disk, mounts};
-use motu_container::shared::{Disks, Hierarchies, Kind, exit_status, watch};
+use motu_container::shared::{Disks, Hierarchies, Kind, Target, exit_status, watch};
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -189,6 +189,8 @@ impl Maker {
             .limit_cpu(spec.id.as_str(), None)
             .map_err(|error| Error::io("the machine's cgroup", &error))?;
         let ready = disk::obtain(&self.disks, spec)?;
+        self.limit_io(spec, ready.mount.as_ref())
+            .map_err(failed)??;
         let decided = Decided {
             guest: guest.to_path_buf(),
             disk: ready.disk,
@@ -198,7 +200,7 @@ impl Maker {
             .write(&spec.dir)
             .map_err(explain)?;
         let start = Start {
-            cgroups: self.doors(&spec.id).map_err(failed)?,
+            cgroups: self.doors(spec).map_err(failed)?,
             without_process_barriers: true,
         };
         let pid = enclosed(spec, &decided, ready.mount, &program, start)?;
@@ -216,9 +218,28 @@ impl Maker {
         })
     }
 
+    /// Limits what the machine's disks do, now that they are known.
+    fn limit_io(
+        &self,
+        spec: &MachineSpec,
+        mount: Option<&OwnedFd>,
+    ) -> io::Result<Result<(), Error>> {
+        if spec.limits.io().is_empty() {
+            return Ok(Ok(()));
+        }
+        let device = |path: &Path| path.metadata().map(|found| found.dev());
+        let target = match (mount, &spec.kept) {
+            (Some(mount), _) => Target::Own(rustix::fs::fstat(mount)?.st_dev),
+            (None, Some(kept)) => Target::Shared(device(&kept.dir)?),
+            (None, None) => Target::Shared(device(&spec.dir)?),
+        };
+        let disks = (target, device(&spec.root)?);
+        Ok(self.cgroups.limit_io(spec.id.as_str(), &spec.limits, disks))
+    }
+
     /// The files a process enters the machine's cgroups by, open.
-    fn doors(&self, id: &SandboxId) -> io::Result<Vec<OwnedFd>> {
-        let entries = self.cgroups.entries(id.as_str());
+    fn doors(&self, spec: &MachineSpec) -> io::Result<Vec<OwnedFd>> {
+        let entries = self.cgroups.entries(spec.id.as_str(), &spec.limits);
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let open = |file: &PathBuf| Ok(rustix::fs::open(file, flags, Mode::empty())?);
         entries.iter().map(open).collect()
@@ -492,6 +513,7 @@ pub(crate) async fn remove(
     record: Option<Record>,
 ) -> Result<(), Error> {
     maker.links.forget(id);
+    maker.cgroups.lift_io(id.as_str());
     maker.cgroups.thaw(id.as_str());
     end_all(record.iter().flat_map(Record::remains).collect()).await?;
     // What nobody has written down is still in the machine's own cgroups. Killed

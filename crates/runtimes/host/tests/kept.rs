@@ -57,6 +57,8 @@ fn spec(home: &Path, kept: &Kept) -> MachineSpec {
             disk_mib: ask(64),
             pids_max: ask(64),
             nofile: ask(256),
+            io_mbps: Ask::NONE,
+            iops: Ask::NONE,
         },
         accel: motu_core::Accel::Auto,
         kept: Some(kept.clone()),

@@ -31,6 +31,8 @@ fn hierarchies() -> &'static Hierarchies {
         let mut found = Hierarchies::detect(GROUP);
         // Machines are paused by QEMU.
         found.controllers.retain(|one| one.kind != Kind::Freezer);
+        // And QEMU limits their disks.
+        found.io = Err("QEMU limits disks");
         found
     })
 }
@@ -69,6 +71,8 @@ pub(crate) fn make(dir: &Path, shape: &Shape) -> Result<Vec<OwnedFd>, QemuError>
         disk_mib: ask(shape.disk_mib),
         pids_max: ask(THREADS + shape.vcpu_count),
         nofile: ask(0),
+        io_mbps: Ask::NONE,
+        iops: Ask::NONE,
     };
     let made = match hierarchies().make(&name(dir)?, &limits) {
         Ok(made) => made,

@@ -23,6 +23,7 @@ use crate::qmp::Qmp;
 use crate::ram::{self, PAGE};
 use crate::record::{Process, Record, Shape};
 use crate::template;
+use crate::throttle::Throttle;
 use crate::tool;
 use motu_boot::Matter;
 use motu_core::Error;
@@ -376,6 +377,7 @@ async fn copy(
         name: spec.id.as_str(),
         shape: &saved.shape,
         layer: saved.layer,
+        throttle: Throttle::of(&spec.limits),
         start: Start::Restore {
             ram: &saved.ram,
             state: &reading,

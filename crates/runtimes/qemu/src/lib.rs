@@ -45,6 +45,7 @@ mod record;
 mod spare;
 mod sys;
 mod template;
+mod throttle;
 mod tool;
 
 pub use kept::{flatten, flatten_workspace};

@@ -19,6 +19,7 @@ use crate::record::{Record, Shape};
 use crate::spare::{self, Spare, Spares};
 use crate::sys::Leash;
 use crate::template::{Kind, Template, Templates};
+use crate::throttle::Throttle;
 use crate::{arguments, cache, cgroup, guest, template, tool};
 use motu_boot::Matter;
 use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
@@ -146,6 +147,7 @@ impl Maker {
             name: spec.id.as_str(),
             shape: &kind.shape,
             layer: 1,
+            throttle: Throttle::of(&spec.limits),
             start: Start::Restore {
                 ram: &template.ram,
                 state: &state,
@@ -168,6 +170,9 @@ impl Maker {
 
     /// A machine that was made ahead, if there is one and it is as good as it was.
     async fn make_of_spare(&self, spec: &MachineSpec, kind: &Kind) -> Option<Machine> {
+        if !Throttle::of(&spec.limits).is_none() {
+            return None;
+        }
         let spare = self.spares.take(&kind.key())?;
         match spare.become_machine(&spec.dir).await {
             Ok(record) => Some(made(spec, &kind.shape, record)),
@@ -282,6 +287,7 @@ impl Maker {
             name: spec.id.as_str(),
             shape: &kind.shape,
             layer: manifest.layer,
+            throttle: Throttle::of(&spec.limits),
             start: Start::Restore {
                 ram: &template.ram,
                 state: &state,
@@ -314,6 +320,7 @@ fn make_spare(key: &str, kind: &Kind, template: &Template, dir: &Path) -> Result
         name: "spare",
         shape: &kind.shape,
         layer: 1,
+        throttle: Throttle::default(),
         start: Start::Restore {
             ram: &template.ram,
             state: &File::from(reading),
@@ -398,6 +405,7 @@ async fn begin(launch: Launch<'_>, matter: Matter) -> Result<OwnedFd, QemuError>
         .try_clone()
         .map_err(QemuError::io("cannot watch QEMU"))?;
     let begun = async {
+        launch.throttle.apply(place, launch.shape).await?;
         guest::renew(place, matter).await?;
         match matter {
             // Its guest begins only now.
@@ -450,7 +458,9 @@ fn limits(spec: &MachineSpec, shape: &Shape) -> Vec<AppliedLimit> {
     };
     let own_kernel = "nothing: the machine has a kernel of its own";
     let limits = &spec.limits;
-    vec![
+    let throttled = limits.io().into_iter();
+    let throttled = throttled.map(|(name, value)| limit(name, value, true, "QEMU"));
+    let usual = [
         limit(
             "vcpu_count",
             limits.vcpu_count.value,
@@ -471,7 +481,8 @@ fn limits(spec: &MachineSpec, shape: &Shape) -> Vec<AppliedLimit> {
         ),
         limit("pids_max", limits.pids_max.value, false, own_kernel),
         limit("nofile", limits.nofile.value, false, own_kernel),
-    ]
+    ];
+    usual.into_iter().chain(throttled).collect()
 }
 
 /// The record of a machine: the one in its directory is the newest.

@@ -9,6 +9,7 @@ use crate::error::QemuError;
 use crate::place::{DISKS, LINK, NEWS, QMP, STATE, Site, TURN};
 use crate::record::{Process, Record, Shape};
 use crate::sys::{self, Jail, Leash, Spawn};
+use crate::throttle::{self, Throttle};
 use crate::{cgroup, tool};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
@@ -47,6 +48,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) shape: &'a Shape,
     /// The generation of its disks.
     pub(crate) layer: u32,
+    /// What its disks may do; with limits it starts stopped.
+    pub(crate) throttle: Throttle,
     pub(crate) start: Start<'a>,
     /// Of a process that must not outlive us, even when it is written down.
     pub(crate) leash: Option<&'a Leash>,
@@ -100,9 +103,13 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
     let disks: Vec<String> = DISKS.iter().map(|disk| disk_file(disk, layer)).collect();
     site.disks().give(identity, &disks)?;
     place.give(identity, own_files(origin))?;
+    let mut line = arguments(launch.name, shape, layer, origin);
+    if !launch.throttle.is_none() {
+        line.push(throttle::STOPPED.to_string());
+    }
     let pid = sys::spawn(Spawn {
         program: launch.program,
-        arguments: &arguments(launch.name, shape, layer, origin),
+        arguments: &line,
         directory: place.handle(),
         identity,
         jail,

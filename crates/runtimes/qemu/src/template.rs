@@ -20,6 +20,7 @@ use crate::process::{self, Launch, Messages, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::Shape;
+use crate::throttle::Throttle;
 use crate::{guest, machine, ram, tool};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -272,6 +273,7 @@ pub(crate) async fn boot(kind: &Kind, dir: &Path) -> Result<(File, Duration), Qe
         name: "template",
         shape: &kind.shape,
         layer: 0,
+        throttle: Throttle::default(),
         start: Start::Boot { ram: &memory },
         leash: None,
     };

@@ -79,6 +79,14 @@ pub struct Args {
     #[arg(long, value_name = "MIB", help_heading = "Sandbox")]
     disk_mib: Option<u64>,
 
+    /// Megabytes a second it may read from its disks, and write to them [default: no limit]
+    #[arg(long, value_name = "MB", help_heading = "Sandbox")]
+    io_mbps: Option<u64>,
+
+    /// Reads a second of its disks, and writes [default: no limit]
+    #[arg(long, value_name = "N", help_heading = "Sandbox")]
+    iops: Option<u64>,
+
     /// Delete it after this long; 0: never [default: 0]
     #[arg(long, value_name = "SECONDS", help_heading = "Sandbox")]
     ttl_seconds: Option<u64>,
@@ -120,6 +128,8 @@ impl Args {
             vcpu_count: self.vcpu_count,
             mem_mib: self.mem_mib,
             disk_mib: self.disk_mib,
+            io_mbps: self.io_mbps,
+            iops: self.iops,
             ttl_seconds: self.ttl_seconds,
             allow_host_compat: self.allow_host_compat,
         })

@@ -2,6 +2,7 @@
 //!
 //! Reads `/proc/self/mountinfo` and `/proc/self/cgroup`; writes nothing.
 
+use super::throughput::{Io, MISSING, NO_ROOT};
 use super::{Controller, Kind, Version};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchies {
     pub controllers: Vec<Controller>,
+    /// The one that limits what disks do, or why there is none.
+    pub io: Result<Io, &'static str>,
     pub group: String,
 }
 
@@ -35,6 +38,7 @@ impl Hierarchies {
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Hierarchies {
             controllers: find(&mountinfo, &own, Path::new("/")),
+            io: find_io(&mountinfo, &own, Path::new("/")),
             group: group.to_string(),
         }
     }
@@ -42,15 +46,58 @@ impl Hierarchies {
 
 /// Finds the controllers; `root` is put before every mount point.
 fn find(mountinfo: &str, own: &str, root: &Path) -> Vec<Controller> {
-    let mounts: Vec<Mounted> = mountinfo
-        .lines()
-        .filter_map(|l| parse_mount(l, root))
-        .collect();
-    let own: Vec<Own> = own.lines().filter_map(parse_own).collect();
+    let (mounts, own) = parse(mountinfo, own, root);
     Kind::ALL
         .into_iter()
         .filter_map(|kind| v1(kind, &mounts, &own).or_else(|| v2(kind, &mounts, &own)))
         .collect()
+}
+
+/// Finds the controller of what disks do.
+fn find_io(mountinfo: &str, own: &str, root: &Path) -> Result<Io, &'static str> {
+    let (mounts, own) = parse(mountinfo, own, root);
+    let old = |m: &&Mounted| m.version == Version::V1 && m.options.iter().any(|o| o == "blkio");
+    if let (Some(mount), Some(own)) = (
+        mounts.iter().find(old),
+        own.iter()
+            .find(|o| o.controllers.iter().any(|c| c == "blkio")),
+    ) {
+        let base = place(mount, &own.path);
+        if !writable(&base.join("tasks")) {
+            return Err(MISSING);
+        }
+        let root = mount.point.clone();
+        if mount.root != "/" || !writable(&root.join("blkio.throttle.write_bps_device")) {
+            return Err(NO_ROOT);
+        }
+        let version = Version::V1;
+        return Ok(Io {
+            version,
+            base,
+            root,
+        });
+    }
+    let mount = mounts.iter().find(|m| m.version == Version::V2);
+    let own = own.iter().find(|o| o.controllers == [""]);
+    let (Some(mount), Some(own)) = (mount, own) else {
+        return Err(MISSING);
+    };
+    let base = v2_base(mount, &place(mount, &own.path)).ok_or(MISSING)?;
+    let offered = std::fs::read_to_string(base.join("cgroup.controllers"));
+    match offered.is_ok_and(|list| list.split_whitespace().any(|name| name == "io")) {
+        true => Ok(Io {
+            version: Version::V2,
+            base,
+            root: mount.point.clone(),
+        }),
+        false => Err(MISSING),
+    }
+}
+
+fn parse(mountinfo: &str, own: &str, root: &Path) -> (Vec<Mounted>, Vec<Own>) {
+    let mounts = mountinfo.lines().filter_map(|l| parse_mount(l, root));
+    let own = own.lines().filter_map(parse_own);
+    (mounts.collect(), own.collect())
 }
 
 fn parse_mount(line: &str, root: &Path) -> Option<Mounted> {
@@ -162,6 +209,8 @@ mod tests {
             disk_mib: ask(100),
             pids_max: ask(50),
             nofile: ask(100),
+            io_mbps: Ask::NONE,
+            iops: Ask::NONE,
         }
     }
 
@@ -181,9 +230,11 @@ mod tests {
         cgroup(&top, "cpu memory pids", "1\n");
         let hierarchies = Hierarchies {
             controllers: find(V2_MOUNT, "0::/user.slice\n", root.path()),
+            io: find_io(V2_MOUNT, "0::/user.slice\n", root.path()),
             group: "motu-00000000".into(),
         };
         assert_eq!(hierarchies.controllers.len(), 4);
+        assert_eq!(hierarchies.io, Err(MISSING));
 
         let made = hierarchies.make("sb-1", &limits()).unwrap();
         let dir = top.join("motu-00000000/sb-1");
@@ -214,6 +265,7 @@ mod tests {
 
         let hierarchies = Hierarchies {
             controllers: found,
+            io: Err(MISSING),
             group: "motu-1".into(),
         };
         let error = hierarchies.judge(&limits()).unwrap_err();
@@ -242,7 +294,9 @@ mod tests {
             fs::create_dir_all(&dir).unwrap();
             fs::write(dir.join("tasks"), "").unwrap();
         }
-        let found = find(mounts, "4:memory:/a/b\n3:cpu,cpuacct:/\n", root.path());
+        let own = "4:memory:/a/b\n3:cpu,cpuacct:/\n";
+        let found = find(mounts, own, root.path());
+        assert_eq!(find_io(mounts, own, root.path()), Err(MISSING));
         let bases: Vec<_> = found.iter().map(|c| (c.kind, c.base.clone())).collect();
         let top = root.path().join("sys/fs/cgroup");
         assert_eq!(

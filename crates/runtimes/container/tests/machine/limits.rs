@@ -127,3 +127,56 @@ async fn sockets_do_not_hold_memory_beside_the_limit() {
     assert!(limit <= (64 << 20) / 8, "{limit}");
     world.runtime.destroy(&machine).await.unwrap();
 }
+
+/// Rules of the root group about loop devices, as version 1 needs them.
+fn root_rules() -> Vec<String> {
+    let file = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_string).collect()
+}
+
+#[tokio::test]
+async fn what_disks_do_in_a_second_is_limited() {
+    const MBPS: u64 = 5;
+    const MB: u64 = 15;
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.limits.io_mbps = ask(MBPS);
+    spec.limits.iops = ask(400);
+    let (machine, guest) = world.create_from(&spec).await;
+    enforced(&machine, "io_mbps");
+    enforced(&machine, "iops");
+    // One after the other: what is waited for, and what the kernel writes by itself later.
+    let count = MB * 1_000_000 / 4096;
+    for rest in ["conv=fsync 2>&1", "2>&1; sync -f /workspace/big"] {
+        let begun = std::time::Instant::now();
+        let script = format!("dd if=/dev/zero of=/workspace/big bs=4096 count={count} {rest}");
+        let said = guest.sh("root", &script).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        let took = begun.elapsed();
+        println!("{MB} MB with {MBPS} MB/s, {rest}: {took:?}");
+        // A little may go at once.
+        assert!(took.as_secs_f64() > 0.7 * (MB / MBPS) as f64, "{took:?}");
+    }
+    let device = |rules: Vec<String>| rules.iter().any(|rule| rule.ends_with(" 5000000"));
+    let old = std::path::Path::new("/sys/fs/cgroup/blkio").exists();
+    assert_eq!(device(root_rules()), old);
+    world.runtime.destroy(&machine).await.unwrap();
+    assert!(!device(root_rules()), "a rule of the root group is left");
+}
+
+#[tokio::test]
+async fn operations_in_a_second_are_limited() {
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.limits.iops = ask(60);
+    let (machine, guest) = world.create_from(&spec).await;
+    let begun = std::time::Instant::now();
+    let script = "dd if=/dev/zero of=/workspace/many bs=4096 count=180 oflag=direct 2>&1";
+    let said = guest.sh("root", script).await;
+    let took = begun.elapsed();
+    println!("180 direct writes with 60 in a second: {took:?}");
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(took.as_secs_f64() > 0.7 * 3.0, "{took:?}");
+    world.runtime.destroy(&machine).await.unwrap();
+}

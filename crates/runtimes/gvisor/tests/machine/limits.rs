@@ -1,6 +1,6 @@
 //! Limits, each looked at before it is pushed against.
 
-use crate::support::{DISK_MIB, MEM_MIB, World, eventually};
+use crate::support::{DISK_MIB, MEM_MIB, World, ask, eventually};
 use motu_core::Runtime;
 use motu_core::runtime::Machine;
 use std::path::Path;
@@ -139,4 +139,27 @@ async fn every_process_is_inside_the_walls() {
         }
     }
     world.runtime.destroy(&machine).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_disks_do_in_a_second_is_limited() {
+    const MBPS: u64 = 6;
+    const MB: u64 = 18;
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.limits.io_mbps = ask(MBPS);
+    let (machine, guest) = world.create_from(&spec).await;
+    enforced(&machine, "io_mbps");
+    let begun = std::time::Instant::now();
+    let count = MB * 1_000_000 / 4096;
+    let script = format!("dd if=/dev/zero of=/workspace/big bs=4096 count={count} conv=fsync 2>&1");
+    let said = guest.sh("root", &script).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let took = begun.elapsed();
+    println!("{MB} MB with {MBPS} MB/s: {took:?}");
+    assert!(took.as_secs_f64() > 0.7 * (MB / MBPS) as f64, "{took:?}");
+    world.runtime.destroy(&machine).await.unwrap();
+    let file = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+    let rules = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(!rules.contains(" 6000000"), "{rules}");
 }

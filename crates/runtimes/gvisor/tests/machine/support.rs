@@ -135,6 +135,8 @@ impl World {
                 disk_mib: ask(DISK_MIB),
                 pids_max: ask(64),
                 nofile: ask(256),
+                io_mbps: Ask::NONE,
+                iops: Ask::NONE,
             },
             accel: motu_core::Accel::Auto,
             kept: None,

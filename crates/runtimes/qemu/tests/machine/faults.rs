@@ -1,6 +1,6 @@
 //! What a hostile or unlucky guest does, and what it costs.
 
-use crate::support::{World, pid_in};
+use crate::support::{World, ask, pid_in};
 use motu_core::Runtime;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -121,4 +121,38 @@ async fn a_guest_that_floods_its_ports_stays_alone() {
     let begun = Instant::now();
     world.runtime.destroy(&machine).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn what_disks_do_in_a_second_is_limited_in_copies_too() {
+    const MBPS: u64 = 2;
+    const MB: u64 = 6;
+    let world = World::new();
+    let limited = || {
+        let mut spec = world.spec();
+        spec.limits.io_mbps = ask(MBPS);
+        spec
+    };
+    let (source, guest) = world.start(&limited()).await;
+    let limit = source.limits.iter().find(|limit| limit.name == "io_mbps");
+    assert!(limit.is_some_and(|limit| limit.enforced && limit.value == MBPS));
+    world.runtime.pause(&source).await.unwrap();
+    let copies = world.runtime.fork(&source, &[limited()]).await.unwrap();
+    world.runtime.resume(&source).await.unwrap();
+    drop(guest);
+    for machine in copies.iter().chain([&source]) {
+        let guest = world.connect(machine).await;
+        let begun = Instant::now();
+        let count = MB * 1_000_000 / 4096;
+        guest
+            .sh(&format!(
+                "dd if=/dev/zero of=/workspace/big bs=4096 count={count} conv=fsync 2>/dev/null"
+            ))
+            .await;
+        let took = begun.elapsed();
+        println!("{MB} MB with {MBPS} MB/s: {took:?}");
+        assert!(took.as_secs_f64() > 0.7 * (MB / MBPS) as f64, "{took:?}");
+        drop(guest);
+        world.runtime.destroy(machine).await.unwrap();
+    }
 }

@@ -78,6 +78,8 @@ impl World {
                 disk_mib: ask(256),
                 pids_max: ask(1024),
                 nofile: ask(4096),
+                io_mbps: Ask::NONE,
+                iops: Ask::NONE,
             },
             accel: Accel::Auto,
             kept: None,
@@ -165,7 +167,7 @@ pub fn pss_kib(pid: rustix::process::Pid) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-fn ask(value: u64) -> Ask {
+pub fn ask(value: u64) -> Ask {
     Ask {
         value,
         explicit: false,

@@ -1,0 +1,322 @@
+//! Limits of what a machine's disks do: megabytes and operations in a second, read and written each.
+//!
+//! A rule is about one device. The machine's disk is a loop device of its own; the environment it
+//! reads is on a device of the host.
+//!
+//! Version 2 counts what the kernel writes later as that of whoever wrote it. Version 1 does not:
+//! there, what a process waits for (direct writes, `fsync`, reads) is the machine's, and what the
+//! kernel writes back by itself is the root group's. So the root group has the same rule for the
+//! machine's own disk and no other device, until the machine ends.
+
+use super::{Hierarchies, Version};
+use motu_core::runtime::MachineLimits;
+use motu_core::sandbox::AppliedLimit;
+use motu_core::{Error, ErrorKind};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a megabyte.
+const MEGABYTE: u64 = 1_000_000;
+/// Loop devices, by number.
+const LOOP_MAJOR: &str = "7:";
+/// Files of version 1.
+const READ: [&str; 2] = [
+    "blkio.throttle.read_bps_device",
+    "blkio.throttle.read_iops_device",
+];
+const WRITE: [&str; 2] = [
+    "blkio.throttle.write_bps_device",
+    "blkio.throttle.write_iops_device",
+];
+/// The file of version 2.
+const MAX: &str = "io.max";
+const NO_LIMIT: &str = "rbps=max wbps=max riops=max wiops=max";
+
+/// Why there are no limits.
+pub(super) const MISSING: &str = "this host's cgroups have no io controller that may be used here";
+pub(super) const NO_ROOT: &str = "cgroups of version 1 count what is written later as their root \
+     group's, and that group cannot be reached from here";
+
+/// The controller of what disks do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Io {
+    pub(super) version: Version,
+    /// Below which our groups go.
+    pub(super) base: PathBuf,
+    /// The root group; version 1 needs it.
+    pub(super) root: PathBuf,
+}
+
+/// Where a machine writes.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// A device of its own.
+    Own(u64),
+    /// A directory on a device of the host.
+    Shared(u64),
+}
+
+/// What one device may do in a second; 0: anything.
+#[derive(Clone, Copy, Debug)]
+struct Rates {
+    bytes: u64,
+    operations: u64,
+}
+
+impl Rates {
+    fn of(limits: &MachineLimits) -> Rates {
+        Rates {
+            bytes: limits.io_mbps.value.saturating_mul(MEGABYTE),
+            operations: limits.iops.value,
+        }
+    }
+
+    fn both(self) -> [u64; 2] {
+        [self.bytes, self.operations]
+    }
+}
+
+impl Hierarchies {
+    /// The directory of a machine that has such limits.
+    pub(super) fn io_dir(&self, id: &str) -> Option<PathBuf> {
+        let io = self.io.as_ref().ok()?;
+        Some(io.base.join(&self.group).join(id))
+    }
+
+    /// What becomes of the limits that are there. One that cannot be kept is refused, whoever set
+    /// it: there is none unless somebody did.
+    pub(super) fn judge_io(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
+        let judge = |(name, value): (&str, u64)| match &self.io {
+            Ok(io) => Ok(AppliedLimit {
+                name: name.to_string(),
+                value,
+                enforced: true,
+                by: io.label().to_string(),
+            }),
+            Err(reason) => Err(refused(name, reason)),
+        };
+        limits.io().into_iter().map(judge).collect()
+    }
+
+    /// Limits what a machine reads and writes: its disk, and where its environment is.
+    pub fn limit_io(
+        &self,
+        id: &str,
+        limits: &MachineLimits,
+        (target, environment): (Target, u64),
+    ) -> Result<(), Error> {
+        let asked = limits.io();
+        let (Some((name, _)), Ok(io)) = (asked.first(), &self.io) else {
+            return Ok(());
+        };
+        let dir = io.base.join(&self.group).join(id);
+        let rates = Rates::of(limits);
+        let written = match (io.version, target) {
+            (Version::V1, Target::Own(disk)) => {
+                let disk = device(disk).map_err(|reason| refused(name, &reason))?;
+                set_old(&dir, &READ, &disk, rates)
+                    .and_then(|()| set_old(&dir, &WRITE, &disk, rates))
+                    .and_then(|()| set_old(&io.root, &WRITE, &disk, rates))
+            }
+            (Version::V1, Target::Shared(_)) => {
+                let reason = "its disk is a plain directory, and cgroups of version 1 cannot \
+                     count what is written there";
+                return Err(refused(name, reason));
+            }
+            (Version::V2, Target::Own(disk) | Target::Shared(disk)) => {
+                let disk = device(disk).map_err(|reason| refused(name, &reason))?;
+                io.enable(&self.group)
+                    .and_then(|()| std::fs::write(dir.join(MAX), new_rule(&disk, rates, "rw")))
+            }
+        };
+        let written = written.and_then(|()| match device(environment) {
+            // A file system without a device, as one in memory, has nothing to limit.
+            Err(_) => Ok(()),
+            Ok(_) if matches!(target, Target::Shared(disk) if disk == environment) => Ok(()),
+            Ok(place) if io.version == Version::V1 => set_old(&dir, &READ, &place, rates),
+            Ok(place) => std::fs::write(dir.join(MAX), new_rule(&place, rates, "r")),
+        });
+        written.map_err(|error| {
+            let message = format!("{name} cannot be set in {}: {error}", dir.display());
+            Error::new(ErrorKind::Unavailable, message)
+        })
+    }
+
+    /// Lifts the limits of a machine that ends: nobody waits for what it never wrote out, and the
+    /// next to have its device has no rule in the root group.
+    pub fn lift_io(&self, id: &str) {
+        let (Ok(io), Some(dir)) = (&self.io, self.io_dir(id)) else {
+            return;
+        };
+        let devices = |file: &Path| -> Vec<String> {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            let first = |line: &str| line.split_whitespace().next().map(str::to_string);
+            text.lines().filter_map(first).collect()
+        };
+        match io.version {
+            Version::V1 => {
+                for name in WRITE {
+                    let own = devices(&dir.join(name));
+                    for disk in own.iter().filter(|disk| disk.starts_with(LOOP_MAJOR)) {
+                        // The machine's own rule goes with its group; until then it is lifted too.
+                        for place in [&io.root, &dir] {
+                            lift(&place.join(name), &format!("{disk} 0"));
+                        }
+                    }
+                }
+            }
+            Version::V2 => {
+                for disk in devices(&dir.join(MAX)) {
+                    lift(&dir.join(MAX), &format!("{disk} {NO_LIMIT}"));
+                }
+            }
+        }
+    }
+}
+
+impl Io {
+    fn label(&self) -> &'static str {
+        match self.version {
+            Version::V1 => "cgroup v1 blkio",
+            Version::V2 => "cgroup v2 io",
+        }
+    }
+
+    /// Version 2 has the controller in a machine's group when it is enabled in all above.
+    fn enable(&self, group: &str) -> io::Result<()> {
+        for dir in [self.base.clone(), self.base.join(group)] {
+            let file = dir.join("cgroup.subtree_control");
+            let enabled = std::fs::read_to_string(&file).unwrap_or_default();
+            if !enabled.split_whitespace().any(|name| name == "io") {
+                std::fs::write(&file, "+io")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(name: &str, reason: &str) -> Error {
+    Error::unsupported(format!("{name} cannot be enforced: {reason}")).hint(
+        "leave the limit out (also in config.toml), or use the qemu runtime, which always can",
+    )
+}
+
+fn lift(file: &Path, rule: &str) {
+    if let Err(error) = std::fs::write(file, rule) {
+        tracing::warn!(file = %file.display(), %error, "a limit of a disk stays");
+    }
+}
+
+fn set_old(dir: &Path, files: &[&str; 2], device: &str, rates: Rates) -> io::Result<()> {
+    for (file, rate) in files.iter().zip(rates.both()) {
+        if rate > 0 {
+            std::fs::write(dir.join(file), format!("{device} {rate}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn new_rule(device: &str, rates: Rates, ways: &str) -> String {
+    let mut rule = device.to_string();
+    for way in ways.chars() {
+        for (what, rate) in ["bps", "iops"].iter().zip(rates.both()) {
+            if rate > 0 {
+                rule += &format!(" {way}{what}={rate}");
+            }
+        }
+    }
+    rule
+}
+
+/// The name of a whole disk for rules: those of partitions are refused by the kernel.
+fn device(number: u64) -> Result<String, String> {
+    let name = format!(
+        "{}:{}",
+        rustix::fs::major(number),
+        rustix::fs::minor(number)
+    );
+    if rustix::fs::major(number) == 0 {
+        return Err("its disk is on a file system without a device of its own".to_string());
+    }
+    let place = Path::new("/sys/dev/block").join(&name);
+    if !place.join("partition").exists() {
+        return Ok(name);
+    }
+    let whole = place
+        .canonicalize()
+        .and_then(|place| std::fs::read_to_string(place.join("../dev")));
+    match whole {
+        Ok(whole) => Ok(whole.trim().to_string()),
+        Err(error) => Err(format!("the disk of partition {name} is unknown: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::runtime::Ask;
+
+    fn limits(io_mbps: u64, iops: u64) -> MachineLimits {
+        let ask = |value| Ask {
+            value,
+            explicit: false,
+        };
+        MachineLimits {
+            vcpu_count: ask(1),
+            mem_mib: ask(64),
+            disk_mib: ask(64),
+            pids_max: ask(64),
+            nofile: ask(64),
+            io_mbps: ask(io_mbps),
+            iops: ask(iops),
+        }
+    }
+
+    fn hierarchies(io: Result<Io, &'static str>) -> Hierarchies {
+        Hierarchies {
+            controllers: Vec::new(),
+            io,
+            group: "motu-0".into(),
+        }
+    }
+
+    #[test]
+    fn a_host_without_the_controller_refuses_whoever_set_the_limit() {
+        let without = hierarchies(Err(MISSING));
+        let error = without.judge(&limits(5, 0)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unsupported);
+        assert!(
+            error
+                .message
+                .contains("io_mbps cannot be enforced: this host's cgroups have no io controller"),
+            "{error}"
+        );
+        let applied = without.judge(&limits(0, 0)).unwrap();
+        assert!(applied.iter().all(|limit| limit.name != "io_mbps"));
+    }
+
+    #[test]
+    fn version_2_has_one_rule_for_each_device() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("motu-0/sb-1");
+        std::fs::create_dir_all(&dir).unwrap();
+        let with = hierarchies(Ok(Io {
+            version: Version::V2,
+            base: top.path().to_path_buf(),
+            root: top.path().to_path_buf(),
+        }));
+        let disk = rustix::fs::makedev(7, 3);
+        let nowhere = rustix::fs::makedev(0, 30);
+        with.limit_io("sb-1", &limits(2, 50), (Target::Own(disk), nowhere))
+            .unwrap();
+        let rule = std::fs::read_to_string(dir.join(MAX)).unwrap();
+        assert_eq!(rule, "7:3 rbps=2000000 riops=50 wbps=2000000 wiops=50");
+        with.lift_io("sb-1");
+        let rule = std::fs::read_to_string(dir.join(MAX)).unwrap();
+        assert_eq!(rule, format!("7:3 {NO_LIMIT}"));
+        let error = with
+            .limit_io("sb-1", &limits(2, 0), (Target::Shared(nowhere), nowhere))
+            .unwrap_err();
+        assert!(error.message.contains("without a device"), "{error}");
+    }
+}
