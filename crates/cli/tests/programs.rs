@@ -10,6 +10,8 @@
 mod desk;
 #[path = "programs/output.rs"]
 mod output;
+#[path = "programs/pressure.rs"]
+mod pressure;
 #[path = "programs/prompts.rs"]
 mod prompts;
 #[path = "programs/repls.rs"]

@@ -106,6 +106,10 @@ pub fn control_key(name: &str, modes: &Modes) -> Result<Vec<u8>, TerminalError> 
     }
 }
 
+/// The brackets around pasted text.
+pub const PASTE_START: &[u8] = b"\x1b[200~";
+pub const PASTE_END: &[u8] = b"\x1b[201~";
+
 /// Text as pasted: in brackets when the program asked for them, so that its lines are not run one by one.
 pub fn paste(text: &str, modes: &Modes) -> Vec<u8> {
     let text = text.replace("\r\n", "\r").replace('\n', "\r");

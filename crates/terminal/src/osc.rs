@@ -47,6 +47,8 @@ pub enum MarkKind {
     PromptStart,
     /// B: the prompt is drawn; what follows is what is typed.
     InputStart,
+    /// P: the shell asks for the rest of a command.
+    Continuation,
     /// C: a command begins; what follows is its output.
     CommandStart,
     /// D: the command has ended.
@@ -122,6 +124,7 @@ impl Listener {
         let kind = match letter {
             "A" => MarkKind::PromptStart,
             "B" => MarkKind::InputStart,
+            "P" => MarkKind::Continuation,
             "C" => MarkKind::CommandStart,
             "D" => MarkKind::CommandEnd {
                 exit_code: parsed.exit_code,
@@ -149,7 +152,7 @@ impl Listener {
         let Some(counter) = counter else { return false };
         let phase = match kind {
             MarkKind::PromptStart => 1,
-            MarkKind::InputStart => 2,
+            MarkKind::InputStart | MarkKind::Continuation => 2,
             MarkKind::CommandStart => 3,
             MarkKind::CommandEnd { .. } => 4,
         };

@@ -1,12 +1,12 @@
 //! A terminal to sit at, in a machine that has every program of these tests.
 
 use crate::support::{World, environments};
-use motu_core::TerminalId;
 use motu_core::sandbox::CreateSandbox;
 use motu_core::terminal::{
     End, ExpectInTerminal, OpenTerminal, Prompt, RunInTerminal, ScreenFormat, SendToTerminal,
     Status, TerminalAnswer, TerminalPassword, TerminalScreen, Terminals, Wait,
 };
+use motu_core::{Result, TerminalId};
 use motu_environments::{Environments, Privilege, Progress};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,8 +22,8 @@ pub struct Desk {
 }
 
 /// The environment's name, made and installed when it is not there yet.
-fn environment() -> &'static Result<String, String> {
-    static NAME: OnceLock<Result<String, String>> = OnceLock::new();
+fn environment() -> &'static std::result::Result<String, String> {
+    static NAME: OnceLock<std::result::Result<String, String>> = OnceLock::new();
     NAME.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let made = Command::new(root.join("tools/programs")).output();
@@ -119,16 +119,17 @@ impl Desk {
     }
 
     pub async fn run_for(&self, command: &str, timeout: f64) -> TerminalAnswer {
+        self.try_run(command, timeout).await.unwrap()
+    }
+
+    pub async fn try_run(&self, command: &str, timeout: f64) -> Result<TerminalAnswer> {
         let run = RunInTerminal {
             command: command.to_string(),
             wait: waiting(timeout),
             ..RunInTerminal::default()
         };
-        self.world
-            .client()
-            .run_in_terminal(&self.id, run)
-            .await
-            .unwrap()
+        let client = self.world.client();
+        client.run_in_terminal(&self.id, run).await
     }
 
     /// Runs a command that must succeed.

@@ -14,6 +14,7 @@ use motu_terminal::classify::Process;
 const MEMBERS: usize = 32;
 const ARGUMENTS: usize = 64;
 const TEXT: usize = 4096;
+const CARRIERS: usize = 8;
 
 /// What a look found.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Looked {
     pub facts: KernelFacts,
     /// The directory the shell is in.
     pub cwd: Option<String>,
+    /// The directory of who is in front.
+    pub front_cwd: Option<String>,
 }
 
 impl Guest {
@@ -58,8 +61,11 @@ fn looked(found: link::TerminalFacts) -> Looked {
             canonical: found.canonical,
             unread_input: found.unread_input,
             output_bytes: found.output_bytes,
+            input_bytes: found.input_bytes,
+            carriers: found.carriers.iter().take(CARRIERS).map(text).collect(),
         },
         cwd: (!found.cwd.is_empty()).then(|| text(&found.cwd)),
+        front_cwd: (!found.front_cwd.is_empty()).then(|| text(&found.front_cwd)),
     }
 }
 

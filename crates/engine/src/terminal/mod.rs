@@ -127,7 +127,7 @@ impl motu_core::terminal::Terminals for Engine {
 
     async fn get_terminal(&self, id: &TerminalId) -> Result<Terminal> {
         let entry = self.terminals.get(id)?;
-        let found = self.describe_session(&entry, Freshness::Fresh).await?;
+        let found = self.describe_session(&entry, Freshness::New).await?;
         found.ok_or_else(|| table::missing(id))
     }
 
@@ -282,7 +282,7 @@ impl motu_core::terminal::Terminals for Engine {
         format: ScreenFormat,
     ) -> Result<TerminalScreen> {
         let picture = move |owner: &mut Owner| answers::picture(owner, format);
-        let picture = self.view_session(id, Freshness::Fresh, picture).await?;
+        let picture = self.view_session(id, Freshness::New, picture).await?;
         match format {
             // A picture of a large screen is a lot of pixels.
             ScreenFormat::Png => life::blocking(move || Ok(picture.draw())).await,
@@ -298,7 +298,7 @@ impl motu_core::terminal::Terminals for Engine {
     ) -> Result<TerminalScrollback> {
         let lines = limits::TERMINAL_SCROLLBACK_LINES.resolve(Some(lines))? as usize;
         let view = move |owner: &mut Owner| answers::scrollback(owner, lines, strip_ansi);
-        self.view_session(id, Freshness::Fresh, view).await
+        self.view_session(id, Freshness::New, view).await
     }
 
     async fn clear_terminal_scrollback(&self, id: &TerminalId) -> Result<Terminal> {

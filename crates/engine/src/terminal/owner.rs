@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Exited, TtySize};
 use motu_core::{Error, ErrorKind, Result};
 use motu_terminal::TerminalError;
-use motu_terminal::classify::{self, Ended, KernelFacts, Phase};
+use motu_terminal::classify::{Ended, KernelFacts, Phase};
 use motu_terminal::record::Record;
 use motu_terminal::session::{End, Outcome, Session, Ticket};
 use motu_terminal::{Size, State};
@@ -144,7 +144,11 @@ pub struct Owner {
     behind: bool,
     /// Facts whose output has not come yet.
     early: Option<(u64, Looked)>,
+    /// Input the machine had been given before this daemon typed anything.
+    typed_before: Option<u64>,
     pub(super) cwd: Option<String>,
+    /// The directory of who was in front at the last look.
+    pub(super) front_cwd: Option<String>,
     pub(super) pid: Option<u32>,
     pub(super) watchers: Watchers,
     pub(super) ended: Option<Ended>,
@@ -179,7 +183,9 @@ impl Owner {
             blind: false,
             behind: begin.found,
             early: None,
+            typed_before: (!begin.found).then_some(0),
             cwd: None,
+            front_cwd: None,
             pid: None,
             watchers: Watchers::default(),
             ended: None,
@@ -365,14 +371,13 @@ impl Owner {
         if self.behind && self.ended.is_none() {
             return false;
         }
-        if self.blind
-            || self.wire.is_none()
-            || classify::by_marks(self.session.phase(), self.ended).is_some()
-        {
+        if self.blind || self.wire.is_none() {
             return true;
         }
+        let certain = self.session.is_certain();
         match freshness {
             Freshness::Any => true,
+            Freshness::InCommand | Freshness::Fresh if certain => true,
             Freshness::InCommand if self.session.phase() != Phase::InCommand => true,
             // A program may have come or gone without a word: what was seen long ago is nothing.
             Freshness::InCommand | Freshness::Fresh => {

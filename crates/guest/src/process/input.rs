@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 
@@ -24,27 +25,48 @@ enum Sink {
 
 /// Standard input; one writer at a time, whole pieces in order.
 #[derive(Debug)]
-pub struct Stdin(Mutex<Sink>);
+pub struct Stdin {
+    sink: Mutex<Sink>,
+    /// Bytes that were written so far.
+    written: AtomicU64,
+}
 
 impl Stdin {
+    fn new(sink: Sink) -> Stdin {
+        Stdin {
+            sink: Mutex::new(sink),
+            written: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes that have been written: a terminal has them all by now.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
     pub fn pipe(fd: AsyncFd<OwnedFd>) -> Stdin {
-        Stdin(Mutex::new(Sink::Pipe(fd)))
+        Stdin::new(Sink::Pipe(fd))
     }
 
     pub fn terminal(fd: Arc<AsyncFd<OwnedFd>>) -> Stdin {
-        Stdin(Mutex::new(Sink::Terminal(fd)))
+        Stdin::new(Sink::Terminal(fd))
     }
 
     pub fn none() -> Stdin {
-        Stdin(Mutex::new(Sink::Closed))
+        Stdin::new(Sink::Closed)
     }
 
     /// Writes all of `pending`, or as much as the process wants, then ends the input if asked to.
     /// May be dropped at any await: what was written has left `pending`.
     pub async fn feed(&self, pending: &mut VecDeque<Bytes>, end: bool) {
-        let mut sink = self.0.lock().await;
+        let mut sink = self.sink.lock().await;
         while let Some(piece) = pending.front_mut() {
-            if piece.is_empty() || !sink.write_some(piece).await {
+            let before = piece.len();
+            let open = !piece.is_empty() && sink.write_some(piece).await;
+            // What nobody takes any more counts too: it is on its way no longer.
+            let gone = if open { before - piece.len() } else { before };
+            self.written.fetch_add(gone as u64, Ordering::Release);
+            if !open {
                 pending.pop_front();
             }
         }
@@ -55,7 +77,7 @@ impl Stdin {
 
     /// Closes unless a writer is busy; that one will notice by itself.
     pub fn close_now(&self) {
-        if let Ok(mut sink) = self.0.try_lock() {
+        if let Ok(mut sink) = self.sink.try_lock() {
             *sink = Sink::Closed;
         }
     }

@@ -4,20 +4,24 @@
 //! The look and the count of output belong together: if something was printed
 //! while it was taken, it is taken again.
 
+mod carried;
+mod waiting;
+
 use super::record::Process;
 use super::tree::Scan;
 use crate::answer::Failed;
 use crate::blocking;
 use bytes::Bytes;
 use motu_link::message::{TerminalFacts, TerminalProcess};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::LocalModes;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
 /// Members of the foreground group that are described.
@@ -28,12 +32,13 @@ const MAX_ARGUMENTS: usize = 64;
 const MAX_ARGV_BYTES: usize = 4096;
 /// Looks at a terminal that prints all the time.
 const LOOKS: usize = 3;
-/// Descriptors of a set that are looked at; a process with more of them is no ordinary one.
-const MAX_WATCHED: u64 = 1024;
-/// The size of a `pollfd`.
-const POLLFD_BYTES: u64 = 8;
-/// `/dev/tty`: the terminal of whoever opened it.
-const DEV_TTY: (u32, u32) = (5, 0);
+/// What a terminal shows at once of what it holds, about.
+const FULL_BYTES: u64 = 4000;
+/// What it holds at most before whoever writes has to wait.
+const TERMINAL_BYTES: u64 = 72 * 1024;
+const PUMP_PATIENCE: Duration = Duration::from_millis(100);
+/// Terminals within terminals that are followed.
+const MAX_CARRIED: usize = 4;
 
 type Terminal = Arc<AsyncFd<OwnedFd>>;
 
@@ -47,8 +52,10 @@ pub async fn look(process: &Arc<Process>) -> Result<TerminalFacts, Failed> {
     let mut looks = 1;
     loop {
         let at = terminal.clone();
+        let typed = process.stdin.written();
         let mut facts = blocking::run(move || Ok(look_once(pid, at.get_ref()))).await?;
-        let after = printed(process, &terminal);
+        let after = everything(process, &terminal).await;
+        facts.input_bytes = Some(typed);
         facts.output_bytes = Some(after);
         if after == before || looks >= LOOKS {
             return Ok(facts);
@@ -61,37 +68,94 @@ pub async fn look(process: &Arc<Process>) -> Result<TerminalFacts, Failed> {
 /// Bytes printed so far: those that were read, and those that wait in the terminal. The pump reads
 /// and counts without a pause in between, on this same thread.
 fn printed(process: &Process, terminal: &Terminal) -> u64 {
+    flush(terminal.get_ref());
     let waiting = rustix::io::ioctl_fionread(terminal.get_ref()).unwrap_or(0);
     process.out.end() + waiting
 }
 
+/// The same; of a terminal that has more than it can show at once, as much as it can hold.
+async fn everything(process: &Process, terminal: &Terminal) -> u64 {
+    let mut changes = process.changes();
+    let most = process.out.end() + TERMINAL_BYTES;
+    loop {
+        let printed = printed(process, terminal);
+        let read = process.out.end();
+        if printed - read < FULL_BYTES || read >= most || process.has_exited() {
+            return printed;
+        }
+        // A pump that waits for a follower goes on when that one has read.
+        let moved = tokio::time::timeout(PUMP_PATIENCE, changes.changed()).await;
+        if !matches!(moved, Ok(Ok(()))) {
+            return printed;
+        }
+    }
+}
+
+/// What was written to the other end passes through a work queue of the kernel; asking whether
+/// there is something to read waits for that.
+fn flush(terminal: &OwnedFd) {
+    let mut asked = [PollFd::new(terminal, PollFlags::IN)];
+    // Whatever it answers, the queue is empty now.
+    let _ = poll(&mut asked, Some(&Timespec::default()));
+}
+
 fn look_once(pid: u32, terminal: &OwnedFd) -> TerminalFacts {
-    let slave = slave(terminal).ok();
-    let modes = rustix::termios::tcgetattr(terminal).map(|found| found.local_modes);
+    let cwd = |pid: i32| std::fs::read_link(format!("/proc/{pid}/cwd"));
+    let bytes = |path: std::io::Result<std::path::PathBuf>| {
+        path.map_or(Bytes::new(), |path| {
+            Bytes::copy_from_slice(path.as_os_str().as_bytes())
+        })
+    };
     let group = rustix::termios::tcgetpgrp(terminal).map(|group| group.as_raw_nonzero().get());
+    let mut facts = TerminalFacts {
+        shell_in_front: group.is_ok_and(|group| group == pid as i32),
+        cwd: bytes(cwd(pid as i32)),
+        ..TerminalFacts::default()
+    };
+    let slave = slave(terminal).ok();
+    // First what is unread, then who waits: who waits after everything was read waits for more.
+    facts.unread_input = slave.as_ref().and_then(unread);
+    settings(terminal, &mut facts);
     let device = slave.as_ref().and_then(|slave| {
         let found = rustix::fs::fstat(slave).ok()?;
         Some(device(found.st_rdev))
     });
-    let members = match group {
-        Ok(group) => Scan::now().group(group),
-        Err(_) => Vec::new(),
-    };
-    let described = members.iter().take(MAX_MEMBERS);
-    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd"));
-    TerminalFacts {
-        foreground: described.filter_map(|pid| member(*pid, device)).collect(),
-        shell_in_front: group.is_ok_and(|group| group == pid as i32),
-        echo: modes.is_ok_and(|modes| modes.contains(LocalModes::ECHO)),
-        canonical: modes.is_ok_and(|modes| modes.contains(LocalModes::ICANON)),
-        unread_input: slave
-            .and_then(|slave| rustix::io::ioctl_fionread(&slave).ok())
-            .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
-        output_bytes: None,
-        cwd: cwd.map_or(Bytes::new(), |path| {
-            Bytes::copy_from_slice(path.as_os_str().as_bytes())
-        }),
+    let Ok(group) = group else { return facts };
+    let scan = Scan::now();
+    let mut level = carried::Level::new(&scan, device, group);
+    while let Some(inner) = level.inner(&scan) {
+        if facts.carriers.len() >= MAX_CARRIED {
+            break;
+        }
+        facts.carriers.push(inner.carrier);
+        settings(&inner.terminal, &mut facts);
+        facts.unread_input = match (facts.unread_input, unread(&inner.terminal)) {
+            (Some(outer), Some(inner)) => Some(outer.saturating_add(inner)),
+            (known, other) => known.or(other),
+        };
+        level = inner.level;
     }
+    let described = level.members.iter().take(MAX_MEMBERS);
+    facts.foreground = described
+        .filter_map(|pid| member(*pid, level.device))
+        .collect();
+    facts.front_cwd = level
+        .members
+        .first()
+        .map_or(Bytes::new(), |pid| bytes(cwd(*pid)));
+    facts
+}
+
+fn unread(slave: &OwnedFd) -> Option<u32> {
+    flush(slave);
+    let bytes = rustix::io::ioctl_fionread(slave).ok()?;
+    Some(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+fn settings(terminal: &OwnedFd, facts: &mut TerminalFacts) {
+    let modes = rustix::termios::tcgetattr(terminal).map(|found| found.local_modes);
+    facts.echo = modes.is_ok_and(|modes| modes.contains(LocalModes::ECHO));
+    facts.canonical = modes.is_ok_and(|modes| modes.contains(LocalModes::ICANON));
 }
 
 /// The programs' end of a terminal, for a moment.
@@ -119,7 +183,7 @@ fn member(pid: i32, terminal: Option<(u32, u32)>) -> Option<TerminalProcess> {
         pid: pid as u32,
         name: Bytes::copy_from_slice(name.get(..64).unwrap_or(name)),
         argv: argv(&beginning(&format!("/proc/{pid}/cmdline"))),
-        reads_tty: terminal.and_then(|terminal| reads(pid, terminal)),
+        reads_tty: terminal.and_then(|terminal| waiting::reads(pid, terminal)),
     })
 }
 
@@ -143,189 +207,9 @@ fn argv(bytes: &[u8]) -> Vec<Bytes> {
         .collect()
 }
 
-/// Whether a process waits for the terminal, by the system call it is blocked in.
-fn reads(pid: i32, terminal: (u32, u32)) -> Option<bool> {
-    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
-    let is_terminal = |fd: u64| {
-        let found = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok();
-        found.is_some_and(|found| {
-            let device = device(found.rdev());
-            device == terminal || device == DEV_TTY
-        })
-    };
-    match waiting_in(&call)? {
-        Call::Read(fd) => Some(is_terminal(fd)),
-        Call::Watch(set) => among(&watched(pid, set)?, is_terminal),
-        Call::Epoll => None,
-        Call::Other => Some(false),
-    }
-}
-
-/// Whether who watches these waits for the terminal. With others beside it, that is not known:
-/// the next word may come from them.
-fn among(fds: &[u64], is_terminal: impl Fn(u64) -> bool) -> Option<bool> {
-    let terminals = fds.iter().filter(|fd| is_terminal(**fd)).count();
-    match terminals {
-        0 => Some(false),
-        some => (some == fds.len()).then_some(true),
-    }
-}
-
-/// What a blocked process waits in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
-    Read(u64),
-    /// `poll`, `select` and their relatives.
-    Watch(Set),
-    /// What it waits for is not seen.
-    Epoll,
-    Other,
-}
-
-/// A set of descriptors in the memory of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Set {
-    /// An array of so many `pollfd`.
-    Array { at: u64, count: u64 },
-    /// Bits for the descriptors below this one.
-    Bits { at: u64, below: u64 },
-}
-
-/// Reads a line of `/proc/PID/syscall`; `None` when it says nothing.
-fn waiting_in(line: &str) -> Option<Call> {
-    let mut words = line.split_whitespace();
-    let number: i64 = match words.next()? {
-        "running" => return Some(Call::Other),
-        number => number.parse().ok()?,
-    };
-    let number = libc::c_long::try_from(number).ok()?;
-    let mut argument = || {
-        let word = words.next()?;
-        let digits = word.strip_prefix("0x").unwrap_or(word);
-        u64::from_str_radix(digits, 16).ok()
-    };
-    let (first, second) = (argument(), argument());
-    let array = || {
-        let (at, count) = (first?, second?);
-        Some(Call::Watch(Set::Array { at, count }))
-    };
-    let bits = || {
-        let (below, at) = (first?, second?);
-        Some(Call::Watch(Set::Bits { at, below }))
-    };
-    match number {
-        libc::SYS_read | libc::SYS_readv | libc::SYS_pread64 => first.map(Call::Read),
-        libc::SYS_ppoll => array(),
-        libc::SYS_pselect6 => bits(),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_poll => array(),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_select => bits(),
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Some(Call::Epoll),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_epoll_wait => Some(Call::Epoll),
-        _ => Some(Call::Other),
-    }
-}
-
-/// The descriptors of a set that are watched for input. Whoever may read which call a process is
-/// in may read its memory too.
-fn watched(pid: i32, set: Set) -> Option<Vec<u64>> {
-    let (at, bytes) = match set {
-        Set::Array { at, count } => (at, count.min(MAX_WATCHED) * POLLFD_BYTES),
-        Set::Bits { at: 0, .. } => return Some(Vec::new()),
-        Set::Bits { at, below } => (at, below.min(MAX_WATCHED).div_ceil(8)),
-    };
-    let mut memory = vec![0; bytes as usize];
-    if !memory.is_empty() {
-        use std::os::unix::fs::FileExt as _;
-        let file = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
-        file.read_exact_at(&mut memory, at).ok()?;
-    }
-    Some(match set {
-        Set::Array { .. } => polled(&memory),
-        Set::Bits { below, .. } => selected(&memory, below),
-    })
-}
-
-fn polled(memory: &[u8]) -> Vec<u64> {
-    let entries = memory.chunks_exact(POLLFD_BYTES as usize);
-    let for_input = entries.filter_map(|entry| {
-        let fd = i32::from_ne_bytes(entry.get(..4)?.try_into().ok()?);
-        let events = i16::from_ne_bytes(entry.get(4..6)?.try_into().ok()?);
-        let wanted = events & (libc::POLLIN | libc::POLLRDNORM) != 0;
-        u64::try_from(fd).ok().filter(|_| wanted)
-    });
-    for_input.collect()
-}
-
-/// The bits of a set are in words of the machine's size; every machine here is little-endian.
-fn selected(memory: &[u8], below: u64) -> Vec<u64> {
-    let bits = memory.iter().enumerate().flat_map(|(at, byte)| {
-        let set = (0..8u64).filter(move |bit| byte >> bit & 1 == 1);
-        set.map(move |bit| at as u64 * 8 + bit)
-    });
-    bits.filter(|fd| *fd < below).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_of_syscall_is_understood() {
-        let read = format!(
-            "{} 0x3 0x7ffd 0x1 0x0 0x0 0x0 0x7ffe 0x7f00",
-            libc::SYS_read
-        );
-        assert_eq!(waiting_in(&read), Some(Call::Read(3)));
-        let poll = format!("{} 0x7ffd 0x1 0x0", libc::SYS_ppoll);
-        let set = Set::Array {
-            at: 0x7ffd,
-            count: 1,
-        };
-        assert_eq!(waiting_in(&poll), Some(Call::Watch(set)));
-        let select = format!("{} 0x0 0x0 0x0", libc::SYS_pselect6);
-        let set = Set::Bits { at: 0, below: 0 };
-        assert_eq!(waiting_in(&select), Some(Call::Watch(set)));
-        let epoll = format!("{} 0x5 0x1 0x0", libc::SYS_epoll_pwait);
-        assert_eq!(waiting_in(&epoll), Some(Call::Epoll));
-        assert_eq!(waiting_in("running"), Some(Call::Other));
-        assert_eq!(waiting_in("-1 0x0 0x0"), Some(Call::Other));
-        for nothing in ["", "x", "99999999999999999999999"] {
-            assert_eq!(waiting_in(nothing), None, "{nothing:?}");
-        }
-        // A read whose descriptor is not said is not known.
-        assert_eq!(waiting_in(&libc::SYS_read.to_string()), None);
-    }
-
-    #[test]
-    fn sets_of_descriptors_are_read() {
-        let entry = |fd: i32, events: i16| {
-            let mut bytes = fd.to_ne_bytes().to_vec();
-            bytes.extend(events.to_ne_bytes());
-            bytes.extend([0, 0]);
-            bytes
-        };
-        let array = [
-            entry(0, libc::POLLIN),
-            entry(-1, libc::POLLIN),
-            entry(5, libc::POLLOUT),
-            entry(7, libc::POLLIN | libc::POLLPRI),
-        ];
-        assert_eq!(polled(&array.concat()), [0, 7]);
-        assert_eq!(selected(&[0b0000_1001, 0b1000_0000], 16), [0, 3, 15]);
-        assert_eq!(selected(&[0b1000_1001], 5), [0, 3]);
-    }
-
-    #[test]
-    fn whoever_watches_others_too_may_wait_for_them() {
-        let terminal = |fd| fd < 3;
-        assert_eq!(among(&[], terminal), Some(false));
-        assert_eq!(among(&[5], terminal), Some(false));
-        assert_eq!(among(&[0, 2], terminal), Some(true));
-        assert_eq!(among(&[0, 5], terminal), None);
-    }
 
     #[test]
     fn arguments_are_bounded() {

@@ -26,6 +26,9 @@ pub struct Member {
     parent: i32,
     group: i32,
     session: i32,
+    /// Its controlling terminal, `(0, 0)` for none, and the group in front of that.
+    terminal: (u32, u32),
+    front: i32,
     start_time: u64,
     zombie: bool,
 }
@@ -71,6 +74,39 @@ impl Scan {
         let mut pids: Vec<i32> = found.map(|member| member.pid).collect();
         pids.sort_unstable_by_key(|pid| (*pid != group, *pid));
         pids
+    }
+
+    /// The group in front of a terminal, as the processes on it tell.
+    pub fn front_of(&self, terminal: (u32, u32)) -> Option<i32> {
+        let on_it = |member: &&Member| member.terminal == terminal && !member.zombie;
+        let front = self.members.iter().find(on_it)?.front;
+        (front > 0).then_some(front)
+    }
+
+    /// Living processes below these that are in another session: they may use the terminal of
+    /// those, and its kernel counts them to nobody in front.
+    pub fn strays(&self, pids: &[i32]) -> Vec<i32> {
+        let first = |pid: &i32| self.members.iter().find(|member| member.pid == *pid);
+        let Some(session) = pids.first().and_then(first).map(|member| member.session) else {
+            return Vec::new();
+        };
+        let below = |pid: i32| self.children.get(&pid).into_iter().flatten().copied();
+        let mut todo: Vec<usize> = pids.iter().flat_map(|pid| below(*pid)).collect();
+        let mut seen: HashSet<usize> = todo.iter().copied().collect();
+        let mut found = Vec::new();
+        while let Some(member) = todo.pop().and_then(|index| self.members.get(index)) {
+            if member.session != session && !member.zombie {
+                found.push(member.pid);
+            }
+            todo.extend(below(member.pid).filter(|index| seen.insert(*index)));
+        }
+        found
+    }
+
+    /// Living processes, by number.
+    pub fn pids(&self) -> impl Iterator<Item = i32> + '_ {
+        let living = self.members.iter().filter(|member| !member.zombie);
+        living.map(|member| member.pid)
     }
 
     /// Living members of a started process's tree, the shim not included.
@@ -133,15 +169,26 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Member> {
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
-    let start_time = fields.nth(15)?.parse().ok()?;
+    let terminal = fields.next()?.parse().ok()?;
+    let front = fields.next()?.parse().ok()?;
+    let start_time = fields.nth(13)?.parse().ok()?;
     Some(Member {
         pid,
         parent,
         group,
         session,
+        terminal: device(terminal),
+        front,
         start_time,
         zombie: matches!(state, "Z" | "X"),
     })
+}
+
+/// A device number as `/proc/PID/stat` writes it.
+fn device(number: i32) -> (u32, u32) {
+    let number = number as u32;
+    let (major, low, high) = (number >> 8 & 0xfff, number & 0xff, number >> 12 & 0xf_ff00);
+    (major, low | high)
 }
 
 /// Signals one member, unless its pid has become another process.

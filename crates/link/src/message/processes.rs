@@ -258,6 +258,16 @@ pub struct TerminalFacts {
     /// The directory the process is in; empty when it is not known.
     #[prost(bytes = "bytes", tag = "7")]
     pub cwd: Bytes,
+    /// Bytes of input the terminal had been given before this look began.
+    #[prost(uint64, optional, tag = "8")]
+    pub input_bytes: Option<u64>,
+    /// The directory of the leader of the group in front; empty when it is not known.
+    #[prost(bytes = "bytes", tag = "9")]
+    pub front_cwd: Bytes,
+    /// Programs that carry the keys to a terminal of their own (sudo, script, tmux), outermost
+    /// first. `foreground` and the settings are those of the innermost terminal then.
+    #[prost(bytes = "bytes", repeated, tag = "10")]
+    pub carriers: Vec<Bytes>,
 }
 
 /// A process of the foreground group.

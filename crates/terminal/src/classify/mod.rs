@@ -69,6 +69,14 @@ pub struct KernelFacts {
     /// never overtake the output they belong to. Take what there is after looking, then count.
     #[serde(default)]
     pub output_bytes: Option<u64>,
+    /// Bytes of input the terminal had been given before this look began, so that who waits then
+    /// has seen them.
+    #[serde(default)]
+    pub input_bytes: Option<u64>,
+    /// Programs that carry the keys to a terminal of their own (sudo, script, tmux), outermost
+    /// first; all else here is of the innermost terminal.
+    #[serde(default)]
+    pub carriers: Vec<String>,
 }
 
 impl KernelFacts {
@@ -137,6 +145,18 @@ pub fn by_marks(phase: Phase, ended: Option<Ended>) -> Option<State> {
         (None, Phase::InCommand | Phase::Unmarked) => return None,
     };
     Some(State::new(status, prompt, Confidence::Certain, reason))
+}
+
+/// The state of a prompt at which something was typed: `pending` until the shell has begun it,
+/// `unfinished` when it wants the rest of it.
+pub fn at_prompt(pending: bool, unfinished: bool) -> Option<State> {
+    let certain = Confidence::Certain;
+    if pending {
+        let reason = "the shell has not begun what was typed yet (mark)";
+        return Some(State::new(Status::Running, Prompt::None, certain, reason));
+    }
+    let reason = "the shell waits for the rest of a command";
+    unfinished.then(|| State::new(Status::Ready, Prompt::Shell, certain, reason))
 }
 
 /// The state of a terminal.

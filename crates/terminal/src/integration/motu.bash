@@ -38,21 +38,26 @@ __motu_escape() {
 }
 
 # First of all prompt commands: the exit code is still there.
+# What a traced shell (set -x) says of the hooks goes nowhere: see PROMPT_COMMAND below.
 __motu_first() {
-    local code=$?
+    local code=$? -
+    set +x
     builtin printf '\e]133;D;%s;k=%s;n=%s\a' "$code" "$__motu_nonce" "$__motu_n"
     return "$code"
 }
 
 # Last of them: whatever they did to the prompt is done.
 __motu_last() {
-    local code=$?
+    local code=$? -
+    set +x
     ((__motu_n++))
     [ "$PWD" = "${__motu_pwd-}" ] || { __motu_pwd=$PWD; __motu_escape "$PWD"; }
     builtin printf '\e]133;A;k=%s;n=%s;cwd=%s\a' "$__motu_nonce" "$__motu_n" "$__motu_cwd"
     __motu_b=$'\e]133;B;k='$__motu_nonce';n='$__motu_n$'\a'
     __motu_c=$'\e]133;C;k='$__motu_nonce';n='$__motu_n$'\a'
+    __motu_p=$'\e]133;P;k='$__motu_nonce';n='$__motu_n$'\a'
     case $PS1 in *'${__motu_b}'*) ;; *) PS1+='\[${__motu_b}\]' ;; esac
+    case ${PS2-} in *'${__motu_p}'*) ;; *) PS2="${PS2-}"'\[${__motu_p}\]' ;; esac
     case ${PS0-} in *'${__motu_c}'*) ;; *) PS0="${PS0-}"'${__motu_c}' ;; esac
     return "$code"
 }
@@ -60,8 +65,8 @@ __motu_last() {
 # PS0, which marks the start of a command, is there since bash 4.4.
 if [[ -n $__motu_nonce && BASH_VERSINFO[0]*100+BASH_VERSINFO[1] -ge 404 ]]; then
     if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
-        PROMPT_COMMAND=(__motu_first "${PROMPT_COMMAND[@]}" __motu_last)
+        PROMPT_COMMAND=('{ __motu_first; } 2>/dev/null' "${PROMPT_COMMAND[@]}" '{ __motu_last; } 2>/dev/null')
     else
-        PROMPT_COMMAND="__motu_first${PROMPT_COMMAND:+; $PROMPT_COMMAND}; __motu_last"
+        PROMPT_COMMAND="{ __motu_first; } 2>/dev/null${PROMPT_COMMAND:+; $PROMPT_COMMAND}; { __motu_last; } 2>/dev/null"
     fi
 fi

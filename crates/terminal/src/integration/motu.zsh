@@ -17,7 +17,7 @@ unset MOTU_RC MOTU_LOGIN
 
 if [[ -o interactive && -n ${MOTU_NONCE:-} ]]; then
     # The nonce stays in this shell: what it starts must not be able to sign anything.
-    typeset -g __motu_nonce=$MOTU_NONCE __motu_cwd= __motu_b= __motu_eol=
+    typeset -g __motu_nonce=$MOTU_NONCE __motu_cwd= __motu_b= __motu_p= __motu_eol=
     typeset -gi __motu_n=0
 
     __motu_escape() {
@@ -38,8 +38,9 @@ if [[ -o interactive && -n ${MOTU_NONCE:-} ]]; then
         __motu_cwd=$out
     }
 
+    # What a traced shell (set -x) says of the hooks goes nowhere.
     __motu_precmd() {
-        local code=$?
+        { local code=$?; setopt local_options no_xtrace } 2>/dev/null
         builtin print -rn -- $'\e]133;D;'"$code;k=$__motu_nonce;n=$__motu_n"$'\a'
         # What zsh would have shown for an unfinished line, had it not been told to wait for the mark.
         if [[ -n $__motu_eol ]]; then
@@ -50,13 +51,17 @@ if [[ -o interactive && -n ${MOTU_NONCE:-} ]]; then
 
     # Last of the hooks: whatever they did to the prompt is done.
     __motu_prompt() {
-        local code=$?
+        # Not local_options: one of the options below is to stay.
+        { local code=$? traced=; [[ -o xtrace ]] && traced=1; unsetopt xtrace } 2>/dev/null
         (( __motu_n++ ))
         __motu_escape $PWD
         builtin print -rn -- $'\e]133;A;k='"$__motu_nonce;n=$__motu_n;cwd=$__motu_cwd"$'\a'
         PS1=${PS1//"$__motu_b"/}
         __motu_b=$'%{\e]133;B;k='"$__motu_nonce;n=$__motu_n"$'\a%}'
         PS1+=$__motu_b
+        PS2=${PS2//"$__motu_p"/}
+        __motu_p=$'%{\e]133;P;k='"$__motu_nonce;n=$__motu_n"$'\a%}'
+        PS2+=$__motu_p
         # Files read after this one may have put hooks around ours.
         precmd_functions=(__motu_precmd ${precmd_functions:#__motu_*} __motu_prompt)
         preexec_functions=(${preexec_functions:#__motu_*} __motu_preexec)
@@ -64,10 +69,12 @@ if [[ -o interactive && -n ${MOTU_NONCE:-} ]]; then
             builtin setopt no_prompt_sp
             __motu_eol=1
         fi
-        return code
+        [[ -n $traced ]] && setopt xtrace
+        { return code } 2>/dev/null
     }
 
     __motu_preexec() {
+        { setopt local_options no_xtrace } 2>/dev/null
         builtin print -rn -- $'\e]133;C;k='"$__motu_nonce;n=$__motu_n"$'\a'
     }
 

@@ -40,7 +40,13 @@ pub(super) struct Commands {
     /// Places of the stream that are echoes of what was typed.
     echoes: VecDeque<Range<u64>>,
     /// The turn of the last command that began.
-    command_turn: u64,
+    pub command_turn: u64,
+    /// A line was typed at the prompt, and the shell has neither begun it nor asked for more.
+    pub pending: bool,
+    /// The shell wants the rest of what was typed.
+    pub unfinished: bool,
+    /// Lines were typed that no mark accounts for: a program may have read them, or the shell will.
+    pub loose: bool,
     /// An unsigned mark says a prompt is drawn.
     pub foreign_prompt: bool,
 }
@@ -55,7 +61,12 @@ impl Commands {
         if mark.cwd.is_some() {
             self.cwd.clone_from(&mark.cwd);
         }
+        if mark.kind != MarkKind::InputStart || self.turn != mark.turn {
+            self.pending = false;
+            self.unfinished = mark.kind == MarkKind::Continuation;
+        }
         match mark.kind {
+            MarkKind::Continuation => {}
             MarkKind::PromptStart => self.phase = Phase::Between,
             MarkKind::InputStart => {
                 // Drawn again while something is typed: the first place counts.
@@ -130,6 +141,26 @@ impl Commands {
     /// A line is typed at the prompt.
     pub fn typed(&mut self, at: u64) {
         self.typed_from.get_or_insert(at);
+    }
+
+    /// Lines are typed, at the prompt or elsewhere.
+    pub fn typed_lines(&mut self, lines: usize) {
+        if lines == 0 || self.phase == Phase::Unmarked {
+            return;
+        }
+        let at_prompt = self.phase == Phase::AtPrompt && !self.pending;
+        self.unfinished &= !at_prompt;
+        self.loose |= !at_prompt || lines > 1;
+        self.pending |= at_prompt;
+    }
+
+    /// The shell is seen waiting, and has read all that was typed.
+    pub fn idle(&mut self) {
+        if self.phase == Phase::AtPrompt {
+            self.unfinished |= self.pending;
+            self.pending = false;
+            self.loose = false;
+        }
     }
 
     /// Whether what comes now is the echo of a line.

@@ -130,6 +130,10 @@ pub struct Session {
     records: VecDeque<Record>,
     dropped_records: u64,
     input: Vec<u8>,
+    /// Bytes that were ever to be typed; the guest counts the same.
+    typed: u64,
+    /// There is nobody who could look at the kernel.
+    blind: bool,
     sent: VecDeque<Sent>,
     /// Where the next default `expect` begins.
     expect_from: Cursor,
@@ -162,6 +166,8 @@ impl Session {
             records: VecDeque::new(),
             dropped_records: 0,
             input: Vec::new(),
+            typed: 0,
+            blind: false,
             sent: VecDeque::new(),
             expect_from: Cursor::at(config.offset),
             polled: config.offset,
@@ -199,6 +205,7 @@ impl Session {
         self.last_output = now;
         self.settled = false;
         let replies = self.screen.take_replies();
+        self.typed += replies.len() as u64;
         self.input.extend_from_slice(&replies);
         self.look(now);
     }
@@ -206,12 +213,23 @@ impl Session {
     /// The guest looked at the kernel.
     pub fn facts(&mut self, facts: KernelFacts, now: Duration) {
         self.facts_asked = now;
-        if facts
+        let heard = facts
             .output_bytes
-            .is_none_or(|bytes| bytes <= self.received)
-        {
+            .is_none_or(|bytes| bytes <= self.received);
+        let told = facts.input_bytes.is_none_or(|bytes| bytes >= self.typed);
+        if heard && told {
+            // Our own shell, with nothing left to read: it has seen everything.
+            if facts.shell_in_front && facts.reading() == Some(true) {
+                self.commands.idle();
+            }
             self.facts = Some((facts, now));
         }
+        self.look(now);
+    }
+
+    /// Nobody can look at the kernel of this machine.
+    pub fn cannot_look(&mut self, now: Duration) {
+        self.blind = true;
         self.look(now);
     }
 
@@ -336,6 +354,13 @@ impl Session {
 
     /// The state as of the last facts; ask the guest first when [`Session::facts_are_old`].
     pub fn state(&self, now: Duration) -> State {
+        if self.ended.is_none() && self.commands.phase == Phase::AtPrompt {
+            if let Some(state) =
+                classify::at_prompt(self.commands.pending, self.commands.unfinished)
+            {
+                return state;
+            }
+        }
         if let Some(state) = classify::by_marks(self.commands.phase, self.ended) {
             return state;
         }
@@ -414,6 +439,16 @@ impl Session {
     /// Bytes that came from the PTY since the session was made; the guest counts the same.
     pub fn received(&self) -> u64 {
         self.received
+    }
+
+    /// Bytes that were to be typed since the session was made.
+    pub fn typed(&self) -> u64 {
+        self.typed
+    }
+
+    /// Whether what the marks say is all there is to know.
+    pub fn is_certain(&self) -> bool {
+        !self.commands.pending && classify::by_marks(self.commands.phase, self.ended).is_some()
     }
 
     /// The end of the stream: the cursor of "from now on".

@@ -1,6 +1,6 @@
 //! Making requests.
 
-use super::wait::Waiter;
+use super::wait::{Waiter, asks};
 use super::{End, Expect, Input, Poll, Record, Run, Send, SendPassword, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, Status};
 use crate::error::TerminalError;
@@ -66,6 +66,9 @@ impl Session {
         };
         let modes = self.screen.modes();
         let nested = self.commands.phase != Phase::AtPrompt;
+        if !self.may_start(at, nested, now) {
+            return;
+        }
         let several = self.waiters[at]
             .command()
             .trim_end_matches('\n')
@@ -94,6 +97,26 @@ impl Session {
             text,
             at: now,
         });
+    }
+
+    /// Whether a run may be typed now. What was typed before it comes first: the end of that one
+    /// is not the end of this.
+    fn may_start(&mut self, at: usize, nested: bool, now: Duration) -> bool {
+        if self.commands.pending || (self.commands.loose && !nested) {
+            // Where the kernel does not say who reads, silence has to do.
+            if !self.is_stuck(now) {
+                self.waiters[at].wait_for_turn();
+                return false;
+            }
+            self.commands.idle();
+        }
+        // Behind a command that was typed before it, only what asks for input is typed into.
+        let behind = nested && self.waiters[at].waits_for_turn();
+        if behind {
+            let asked = self.quiet(now) && self.fresh_facts().is_some() && asks(&self.state(now));
+            return asked;
+        }
+        true
     }
 
     /// Types something, and waits until it has had its effect.
@@ -309,11 +332,14 @@ impl Session {
     /// `text` is what may be echoed.
     fn type_bytes(&mut self, bytes: &[u8], text: &str, now: Duration) {
         self.input.extend_from_slice(bytes);
+        self.typed += bytes.len() as u64;
         self.last_input = now;
         let end = self.end();
+        let was_typing = self.commands.phase == Phase::AtPrompt;
+        self.commands.typed_lines(lines(bytes));
         self.expect_from = self.expect_from.max(Cursor::at(end));
         // At a marked prompt the marks say where the echo of a line ends.
-        if self.commands.phase == Phase::AtPrompt && bytes.ends_with(b"\r") {
+        if was_typing && bytes.ends_with(b"\r") {
             self.commands.typed(end);
             return;
         }
@@ -338,6 +364,21 @@ impl Session {
             }
         }
     }
+}
+
+/// Lines that a shell would begin to run; what is pasted in brackets or quoted is none.
+fn lines(bytes: &[u8]) -> usize {
+    let mut pasted = false;
+    let mut count = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            0x1b if bytes[at..].starts_with(keys::PASTE_START) => pasted = true,
+            0x1b if bytes[at..].starts_with(keys::PASTE_END) => pasted = false,
+            b'\r' | b'\n' if !pasted && (at == 0 || bytes[at - 1] != 0x16) => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 fn checked(what: &'static str, len: usize) -> Result<(), TerminalError> {

@@ -1,5 +1,7 @@
 //! The session without a terminal: bytes, facts and times are given by hand.
 
+mod turns;
+
 use super::*;
 use crate::classify::{Confidence, Process, Prompt, Status};
 use crate::error::TerminalError;

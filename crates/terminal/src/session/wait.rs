@@ -9,10 +9,13 @@ use crate::output::Excerpt;
 use crate::record::Record;
 use std::time::Duration;
 
-/// How long a shell may take to begin what was typed before it is asked what it waits for.
-const STUCK: Duration = Duration::from_millis(500);
+/// How long a shell that nobody can look at may take to begin what was typed, before it is
+/// believed to want the rest of it.
+const UNSEEN: Duration = Duration::from_secs(5);
 /// How long facts may take to come before a wait goes on without them.
 const FACTS_PATIENCE: Duration = Duration::from_millis(500);
+/// The pause between two looks at a shell that is about to wait.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The longest pause between two looks at the kernel.
 const FACTS_PAUSE: Duration = Duration::from_secs(2);
 
@@ -32,6 +35,8 @@ pub(super) struct Waiter {
     nested: bool,
     /// What was sent is a whole line: whoever has read it is busy with it.
     line: bool,
+    /// A run that came while something typed before it was not begun.
+    queued: bool,
     warnings: Vec<&'static str>,
 }
 
@@ -63,6 +68,7 @@ impl Waiter {
             turn: None,
             nested: false,
             line: false,
+            queued: false,
             warnings: Vec::new(),
         }
     }
@@ -134,6 +140,14 @@ impl Waiter {
         self.turn = turn;
     }
 
+    pub fn wait_for_turn(&mut self) {
+        self.queued = true;
+    }
+
+    pub fn waits_for_turn(&self) -> bool {
+        self.queued
+    }
+
     pub fn is_run(&self) -> bool {
         matches!(self.kind, Kind::Run { .. })
     }
@@ -185,17 +199,17 @@ impl Waiter {
     }
 
     /// Whether knowing who reads the terminal could end this wait.
-    fn needs_facts(&self, phase: Phase) -> bool {
+    fn needs_facts(&self, phase: Phase, pending: bool) -> bool {
         match self.kind {
-            Kind::Run { waiting, .. } => !waiting,
-            Kind::Send | Kind::Prompt => phase != Phase::AtPrompt,
+            Kind::Run { waiting, .. } => !waiting || self.queued,
+            Kind::Send | Kind::Prompt => phase != Phase::AtPrompt || pending,
             Kind::Poll | Kind::Expect { .. } => false,
         }
     }
 }
 
 /// Whether something waits for the caller, as far as a wait is concerned.
-fn asks(state: &State) -> bool {
+pub(super) fn asks(state: &State) -> bool {
     state.status.wants_input()
         || (state.status == Status::Unknown && state.confidence >= Confidence::High)
 }
@@ -204,6 +218,7 @@ impl Session {
     /// Answers every request that can be answered now.
     pub(super) fn look(&mut self, now: Duration) {
         self.now = self.now.max(now);
+        self.adopt();
         self.start_runs(now);
         let mut at = 0;
         while at < self.waiters.len() {
@@ -213,6 +228,22 @@ impl Session {
                     self.finish(waiter, end, found, now);
                 }
                 None => at += 1,
+            }
+        }
+    }
+
+    /// A line that was typed ahead is a command of the shell's now.
+    fn adopt(&mut self) {
+        let turn = self.commands.command_turn;
+        if !self.commands.loose {
+            return;
+        }
+        for waiter in &mut self.waiters {
+            let typed = matches!(waiter.kind, Kind::Run { waiting: false, .. });
+            if typed && waiter.nested && waiter.turn.is_some_and(|at| at < turn) {
+                waiter.nested = false;
+                waiter.turn = Some(turn);
+                self.commands.loose = false;
             }
         }
     }
@@ -246,19 +277,20 @@ impl Session {
             return self.decide_unmarked(now);
         };
         if self.commands.done_since(turn) {
-            return Some(End::CommandEnded);
+            // A line that the program did not read is the shell's next command.
+            let over = !(waiter.nested && self.commands.loose)
+                || (!self.knows_readers(now) && self.quiet(now));
+            return over.then_some(End::CommandEnded);
         }
         if waiter.nested {
             return self.decide_unmarked(now);
         }
         if self.commands.phase == Phase::AtPrompt {
-            // Typed, but not begun: the shell wants the rest of it, or is slow.
-            let waited = now >= self.last_activity() + STUCK;
-            let reads = match self.fresh_facts() {
-                Some(facts) => facts.reading() != Some(false),
-                None => self.given_up_on_facts(now),
-            };
-            return (waited && reads).then_some(End::WaitsForInput);
+            // Typed, but not begun: the shell says that it wants the rest of it, or is slow. Where
+            // neither it nor the kernel says so, a long silence after it has read everything does.
+            let silent = self.is_stuck(now) && self.has_read_everything(now);
+            let more = self.commands.unfinished || silent;
+            return more.then_some(End::WaitsForInput);
         }
         if !self.quiet(now) {
             return None;
@@ -296,7 +328,8 @@ impl Session {
             return None;
         }
         if self.commands.phase == Phase::AtPrompt {
-            return Some(End::Quiet);
+            let slow = self.commands.pending && !self.commands.unfinished;
+            return (!slow || self.is_stuck(now)).then_some(End::Quiet);
         }
         if self.fresh_facts().is_none() && !self.given_up_on_facts(now) {
             return None;
@@ -329,7 +362,28 @@ impl Session {
         (known && self.state(now).status == Status::Ready).then_some(End::WaitsForInput)
     }
 
-    fn fresh_facts(&self) -> Option<&crate::classify::KernelFacts> {
+    /// Whether the kernel of this machine says who waits for the terminal, or may still say so.
+    pub(super) fn knows_readers(&self, now: Duration) -> bool {
+        match self.fresh_facts() {
+            Some(facts) => facts.reading().is_some(),
+            None => !self.blind && now < self.last_activity() + UNSEEN,
+        }
+    }
+
+    /// Long enough after the last sign of life for a shell that nobody can look at.
+    pub(super) fn is_stuck(&self, now: Duration) -> bool {
+        now >= self.last_activity() + UNSEEN && !self.knows_readers(now)
+    }
+
+    /// As far as the guest can tell, or has not told for long.
+    fn has_read_everything(&self, now: Duration) -> bool {
+        match self.fresh_facts() {
+            Some(facts) => facts.unread_input.unwrap_or(0) == 0,
+            None => self.given_up_on_facts(now),
+        }
+    }
+
+    pub(super) fn fresh_facts(&self) -> Option<&crate::classify::KernelFacts> {
         let (facts, _) = self.facts.as_ref()?;
         (!self.facts_are_old()).then_some(facts)
     }
@@ -347,8 +401,14 @@ impl Session {
     /// When the next look at the kernel is due.
     fn facts_at(&self) -> Option<Duration> {
         let phase = self.commands.phase;
-        if !self.waiters.iter().any(|waiter| waiter.needs_facts(phase)) {
+        let pending = self.commands.pending || self.commands.loose;
+        let needed = |waiter: &Waiter| waiter.needs_facts(phase, pending);
+        if !self.waiters.iter().any(needed) {
             return None;
+        }
+        // At the prompt the shell only has to be seen waiting; that is no matter of silence.
+        if phase == Phase::AtPrompt && self.commands.loose && self.knows_readers(self.now) {
+            return Some(self.last_activity().max(self.facts_asked + LOOK_AGAIN));
         }
         let quiet = self.last_activity() + self.config.quiet;
         let Some((_, last)) = self.facts.as_ref().filter(|_| !self.facts_are_old()) else {
@@ -368,7 +428,7 @@ impl Session {
         let mut times = vec![self.facts_at()];
         if !self.waiters.is_empty() {
             let quiet = self.config.quiet;
-            for after in [quiet, STUCK, quiet + FACTS_PATIENCE, self.config.silence] {
+            for after in [quiet, UNSEEN, quiet + FACTS_PATIENCE, self.config.silence] {
                 times.push(Some(active + after));
             }
         }
@@ -404,6 +464,10 @@ impl Session {
             }
             _ => now.saturating_sub(waiter.made),
         };
+        let mut waiter = waiter;
+        if waiter.is_waiting_to_start() && end == End::TimedOut {
+            waiter.warn("the command was not typed: what was typed before it has not ended, or the shell has not drawn its prompt");
+        }
         let output = self.output_of(&waiter, &state, end);
         if let Some(found) = &found {
             self.expect_from = self.expect_from.max(found.after);

@@ -287,7 +287,7 @@ impl Local {
             echo: modes.contains(LocalModes::ECHO),
             canonical: modes.contains(LocalModes::ICANON),
             unread_input: self.unread_input(),
-            output_bytes: None,
+            ..KernelFacts::default()
         }
     }
 

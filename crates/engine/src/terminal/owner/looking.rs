@@ -27,7 +27,11 @@ impl Owner {
                 self.apply_early();
             }
             Err(error) => {
-                self.blind |= error.kind == ErrorKind::Unsupported;
+                if error.kind == ErrorKind::Unsupported {
+                    self.blind = true;
+                    let now = self.now();
+                    self.session.cannot_look(now);
+                }
                 self.behind = false;
                 self.look_after = Instant::now() + LOOK_PAUSE;
                 self.looks_done = self.looks_done.max(number);
@@ -46,11 +50,16 @@ impl Owner {
         let Some((number, looked)) = self.early.take_if(|(_, looked)| due(looked)) else {
             return;
         };
+        // The first look of all says what was typed before this daemon came.
+        let typed = looked.facts.input_bytes.unwrap_or(0);
+        let typed_before = *self.typed_before.get_or_insert(typed);
         let facts = KernelFacts {
             output_bytes: None,
+            input_bytes: Some(typed.saturating_sub(typed_before)),
             ..looked.facts
         };
         self.cwd = looked.cwd.or(self.cwd.take());
+        self.front_cwd = looked.front_cwd;
         self.looks_done = self.looks_done.max(number);
         self.behind = false;
         let now = self.now();

@@ -1,0 +1,119 @@
+//! Terminals within terminals: `sudo`, `script` and their like read the keys of one and pass them
+//! on to another, of their own. Whoever is in front of that one is who the keys are for.
+
+use super::super::tree::Scan;
+use super::{device, waiting};
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+
+/// The device of the programs' end of a Unix98 terminal; its minor number is the terminal's.
+const SLAVES: u32 = 136;
+/// Descriptors of a process that are looked at.
+const MAX_FDS: usize = 256;
+/// Processes of other sessions that are looked at.
+const MAX_STRAYS: usize = 32;
+
+/// A terminal and who is in front of it.
+pub struct Level {
+    pub device: Option<(u32, u32)>,
+    /// The leader first; after the group those of other sessions that read the terminal.
+    pub members: Vec<i32>,
+}
+
+/// A terminal that somebody in front of another one keeps.
+pub struct Inner {
+    pub level: Level,
+    pub terminal: OwnedFd,
+    /// The name of who keeps it.
+    pub carrier: Bytes,
+}
+
+impl Level {
+    pub fn new(scan: &Scan, device: Option<(u32, u32)>, group: i32) -> Level {
+        let mut members = scan.group(group);
+        let strays = scan.strays(&members).into_iter().take(MAX_STRAYS);
+        let reads =
+            |pid: &i32| device.is_some_and(|device| waiting::reads(*pid, device) == Some(true));
+        members.extend(strays.filter(reads).collect::<Vec<_>>());
+        Level { device, members }
+    }
+
+    /// The terminal that somebody in front keeps and passes the keys on to.
+    pub fn inner(&self, scan: &Scan) -> Option<Inner> {
+        let terminal = self.device?;
+        // The newest first: what a wrapper started stands before it.
+        self.members.iter().rev().find_map(|pid| {
+            // Who does not watch this terminal passes nothing on now.
+            if waiting::reads(*pid, terminal) == Some(false) {
+                return None;
+            }
+            let kept = match server_of(scan, *pid) {
+                Some(server) => kept(server),
+                None => kept(*pid),
+            };
+            let [number] = kept[..] else { return None };
+            let inner = (SLAVES, number);
+            if inner == terminal {
+                return None;
+            }
+            let level = Level::new(scan, Some(inner), scan.front_of(inner)?);
+            let opened = level.members.iter().find_map(|pid| open(*pid, inner))?;
+            let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+            let name = name.strip_suffix(b"\n").unwrap_or(&name);
+            Some(Inner {
+                level,
+                terminal: opened,
+                carrier: Bytes::copy_from_slice(name.get(..64).unwrap_or(name)),
+            })
+        })
+    }
+}
+
+/// The numbers of the terminals whose other end a process has.
+fn kept(pid: i32) -> Vec<u32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let entries = entries.into_iter().flatten().flatten().take(MAX_FDS);
+    let number = |entry: std::fs::DirEntry| {
+        let link = std::fs::read_link(entry.path()).ok()?;
+        if !link.to_str()?.ends_with("ptmx") {
+            return None;
+        }
+        let fd = entry.file_name().to_str()?.to_owned();
+        let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+        info.lines()
+            .find_map(|line| line.strip_prefix("tty-index:")?.trim().parse().ok())
+    };
+    let mut numbers: Vec<u32> = entries.filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// The server behind a client of tmux, which has the terminals in its stead.
+fn server_of(scan: &Scan, pid: i32) -> Option<i32> {
+    let is = |pid: i32, name: &[u8]| {
+        std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|found| found == name)
+    };
+    if !is(pid, b"tmux: client\n") {
+        return None;
+    }
+    let owner = |pid: i32| std::fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
+    let user = owner(pid).ok()?;
+    let ours = |pid: &i32| is(*pid, b"tmux: server\n") && owner(*pid).is_ok_and(|uid| uid == user);
+    scan.pids().find(ours)
+}
+
+/// The terminal, through whoever has it open.
+fn open(pid: i32, wanted: (u32, u32)) -> Option<OwnedFd> {
+    (0..3).find_map(|fd| {
+        let path = format!("/proc/{pid}/fd/{fd}");
+        let found = std::fs::metadata(&path).ok()?;
+        if device(found.rdev()) != wanted {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        rustix::fs::open(&path, flags, Mode::empty()).ok()
+    })
+}
