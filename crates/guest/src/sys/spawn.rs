@@ -460,6 +460,14 @@ fn set_oom_score(how: u8) {
     };
     // SAFETY: the path is a static string, and the descriptor is checked before use.
     unsafe {
+        // The guest hides its memory, and this process has a copy of it: so these files belong to
+        // the root of the namespace the guest was started from, which in a container is the host's.
+        // For a moment they are our own; who runs inside has fewer capabilities than this process
+        // and may look at nothing of it, hidden or not.
+        let hidden = libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 0;
+        if hidden {
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+        }
         let fd = libc::open(
             c"/proc/self/oom_score_adj".as_ptr(),
             libc::O_WRONLY | libc::O_CLOEXEC,
@@ -467,6 +475,9 @@ fn set_oom_score(how: u8) {
         if fd >= 0 {
             libc::write(fd, score.as_ptr().cast(), score.count_bytes());
             libc::close(fd);
+        }
+        if hidden {
+            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         }
     }
 }

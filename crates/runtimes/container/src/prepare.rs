@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const DIRECTORY: &str = "disk";
 /// Everything in `/dev`, shared memory included.
 const DEV_MIB: u32 = 64;
+/// The part of the machine's memory it may be at most: the memory killer frees no file.
+const DEV_SHARE: u64 = 2;
 /// The group that owns terminals on every distribution.
 const TTY_GROUP: u32 = 5;
 
@@ -229,7 +231,7 @@ fn inner(host: &Host, spec: &MachineSpec, tty_group: Option<u32>, filter: Vec<u8
         Inner::MountProc,
         Inner::MountSys,
         Inner::MountDev {
-            size_mib: DEV_MIB,
+            size_mib: dev_mib(spec),
             tty_group,
         },
         Inner::LeaveHost,
@@ -252,6 +254,11 @@ fn inner(host: &Host, spec: &MachineSpec, tty_group: Option<u32>, filter: Vec<u8
         Inner::Seccomp { filter },
     ]);
     steps
+}
+
+fn dev_mib(spec: &MachineSpec) -> u32 {
+    let share = spec.limits.mem_mib.value / DEV_SHARE;
+    u32::try_from(share).map_or(DEV_MIB, |share| share.min(DEV_MIB))
 }
 
 /// The map of a machine that has a whole range of host ids to itself.

@@ -43,6 +43,42 @@ async fn a_memory_hog_dies_alone() {
     world.runtime.destroy(&machine).await.unwrap();
 }
 
+/// Each of them is smaller than the guest, all of them together are not: the killer that looks at
+/// sizes alone would begin with the guest.
+#[tokio::test]
+async fn when_memory_ends_the_guest_is_not_the_one_to_go() {
+    let swarm = "i=0; while [ $i -lt 50 ]; do \
+         (x=$(head -c 1500000 /dev/zero | tr '\\0' x); sleep 0.3; : $x) & i=$((i+1)); done; wait";
+    let shared = "dd if=/dev/zero of=/dev/shm/a bs=1M count=60; \
+         x=$(head -c 9000000 /dev/zero | tr '\\0' x); x=$x$x$x; rm /dev/shm/a; : $x";
+    let hog = "exec dd if=/dev/zero of=/dev/null bs=512M count=1";
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.limits.pids_max = ask(512);
+    let (machine, guest) = world.create_from(&spec).await;
+    let limit = cgroup_value(&machine, "memory", "memory.limit_in_bytes");
+    assert_eq!(limit, (64u64 << 20).to_string());
+    for round in 0..10 {
+        let all = [("hog", hog), ("swarm", swarm), ("shared", shared)];
+        // The slow ones only now and then.
+        let tried = if round % 4 == 0 { 3 } else { 1 };
+        for (name, script) in all.into_iter().take(tried) {
+            let kills = world.runtime.memory_kills(&machine);
+            let _ = guest.sh("user", script).await;
+            let kills = world.runtime.memory_kills(&machine) - kills;
+            println!("round {round}, {name}: {kills} killed");
+            assert!(name == "shared" || kills > 0, "{name}: nobody was killed");
+            let said = guest.sh("user", "rm -f /dev/shm/a; echo alive").await;
+            assert_eq!(said.out, "alive\n", "round {round}, {name}");
+        }
+    }
+    // Who runs inside cannot be killed later than the guest.
+    let scores = "cat /proc/self/oom_score_adj; echo -900 > /proc/self/oom_score_adj || echo no";
+    let said = guest.sh("root", scores).await;
+    assert_eq!(said.out, "500\nno\n", "{said:?}");
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_fork_bomb_is_bounded() {
     let world = World::new();
