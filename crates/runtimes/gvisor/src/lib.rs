@@ -21,6 +21,7 @@
 mod barrier;
 mod check;
 mod disk;
+mod killer;
 mod link;
 mod machine;
 mod mounts;

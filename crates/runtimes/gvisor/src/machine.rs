@@ -9,7 +9,7 @@ use crate::link::Links;
 use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
-use crate::{Settings, disk, mounts};
+use crate::{Settings, disk, killer, mounts};
 use motu_container::shared::{Disks, Hierarchies, Kind, Target, exit_status, watch};
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
@@ -404,6 +404,13 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
 /// Waits for the guest, and gives the machine the processors it may have from now on.
 async fn begins(maker: &Maker, machine: &Machine, spec: &MachineSpec) -> Result<(), Error> {
     listens(maker, machine).await?;
+    let members = maker.cgroups.processes(machine.id.as_str());
+    let sandbox = record_of(machine).and_then(|record| record.process);
+    if let Some(Err(error)) =
+        sandbox.map(|sandbox| killer::spare_the_sandbox(sandbox.pid, &members))
+    {
+        tracing::warn!(sandbox = %machine.id, %error, "without memory the whole machine would end");
+    }
     let vcpu_count = Some(spec.limits.vcpu_count.value);
     let limited = maker.cgroups.limit_cpu(machine.id.as_str(), vcpu_count);
     limited.map_err(|error| Error::io("the machine's cgroup", &error))

@@ -163,3 +163,31 @@ async fn what_disks_do_in_a_second_is_limited() {
     let rules = std::fs::read_to_string(file).unwrap_or_default();
     assert!(!rules.contains(" 6000000"), "{rules}");
 }
+
+/// What takes gVisor's memory or its threads, program by program: the programs go, the machine stays.
+#[tokio::test]
+async fn when_memory_or_processes_end_the_machine_goes_on() {
+    let swarm = "i=0; while [ $i -lt 50 ]; do \
+         (x=$(head -c 1500000 /dev/zero | tr '\\0' x); sleep 0.3; : $x) & i=$((i+1)); done; wait";
+    let hog = "x=$(head -c 1000000 /dev/zero | tr '\\0' x); while :; do x=$x$x; done";
+    let bomb = "f() { f | f & }; f; sleep 1; echo still here";
+    let world = World::new();
+    let (machine, guest) = world.create().await;
+    for round in 0..5 {
+        let kills = world.runtime.memory_kills(&machine);
+        let said = guest.sh("user", hog).await;
+        assert_ne!(said.code, 0, "round {round}");
+        assert!(world.runtime.memory_kills(&machine) > kills);
+        let said = guest.sh("user", "echo alive").await;
+        assert_eq!(said.out, "alive\n", "round {round}");
+    }
+    world.runtime.destroy(&machine).await.unwrap();
+    for script in [swarm, bomb] {
+        let (machine, guest) = world.create().await;
+        let said = guest.sh("user", script).await;
+        println!("{script}: {}", said.code);
+        guest.ping().await;
+        assert!(world.runtime.alive(&machine).await);
+        world.runtime.destroy(&machine).await.unwrap();
+    }
+}
