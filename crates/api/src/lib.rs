@@ -7,10 +7,10 @@
 //!
 //! Nothing here decides what a call does; both ends agree here on how it looks.
 
+pub mod address;
 pub mod client;
 pub mod event;
 pub mod frame;
-pub mod signal;
 pub mod socket;
 pub mod wire;
 

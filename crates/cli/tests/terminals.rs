@@ -12,6 +12,7 @@ mod story;
 mod stub;
 
 use insta::assert_snapshot;
+use motu_gate::Gate;
 use motu_server::{Activity, serve};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -39,7 +40,12 @@ impl World {
             motu_api::socket::listen(&story.home().join("daemon.sock")).unwrap()
         };
         let never = std::future::pending();
-        runtime.spawn(serve(stub.clone(), listener, Activity::default(), never));
+        runtime.spawn(serve(
+            Gate::new(stub.clone()),
+            listener,
+            Activity::default(),
+            never,
+        ));
         World {
             story,
             stub,

@@ -10,6 +10,7 @@ mod story;
 mod stub;
 
 use insta::assert_snapshot;
+use motu_gate::Gate;
 use motu_server::{Activity, serve};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -36,7 +37,12 @@ impl World {
             motu_api::socket::listen(&story.home().join("daemon.sock")).unwrap()
         };
         let never = std::future::pending();
-        runtime.spawn(serve(stub.clone(), listener, Activity::default(), never));
+        runtime.spawn(serve(
+            Gate::new(stub.clone()),
+            listener,
+            Activity::default(),
+            never,
+        ));
         World {
             story,
             stub,

@@ -8,7 +8,9 @@ use futures_util::StreamExt as _;
 use motu_core::exec::{
     ExecEvent, ExecInput, ExecMode, ExecRequest, ExecResult, ExecSession, Exited, Process, Started,
 };
-use motu_core::files::{ByteStream, FileEntry, GuestPath, ReadRange, WriteOptions};
+use motu_core::files::{
+    ByteStream, FileEntry, GuestPath, ReadFile, ReadRange, StatFile, WriteFile, WriteOptions,
+};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, Service as _};
 use motu_engine::Engine;
@@ -134,7 +136,11 @@ impl Life {
     ) -> Result<FileEntry> {
         let content = bytes(content);
         self.engine
-            .write(&sandbox.sandbox_id, path(sandbox, name), options, content)
+            .write_file(
+                &sandbox.sandbox_id,
+                WriteFile::new(path(sandbox, name), options),
+                content,
+            )
             .await
     }
 
@@ -149,13 +155,26 @@ impl Life {
         range: ReadRange,
     ) -> Result<Vec<u8>> {
         let path = path(sandbox, name);
-        let (_, content) = self.engine.read(&sandbox.sandbox_id, path, range).await?;
+        let (_, content) = self
+            .engine
+            .read_file(&sandbox.sandbox_id, ReadFile::new(path, range))
+            .await?;
         collect(content).await
     }
 
     pub async fn exists(&self, sandbox: &Sandbox, name: &str) -> bool {
         let path = path(sandbox, name);
-        match self.engine.stat(&sandbox.sandbox_id, path, false).await {
+        match self
+            .engine
+            .stat(
+                &sandbox.sandbox_id,
+                StatFile {
+                    path: path,
+                    follow: false,
+                },
+            )
+            .await
+        {
             Ok(_) => true,
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::NotFound, "{error}");

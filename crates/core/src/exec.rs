@@ -1,6 +1,8 @@
 //! Running commands: requests, live sessions, results.
 
-use crate::{Error, Isolation, SandboxId, sandbox::CreateSandbox, sandbox::Sandbox};
+use crate::sandbox::{CreateSandbox, Sandbox};
+use crate::verb::Ask;
+use crate::{Error, Isolation, SandboxId, Signal};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -235,4 +237,86 @@ pub struct Process {
 pub struct Background {
     pub pid: u32,
     pub tag: String,
+}
+
+/// Where to begin following a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Attach {
+    /// `oldest` (the default) or `newest`, instead of offsets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Byte offset to begin at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_from: Option<u64>,
+    /// Byte offset to begin at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_from: Option<u64>,
+}
+
+impl Attach {
+    /// Everything still kept is the default.
+    pub fn begin(&self) -> Result<AttachFrom, Error> {
+        match (self.from.as_deref(), self.stdout_from, self.stderr_from) {
+            (None | Some("oldest"), None, None) => Ok(AttachFrom::Oldest),
+            (Some("newest"), None, None) => Ok(AttachFrom::Newest),
+            (None, stdout, stderr) => Ok(AttachFrom::Offsets {
+                stdout: stdout.unwrap_or(0),
+                stderr: stderr.unwrap_or(0),
+            }),
+            _ => Err(Error::invalid("these attach parameters do not go together")
+                .hint("either from=oldest, or from=newest, or stdout_from and stderr_from")),
+        }
+    }
+}
+
+impl From<AttachFrom> for Attach {
+    fn from(begin: AttachFrom) -> Attach {
+        let mut attach = Attach::default();
+        match begin {
+            AttachFrom::Oldest => attach.from = Some("oldest".to_string()),
+            AttachFrom::Newest => attach.from = Some("newest".to_string()),
+            AttachFrom::Offsets { stdout, stderr } => {
+                attach.stdout_from = Some(stdout);
+                attach.stderr_from = Some(stderr);
+            }
+        }
+        attach
+    }
+}
+
+/// A signal for a process, or for everything it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalProcess {
+    /// A name such as `TERM`, or a number as text.
+    pub signal: Signal,
+    /// Everything the process started, not only its group.
+    #[serde(default)]
+    pub tree: bool,
+}
+
+impl Ask for ExecRequest {}
+impl Ask for RunRequest {}
+impl Ask for Attach {}
+impl Ask for SignalProcess {}
+impl Ask for TtySize {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attach_begins_where_it_is_told() {
+        for begin in [
+            AttachFrom::Oldest,
+            AttachFrom::Newest,
+            AttachFrom::Offsets {
+                stdout: 7,
+                stderr: 0,
+            },
+        ] {
+            assert_eq!(Attach::from(begin).begin(), Ok(begin));
+        }
+    }
 }

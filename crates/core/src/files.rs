@@ -3,6 +3,12 @@
 //! A path is text when it is UTF-8; otherwise it travels as base64 beside a
 //! readable approximation, so that no name is out of reach.
 
+mod asks;
+mod text;
+
+pub use asks::*;
+pub use text::{decode_base64, encode_base64, format_mode, parse_mode};
+
 use crate::{Error, limits};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -12,7 +18,8 @@ use serde::{Deserialize, Serialize};
 pub type ByteStream = BoxStream<'static, Result<Bytes, Error>>;
 
 /// An absolute path inside a sandbox, checked for shape.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, utoipa::ToSchema)]
+#[schema(value_type = String, example = "/etc/hostname")]
 pub struct GuestPath(Bytes);
 
 impl GuestPath {

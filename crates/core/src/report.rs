@@ -1,6 +1,7 @@
 //! What the service tells about itself, its host and its machines.
 
 use crate::Isolation;
+use crate::verb::Ask;
 use serde::{Deserialize, Serialize};
 
 /// One measurement of a sandbox, taken now.
@@ -154,4 +155,37 @@ pub struct Pruned {
     pub freed_bytes: u64,
     /// Kept because sandboxes still use them.
     pub in_use: Vec<String>,
+}
+
+/// How closely the host is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Examine {
+    /// Also boot a machine with each runtime.
+    pub deep: bool,
+}
+
+/// Where everything that is kept is copied to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackUp {
+    /// A directory on the host that does not exist yet, or is empty.
+    pub output_path: String,
+}
+
+/// Which environments go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prune {
+    /// Also environments that could be used again.
+    pub all: bool,
+}
+
+impl Ask for Examine {}
+impl Ask for Prune {}
+
+impl Ask for BackUp {
+    fn host_paths(&self) -> Vec<&'static str> {
+        vec!["output_path"]
+    }
 }

@@ -1,5 +1,6 @@
 //! A sandbox: how it is asked for and what is known of it.
 
+use crate::verb::Ask;
 use crate::{Accel, Isolation, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -141,3 +142,36 @@ pub struct Sandbox {
     pub ttl_seconds: u64,
     pub idle_seconds: u64,
 }
+
+/// How many live copies are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fork {
+    /// How many copies; default 1.
+    pub count: u64,
+}
+
+impl Default for Fork {
+    fn default() -> Fork {
+        Fork { count: 1 }
+    }
+}
+
+/// The time to live, from now on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Keepalive {
+    /// A new time to live; the old one again when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+}
+
+/// The sandboxes that had outlived their time and are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Reaped {
+    pub sandbox_ids: Vec<SandboxId>,
+}
+
+impl Ask for CreateSandbox {}
+impl Ask for Fork {}
+impl Ask for Keepalive {}

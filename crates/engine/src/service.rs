@@ -11,10 +11,11 @@ use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::report::{
-    Backup, Doctor, Environment, EnvironmentLayer, Metrics, Port, Pruned, Version,
+    BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Port, Prune, Pruned,
+    Version,
 };
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, Reaped, Sandbox};
 use motu_core::service::ProgressSink;
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
@@ -43,12 +44,12 @@ impl Service for Engine {
         })
     }
 
-    async fn doctor(&self, deep: bool) -> Result<Doctor> {
-        self.examine(deep).await
+    async fn doctor(&self, ask: Examine) -> Result<Doctor> {
+        self.examine(ask.deep).await
     }
 
-    async fn backup(&self, output_path: &str) -> Result<Backup> {
-        self.back_up(output_path).await
+    async fn backup(&self, ask: BackUp) -> Result<Backup> {
+        self.back_up(&ask.output_path).await
     }
 
     async fn list_environments(&self) -> Result<Vec<Environment>> {
@@ -69,7 +70,7 @@ impl Service for Engine {
         pulled.map(environment).map_err(environment_error)
     }
 
-    async fn prune_environments(&self, all: bool) -> Result<Pruned> {
+    async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {
         let _nobody_takes_one = self.environments_in_use.write().await;
         let in_use: HashSet<String> = self
             .table
@@ -80,7 +81,7 @@ impl Service for Engine {
             .collect();
         let pruned = self
             .environments
-            .prune(&in_use, all)
+            .prune(&in_use, ask.all)
             .await
             .map_err(environment_error)?;
         Ok(Pruned {
@@ -154,23 +155,23 @@ impl Service for Engine {
         self.handle(id).await?.start().await
     }
 
-    async fn fork_sandbox(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>> {
-        self.fork(id, count).await
+    async fn fork_sandbox(&self, id: &SandboxId, ask: Fork) -> Result<Vec<Sandbox>> {
+        self.fork(id, ask.count).await
     }
 
-    async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox> {
-        self.handle(id).await?.keepalive(ttl_seconds).await
+    async fn keepalive(&self, id: &SandboxId, ask: Keepalive) -> Result<Sandbox> {
+        self.handle(id).await?.keepalive(ask.ttl_seconds).await
     }
 
-    async fn reap_expired(&self) -> Result<Vec<SandboxId>> {
-        let mut reaped = Vec::new();
+    async fn reap_expired(&self) -> Result<Reaped> {
+        let mut sandbox_ids = Vec::new();
         for handle in self.table.all() {
             let sandbox = handle.sandbox();
             if handle.expired() && handle.destroy().await.is_ok() {
-                reaped.push(sandbox.sandbox_id);
+                sandbox_ids.push(sandbox.sandbox_id);
             }
         }
-        Ok(reaped)
+        Ok(Reaped { sandbox_ids })
     }
 
     async fn plan(&self, request: CreateSandbox) -> Result<String> {
@@ -217,14 +218,10 @@ impl Service for Engine {
         })
     }
 
-    async fn attach(
-        &self,
-        id: &SandboxId,
-        process: Selector,
-        from: AttachFrom,
-    ) -> Result<ExecSession> {
+    async fn attach(&self, id: &SandboxId, process: &Selector, ask: Attach) -> Result<ExecSession> {
+        let from = ask.begin()?;
         let handle = self.handle(id).await?;
-        let session = guest!(self, id, guest => guest.attach(process, from))?;
+        let session = guest!(self, id, guest => guest.attach(process.clone(), from))?;
         Ok(explained(session, handle))
     }
 
@@ -235,117 +232,97 @@ impl Service for Engine {
     async fn signal_process(
         &self,
         id: &SandboxId,
-        process: Selector,
-        signal: i32,
-        tree: bool,
+        process: &Selector,
+        ask: SignalProcess,
     ) -> Result<()> {
-        if !(1..=64).contains(&signal) {
-            return Err(Error::invalid(format!("there is no signal {signal}")));
-        }
-        guest!(self, id, guest => guest.signal(process, signal, tree))
+        let signal = ask.signal.number();
+        guest!(self, id, guest => guest.signal(process.clone(), signal, ask.tree))
     }
 
-    async fn stat(&self, id: &SandboxId, path: GuestPath, follow: bool) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.stat(&path, follow))
+    async fn stat(&self, id: &SandboxId, ask: StatFile) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.stat(&ask.path, ask.follow))
     }
 
-    async fn list(
+    async fn list_files(&self, id: &SandboxId, ask: ListFiles) -> Result<FilePage> {
+        guest!(self, id, guest => guest.list(&ask.path, ask.options()))
+    }
+
+    async fn read_file(&self, id: &SandboxId, ask: ReadFile) -> Result<(FileEntry, ByteStream)> {
+        guest!(self, id, guest => guest.read(&ask.path, ask.range()))
+    }
+
+    async fn write_file(
         &self,
         id: &SandboxId,
-        path: GuestPath,
-        options: ListOptions,
-    ) -> Result<FilePage> {
-        guest!(self, id, guest => guest.list(&path, options))
-    }
-
-    async fn read(
-        &self,
-        id: &SandboxId,
-        path: GuestPath,
-        range: ReadRange,
-    ) -> Result<(FileEntry, ByteStream)> {
-        guest!(self, id, guest => guest.read(&path, range))
-    }
-
-    async fn write(
-        &self,
-        id: &SandboxId,
-        path: GuestPath,
-        options: WriteOptions,
+        ask: WriteFile,
         content: ByteStream,
     ) -> Result<FileEntry> {
+        let (path, options) = ask.into_parts();
         guest!(self, id, guest => guest.write(&path, options, content))
     }
 
-    async fn mkdir(&self, id: &SandboxId, path: GuestPath, mode: Option<u32>) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.mkdir(&path, mode))
+    async fn mkdir(&self, id: &SandboxId, ask: MakeDirectory) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.mkdir(&ask.path, ask.mode))
     }
 
-    async fn remove(&self, id: &SandboxId, path: GuestPath, recursive: bool) -> Result<()> {
-        guest!(self, id, guest => guest.remove(&path, recursive))
+    async fn remove_file(&self, id: &SandboxId, ask: RemoveFile) -> Result<()> {
+        guest!(self, id, guest => guest.remove(&ask.path, ask.recursive))
     }
 
-    async fn rename(
-        &self,
-        id: &SandboxId,
-        from: GuestPath,
-        to: GuestPath,
-        overwrite: bool,
-    ) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.rename(&from, &to, overwrite))
+    async fn move_file(&self, id: &SandboxId, ask: MoveFile) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.rename(&ask.from, &ask.to, ask.overwrite))
     }
 
-    async fn chmod(&self, id: &SandboxId, path: GuestPath, mode: u32) -> Result<FileEntry> {
-        guest!(self, id, guest => guest.chmod(&path, mode))
+    async fn chmod(&self, id: &SandboxId, ask: ChangeMode) -> Result<FileEntry> {
+        guest!(self, id, guest => guest.chmod(&ask.path, ask.mode))
     }
 
-    async fn glob(&self, id: &SandboxId, pattern: &str, limit: Option<u64>) -> Result<FilePage> {
-        let pattern = parse_pattern(pattern)?;
-        guest!(self, id, guest => guest.glob(&pattern, limit))
+    async fn glob(&self, id: &SandboxId, ask: FindFiles) -> Result<FilePage> {
+        let pattern = parse_pattern(&ask.pattern)?;
+        guest!(self, id, guest => guest.glob(&pattern, ask.limit))
     }
 
-    async fn hash(&self, id: &SandboxId, path: GuestPath) -> Result<FileHash> {
-        guest!(self, id, guest => guest.hash(&path))
+    async fn hash(&self, id: &SandboxId, ask: AtPath) -> Result<FileHash> {
+        guest!(self, id, guest => guest.hash(&ask.path))
     }
 
     async fn watch(
         &self,
         id: &SandboxId,
-        path: GuestPath,
-        recursive: bool,
+        ask: WatchFiles,
     ) -> Result<BoxStream<'static, Result<FileChange>>> {
-        guest!(self, id, guest => guest.watch(&path, recursive))
+        guest!(self, id, guest => guest.watch(&ask.path, ask.recursive))
     }
 
-    async fn read_tree(&self, id: &SandboxId, path: GuestPath) -> Result<ByteStream> {
-        guest!(self, id, guest => guest.read_tree(&path))
+    async fn read_tree(&self, id: &SandboxId, ask: AtPath) -> Result<ByteStream> {
+        guest!(self, id, guest => guest.read_tree(&ask.path))
     }
 
     async fn write_tree(
         &self,
         id: &SandboxId,
-        path: GuestPath,
+        ask: AtPath,
         archive: ByteStream,
     ) -> Result<TreeWritten> {
-        guest!(self, id, guest => guest.write_tree(&path, archive))
+        guest!(self, id, guest => guest.write_tree(&ask.path, archive))
     }
 
     async fn list_ports(&self, id: &SandboxId) -> Result<Vec<Port>> {
         guest!(self, id, guest => guest.ports())
     }
 
-    async fn dial(&self, id: &SandboxId, port: u16) -> Result<Connection> {
+    async fn dial(&self, id: &SandboxId, port: &u16) -> Result<Connection> {
         let dial = link::Dial {
-            port: port.into(),
+            port: (*port).into(),
             unix: Bytes::new(),
         };
         guest!(self, id, guest => guest.dial(dial))
     }
 
-    async fn dial_unix(&self, id: &SandboxId, path: GuestPath) -> Result<Connection> {
+    async fn dial_unix(&self, id: &SandboxId, ask: AtPath) -> Result<Connection> {
         let dial = link::Dial {
             port: 0,
-            unix: path.as_bytes().clone(),
+            unix: ask.path.as_bytes().clone(),
         };
         guest!(self, id, guest => guest.dial(dial))
     }

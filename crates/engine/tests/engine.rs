@@ -8,7 +8,7 @@
 
 use futures_util::StreamExt;
 use motu_core::exec::{AttachFrom, ExecEvent, ExecRequest, RunRequest, Selector};
-use motu_core::sandbox::{CreateSandbox, State};
+use motu_core::sandbox::{CreateSandbox, Keepalive, State};
 use motu_core::{Error, ErrorKind, SandboxId, Service};
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
@@ -112,7 +112,11 @@ async fn a_restart_adopts_what_runs() {
     let engine = open(home.path(), &fake).await;
     assert_eq!(engine.get_sandbox(&id).await.unwrap().state, State::Running);
     let mut session = engine
-        .attach(&id, Selector::Tag(background.tag), AttachFrom::Oldest)
+        .attach(
+            &id,
+            &Selector::Tag(background.tag),
+            AttachFrom::Oldest.into(),
+        )
         .await
         .unwrap();
     let mut output = Vec::new();
@@ -302,13 +306,23 @@ async fn keepalive_moves_the_end() {
     let engine = open(home.path(), &Fake::new()).await;
     let before = engine.create_sandbox(fake_sandbox()).await.unwrap();
     let after = engine
-        .keepalive(&before.sandbox_id, Some(7200))
+        .keepalive(
+            &before.sandbox_id,
+            Keepalive {
+                ttl_seconds: Some(7200),
+            },
+        )
         .await
         .unwrap();
     assert!(after.expires_at > before.expires_at);
     assert_eq!(after.ttl_seconds, 7200);
     let error = engine
-        .keepalive(&before.sandbox_id, Some(0))
+        .keepalive(
+            &before.sandbox_id,
+            Keepalive {
+                ttl_seconds: Some(0),
+            },
+        )
         .await
         .unwrap_err();
     assert_eq!(error.kind, ErrorKind::Invalid);

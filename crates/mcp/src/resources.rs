@@ -248,7 +248,7 @@ impl Shared {
         id: &TerminalId,
         format: ScreenFormat,
     ) -> Result<ResourceContents> {
-        let screen = self.service.terminal_screen(id, format).await?;
+        let screen = self.service.terminal_screen(id, (format).into()).await?;
         Ok(match format {
             ScreenFormat::Png => {
                 ResourceContents::blob(screen.screen, uri).with_mime_type("image/png")

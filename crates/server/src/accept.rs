@@ -12,12 +12,14 @@
 //! served or refused at connect; it never talks to a daemon that is gone.
 
 use crate::app::{App, router};
-use crate::caller::Caller;
-use axum::{Extension, Router};
+use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use motu_core::Service;
+use motu_gate::{Caller, Face, Gate, Who};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -104,14 +106,13 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(service: Arc<dyn Service>, activity: Activity) -> Server {
+    pub fn new(gate: Gate, activity: Activity) -> Server {
         let app = App {
-            service,
+            gate,
             activity: activity.clone(),
         };
         Server {
-            // It takes connections of private sockets only; see `accept_until`.
-            router: router(app).layer(Extension(Caller::Local)),
+            router: router(app),
             activity,
             stopping: watch::Sender::new(false),
         }
@@ -162,9 +163,13 @@ impl Server {
         let guard = self.activity.enter();
         let router = self.router.clone();
         let mut stopping = self.stopping.subscribe();
+        let who = peer(&stream);
         tokio::spawn(async move {
             let _guard = guard;
-            let service = TowerToHyperService::new(router);
+            let service = Introducing {
+                router: TowerToHyperService::new(router),
+                caller: Caller::new(who, Face::Socket),
+            };
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
@@ -192,14 +197,39 @@ impl Server {
     }
 }
 
+/// Who is at the other end of a private socket: the kernel knows.
+fn peer(stream: &UnixStream) -> Who {
+    match stream.peer_cred() {
+        Ok(peer) => Who::Local { uid: peer.uid() },
+        Err(_) => Who::Remote,
+    }
+}
+
+/// The routes of one connection, which say of every request whose it is.
+struct Introducing {
+    router: TowerToHyperService<Router>,
+    caller: Caller,
+}
+
+impl HyperService<Request<Incoming>> for Introducing {
+    type Response = <TowerToHyperService<Router> as HyperService<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as HyperService<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as HyperService<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.caller.clone());
+        self.router.call(request)
+    }
+}
+
 /// Serves on one listener until `shutdown`, then lets open calls end.
 pub async fn serve(
-    service: Arc<dyn Service>,
+    gate: Gate,
     listener: UnixListener,
     activity: Activity,
     shutdown: impl Future<Output = ()>,
 ) {
-    let server = Server::new(service, activity);
+    let server = Server::new(gate, activity);
     server.accept_until(listener, shutdown).await;
     server.finish().await;
 }

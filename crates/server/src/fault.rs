@@ -4,9 +4,6 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use motu_api::wire::ErrorBody;
 use motu_core::Error;
-use std::collections::BTreeMap;
-use utoipa::openapi::response::{Response as ResponseDoc, ResponseBuilder};
-use utoipa::openapi::{Content, Ref, RefOr};
 
 /// What a handler fails with.
 #[derive(Debug)]
@@ -41,19 +38,5 @@ impl IntoResponse for Fault {
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
         });
         (status, axum::Json(ErrorBody { error: self.error })).into_response()
-    }
-}
-
-/// The documentation of every failure, for the OpenAPI document.
-pub struct Failure;
-
-impl utoipa::IntoResponses for Failure {
-    fn responses() -> BTreeMap<String, RefOr<ResponseDoc>> {
-        let body = Content::new(Some(Ref::from_schema_name("ErrorBody")));
-        let response = ResponseBuilder::new()
-            .description("The call failed; `error.kind` says how and decides the status.")
-            .content("application/json", body)
-            .build();
-        BTreeMap::from([("default".to_string(), RefOr::T(response))])
     }
 }

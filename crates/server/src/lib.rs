@@ -1,22 +1,22 @@
-//! REST, streams and WebSockets over [`motu_core::Service`].
+//! REST, streams and WebSockets over the gate.
 //!
-//! Handlers translate a request, call one verb and translate its answer. What
-//! a call means, allows or costs is never decided here.
+//! A request becomes a call of one verb, and its answer a response. What a call
+//! means, allows or costs is never decided here.
 //!
 //! - [`accept`]: connections, and whether anybody is there.
-//! - [`app`]: the routes, the shape of every answer, the OpenAPI document.
-//! - `caller`: who may name paths of the host.
-//! - `routes`: one file per family of verbs.
+//! - [`app`]: the routes and the shape of every answer.
+//! - `corridor`: requests to calls, answers to responses; one way per shape.
+//! - [`document`]: the OpenAPI document.
 //! - `stream`, `websocket`: live sessions over HTTP bodies and WebSockets.
 
 pub mod accept;
 pub mod app;
-mod caller;
+mod corridor;
+pub mod document;
 mod extract;
 mod fault;
-mod routes;
 mod stream;
 mod websocket;
 
 pub use accept::{Activity, Server, serve};
-pub use app::openapi;
+pub use document::openapi;

@@ -17,7 +17,10 @@ use motu_api::client::SocketAt;
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
+use motu_core::report::Prune;
+use motu_core::sandbox::Keepalive;
 use motu_core::{Error, ErrorKind, SandboxId, Service};
+use motu_gate::Gate;
 use motu_server::{Activity, serve};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +45,7 @@ fn world() -> World {
     let stub = Arc::new(Stub::default());
     let activity = Activity::default();
     tokio::spawn(serve(
-        stub.clone(),
+        Gate::new(stub.clone()),
         listener,
         activity.clone(),
         std::future::pending(),
@@ -237,7 +240,7 @@ async fn a_connection_is_used_again_and_replaced_when_it_is_gone() {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
         let stub = Arc::new(Stub::default());
-        let server = tokio::spawn(serve(stub, listener, activity.clone(), shutdown));
+        let server = tokio::spawn(serve(Gate::new(stub), listener, activity.clone(), shutdown));
         for _ in 0..5 {
             within(client.version()).await.unwrap();
             let missing = SandboxId::parse("missing").unwrap();
@@ -438,11 +441,30 @@ async fn verbs_on_sandboxes() {
     let client = &world.client;
     assert_eq!(client.list_sandboxes().await.unwrap().len(), 1);
     assert_eq!(
-        client.keepalive(&id(), Some(9)).await.unwrap().ttl_seconds,
+        client
+            .keepalive(
+                &id(),
+                Keepalive {
+                    ttl_seconds: Some(9)
+                }
+            )
+            .await
+            .unwrap()
+            .ttl_seconds,
         9
     );
-    assert_eq!(client.reap_expired().await.unwrap()[0].as_str(), "sb-old");
-    assert!(client.prune_environments(true).await.unwrap().freed_bytes == 1);
+    assert_eq!(
+        client.reap_expired().await.unwrap().sandbox_ids[0].as_str(),
+        "sb-old"
+    );
+    assert!(
+        client
+            .prune_environments(Prune { all: true })
+            .await
+            .unwrap()
+            .freed_bytes
+            == 1
+    );
     let request = motu_core::sandbox::CreateSandbox {
         environment: "debian:12".to_string(),
         ..Default::default()
@@ -462,7 +484,14 @@ async fn processes_are_found_by_pid_and_tag() {
 
     let tag = Selector::parse("web").unwrap();
     client
-        .signal_process(&id(), tag.clone(), 10, true)
+        .signal_process(
+            &id(),
+            &tag.clone(),
+            SignalProcess {
+                signal: 10.try_into().unwrap(),
+                tree: true,
+            },
+        )
         .await
         .unwrap();
     world
@@ -478,7 +507,7 @@ async fn processes_are_found_by_pid_and_tag() {
         stdout: 5,
         stderr: 6,
     };
-    let mut session = client.attach(&id(), tag, from).await.unwrap();
+    let mut session = client.attach(&id(), &tag, from.into()).await.unwrap();
     match session.events.next().await.unwrap().unwrap() {
         ExecEvent::Stdout(text) => {
             assert_eq!(text, "Tag(\"web\") Offsets { stdout: 5, stderr: 6 }\n");
@@ -490,7 +519,7 @@ async fn processes_are_found_by_pid_and_tag() {
 #[tokio::test]
 async fn a_port_becomes_plain_bytes() {
     let world = world();
-    let mut connection = world.client.dial(&id(), 80).await.unwrap();
+    let mut connection = world.client.dial(&id(), &80).await.unwrap();
     // More than any buffer on the way, so both directions must flow at once.
     let sent = vec![5u8; 1 << 20];
     let expected = sent.clone();
@@ -506,7 +535,7 @@ async fn a_port_becomes_plain_bytes() {
     assert!(received == expected);
     drop(writer.await.unwrap());
     within(world.activity.idle_for(Duration::ZERO)).await;
-    let error = world.client.dial(&id(), 1).await.unwrap_err();
+    let error = world.client.dial(&id(), &1).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
 }
 
@@ -567,7 +596,8 @@ async fn a_stop_serves_who_is_there_and_refuses_who_comes() {
     let listener = motu_api::socket::listen(&socket).unwrap();
     // Queued before anybody accepts.
     let early = UnixStream::connect(&socket).await.unwrap();
-    let server = motu_server::Server::new(Arc::new(Stub::default()), Activity::default());
+    let server =
+        motu_server::Server::new(Gate::new(Arc::new(Stub::default())), Activity::default());
     let late = server.accept_until(listener, std::future::ready(())).await;
     assert!(late <= 1);
     assert!(UnixStream::connect(&socket).await.is_err());

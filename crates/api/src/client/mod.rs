@@ -4,13 +4,11 @@
 //! the answer closes the connection, and a closed connection ends the work. One
 //! whose answer was read to its end is kept for a while for the next call.
 
+mod carry;
 mod kept;
-mod remote;
 mod sending;
 mod session;
 mod silence;
-mod terminals;
-mod workspaces;
 
 use crate::socket;
 use crate::wire::{API_HEADER, API_VERSION, ErrorBody, VERSION_HEADER};
@@ -119,14 +117,12 @@ impl Call {
         Call::new(Method::POST, target)
     }
 
-    fn query(mut self, query: &impl Serialize) -> Result<Call> {
-        let text = serde_urlencoded::to_string(query)
-            .map_err(|error| Error::internal(format!("encode a query: {error}")))?;
-        if !text.is_empty() {
+    fn with_query(mut self, query: &str) -> Call {
+        if !query.is_empty() {
             self.target.push('?');
-            self.target.push_str(&text);
+            self.target.push_str(query);
         }
-        Ok(self)
+        self
     }
 
     fn json(mut self, body: &impl Serialize) -> Call {
@@ -221,13 +217,10 @@ impl Client {
     /// Sends a call whose answer is one JSON value.
     async fn fetch<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         let body = self.send(call).await?.read_all().await?;
-        serde_json::from_slice(&body)
+        // An answer that says nothing is the value that says nothing.
+        let body: &[u8] = if body.is_empty() { b"null" } else { &body };
+        serde_json::from_slice(body)
             .map_err(|error| Error::transport(format!("the answer cannot be read: {error}")))
-    }
-
-    /// Sends a call whose answer says nothing more than that it worked.
-    async fn done(&self, call: Call) -> Result<()> {
-        self.send(call).await?.read_all().await.map(drop)
     }
 
     /// The OpenAPI document the daemon serves.

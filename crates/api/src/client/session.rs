@@ -22,7 +22,7 @@ const INPUT_QUEUE: usize = 8;
 
 impl Client {
     /// Opens a stream whose first frame is the request.
-    pub(super) async fn open(
+    pub(super) async fn open_with(
         &self,
         target: String,
         request: &impl Serialize,

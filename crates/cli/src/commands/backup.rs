@@ -4,6 +4,7 @@ use crate::cli::{Context, answer};
 use crate::commands::workspace::given::host_path;
 use crate::serving::exclusively;
 use crate::show;
+use motu_core::report::BackUp;
 use motu_core::{Result, Service};
 use motu_engine::Home;
 use std::path::PathBuf;
@@ -49,7 +50,12 @@ pub struct RestoreArgs {
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let output = host_path(&self.output)?;
-        let made = context.client().backup(&output).await?;
+        let made = context
+            .client()
+            .backup(BackUp {
+                output_path: output.to_string(),
+            })
+            .await?;
         answer(self.json, &made, |made| {
             let count = made.sandbox_ids.len();
             format!("{}: {count} kept\n", show::safe(&made.output_path))

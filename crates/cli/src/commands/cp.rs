@@ -4,7 +4,10 @@ use crate::cli::{Context, answer};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use motu_api::Client;
-use motu_core::files::{ByteStream, FileType, GuestPath, ReadRange, WriteOptions};
+use motu_core::files::{
+    ByteStream, FileType, GuestPath, MakeDirectory, ReadFile, ReadRange, StatFile, WriteFile,
+    WriteOptions,
+};
 use motu_core::workspace::ExportOptions;
 use motu_core::{Error, Result, SandboxId, Service, limits};
 use motu_workspaces::output::{OutputFile, Replace, unpack_tree};
@@ -121,7 +124,16 @@ fn name(path: &[u8]) -> Result<&[u8]> {
 
 async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> Result<Copied> {
     let found = std::fs::metadata(from).map_err(local("read", from))?;
-    let to = match client.stat(id, to.clone(), true).await {
+    let to = match client
+        .stat(
+            id,
+            StatFile {
+                path: to.clone(),
+                follow: true,
+            },
+        )
+        .await
+    {
         Ok(entry) if entry.kind == FileType::Directory => {
             let full = std::path::absolute(from).map_err(local("read", from))?;
             let mut path = to.as_bytes().to_vec();
@@ -140,16 +152,27 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
     let destination = format!("{id}:{}", String::from_utf8_lossy(to.as_bytes()));
     let from = from.to_path_buf();
     let bytes = if found.is_dir() {
-        client.mkdir(id, to.clone(), None).await?;
+        client
+            .mkdir(
+                id,
+                MakeDirectory {
+                    path: to.clone(),
+                    mode: None,
+                },
+            )
+            .await?;
         let archive = produce(move |sink| pack(&from, sink));
-        client.write_tree(id, to, archive).await?.bytes
+        client.write_tree(id, to.into(), archive).await?.bytes
     } else {
         let options = WriteOptions {
             mode: Some(found.permissions().mode() & 0o777),
             ..WriteOptions::default()
         };
         let content = produce(move |sink| read_file(&from, sink));
-        client.write(id, to, options, content).await?.size
+        client
+            .write_file(id, WriteFile::new(to, options), content)
+            .await?
+            .size
     };
     Ok(Copied { destination, bytes })
 }
@@ -213,7 +236,15 @@ async fn download(
 ) -> Result<Copied> {
     let most = limits::EXPORT_BYTES.resolve(export.max_bytes)?;
     let replace = Replace::from(export.force);
-    let entry = client.stat(id, from.clone(), true).await?;
+    let entry = client
+        .stat(
+            id,
+            StatFile {
+                path: from.clone(),
+                follow: true,
+            },
+        )
+        .await?;
     let to = match to.is_dir() {
         true => to.join(std::ffi::OsString::from_vec(
             name(from.as_bytes())?.to_vec(),
@@ -223,14 +254,16 @@ async fn download(
     let destination = to.display().to_string();
     let bytes = match entry.kind {
         FileType::Directory => {
-            let archive = client.read_tree(id, from).await?;
+            let archive = client.read_tree(id, from.into()).await?;
             let unpacked = receive(archive, move |source| {
                 unpack_tree(source, &to, replace, most)
             });
             unpacked.await?.bytes
         }
         _ => {
-            let (entry, content) = client.read(id, from, ReadRange::default()).await?;
+            let (entry, content) = client
+                .read_file(id, ReadFile::new(from, ReadRange::default()))
+                .await?;
             let written = receive(content, move |mut source| {
                 let mut output = OutputFile::create(&to, replace)?;
                 let bytes = output.fill(&mut source, most)?;

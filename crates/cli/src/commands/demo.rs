@@ -6,7 +6,7 @@ use crate::{pull, show};
 use futures_util::{StreamExt, stream};
 use motu_api::Client;
 use motu_core::exec::{ExecRequest, ExecResult};
-use motu_core::files::{GuestPath, ReadRange, WriteOptions};
+use motu_core::files::{GuestPath, ReadFile, ReadRange, WriteFile, WriteOptions};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
@@ -94,7 +94,11 @@ async fn tour(client: &Client, id: &SandboxId) -> Result<()> {
     let path = GuestPath::new(&b"/tmp/greeting.txt"[..])?;
     let content = stream::iter([Ok("hello from the host\n".into())]).boxed();
     client
-        .write(id, path.clone(), WriteOptions::default(), content)
+        .write_file(
+            id,
+            WriteFile::new(path.clone(), WriteOptions::default()),
+            content,
+        )
         .await?;
     shell(
         client,
@@ -103,7 +107,9 @@ async fn tour(client: &Client, id: &SandboxId) -> Result<()> {
     )
     .await?;
     let path = GuestPath::new(&b"/tmp/answer.txt"[..])?;
-    let (_, mut content) = client.read(id, path, ReadRange::default()).await?;
+    let (_, mut content) = client
+        .read_file(id, ReadFile::new(path, ReadRange::default()))
+        .await?;
     while let Some(chunk) = content.next().await {
         fact(&format!(
             "read back: {}",

@@ -3,7 +3,7 @@
 use crate::cli::{Context, answer};
 use crate::failure::exit_code;
 use crate::show;
-use motu_core::report::{Check, Doctor, Health};
+use motu_core::report::{Check, Doctor, Examine, Health};
 use motu_core::{ErrorKind, Result, Service};
 use std::process::ExitCode;
 
@@ -23,7 +23,7 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let doctor = context.client().doctor(self.deep).await?;
+        let doctor = context.client().doctor(Examine { deep: self.deep }).await?;
         answer(self.json, &doctor, text);
         Ok(match doctor.healthy {
             true => ExitCode::SUCCESS,

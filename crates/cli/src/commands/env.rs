@@ -3,7 +3,7 @@
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
 use crate::{pull, show};
-use motu_core::report::{Environment, EnvironmentLayer, Pruned};
+use motu_core::report::{Environment, EnvironmentLayer, Prune, Pruned};
 use motu_core::{Result, Service};
 use std::process::ExitCode;
 
@@ -75,7 +75,11 @@ impl Args {
                 answer(json, &client.inspect_environment(&name).await?, inspect);
             }
             Command::Prune { all, json } => {
-                answer(json, &client.prune_environments(all).await?, pruned);
+                answer(
+                    json,
+                    &client.prune_environments(Prune { all: all }).await?,
+                    pruned,
+                );
             }
         }
         Ok(ExitCode::SUCCESS)

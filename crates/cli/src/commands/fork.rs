@@ -1,6 +1,7 @@
 //! `motu fork`: live copies of a sandbox.
 
 use crate::cli::{Context, answer};
+use motu_core::sandbox::Fork;
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
 
@@ -28,7 +29,10 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let copies = context.client().fork_sandbox(&self.id, self.count).await?;
+        let copies = context
+            .client()
+            .fork_sandbox(&self.id, Fork { count: self.count })
+            .await?;
         answer(self.json, &copies, |copies| {
             let lines = copies.iter().map(|copy| format!("{}\n", copy.sandbox_id));
             lines.collect()

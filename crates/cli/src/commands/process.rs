@@ -8,8 +8,11 @@ use crate::output::{Output, To};
 use crate::show;
 use futures_util::StreamExt;
 use jiff::Timestamp;
-use motu_api::{Client, signal};
-use motu_core::exec::{AttachFrom, Channel, ExecEvent, ExecSession, Process, Selector};
+use motu_api::Client;
+use motu_core::Signal;
+use motu_core::exec::{
+    AttachFrom, Channel, ExecEvent, ExecSession, Process, Selector, SignalProcess,
+};
 use motu_core::{Error, Result, SandboxId, Service};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -107,7 +110,7 @@ impl LogsArgs {
         let process = self.which.find(&client).await?;
         let id = &self.which.id;
         let session = client
-            .attach(id, Selector::Pid(process.pid), AttachFrom::Oldest)
+            .attach(id, &Selector::Pid(process.pid), AttachFrom::Oldest.into())
             .await?;
         if self.follow {
             return live::watch(session).await;
@@ -240,7 +243,9 @@ impl AttachArgs {
             true => AttachFrom::Oldest,
             false => AttachFrom::Newest,
         };
-        let session = client.attach(id, Selector::Pid(process.pid), from).await?;
+        let session = client
+            .attach(id, &Selector::Pid(process.pid), from.into())
+            .await?;
         if !process.tty {
             let live = Live {
                 stdin: self.stdin,
@@ -287,7 +292,7 @@ impl WaitArgs {
             None => {
                 let process = Selector::Pid(process.pid);
                 let session = client
-                    .attach(&self.which.id, process, AttachFrom::Newest)
+                    .attach(&self.which.id, &process, AttachFrom::Newest.into())
                     .await?;
                 ended(session).await?
             }
@@ -334,11 +339,18 @@ pub struct KillArgs {
 impl KillArgs {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let client = context.client();
-        let number = signal::parse(&self.signal)?;
+        let signal = Signal::try_from(self.signal.clone())?;
         let process = self.which.find(&client).await?;
         let selector = Selector::Pid(process.pid);
         client
-            .signal_process(&self.which.id, selector, number, self.tree)
+            .signal_process(
+                &self.which.id,
+                &selector,
+                SignalProcess {
+                    signal,
+                    tree: self.tree,
+                },
+            )
             .await?;
         answer(self.json, &process, |process| format!("{}\n", process.pid));
         Ok(ExitCode::SUCCESS)

@@ -22,6 +22,7 @@ use crate::{daemon, ending};
 use lock::{Claim, Lock};
 use motu_core::{Error, Result};
 use motu_engine::Engine;
+use motu_gate::Gate;
 use motu_server::{Activity, Server};
 use ready::Ready;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
 async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
-    let server = Server::new(engine.clone(), activity.clone());
+    let server = Server::new(Gate::new(engine.clone()), activity.clone());
     ending::bound(WAY_OUT);
     let mut told = Told::new()?;
     tokio::spawn(stay_lean(activity.clone()));

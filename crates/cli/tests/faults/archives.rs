@@ -1,6 +1,7 @@
 //! Trees on their way in and out, honest and hostile.
 
 use crate::support::{World, at, refused, stream};
+use motu_core::files::{MakeDirectory, RemoveFile};
 use motu_core::{ErrorKind, SandboxId, Service};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -85,10 +86,20 @@ fn entry(kind: tar::EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8
 async fn unpack(world: &World, id: &SandboxId, entries: &[Vec<u8>]) -> motu_core::Result<()> {
     let mut archive = entries.concat();
     archive.resize(archive.len() + 1024, 0);
-    world.client().mkdir(id, at("/in"), None).await.unwrap();
+    world
+        .client()
+        .mkdir(
+            id,
+            MakeDirectory {
+                path: at("/in"),
+                mode: None,
+            },
+        )
+        .await
+        .unwrap();
     let written = world
         .client()
-        .write_tree(id, at("/in"), stream(&archive))
+        .write_tree(id, (at("/in")).into(), stream(&archive))
         .await;
     written.map(drop)
 }
@@ -134,7 +145,17 @@ async fn hostile_archives_are_refused_and_write_nothing_outside() {
             )
             .await;
         assert_eq!(said.stdout, "1\n", "archive {number}: {said:?}");
-        world.client().remove(&id, at("/in"), true).await.unwrap();
+        world
+            .client()
+            .remove_file(
+                &id,
+                RemoveFile {
+                    path: at("/in"),
+                    recursive: true,
+                },
+            )
+            .await
+            .unwrap();
     }
     // A link that is there already is no way out either, and is replaced by an honest file.
     world
@@ -200,7 +221,7 @@ async fn a_tree_from_a_sandbox_cannot_climb_out_of_its_copy() {
         ErrorKind::NotFound,
         world
             .client()
-            .read_tree(&id, at("/nothing"))
+            .read_tree(&id, (at("/nothing")).into())
             .await
             .map(drop),
     );

@@ -2,6 +2,7 @@
 
 use crate::support::{ENVIRONMENT, World, refused};
 use motu_core::exec::ExecMode;
+use motu_core::report::BackUp;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
@@ -65,7 +66,10 @@ async fn a_backup_of_what_runs_is_restored_whole() {
         create(&world, "ws-two").await,
     );
     let client = world.client();
-    client.create_snapshot(&first, "before").await.unwrap();
+    client
+        .create_snapshot(&first, SaveAs::named("before"))
+        .await
+        .unwrap();
     // Not flushed by anyone: the backup does.
     sh(
         &world,
@@ -77,12 +81,24 @@ async fn a_backup_of_what_runs_is_restored_whole() {
 
     let output = world.path().join("backup");
     let text = output.display().to_string();
-    let made = client.backup(&text).await.unwrap();
+    let made = client
+        .backup(BackUp {
+            output_path: text.to_string(),
+        })
+        .await
+        .unwrap();
     assert_eq!(made.sandbox_ids.len(), 2);
     assert_eq!(beside(&world), ["backup"]);
     let image = std::fs::metadata(output.join("kept/ws-one/disks-1/disk.img")).unwrap();
     assert!(image.blocks() * 512 < image.len() / 4, "holes are holes");
-    refused(ErrorKind::Conflict, client.backup(&text).await);
+    refused(
+        ErrorKind::Conflict,
+        client
+            .backup(BackUp {
+                output_path: text.to_string(),
+            })
+            .await,
+    );
     // It runs on, and what comes later is not in it.
     let status = client.status_workspace(&first).await.unwrap();
     assert_eq!(status.state, State::Running);
@@ -142,7 +158,13 @@ async fn a_backup_that_was_cut_off_has_no_name() {
     let output = world.path().join("backup");
     let client = world.client();
     let text = output.display().to_string();
-    let making = tokio::spawn(async move { client.backup(&text).await });
+    let making = tokio::spawn(async move {
+        client
+            .backup(BackUp {
+                output_path: text.to_string(),
+            })
+            .await
+    });
     while beside(&world).is_empty() {
         tokio::task::yield_now().await;
     }

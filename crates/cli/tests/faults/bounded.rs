@@ -3,7 +3,7 @@
 use crate::support::{World, at, eventually, shell, small, soon};
 use futures_util::StreamExt;
 use motu_core::exec::{ExecEvent, ExecRequest};
-use motu_core::files::ListOptions;
+use motu_core::files::{ListFiles, ListOptions, RemoveFile};
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::{Error, ErrorKind, SandboxId, Service};
 use rustix::process::{Pid, Signal, kill_process};
@@ -71,13 +71,19 @@ async fn assert_answered(world: &World, id: &SandboxId) {
             tokio::join!(
                 client.exec(id, for_seconds(2, "true")),
                 world.read(id, "/etc/passwd"),
-                client.list(id, at("/"), ListOptions::default()),
-                client.hash(id, at("/etc/passwd")),
+                client.list_files(id, ListFiles::new(at("/"), ListOptions::default())),
+                client.hash(id, (at("/etc/passwd")).into()),
                 client.list_processes(id),
                 client.metrics(id),
                 client.list_ports(id),
                 world.write(id, "/tmp/x", b"x"),
-                client.remove(id, at("/tmp/none"), false),
+                client.remove_file(
+                    id,
+                    RemoveFile {
+                        path: at("/tmp/none"),
+                        recursive: false
+                    }
+                ),
             )
         })
         .await

@@ -11,7 +11,7 @@
 use crate::durable::{Cut, asked, cut};
 use crate::support::{Dice, World, at, stream};
 use motu_api::Client;
-use motu_core::files::{ReadRange, WriteOptions};
+use motu_core::files::{ReadFile, ReadRange, WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{Result, SandboxId, Service, Workspaces};
@@ -107,7 +107,9 @@ impl Shore {
             }
             "edit" => {
                 // What is there may be any version that was tried.
-                let found = client.read_workspace_file(id, "edit/0", None).await?;
+                let found = client
+                    .read_workspace_file(id, ReadText::new("edit/0", None))
+                    .await?;
                 let edit = |number| Edit {
                     path: format!("edit/{number}"),
                     old: found.content.clone(),
@@ -115,7 +117,10 @@ impl Shore {
                     count: None,
                 };
                 let edits = (0..TOGETHER).map(edit).collect();
-                client.edit_workspace(id, edits).await.map(drop)
+                client
+                    .edit_workspace(id, EditFiles { edits: edits })
+                    .await
+                    .map(drop)
             }
             "push" => {
                 let source = self.dir.join("push");
@@ -131,15 +136,23 @@ impl Shore {
             }
             "copy" => {
                 let place = at("/workspace/copy/0");
-                let written =
-                    client.write(id, place, WriteOptions::default(), stream(text.as_bytes()));
+                let written = client.write_file(
+                    id,
+                    WriteFile::new(place, WriteOptions::default()),
+                    stream(text.as_bytes()),
+                );
                 written.await.map(drop)
             }
             _ => {
-                let found = client.read_workspace_file(id, "patch/0", None).await?;
+                let found = client
+                    .read_workspace_file(id, ReadText::new("patch/0", None))
+                    .await?;
                 let (old, new) = (found.content.trim(), text.trim());
                 let patch = format!("--- a/patch/0\n+++ b/patch/0\n@@ -1 +1 @@\n-{old}\n+{new}\n");
-                client.apply_workspace_patch(id, &patch).await.map(drop)
+                client
+                    .apply_workspace_patch(id, Patch::new(&patch))
+                    .await
+                    .map(drop)
             }
         }
     }
@@ -180,7 +193,7 @@ impl Shore {
             let name = format!("state-{serial}");
             let done = self
                 .client()
-                .create_snapshot(&self.id, &name)
+                .create_snapshot(&self.id, SaveAs::named(&name))
                 .await
                 .map(drop);
             self.count(&done);
@@ -287,7 +300,10 @@ async fn settle(shore: &Shore, id: &WorkspaceId) {
 
 async fn read(client: &Client, id: &WorkspaceId, path: &str) -> Option<String> {
     let place = at(format!("/workspace/{path}"));
-    let (_, content) = client.read(id, place, ReadRange::default()).await.ok()?;
+    let (_, content) = client
+        .read_file(id, ReadFile::new(place, ReadRange::default()))
+        .await
+        .ok()?;
     let bytes = crate::support::collect(content).await.ok()?;
     String::from_utf8(bytes).ok()
 }

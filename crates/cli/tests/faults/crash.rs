@@ -6,7 +6,7 @@
 
 use crate::support::{Blows, World, at, eventually, small, stream, to_the_end};
 use motu_core::exec::RunRequest;
-use motu_core::files::ListOptions;
+use motu_core::files::{ListFiles, ListOptions, WriteFile};
 use motu_core::sandbox::State;
 use motu_core::{ErrorKind, Result, SandboxId, Service};
 use std::collections::BTreeSet;
@@ -198,7 +198,7 @@ async fn a_daemon_killed_while_it_writes() {
                     let content = stream(&version(number.wrapping_add(1)));
                     let path = at("/work/file");
                     if client
-                        .write(&id, path, Default::default(), content)
+                        .write_file(&id, WriteFile::new(path, Default::default()), content)
                         .await
                         .is_err()
                     {
@@ -224,7 +224,9 @@ async fn a_daemon_killed_while_it_writes() {
     }
     eventually("what was half written is gone", async || {
         let client = world.client();
-        let listed = client.list(&id, at("/work"), ListOptions::default()).await;
+        let listed = client
+            .list_files(&id, ListFiles::new(at("/work"), ListOptions::default()))
+            .await;
         let entries = listed.unwrap().entries;
         let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
         (names == ["file"], names)

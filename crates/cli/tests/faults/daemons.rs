@@ -137,7 +137,7 @@ async fn no_socket_of_ours_is_reachable_from_inside() {
         assert_eq!(said.stdout, "", "{said:?}");
         let dialled = world
             .client()
-            .dial_unix(&id, crate::support::at(&path))
+            .dial_unix(&id, (crate::support::at(&path)).into())
             .await;
         refused(ErrorKind::NotFound, dialled.map(drop));
     }

@@ -6,7 +6,7 @@
 
 use crate::support::{Blows, ENVIRONMENT, World, at, eventually, refused, stream};
 use motu_core::exec::ExecMode;
-use motu_core::files::WriteOptions;
+use motu_core::files::{ChangeMode, MakeDirectory, MoveFile, RemoveFile, WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
@@ -170,7 +170,12 @@ async fn what_was_acknowledged_survives_a_power_cut() {
         for few in [1, 3, FILES] {
             let (from, to) = (format!("after {few}\n"), "before\n");
             client
-                .edit_workspace(id, edits(few, to, &from))
+                .edit_workspace(
+                    id,
+                    EditFiles {
+                        edits: edits(few, to, &from),
+                    },
+                )
                 .await
                 .unwrap();
             let mut found = power_cut();
@@ -179,26 +184,69 @@ async fn what_was_acknowledged_survives_a_power_cut() {
                 assert_eq!(text.as_ref(), Some(&from), "{runtime} {number}");
             }
             client
-                .edit_workspace(id, edits(few, &from, to))
+                .edit_workspace(
+                    id,
+                    EditFiles {
+                        edits: edits(few, &from, to),
+                    },
+                )
                 .await
                 .unwrap();
         }
 
         let inside = |name: &str| at(format!("/workspace/{name}"));
         let options = WriteOptions::default();
-        let written = client.write(id, inside("copied"), options, stream(b"copied"));
+        let written = client.write_file(
+            id,
+            WriteFile::new(inside("copied"), options),
+            stream(b"copied"),
+        );
         written.await.unwrap();
         assert_eq!(power_cut().text("copied").as_deref(), Some("copied"));
-        client.chmod(id, inside("copied"), 0o751).await.unwrap();
+        client
+            .chmod(
+                id,
+                ChangeMode {
+                    path: inside("copied"),
+                    mode: 0o751,
+                },
+            )
+            .await
+            .unwrap();
         assert_eq!(power_cut().mode("copied"), Some(0o751));
-        client.mkdir(id, inside("a/b/c"), None).await.unwrap();
+        client
+            .mkdir(
+                id,
+                MakeDirectory {
+                    path: inside("a/b/c"),
+                    mode: None,
+                },
+            )
+            .await
+            .unwrap();
         assert_eq!(power_cut().mode("a/b/c"), Some(0o755));
-        let moved = client.rename(id, inside("copied"), inside("a/b/c/d"), false);
+        let moved = client.move_file(
+            id,
+            MoveFile {
+                from: inside("copied"),
+                to: inside("a/b/c/d"),
+                overwrite: false,
+            },
+        );
         moved.await.unwrap();
         let mut found = power_cut();
         assert_eq!(found.text("a/b/c/d").as_deref(), Some("copied"));
         assert_eq!(found.text("copied"), None);
-        client.remove(id, inside("a"), true).await.unwrap();
+        client
+            .remove_file(
+                id,
+                RemoveFile {
+                    path: inside("a"),
+                    recursive: true,
+                },
+            )
+            .await
+            .unwrap();
         assert_eq!(power_cut().mode("a"), None);
         client.delete_workspace(id).await.unwrap();
     }
@@ -215,7 +263,9 @@ async fn an_edit_whose_machine_is_killed_is_all_or_nothing() {
         let (client, id) = (world.client(), id.clone());
         async move {
             let path = format!("many/{path}");
-            let read = client.read_workspace_file(&id, &path, None).await;
+            let read = client
+                .read_workspace_file(&id, ReadText::new(&path, None))
+                .await;
             read.unwrap().content
         }
     };
@@ -230,7 +280,9 @@ async fn an_edit_whose_machine_is_killed_is_all_or_nothing() {
         let moment = blows.moment(60);
         let edit = {
             let (client, id, edits) = (world.client(), id.clone(), edits(FILES, &version, &next));
-            tokio::spawn(async move { client.edit_workspace(&id, edits).await })
+            tokio::spawn(
+                async move { client.edit_workspace(&id, EditFiles { edits: edits }).await },
+            )
         };
         tokio::time::sleep(moment).await;
         let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
@@ -253,7 +305,9 @@ async fn an_edit_whose_machine_is_killed_is_all_or_nothing() {
             }
         }
         version = found;
-        let listed = client.list_workspace_files(&id, "/workspace", false).await;
+        let listed = client
+            .list_workspace_files(&id, ListPaths::new("/workspace", false))
+            .await;
         let names: Vec<String> = listed
             .unwrap()
             .entries
@@ -286,7 +340,9 @@ async fn space_that_was_freed_goes_back_to_the_host_at_a_stop() {
     client.stop_workspace(&id).await.unwrap();
     assert!(allocated() < 100 * MIB, "{}", allocated());
     client.start_workspace(&id).await.unwrap();
-    let read = client.read_workspace_file(&id, "small", None).await;
+    let read = client
+        .read_workspace_file(&id, ReadText::new("small", None))
+        .await;
     assert_eq!(read.unwrap().content, "stays");
 }
 
@@ -305,13 +361,16 @@ async fn a_disk_that_has_met_errors_is_named_and_not_saved() {
     let made = client.create_workspace(asked("faulty", "container", 64));
     let id = made.await.unwrap().workspace_id;
     write(&world, &id, "file", "text").await;
-    client.create_snapshot(&id, "sound").await.unwrap();
+    client
+        .create_snapshot(&id, SaveAs::named("sound"))
+        .await
+        .unwrap();
     client.stop_workspace(&id).await.unwrap();
     // As ext4 itself writes it down.
     let set = ["-w", "-R", "set_super_value error_count 3"];
     e2fsprogs("debugfs", &set, &image(&world, &id));
     client.start_workspace(&id).await.unwrap();
-    let saved = client.create_snapshot(&id, "broken").await;
+    let saved = client.create_snapshot(&id, SaveAs::named("broken")).await;
     let error = refused(ErrorKind::Unavailable, saved);
     assert!(error.message.contains("kept/faulty/disks-1"), "{error:?}");
     assert!(error.hint.is_some_and(|hint| hint.contains("e2fsck")));
@@ -321,5 +380,8 @@ async fn a_disk_that_has_met_errors_is_named_and_not_saved() {
     client.stop_workspace(&id).await.unwrap();
     e2fsprogs("e2fsck", &["-fy"], &image(&world, &id));
     client.start_workspace(&id).await.unwrap();
-    client.create_snapshot(&id, "repaired").await.unwrap();
+    client
+        .create_snapshot(&id, SaveAs::named("repaired"))
+        .await
+        .unwrap();
 }

@@ -216,22 +216,29 @@ async fn links_do_not_lead_out_of_the_workspace() {
     let id = workspace(&world, script).await;
     let client = world.client();
     for inside in ["good", "far", "d/f"] {
-        let read = client.read_workspace_file(&id, inside, None).await.unwrap();
+        let read = client
+            .read_workspace_file(&id, ReadText::new(inside, None))
+            .await
+            .unwrap();
         assert_eq!(read.content, "fine\n", "{inside}");
     }
     for outside in ["secret", "up", "out/passwd"] {
-        let read = client.read_workspace_file(&id, outside, None).await;
+        let read = client
+            .read_workspace_file(&id, ReadText::new(outside, None))
+            .await;
         refused(ErrorKind::Denied, read);
     }
     refused(
         ErrorKind::Denied,
-        client.list_workspace_files(&id, "out/apt", false).await,
+        client
+            .list_workspace_files(&id, ListPaths::new("out/apt", false))
+            .await,
     );
     let target = world.path().join("got").display().to_string();
     let options = ExportOptions::default();
-    let export = client.export_workspace(&id, "out/passwd", &target, options);
+    let export = client.export_workspace(&id, ExportFiles::new("out/passwd", &target, options));
     refused(ErrorKind::Denied, export.await);
-    let export = client.export_workspace(&id, "secret", &target, options);
+    let export = client.export_workspace(&id, ExportFiles::new("secret", &target, options));
     refused(ErrorKind::Invalid, export.await);
     assert!(!Path::new(&target).exists());
 }

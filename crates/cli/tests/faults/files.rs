@@ -1,8 +1,11 @@
 //! Names that are hard to say, and many of them.
 
 use crate::support::{World, at, collect, refused};
-use motu_api::wire::decode_base64;
-use motu_core::files::{FileEntry, ListOptions, ReadRange, WriteOptions};
+use motu_core::files::decode_base64;
+use motu_core::files::{
+    ChangeMode, FileEntry, FindFiles, ListFiles, ListOptions, MoveFile, ReadFile, ReadRange,
+    RemoveFile, StatFile, WriteFile, WriteOptions,
+};
 use motu_core::{ErrorKind, SandboxId, Service};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -39,7 +42,7 @@ fn exact(entry: &FileEntry) -> Vec<u8> {
 async fn listed(world: &World, id: &SandboxId, path: &str) -> BTreeSet<Vec<u8>> {
     let page = world
         .client()
-        .list(id, at(path), ListOptions::default())
+        .list_files(id, ListFiles::new(at(path), ListOptions::default()))
         .await;
     page.unwrap().entries.iter().map(exact).collect()
 }
@@ -50,12 +53,19 @@ async fn odd_names_make_the_round_trip() {
     let (client, id) = (world.client(), world.create().await);
     for name in NAMES {
         let content = crate::support::stream(name);
-        let written = client.write(&id, at(odd(name)), WriteOptions::default(), content);
+        let written = client.write_file(
+            &id,
+            WriteFile::new(at(odd(name)), WriteOptions::default()),
+            content,
+        );
         assert_eq!(exact(&written.await.unwrap()), odd(name));
     }
     let all: BTreeSet<Vec<u8>> = NAMES.iter().map(|name| odd(name)).collect();
     assert_eq!(listed(&world, &id, "/odd").await, all);
-    let found = client.glob(&id, "/odd/*", None).await.unwrap();
+    let found = client
+        .glob(&id, FindFiles::new("/odd/*", None))
+        .await
+        .unwrap();
     assert_eq!(
         found.entries.iter().map(exact).collect::<BTreeSet<_>>(),
         all
@@ -63,33 +73,69 @@ async fn odd_names_make_the_round_trip() {
 
     // Names from a listing work in every verb.
     let page = client
-        .list(&id, at("/odd"), ListOptions::default())
+        .list_files(&id, ListFiles::new(at("/odd"), ListOptions::default()))
         .await
         .unwrap();
     for entry in page.entries {
         let path = exact(&entry);
         let (read, content) = client
-            .read(&id, at(&path), ReadRange::default())
+            .read_file(&id, ReadFile::new(at(&path), ReadRange::default()))
             .await
             .unwrap();
         assert_eq!(exact(&read), path);
         assert_eq!(collect(content).await.unwrap(), path[5..]);
         assert_eq!(
-            exact(&client.stat(&id, at(&path), false).await.unwrap()),
+            exact(
+                &client
+                    .stat(
+                        &id,
+                        StatFile {
+                            path: at(&path),
+                            follow: false
+                        }
+                    )
+                    .await
+                    .unwrap()
+            ),
             path
         );
         assert_eq!(
-            client.hash(&id, at(&path)).await.unwrap().size,
+            client.hash(&id, (at(&path)).into()).await.unwrap().size,
             path.len() as u64 - 5
         );
-        client.chmod(&id, at(&path), 0o600).await.unwrap();
+        client
+            .chmod(
+                &id,
+                ChangeMode {
+                    path: at(&path),
+                    mode: 0o600,
+                },
+            )
+            .await
+            .unwrap();
         let moved = [&path[..], b"\xfd\n"].concat();
         let entry = client
-            .rename(&id, at(&path), at(&moved), false)
+            .move_file(
+                &id,
+                MoveFile {
+                    from: at(&path),
+                    to: at(&moved),
+                    overwrite: false,
+                },
+            )
             .await
             .unwrap();
         assert_eq!(exact(&entry), moved);
-        client.remove(&id, at(&moved), false).await.unwrap();
+        client
+            .remove_file(
+                &id,
+                RemoveFile {
+                    path: at(&moved),
+                    recursive: false,
+                },
+            )
+            .await
+            .unwrap();
     }
     assert!(listed(&world, &id, "/odd").await.is_empty());
 }
@@ -135,7 +181,10 @@ async fn a_crowded_directory_is_listed_completely() {
                 after: after.take(),
                 ..ListOptions::default()
             };
-            let page = client.list(&id, at("/many"), options).await.unwrap();
+            let page = client
+                .list_files(&id, ListFiles::new(at("/many"), options))
+                .await
+                .unwrap();
             assert!(page.entries.len() as u64 <= limit.unwrap_or(1000));
             for entry in &page.entries {
                 assert!(seen.insert(exact(entry)), "{} came twice", entry.path);
@@ -153,6 +202,8 @@ async fn a_crowded_directory_is_listed_completely() {
     };
     refused(
         ErrorKind::Invalid,
-        client.list(&id, at("/many"), options).await,
+        client
+            .list_files(&id, ListFiles::new(at("/many"), options))
+            .await,
     );
 }

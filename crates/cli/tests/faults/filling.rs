@@ -94,7 +94,7 @@ async fn machines_are_paused_before_the_disk_is_full_and_nothing_is_lost() {
     })
     .await;
     let read = client
-        .read_workspace_file(&other, "kept", Some(1 << 20))
+        .read_workspace_file(&other, ReadText::new("kept", Some(1 << 20)))
         .await;
     assert_eq!(read.unwrap().content, text(1));
     client.delete_workspace(&other).await.unwrap();
@@ -137,7 +137,10 @@ async fn what_was_acknowledged_is_there_after_others_filled_the_disk() {
         (found.state == State::Paused, found)
     })
     .await;
-    let saved = refused(ErrorKind::Limit, client.create_snapshot(&id, "late").await);
+    let saved = refused(
+        ErrorKind::Limit,
+        client.create_snapshot(&id, SaveAs::named("late")).await,
+    );
     assert!(saved.hint.is_some(), "{saved:?}");
     over.store(true, Ordering::SeqCst);
     filler.end();
@@ -154,7 +157,9 @@ async fn what_was_acknowledged_is_there_after_others_filled_the_disk() {
     client.start_workspace(&id).await.unwrap();
     for number in 0..acknowledged {
         let name = format!("file-{number}");
-        let read = client.read_workspace_file(&id, &name, Some(1 << 20)).await;
+        let read = client
+            .read_workspace_file(&id, ReadText::new(&name, Some(1 << 20)))
+            .await;
         assert_eq!(read.unwrap().content, text(number), "{name}");
     }
     client.delete_workspace(&id).await.unwrap();

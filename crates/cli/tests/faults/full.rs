@@ -7,7 +7,7 @@
 use crate::support::{Told, World, at, connect, eventually, refused, shell, small, stream};
 use motu_api::Client;
 use motu_api::client::SocketAt;
-use motu_core::files::WriteOptions;
+use motu_core::files::{WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::{ErrorKind, SandboxId, Service};
 use std::io::Write;
@@ -241,7 +241,11 @@ async fn a_destroy_on_a_full_disk_is_a_destroy() {
     small_disk.fill();
     let content = vec![7; 8 << 20];
     let written = client
-        .write(&id, at("/big"), WriteOptions::default(), stream(&content))
+        .write_file(
+            &id,
+            WriteFile::new(at("/big"), WriteOptions::default()),
+            stream(&content),
+        )
         .await;
     println!("{written:?}");
     let destroyed = client.destroy_sandbox(&id).await.unwrap();

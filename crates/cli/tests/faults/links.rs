@@ -3,7 +3,10 @@
 use crate::support::{World, at, collect, soon, stream};
 use crate::wire::query;
 use futures_util::StreamExt;
-use motu_core::files::{FileType, ListOptions, ReadRange, WriteOptions};
+use motu_core::files::{
+    ChangeMode, FileType, ListFiles, ListOptions, MakeDirectory, MoveFile, ReadFile, ReadRange,
+    RemoveFile, StatFile, WatchFiles, WriteFile, WriteOptions,
+};
 use motu_core::{ErrorKind, SandboxId, Service};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -126,37 +129,57 @@ async fn looking_through_links_shows_nothing_of_the_host() {
             trap.assert_own(&path, &content);
             seen += 1;
         }
-        if let Ok(entry) = client.stat(id, at(&path), true).await {
+        if let Ok(entry) = client
+            .stat(
+                id,
+                StatFile {
+                    path: at(&path),
+                    follow: true,
+                },
+            )
+            .await
+        {
             assert_eq!(
                 (entry.kind, entry.size),
                 (FileType::File, OWN.len() as u64),
                 "{path}"
             );
         }
-        if let Ok(hash) = client.hash(id, at(&path)).await {
-            let own = client.hash(id, at(SHADOW)).await.unwrap();
+        if let Ok(hash) = client.hash(id, (at(&path)).into()).await {
+            let own = client.hash(id, (at(SHADOW)).into()).await.unwrap();
             assert_eq!(hash, own, "{path}");
         }
         let range = ReadRange {
             offset: 4,
             length: Some(3),
         };
-        if let Ok((_, part)) = client.read(id, at(&path), range).await {
+        if let Ok((_, part)) = client.read_file(id, ReadFile::new(at(&path), range)).await {
             assert_eq!(collect(part).await.unwrap(), OWN[4..7], "{path}");
         }
-        let listed = client.list(id, at(&path), ListOptions::default()).await;
+        let listed = client
+            .list_files(id, ListFiles::new(at(&path), ListOptions::default()))
+            .await;
         assert!(listed.is_err(), "{path} is no directory: {listed:?}");
     }
     assert!(seen >= 4, "links inside work: {seen}");
-    let entry = client.stat(id, at("/l/plain"), false).await.unwrap();
+    let entry = client
+        .stat(
+            id,
+            StatFile {
+                path: at("/l/plain"),
+                follow: false,
+            },
+        )
+        .await
+        .unwrap();
     assert_eq!(entry.kind, FileType::Symlink);
     // A directory behind a link is the sandbox's.
     let listed = client
-        .list(id, at("/l/dir"), ListOptions::default())
+        .list_files(id, ListFiles::new(at("/l/dir"), ListOptions::default()))
         .await
         .unwrap();
     let own = client
-        .list(id, at("/etc"), ListOptions::default())
+        .list_files(id, ListFiles::new(at("/etc"), ListOptions::default()))
         .await
         .unwrap();
     assert_eq!(listed.entries.len(), own.entries.len());
@@ -175,25 +198,94 @@ async fn changing_through_links_changes_nothing_of_the_host() {
             append: true,
             ..WriteOptions::default()
         };
-        let _ = client.write(id, at(&path), append, stream(b"more")).await;
         let _ = client
-            .write(id, at(&path), WriteOptions::default(), stream(b"new"))
+            .write_file(id, WriteFile::new(at(&path), append), stream(b"more"))
             .await;
-        let _ = client.chmod(id, at(&path), 0o777).await;
-        let _ = client.mkdir(id, at(format!("{path}/sub")), None).await;
+        let _ = client
+            .write_file(
+                id,
+                WriteFile::new(at(&path), WriteOptions::default()),
+                stream(b"new"),
+            )
+            .await;
+        let _ = client
+            .chmod(
+                id,
+                ChangeMode {
+                    path: at(&path),
+                    mode: 0o777,
+                },
+            )
+            .await;
+        let _ = client
+            .mkdir(
+                id,
+                MakeDirectory {
+                    path: at(format!("{path}/sub")),
+                    mode: None,
+                },
+            )
+            .await;
         let moved = format!("/l/moved-{}", path.len());
-        let _ = client.rename(id, at(&path), at(&moved), false).await;
-        let _ = client.rename(id, at(&moved), at(&path), true).await;
+        let _ = client
+            .move_file(
+                id,
+                MoveFile {
+                    from: at(&path),
+                    to: at(&moved),
+                    overwrite: false,
+                },
+            )
+            .await;
+        let _ = client
+            .move_file(
+                id,
+                MoveFile {
+                    from: at(&moved),
+                    to: at(&path),
+                    overwrite: true,
+                },
+            )
+            .await;
         trap.assert_host_untouched();
     }
     // Links are removed themselves, and what they mean stays.
     for path in trap.paths().iter().filter(|path| !path.contains("dir/")) {
-        client.remove(id, at(path), true).await.unwrap();
+        client
+            .remove_file(
+                id,
+                RemoveFile {
+                    path: at(path),
+                    recursive: true,
+                },
+            )
+            .await
+            .unwrap();
         trap.assert_host_untouched();
     }
     assert!(trap.world.read(id, SHADOW).await.is_ok());
-    client.remove(id, at("/l"), true).await.unwrap();
-    assert!(client.stat(id, at("/etc/passwd"), false).await.is_ok());
+    client
+        .remove_file(
+            id,
+            RemoveFile {
+                path: at("/l"),
+                recursive: true,
+            },
+        )
+        .await
+        .unwrap();
+    assert!(
+        client
+            .stat(
+                id,
+                StatFile {
+                    path: at("/etc/passwd"),
+                    follow: false
+                }
+            )
+            .await
+            .is_ok()
+    );
     trap.assert_host_untouched();
 }
 
@@ -203,13 +295,32 @@ async fn trees_and_watches_stay_inside() {
         return;
     };
     let (client, id) = (trap.world.client(), &trap.id);
-    let mut changes = client.watch(id, at("/l"), true).await.unwrap();
+    let mut changes = client
+        .watch(
+            id,
+            WatchFiles {
+                path: at("/l"),
+                recursive: true,
+            },
+        )
+        .await
+        .unwrap();
     for path in trap.paths() {
         // A watch on a link is a watch on something inside, or refused.
-        drop(client.watch(id, at(&path), false).await);
+        drop(
+            client
+                .watch(
+                    id,
+                    WatchFiles {
+                        path: at(&path),
+                        recursive: false,
+                    },
+                )
+                .await,
+        );
     }
     // Out: links stay links.
-    let archive = collect(client.read_tree(id, at("/l")).await.unwrap())
+    let archive = collect(client.read_tree(id, (at("/l")).into()).await.unwrap())
         .await
         .unwrap();
     for kept in &trap.kept {
@@ -236,7 +347,9 @@ async fn trees_and_watches_stay_inside() {
     header.set_mode(0o600);
     builder.append_data(&mut header, "shadow", OWN).unwrap();
     let archive = builder.into_inner().unwrap();
-    let _ = client.write_tree(id, at("/l/dir"), stream(&archive)).await;
+    let _ = client
+        .write_tree(id, (at("/l/dir")).into(), stream(&archive))
+        .await;
     trap.assert_host_untouched();
 
     trap.world.write(id, "/l/new", b"x").await.unwrap();

@@ -72,7 +72,7 @@ async fn binary_output_is_exact_on_both_channels() {
     assert_eq!(random.len(), 3_000_000);
     let hash = world
         .client()
-        .hash(&id, crate::support::at("/random"))
+        .hash(&id, (crate::support::at("/random")).into())
         .await
         .unwrap();
     let ours: String = Sha256::digest(random)

@@ -2,7 +2,7 @@
 
 use crate::support::{Dice, World, eventually, hear, shell, soon};
 use futures_util::StreamExt;
-use motu_core::exec::{AttachFrom, ExecEvent, ExecSession, Exited, Selector};
+use motu_core::exec::{AttachFrom, ExecEvent, ExecSession, Exited, Selector, SignalProcess};
 use motu_core::{ErrorKind, SandboxId, Service};
 
 /// Numbers the command prints: seven megabytes, many times what is kept inside.
@@ -19,7 +19,11 @@ async fn attach(world: &World, id: &SandboxId, tag: &str, heard: &[u8]) -> ExecS
         stderr: 0,
     };
     let selector = Selector::Tag(tag.to_string());
-    world.client().attach(id, selector, from).await.unwrap()
+    world
+        .client()
+        .attach(id, &selector, from.into())
+        .await
+        .unwrap()
 }
 
 /// Adds what the process says until `enough` bytes are there, or it ends, or its daemon does.
@@ -100,7 +104,7 @@ async fn output_is_complete_across_killed_daemons() {
     let selector = Selector::Tag("counter".to_string());
     let again = world
         .client()
-        .attach(&id, selector, AttachFrom::Newest)
+        .attach(&id, &selector, AttachFrom::Newest.into())
         .await;
     assert_eq!(hear(again.unwrap()).await.2.exit_code, 7);
 }
@@ -128,7 +132,7 @@ async fn a_command_ends_while_no_daemon_is_there() {
     let selector = Selector::Tag("alone".to_string());
     let session = world
         .client()
-        .attach(&id, selector, AttachFrom::Oldest)
+        .attach(&id, &selector, AttachFrom::Oldest.into())
         .await;
     let (out, err, exited) = hear(session.unwrap()).await;
     assert_eq!(
@@ -168,7 +172,14 @@ async fn a_foreground_command_of_a_killed_daemon_is_told_and_leaves() {
         let selector = Selector::Pid(process.pid);
         world
             .client()
-            .signal_process(&id, selector, 9, true)
+            .signal_process(
+                &id,
+                &selector,
+                SignalProcess {
+                    signal: 9.try_into().unwrap(),
+                    tree: true,
+                },
+            )
             .await
             .unwrap();
     }

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use motu_api::Client;
 use motu_api::client::SocketAt;
 use motu_core::exec::{ExecEvent, ExecMode, ExecRequest, ExecResult, ExecSession, Exited};
-use motu_core::files::{ByteStream, GuestPath, ReadRange, WriteOptions};
+use motu_core::files::{ByteStream, GuestPath, ReadFile, ReadRange, WriteFile, WriteOptions};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
 use motu_environments::{Environments, Privilege, Progress};
@@ -215,14 +215,18 @@ impl World {
 
     pub async fn write(&self, id: &SandboxId, path: &str, content: &[u8]) -> Result<()> {
         let client = self.client();
-        let written = client.write(id, at(path), WriteOptions::default(), stream(content));
+        let written = client.write_file(
+            id,
+            WriteFile::new(at(path), WriteOptions::default()),
+            stream(content),
+        );
         written.await.map(drop)
     }
 
     pub async fn read(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>> {
         let (_, content) = self
             .client()
-            .read(id, at(path), ReadRange::default())
+            .read_file(id, ReadFile::new(at(path), ReadRange::default()))
             .await?;
         collect(content).await
     }

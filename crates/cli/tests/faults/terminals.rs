@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use motu_core::exec::{ExecEvent, TtySize};
 use motu_core::sandbox::State;
 use motu_core::terminal::*;
-use motu_core::workspace::CreateWorkspace;
+use motu_core::workspace::{CreateWorkspace, ResetTo};
 use motu_core::{ErrorKind, SandboxId, TerminalId, Workspaces};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -182,7 +182,10 @@ async fn a_session_ends_with_its_workspace_and_is_opened_again() {
     let found = client.status_workspace(&place).await.unwrap();
     assert_eq!(found.state, State::Running);
     works(&world, "one").await;
-    client.reset_workspace(&place, "baseline").await.unwrap();
+    client
+        .reset_workspace(&place, ResetTo::snapshot("baseline"))
+        .await
+        .unwrap();
     ended(&world, "one", "reset").await;
     let again = open(&world, sh("one", Some(&place))).await;
     assert_eq!(again.sandbox_id, place);
@@ -332,7 +335,10 @@ async fn a_watcher_who_does_not_read_holds_nothing_up() {
     };
     let place = world.create().await;
     open(&world, sh("one", Some(&place))).await;
-    let watching = world.client().attach_terminal(&id("one"), None).await;
+    let watching = world
+        .client()
+        .attach_terminal(&id("one"), None.into())
+        .await;
     let mut watching = watching.unwrap();
     // More than what may be on the way to somebody who does not read.
     let said = run(&world, "one", "seq 1 300000; echo a''ll").await;

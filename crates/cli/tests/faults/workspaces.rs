@@ -243,7 +243,9 @@ async fn a_daemon_killed_while_it_saves() {
                     if !answered(&written) {
                         return (number, None);
                     }
-                    let saved = client.create_snapshot(&id, &format!("s-{number}")).await;
+                    let saved = client
+                        .create_snapshot(&id, SaveAs::named(&format!("s-{number}")))
+                        .await;
                     if !answered(&saved) {
                         return (number, Some(number));
                     }
@@ -275,7 +277,11 @@ async fn a_daemon_killed_while_it_saves() {
             .find(|n| acknowledged.contains(&format!("s-{n}")));
         if let Some(newest) = newest {
             let name = format!("s-{newest}");
-            world.client().reset_workspace(&id, &name).await.unwrap();
+            world
+                .client()
+                .reset_workspace(&id, ResetTo::snapshot(&name))
+                .await
+                .unwrap();
             assert_eq!(state_of(&world, &id).await, newest);
         }
         next = end + 1;
@@ -293,7 +299,11 @@ async fn a_daemon_killed_while_it_resets() {
     };
     let id = create(&world, asked("reset")).await;
     sh(&world, &id, &state(1)).await;
-    world.client().create_snapshot(&id, "one").await.unwrap();
+    world
+        .client()
+        .create_snapshot(&id, SaveAs::named("one"))
+        .await
+        .unwrap();
     let mut blows = Blows::new(0x7265_7365, ROUNDS + 3);
     let mut resets = 0;
     while let Some(round) = blows.next() {
@@ -303,7 +313,7 @@ async fn a_daemon_killed_while_it_resets() {
         sh(&world, &id, &marker).await;
         let resetting = {
             let (client, id) = (world.client(), id.clone());
-            tokio::spawn(async move { client.reset_workspace(&id, "one").await })
+            tokio::spawn(async move { client.reset_workspace(&id, ResetTo::snapshot("one")).await })
         };
         tokio::time::sleep(blows.moment(250)).await;
         world.kill();
@@ -469,7 +479,11 @@ async fn a_daemon_killed_while_it_deletes() {
         for number in 0..3 {
             let id = create(&world, asked(&format!("gone-{round}-{number}"))).await;
             sh(&world, &id, &state(7)).await;
-            world.client().create_snapshot(&id, "seven").await.unwrap();
+            world
+                .client()
+                .create_snapshot(&id, SaveAs::named("seven"))
+                .await
+                .unwrap();
             let client = world.client();
             calls.spawn(async move {
                 let outcome = client.delete_workspace(&id).await;
@@ -500,7 +514,11 @@ async fn a_daemon_killed_while_it_deletes() {
             assert!(!done, "{id} was deleted and is there");
             survived += 1;
             assert_eq!(state_of(&world, &id).await, 7);
-            world.client().reset_workspace(&id, "seven").await.unwrap();
+            world
+                .client()
+                .reset_workspace(&id, ResetTo::snapshot("seven"))
+                .await
+                .unwrap();
             assert_eq!(state_of(&world, &id).await, 7);
         }
         assert_deletable(&world).await;
@@ -573,7 +591,9 @@ async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
         client.write_workspace_file(&id, big()).await,
     );
     // Half of it is not there, and what was there still is.
-    let missing = client.read_workspace_file(&id, "big", None).await;
+    let missing = client
+        .read_workspace_file(&id, ReadText::new("big", None))
+        .await;
     refused(ErrorKind::NotFound, missing);
     assert_eq!(sh(&world, &id, "cat kept").await.stdout, "mine\n");
     assert_eq!(client.list_workspaces().await.unwrap().len(), 1);
@@ -582,7 +602,10 @@ async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
     client.start_workspace(&id).await.unwrap();
     sh(&world, &id, "rm filler").await;
     client.write_workspace_file(&id, big()).await.unwrap();
-    client.create_snapshot(&id, "emptied").await.unwrap();
+    client
+        .create_snapshot(&id, SaveAs::named("emptied"))
+        .await
+        .unwrap();
     assert_eq!(
         sh(&world, &id, "cat kept; wc -c < big").await.stdout,
         "mine\n1048576\n"

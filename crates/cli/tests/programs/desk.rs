@@ -230,7 +230,7 @@ impl Desk {
     pub async fn screen(&self, format: ScreenFormat) -> TerminalScreen {
         self.world
             .client()
-            .terminal_screen(&self.id, format)
+            .terminal_screen(&self.id, format.into())
             .await
             .unwrap()
     }

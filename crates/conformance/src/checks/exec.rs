@@ -5,6 +5,7 @@ use crate::life::{
 };
 use bytes::Bytes;
 use motu_core::exec::{ExecEvent, ExecInput, ExecRequest};
+use motu_core::files::MakeDirectory;
 use motu_core::{ErrorKind, Service as _};
 use std::time::Duration;
 
@@ -67,7 +68,16 @@ pub async fn variables_and_directory_are_the_callers(life: Life) {
     let sandbox = life.engine.create_sandbox(request).await.expect("created");
     let id = &sandbox.sandbox_id;
     let dir = path(&sandbox, "some/where");
-    life.engine.mkdir(id, dir, None).await.expect("a directory");
+    life.engine
+        .mkdir(
+            id,
+            MakeDirectory {
+                path: dir,
+                mode: None,
+            },
+        )
+        .await
+        .expect("a directory");
     let request = ExecRequest {
         env: [("SECOND".into(), "of 'the' $command".into())].into(),
         workdir: Some(place(&sandbox, "some/where")),

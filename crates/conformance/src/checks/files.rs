@@ -5,7 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use motu_core::files::{FilePage, FileType, GuestPath, ListOptions, ReadRange, WriteOptions};
+use motu_core::files::{
+    ChangeMode, FilePage, FileType, FindFiles, GuestPath, ListFiles, ListOptions, MakeDirectory,
+    MoveFile, ReadRange, RemoveFile, StatFile, WriteFile, WriteOptions,
+};
 use motu_core::{Error, ErrorKind, Service as _};
 
 fn names(page: &FilePage) -> Vec<&str> {
@@ -68,7 +71,16 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
     };
     let written = life.write_with(&sandbox, "dir/file", b"12345", options);
     written.await.expect("written");
-    let file = life.engine.stat(id, path(&sandbox, "dir/file"), true).await;
+    let file = life
+        .engine
+        .stat(
+            id,
+            StatFile {
+                path: path(&sandbox, "dir/file"),
+                follow: true,
+            },
+        )
+        .await;
     let file = file.expect("a file");
     assert_eq!(
         (file.kind, file.size, file.mode),
@@ -77,11 +89,26 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
     assert_eq!(file.name, "file");
     assert_eq!(file.permissions, "-rw-------");
     assert!(file.modified_unix_ms > 1_600_000_000_000, "{file:?}");
-    let dir = life.engine.stat(id, path(&sandbox, "dir"), true).await;
+    let dir = life
+        .engine
+        .stat(
+            id,
+            StatFile {
+                path: path(&sandbox, "dir"),
+                follow: true,
+            },
+        )
+        .await;
     assert_eq!(dir.expect("a directory").kind, FileType::Directory);
     let made = life
         .engine
-        .mkdir(id, path(&sandbox, "new/er"), Some(0o700))
+        .mkdir(
+            id,
+            MakeDirectory {
+                path: path(&sandbox, "new/er"),
+                mode: Some(0o700),
+            },
+        )
         .await;
     let made = made.expect("a directory");
     assert_eq!((made.kind, made.mode), (FileType::Directory, 0o700));
@@ -93,16 +120,58 @@ pub async fn a_missing_file_is_not_found(life: Life) {
     let engine = &life.engine;
     let none = || path(&sandbox, "none");
     refused(ErrorKind::NotFound, life.read(&sandbox, "none").await);
-    refused(ErrorKind::NotFound, engine.stat(id, none(), true).await);
     refused(
         ErrorKind::NotFound,
-        engine.list(id, none(), ListOptions::default()).await,
+        engine
+            .stat(
+                id,
+                StatFile {
+                    path: none(),
+                    follow: true,
+                },
+            )
+            .await,
     );
-    refused(ErrorKind::NotFound, engine.remove(id, none(), false).await);
-    refused(ErrorKind::NotFound, engine.chmod(id, none(), 0o644).await);
-    refused(ErrorKind::NotFound, engine.hash(id, none()).await);
+    refused(
+        ErrorKind::NotFound,
+        engine
+            .list_files(id, ListFiles::new(none(), ListOptions::default()))
+            .await,
+    );
+    refused(
+        ErrorKind::NotFound,
+        engine
+            .remove_file(
+                id,
+                RemoveFile {
+                    path: none(),
+                    recursive: false,
+                },
+            )
+            .await,
+    );
+    refused(
+        ErrorKind::NotFound,
+        engine
+            .chmod(
+                id,
+                ChangeMode {
+                    path: none(),
+                    mode: 0o644,
+                },
+            )
+            .await,
+    );
+    refused(ErrorKind::NotFound, engine.hash(id, (none()).into()).await);
     let moved = engine
-        .rename(id, none(), path(&sandbox, "other"), true)
+        .move_file(
+            id,
+            MoveFile {
+                from: none(),
+                to: path(&sandbox, "other"),
+                overwrite: true,
+            },
+        )
         .await;
     refused(ErrorKind::NotFound, moved);
 }
@@ -112,7 +181,10 @@ pub async fn a_relative_path_is_invalid(life: Life) {
         refused(ErrorKind::Invalid, GuestPath::new(wrong));
     }
     let sandbox = life.create().await;
-    let found = life.engine.glob(&sandbox.sandbox_id, "*.txt", None).await;
+    let found = life
+        .engine
+        .glob(&sandbox.sandbox_id, FindFiles::new("*.txt", None))
+        .await;
     refused(ErrorKind::Invalid, found);
 }
 
@@ -169,10 +241,9 @@ pub async fn an_overwrite_is_all_or_nothing(life: Life) {
         let piece = content.recv().await?;
         Some((piece, content))
     });
-    let writing = life.engine.write(
+    let writing = life.engine.write_file(
         &sandbox.sandbox_id,
-        path(&sandbox, "file"),
-        WriteOptions::default(),
+        WriteFile::new(path(&sandbox, "file"), WriteOptions::default()),
         content.boxed(),
     );
     let feeding = async {
@@ -202,13 +273,20 @@ pub async fn an_abandoned_write_changes_nothing(life: Life) {
     let file = path(&sandbox, "dir/file");
     let written = life
         .engine
-        .write(id, file, WriteOptions::default(), torn.boxed())
+        .write_file(
+            id,
+            WriteFile::new(file, WriteOptions::default()),
+            torn.boxed(),
+        )
         .await;
     refused(ErrorKind::Transport, written);
     assert_eq!(life.read(&sandbox, "dir/file").await.expect("read"), b"old");
     crate::life::eventually("the staged file to go", || async {
         let dir = path(&sandbox, "dir");
-        let page = life.engine.list(id, dir, ListOptions::default()).await;
+        let page = life
+            .engine
+            .list_files(id, ListFiles::new(dir, ListOptions::default()))
+            .await;
         names(&page.expect("a list")) == ["file"]
     })
     .await;
@@ -228,7 +306,10 @@ pub async fn lists_come_in_pages(life: Life) {
             after: after.take(),
             depth: None,
         };
-        let page = life.engine.list(id, path(&sandbox, "dir"), options).await;
+        let page = life
+            .engine
+            .list_files(id, ListFiles::new(path(&sandbox, "dir"), options))
+            .await;
         let page = page.expect("a page");
         assert!(page.entries.len() <= 2);
         found.extend(names(&page).into_iter().map(str::to_string));
@@ -243,11 +324,17 @@ pub async fn lists_come_in_pages(life: Life) {
         depth: Some(2),
         ..ListOptions::default()
     };
-    let page = life.engine.list(id, path(&sandbox, "dir"), deep).await;
+    let page = life
+        .engine
+        .list_files(id, ListFiles::new(path(&sandbox, "dir"), deep))
+        .await;
     let page = page.expect("a page");
     assert!(names(&page).contains(&"deep"), "{page:?}");
     let file = path(&sandbox, "dir/a");
-    let page = life.engine.list(id, file, ListOptions::default()).await;
+    let page = life
+        .engine
+        .list_files(id, ListFiles::new(file, ListOptions::default()))
+        .await;
     refused(ErrorKind::Invalid, page);
 }
 
@@ -258,20 +345,56 @@ pub async fn move_keeps_content_and_respects_the_target(life: Life) {
     life.write(&sandbox, "taken", b"other").await;
     let engine = &life.engine;
     let to = |name: &str| path(&sandbox, name);
-    let onto = engine.rename(id, to("from"), to("taken"), false).await;
+    let onto = engine
+        .move_file(
+            id,
+            MoveFile {
+                from: to("from"),
+                to: to("taken"),
+                overwrite: false,
+            },
+        )
+        .await;
     refused(ErrorKind::Conflict, onto);
     assert_eq!(life.read(&sandbox, "taken").await.expect("read"), b"other");
-    let moved = engine.rename(id, to("from"), to("free"), false).await;
+    let moved = engine
+        .move_file(
+            id,
+            MoveFile {
+                from: to("from"),
+                to: to("free"),
+                overwrite: false,
+            },
+        )
+        .await;
     assert_eq!(moved.expect("moved").path, place(&sandbox, "free"));
     assert!(!life.exists(&sandbox, "from").await);
-    let moved = engine.rename(id, to("free"), to("taken"), true).await;
+    let moved = engine
+        .move_file(
+            id,
+            MoveFile {
+                from: to("free"),
+                to: to("taken"),
+                overwrite: true,
+            },
+        )
+        .await;
     moved.expect("moved");
     assert_eq!(
         life.read(&sandbox, "taken").await.expect("read"),
         b"content"
     );
     life.write(&sandbox, "dir/inner", b"inner").await;
-    let moved = engine.rename(id, to("dir"), to("moved"), false).await;
+    let moved = engine
+        .move_file(
+            id,
+            MoveFile {
+                from: to("dir"),
+                to: to("moved"),
+                overwrite: false,
+            },
+        )
+        .await;
     moved.expect("moved");
     assert_eq!(
         life.read(&sandbox, "moved/inner").await.expect("read"),
@@ -284,7 +407,16 @@ pub async fn chmod_changes_the_mode(life: Life) {
     life.write(&sandbox, "file", b"").await;
     for mode in [0o755, 0o600] {
         let file = path(&sandbox, "file");
-        let changed = life.engine.chmod(&sandbox.sandbox_id, file, mode).await;
+        let changed = life
+            .engine
+            .chmod(
+                &sandbox.sandbox_id,
+                ChangeMode {
+                    path: file,
+                    mode: mode,
+                },
+            )
+            .await;
         assert_eq!(changed.expect("changed").mode, mode);
     }
 }
@@ -294,14 +426,41 @@ pub async fn remove_takes_directories_only_when_told(life: Life) {
     let id = &sandbox.sandbox_id;
     life.write(&sandbox, "dir/file", b"").await;
     let dir = || path(&sandbox, "dir");
-    let removed = life.engine.remove(id, dir(), false).await;
+    let removed = life
+        .engine
+        .remove_file(
+            id,
+            RemoveFile {
+                path: dir(),
+                recursive: false,
+            },
+        )
+        .await;
     removed.expect_err("the directory is not empty");
     assert!(life.exists(&sandbox, "dir/file").await);
-    life.engine.remove(id, dir(), true).await.expect("removed");
+    life.engine
+        .remove_file(
+            id,
+            RemoveFile {
+                path: dir(),
+                recursive: true,
+            },
+        )
+        .await
+        .expect("removed");
     assert!(!life.exists(&sandbox, "dir").await);
     life.write(&sandbox, "file", b"").await;
     let file = path(&sandbox, "file");
-    life.engine.remove(id, file, false).await.expect("removed");
+    life.engine
+        .remove_file(
+            id,
+            RemoveFile {
+                path: file,
+                recursive: false,
+            },
+        )
+        .await
+        .expect("removed");
     assert!(!life.exists(&sandbox, "file").await);
 }
 
@@ -313,7 +472,7 @@ pub async fn glob_finds_and_stops_at_its_limit(life: Life) {
     }
     let glob = async |pattern: &str, limit| {
         let pattern = place(&sandbox, pattern);
-        let page = life.engine.glob(id, &pattern, limit).await;
+        let page = life.engine.glob(id, FindFiles::new(&pattern, limit)).await;
         let page = page.expect("a page");
         let mut found: Vec<String> = names(&page).into_iter().map(str::to_string).collect();
         found.sort();
@@ -338,7 +497,7 @@ pub async fn a_hash_is_of_the_content(life: Life) {
     life.write(&sandbox, "abc", b"abc").await;
     let hash = life
         .engine
-        .hash(&sandbox.sandbox_id, path(&sandbox, "abc"))
+        .hash(&sandbox.sandbox_id, (path(&sandbox, "abc")).into())
         .await;
     let hash = hash.expect("a hash");
     assert_eq!(hash.size, 3);
@@ -363,10 +522,16 @@ pub async fn trees_survive_the_round_trip(life: Life) {
     let id = &sandbox.sandbox_id;
     life.write(&sandbox, "tree/a", b"a").await;
     life.write(&sandbox, "tree/b/c", b"c").await;
-    let archive = life.engine.read_tree(id, path(&sandbox, "tree")).await;
+    let archive = life
+        .engine
+        .read_tree(id, (path(&sandbox, "tree")).into())
+        .await;
     let archive = collect(archive.expect("an archive")).await.expect("whole");
     let copy = path(&sandbox, "copy");
-    let written = life.engine.write_tree(id, copy, bytes(&archive)).await;
+    let written = life
+        .engine
+        .write_tree(id, copy.into(), bytes(&archive))
+        .await;
     let written = written.expect("unpacked");
     assert!(written.entries >= 3, "{written:?}");
     assert_eq!(written.bytes, 2);

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::life::{Life, argv, eventually, refused, shell};
-use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::sandbox::{CreateSandbox, Fork, Sandbox, State};
 use motu_core::{ErrorKind, Service as _};
 
 fn kept(life: &Life) -> CreateSandbox {
@@ -132,19 +132,26 @@ pub async fn copies_go_on_by_themselves(life: Life) {
     if !life.runtime.capabilities().fork {
         refused(
             ErrorKind::Unsupported,
-            life.engine.fork_sandbox(id, 2).await,
+            life.engine.fork_sandbox(id, Fork { count: 2 }).await,
         );
         assert_eq!(life.engine.list_sandboxes().await.expect("a list").len(), 1);
         assert_eq!(life.exec(&sandbox, argv(&["true"])).await.exit_code, 0);
         return;
     }
-    refused(ErrorKind::Invalid, life.engine.fork_sandbox(id, 0).await);
+    refused(
+        ErrorKind::Invalid,
+        life.engine.fork_sandbox(id, Fork { count: 0 }).await,
+    );
     life.write(&sandbox, "file", b"shared past").await;
     let script = "n=0; while true; do n=$((n+1)); echo $n > count; sleep 0.1; done";
     let started = life.engine.exec_background(id, shell(script)).await;
     started.expect("started");
     eventually("the count begins", || life.exists(&sandbox, "count")).await;
-    let copies = life.engine.fork_sandbox(id, 2).await.expect("copies");
+    let copies = life
+        .engine
+        .fork_sandbox(id, Fork { count: 2 })
+        .await
+        .expect("copies");
     assert_eq!(copies.len(), 2);
     let mut names = vec![sandbox.sandbox_id.clone()];
     let mut numbers = Vec::new();
@@ -186,7 +193,11 @@ pub async fn a_paused_sandbox_is_copied_running(life: Life) {
     let id = &sandbox.sandbox_id;
     life.write(&sandbox, "file", b"kept").await;
     life.engine.pause_sandbox(id).await.expect("paused");
-    let copies = life.engine.fork_sandbox(id, 1).await.expect("a copy");
+    let copies = life
+        .engine
+        .fork_sandbox(id, Fork { count: 1 })
+        .await
+        .expect("a copy");
     assert_eq!(life.get(id).await.state, State::Paused);
     assert_eq!(life.read(&copies[0], "file").await.expect("read"), b"kept");
     life.engine.resume_sandbox(id).await.expect("resumed");

@@ -3,8 +3,8 @@
 use crate::life::{Life, SOON, argv, eventually, hear, path, refused, shell};
 use futures_util::StreamExt as _;
 use motu_core::exec::{ExecEvent, RunRequest};
-use motu_core::files::ListOptions;
-use motu_core::sandbox::{CreateSandbox, State};
+use motu_core::files::{ListFiles, ListOptions, RemoveFile, StatFile};
+use motu_core::sandbox::{CreateSandbox, Keepalive, State};
 use motu_core::{ErrorKind, SandboxId, Service as _};
 use std::time::{Duration, Instant};
 
@@ -92,16 +92,43 @@ pub async fn after_destroy_everything_is_not_found(life: Life) {
         life.write_with(&sandbox, "file", b"y", Default::default())
             .await,
     );
-    refused(ErrorKind::NotFound, engine.stat(id, file(), true).await);
     refused(
         ErrorKind::NotFound,
-        engine.list(id, file(), ListOptions::default()).await,
+        engine
+            .stat(
+                id,
+                StatFile {
+                    path: file(),
+                    follow: true,
+                },
+            )
+            .await,
     );
-    refused(ErrorKind::NotFound, engine.remove(id, file(), false).await);
+    refused(
+        ErrorKind::NotFound,
+        engine
+            .list_files(id, ListFiles::new(file(), ListOptions::default()))
+            .await,
+    );
+    refused(
+        ErrorKind::NotFound,
+        engine
+            .remove_file(
+                id,
+                RemoveFile {
+                    path: file(),
+                    recursive: false,
+                },
+            )
+            .await,
+    );
     refused(ErrorKind::NotFound, engine.list_processes(id).await);
     refused(ErrorKind::NotFound, engine.metrics(id).await);
     refused(ErrorKind::NotFound, engine.pause_sandbox(id).await);
-    refused(ErrorKind::NotFound, engine.keepalive(id, None).await);
+    refused(
+        ErrorKind::NotFound,
+        engine.keepalive(id, Keepalive { ttl_seconds: None }).await,
+    );
 }
 
 pub async fn what_never_was_is_not_found(life: Life) {
@@ -207,14 +234,33 @@ pub async fn keepalive_postpones_the_end(life: Life) {
     };
     let sandbox = life.engine.create_sandbox(request).await.expect("created");
     let id = &sandbox.sandbox_id;
-    let kept = life.engine.keepalive(id, Some(600)).await.expect("kept");
+    let kept = life
+        .engine
+        .keepalive(
+            id,
+            Keepalive {
+                ttl_seconds: Some(600),
+            },
+        )
+        .await
+        .expect("kept");
     assert_eq!(kept.ttl_seconds, 600);
     let (was, is) = (sandbox.expires_at, kept.expires_at);
     let (was, is) = (was.expect("it expires"), is.expect("it expires"));
     let later = is.duration_since(was);
     assert!(later.as_secs() >= 500, "{later:?} later");
     assert_eq!(kept.state, State::Running);
-    refused(ErrorKind::Invalid, life.engine.keepalive(id, Some(0)).await);
+    refused(
+        ErrorKind::Invalid,
+        life.engine
+            .keepalive(
+                id,
+                Keepalive {
+                    ttl_seconds: Some(0),
+                },
+            )
+            .await,
+    );
 }
 
 pub async fn a_machine_that_dies_is_failed_with_a_reason(life: Life) {

@@ -1,6 +1,7 @@
 //! Pause and resume, where a runtime claims them.
 
 use crate::life::{Life, argv, hear, hear_until, next, path, refused, shell};
+use motu_core::files::StatFile;
 use motu_core::sandbox::State;
 use motu_core::{ErrorKind, Service as _};
 use std::time::Duration;
@@ -33,7 +34,15 @@ pub async fn a_paused_sandbox_refuses_and_continues(life: Life) {
     refused(ErrorKind::Conflict, engine.exec(id, argv(&["true"])).await);
     refused(
         ErrorKind::Conflict,
-        engine.stat(id, path(&sandbox, "file"), true).await,
+        engine
+            .stat(
+                id,
+                StatFile {
+                    path: path(&sandbox, "file"),
+                    follow: true,
+                },
+            )
+            .await,
     );
     let again = engine.pause_sandbox(id).await.expect("paused already");
     assert_eq!(again.state, State::Paused);

@@ -1,7 +1,10 @@
 //! Processes that run on after the call that started them.
 
 use crate::life::{Life, argv, eventually, hear, hear_until, refused, shell};
-use motu_core::exec::{AttachFrom, Background, ExecRequest, ExecSession, Process, Selector};
+use motu_core::Signal;
+use motu_core::exec::{
+    AttachFrom, Background, ExecRequest, ExecSession, Process, Selector, SignalProcess,
+};
 use motu_core::sandbox::Sandbox;
 use motu_core::{ErrorKind, Service as _};
 
@@ -26,7 +29,7 @@ async fn attach(
     from: AttachFrom,
 ) -> ExecSession {
     life.engine
-        .attach(&sandbox.sandbox_id, process, from)
+        .attach(&sandbox.sandbox_id, &process, from.into())
         .await
         .expect("a process is found")
 }
@@ -116,7 +119,17 @@ pub async fn a_signal_ends_the_tree(life: Life) {
     let request = tagged("doomed", shell("sleep 600 & sleep 600"));
     let started = start(&life, &sandbox, request).await;
     let tag = || Selector::Tag("doomed".into());
-    let sent = life.engine.signal_process(id, tag(), 9, true).await;
+    let sent = life
+        .engine
+        .signal_process(
+            id,
+            &tag(),
+            SignalProcess {
+                signal: Signal::KILL,
+                tree: true,
+            },
+        )
+        .await;
     sent.expect("the signal is sent");
     let exited = ended(&life, &sandbox, started.pid).await.exited;
     let exited = exited.expect("an end");
@@ -125,7 +138,17 @@ pub async fn a_signal_ends_the_tree(life: Life) {
     assert_eq!(heard.exited.expect("an end").signal, Some(9));
     let polite = start(&life, &sandbox, argv(&["sleep", "600"])).await;
     let pid = Selector::Pid(polite.pid);
-    let sent = life.engine.signal_process(id, pid, 15, false).await;
+    let sent = life
+        .engine
+        .signal_process(
+            id,
+            &pid,
+            SignalProcess {
+                signal: Signal::TERM,
+                tree: false,
+            },
+        )
+        .await;
     sent.expect("the signal is sent");
     let exited = ended(&life, &sandbox, polite.pid).await.exited;
     assert_eq!(exited.expect("an end").signal, Some(15));
@@ -154,14 +177,21 @@ pub async fn an_unknown_process_is_not_found(life: Life) {
     let engine = &life.engine;
     refused(
         ErrorKind::NotFound,
-        engine.attach(id, nobody(), AttachFrom::Oldest).await,
+        engine
+            .attach(id, &nobody(), AttachFrom::Oldest.into())
+            .await,
     );
     refused(
         ErrorKind::NotFound,
-        engine.signal_process(id, nobody(), 15, false).await,
-    );
-    refused(
-        ErrorKind::Invalid,
-        engine.signal_process(id, nobody(), 0, false).await,
+        engine
+            .signal_process(
+                id,
+                &nobody(),
+                SignalProcess {
+                    signal: Signal::TERM,
+                    tree: false,
+                },
+            )
+            .await,
     );
 }

@@ -39,8 +39,9 @@ pub fn output_of_both_lives_is_complete(bench: &Bench) {
         let started = life.engine.exec_background(id, request).await;
         let started = started.expect("started");
         let from = AttachFrom::Oldest;
-        let session = life.engine.attach(id, Selector::Tag("job".into()), from);
-        let mut session = session.await.expect("attached");
+        let job = Selector::Tag("job".into());
+        let session = life.engine.attach(id, &job, from.into()).await;
+        let mut session = session.expect("attached");
         hear_until(&mut session, "one\n").await;
         (sandbox, started.pid)
     });
@@ -50,7 +51,10 @@ pub fn output_of_both_lives_is_complete(bench: &Bench) {
         assert_eq!(process.tag, "job");
         assert!(process.exited.is_none(), "{process:?}");
         let from = AttachFrom::Oldest;
-        let session = life.engine.attach(id, Selector::Pid(pid), from).await;
+        let session = life
+            .engine
+            .attach(id, &Selector::Pid(pid), from.into())
+            .await;
         let mut session = session.expect("attached");
         hear_until(&mut session, "one\ntwo\nthree\n").await;
         life.engine.destroy_sandbox(id).await.expect("destroyed");

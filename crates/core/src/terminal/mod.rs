@@ -7,12 +7,11 @@
 mod answers;
 mod requests;
 mod state;
-mod verbs;
 
+pub use crate::verb::Terminals;
 pub use answers::*;
 pub use requests::*;
 pub use state::*;
-pub use verbs::Terminals;
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

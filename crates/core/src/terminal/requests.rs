@@ -1,6 +1,7 @@
 //! What can be asked of a terminal.
 
 use crate::exec::TtySize;
+use crate::verb::Ask;
 use crate::{Error, Result, SandboxId, limits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -248,6 +249,97 @@ pub struct ReadTranscript {
     pub strip_ansi: Option<bool>,
 }
 
+/// How the screen is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadScreen {
+    /// `text` (the default), `ansi`, `html`, `svg` or `png`.
+    pub format: ScreenFormat,
+}
+
+impl From<ScreenFormat> for ReadScreen {
+    fn from(format: ScreenFormat) -> ReadScreen {
+        ReadScreen { format }
+    }
+}
+
+/// How much of the screen and what is above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadScrollback {
+    /// Rows, the last ones; default 200, 0 for all.
+    pub lines: u64,
+    /// Text without colours and attributes; default true.
+    pub strip_ansi: bool,
+}
+
+impl Default for ReadScrollback {
+    fn default() -> ReadScrollback {
+        ReadScrollback {
+            lines: limits::TERMINAL_SCROLLBACK_LINES.default,
+            strip_ansi: true,
+        }
+    }
+}
+
+/// Who sits down at a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TakeSeat {
+    /// Columns of the caller's terminal. Without a size the caller only watches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cols: Option<u16>,
+    /// Rows of the caller's terminal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u16>,
+}
+
+impl TakeSeat {
+    /// The size, or that the caller only watches.
+    pub fn seat(&self) -> Result<Option<TtySize>> {
+        match (self.cols, self.rows) {
+            (Some(cols), Some(rows)) => Ok(Some(TtySize { cols, rows })),
+            (None, None) => Ok(None),
+            _ => Err(Error::invalid("half of a size is given")
+                .hint("give `cols` and `rows`, or neither to only watch")),
+        }
+    }
+}
+
+impl From<Option<TtySize>> for TakeSeat {
+    fn from(seat: Option<TtySize>) -> TakeSeat {
+        TakeSeat {
+            cols: seat.map(|size| size.cols),
+            rows: seat.map(|size| size.rows),
+        }
+    }
+}
+
+impl Ask for OpenTerminal {
+    fn wants_host(&self) -> bool {
+        self.host
+    }
+}
+
+impl Ask for RunInTerminal {
+    const LONG: bool = true;
+}
+
+impl Ask for SendToTerminal {
+    const LONG: bool = true;
+}
+
+impl Ask for ConfigureTerminal {}
+impl Ask for TerminalPassword {}
+impl Ask for SignalTerminal {}
+impl Ask for PollTerminal {}
+impl Ask for ExpectInTerminal {}
+impl Ask for Wait {}
+impl Ask for ReadScreen {}
+impl Ask for ReadScrollback {}
+impl Ask for ReadTranscript {}
+impl Ask for TakeSeat {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,6 +365,18 @@ mod tests {
         for refusal in refusals {
             assert!(refusal.contains("unknown field `colour`"), "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn a_seat_has_a_whole_size_or_none() {
+        let seat = Some(TtySize { cols: 9, rows: 3 });
+        assert_eq!(TakeSeat::from(seat).seat(), Ok(seat));
+        assert_eq!(TakeSeat::from(None).seat(), Ok(None));
+        let half = TakeSeat {
+            cols: Some(9),
+            rows: None,
+        };
+        assert!(half.seat().is_err());
     }
 
     #[test]

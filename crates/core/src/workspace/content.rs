@@ -1,7 +1,8 @@
 //! What is in `/workspace`: pushing, reading, patching, comparing, saving.
 
-use super::WorkspaceId;
+use super::{BASELINE, WORKSPACE, WorkspaceId};
 use crate::files::FileType;
+use crate::verb::Ask;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -236,3 +237,238 @@ pub struct DiskExported {
     pub disk_format: String,
     pub bytes_written: u64,
 }
+
+/// What is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListPaths {
+    /// Absolute, inside the workspace; default `/workspace`.
+    pub path: String,
+    /// Also what is in the directories below.
+    pub recursive: bool,
+}
+
+impl Default for ListPaths {
+    fn default() -> ListPaths {
+        ListPaths {
+            path: WORKSPACE.to_string(),
+            recursive: false,
+        }
+    }
+}
+
+/// Which text file is read, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadText {
+    /// Absolute, inside the workspace.
+    pub path: String,
+    /// Bytes of text to return at most; default `file_text_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+/// What is copied to the host, and where to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportFiles {
+    /// At or below `/workspace`.
+    pub path: String,
+    /// On the daemon's host, absolute: a new name, or an empty directory for a tree.
+    pub output_path: String,
+    /// Replace a plain file that is there. Nothing else is ever replaced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// Of contents, holes included; default `export_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+/// Where the disk of a stopped workspace is copied to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportDisk {
+    /// On the daemon's host, absolute: a new name.
+    pub output_path: String,
+    /// Replace a plain file that is there. Nothing else is ever replaced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// Of contents, holes included; default `export_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+impl ListPaths {
+    pub fn new(path: impl Into<String>, recursive: bool) -> ListPaths {
+        ListPaths {
+            path: path.into(),
+            recursive,
+        }
+    }
+}
+
+impl ReadText {
+    pub fn new(path: impl Into<String>, max_bytes: Option<u64>) -> ReadText {
+        ReadText {
+            path: path.into(),
+            max_bytes,
+        }
+    }
+}
+
+impl ExportFiles {
+    pub fn new(
+        path: impl Into<String>,
+        output_path: impl Into<String>,
+        options: ExportOptions,
+    ) -> ExportFiles {
+        ExportFiles {
+            path: path.into(),
+            output_path: output_path.into(),
+            force: options.force,
+            max_bytes: options.max_bytes,
+        }
+    }
+
+    pub fn options(&self) -> ExportOptions {
+        ExportOptions {
+            force: self.force,
+            max_bytes: self.max_bytes,
+        }
+    }
+}
+
+impl ExportDisk {
+    pub fn new(output_path: impl Into<String>, options: ExportOptions) -> ExportDisk {
+        ExportDisk {
+            output_path: output_path.into(),
+            force: options.force,
+            max_bytes: options.max_bytes,
+        }
+    }
+
+    pub fn options(&self) -> ExportOptions {
+        ExportOptions {
+            force: self.force,
+            max_bytes: self.max_bytes,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Patch {
+    /// One unified patch of text files.
+    pub patch: String,
+}
+
+impl Patch {
+    pub fn new(patch: impl Into<String>) -> Patch {
+        Patch {
+            patch: patch.into(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditFiles {
+    /// Done all, or none of them.
+    pub edits: Vec<Edit>,
+}
+
+/// The name of a new snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SaveAs {
+    pub snapshot_name: String,
+}
+
+impl SaveAs {
+    pub fn named(name: impl Into<String>) -> SaveAs {
+        SaveAs {
+            snapshot_name: name.into(),
+        }
+    }
+}
+
+/// What a snapshot is compared with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Since {
+    /// The later snapshot's name.
+    pub to: String,
+    /// Bytes of patch text; default `diff_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+impl Since {
+    pub fn new(to: impl Into<String>, options: DiffOptions) -> Since {
+        Since {
+            to: to.into(),
+            max_bytes: options.max_bytes,
+        }
+    }
+}
+
+/// What a workspace goes back to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResetTo {
+    /// A snapshot's name; default `baseline`.
+    pub snapshot: String,
+}
+
+impl Default for ResetTo {
+    fn default() -> ResetTo {
+        ResetTo {
+            snapshot: BASELINE.to_string(),
+        }
+    }
+}
+
+impl ResetTo {
+    pub fn snapshot(name: impl Into<String>) -> ResetTo {
+        ResetTo {
+            snapshot: name.into(),
+        }
+    }
+}
+
+impl Ask for SyncPush {
+    fn host_paths(&self) -> Vec<&'static str> {
+        vec!["source_path"]
+    }
+}
+
+impl Ask for ExportFiles {
+    fn host_paths(&self) -> Vec<&'static str> {
+        vec!["output_path"]
+    }
+}
+
+impl Ask for ExportDisk {
+    fn host_paths(&self) -> Vec<&'static str> {
+        vec!["output_path"]
+    }
+}
+
+impl Ask for WriteText {
+    const LONG: bool = true;
+}
+
+impl Ask for Patch {
+    const LONG: bool = true;
+}
+
+impl Ask for EditFiles {
+    const LONG: bool = true;
+}
+
+impl Ask for ListPaths {}
+impl Ask for ReadText {}
+impl Ask for DiffOptions {}
+impl Ask for SaveAs {}
+impl Ask for Since {}
+impl Ask for ResetTo {}

@@ -5,13 +5,13 @@
 
 mod content;
 mod running;
-mod verbs;
 
+pub use crate::verb::Workspaces;
 pub use content::*;
 pub use running::*;
-pub use verbs::Workspaces;
 
 use crate::exec::ExecMode;
+use crate::verb::Ask;
 use crate::{Accel, Error, Isolation, SandboxId, sandbox::State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -353,3 +353,19 @@ pub struct CommandLog {
     pub count: u64,
     pub entries: Vec<CommandRecord>,
 }
+
+impl Ask for CreateWorkspace {
+    const LONG: bool = true;
+
+    fn host_paths(&self) -> Vec<&'static str> {
+        let seed = self.seed_path.is_some().then_some("seed_path");
+        let secret = self.secrets.iter().any(|secret| secret.path.is_some());
+        seed.into_iter()
+            .chain(secret.then_some("secrets.path"))
+            .collect()
+    }
+}
+
+impl Ask for UpdateWorkspace {}
+impl Ask for ForkWorkspace {}
+impl Ask for WorkspaceExec {}

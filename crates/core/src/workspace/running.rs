@@ -2,6 +2,7 @@
 
 use super::{SecretEnv, WorkspaceId};
 use crate::exec::{ExecMode, TtySize};
+use crate::verb::Ask;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -262,3 +263,58 @@ pub struct WriteShell {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_newline: Option<bool>,
 }
+
+/// A signal for what runs in the foreground of a shell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SignalShell {
+    /// A name such as `INT` (the default), or a number as text.
+    pub signal: String,
+}
+
+impl Default for SignalShell {
+    fn default() -> SignalShell {
+        SignalShell {
+            signal: "INT".to_string(),
+        }
+    }
+}
+
+/// The size of the terminal of whoever sits down at a shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttachShell {
+    /// Columns of the caller's terminal; default 120.
+    pub cols: u16,
+    /// Rows of the caller's terminal; default 30.
+    pub rows: u16,
+}
+
+impl Default for AttachShell {
+    fn default() -> AttachShell {
+        AttachShell {
+            cols: 120,
+            rows: 30,
+        }
+    }
+}
+
+impl From<TtySize> for AttachShell {
+    fn from(TtySize { cols, rows }: TtySize) -> AttachShell {
+        AttachShell { cols, rows }
+    }
+}
+
+impl From<AttachShell> for TtySize {
+    fn from(AttachShell { cols, rows }: AttachShell) -> TtySize {
+        TtySize { cols, rows }
+    }
+}
+
+impl Ask for StartService {}
+impl Ask for LogOptions {}
+impl Ask for OpenShell {}
+impl Ask for ReadShell {}
+impl Ask for WriteShell {}
+impl Ask for SignalShell {}
+impl Ask for AttachShell {}

@@ -108,7 +108,7 @@ impl Engine {
 }
 
 #[async_trait]
-impl motu_core::terminal::Terminals for Engine {
+impl motu_core::Terminals for Engine {
     async fn open_terminal(&self, request: OpenTerminal) -> Result<TerminalOpened> {
         self.open_session(request).await
     }
@@ -276,11 +276,8 @@ impl motu_core::terminal::Terminals for Engine {
         .await
     }
 
-    async fn terminal_screen(
-        &self,
-        id: &TerminalId,
-        format: ScreenFormat,
-    ) -> Result<TerminalScreen> {
+    async fn terminal_screen(&self, id: &TerminalId, ask: ReadScreen) -> Result<TerminalScreen> {
+        let format = ask.format;
         let picture = move |owner: &mut Owner| answers::picture(owner, format);
         let picture = self.view_session(id, Freshness::New, picture).await?;
         match format {
@@ -293,11 +290,10 @@ impl motu_core::terminal::Terminals for Engine {
     async fn terminal_scrollback(
         &self,
         id: &TerminalId,
-        lines: u64,
-        strip_ansi: bool,
+        ask: ReadScrollback,
     ) -> Result<TerminalScrollback> {
-        let lines = limits::TERMINAL_SCROLLBACK_LINES.resolve(Some(lines))? as usize;
-        let view = move |owner: &mut Owner| answers::scrollback(owner, lines, strip_ansi);
+        let lines = limits::TERMINAL_SCROLLBACK_LINES.resolve(Some(ask.lines))? as usize;
+        let view = move |owner: &mut Owner| answers::scrollback(owner, lines, ask.strip_ansi);
         self.view_session(id, Freshness::New, view).await
     }
 
@@ -321,8 +317,8 @@ impl motu_core::terminal::Terminals for Engine {
         self.recording(id).await
     }
 
-    async fn attach_terminal(&self, id: &TerminalId, seat: Seat) -> Result<ExecSession> {
-        self.take_seat(id, seat).await
+    async fn attach_terminal(&self, id: &TerminalId, ask: TakeSeat) -> Result<ExecSession> {
+        self.take_seat(id, ask.seat()?).await
     }
 }
 

@@ -76,8 +76,8 @@ impl Workspaces for Engine {
         self.wake(id).await
     }
 
-    async fn reset_workspace(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
-        self.rewind(id, snapshot).await
+    async fn reset_workspace(&self, id: &WorkspaceId, ask: ResetTo) -> Result<Workspace> {
+        self.rewind(id, &ask.snapshot).await
     }
 
     async fn delete_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
@@ -112,22 +112,12 @@ impl Workspaces for Engine {
         self.push(id, push).await
     }
 
-    async fn list_workspace_files(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        recursive: bool,
-    ) -> Result<PathList> {
-        self.list_paths(id, path, recursive).await
+    async fn list_workspace_files(&self, id: &WorkspaceId, ask: ListPaths) -> Result<PathList> {
+        self.list_paths(id, &ask.path, ask.recursive).await
     }
 
-    async fn read_workspace_file(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        max_bytes: Option<u64>,
-    ) -> Result<FileText> {
-        self.read_text(id, path, max_bytes).await
+    async fn read_workspace_file(&self, id: &WorkspaceId, ask: ReadText) -> Result<FileText> {
+        self.read_text(id, &ask.path, ask.max_bytes).await
     }
 
     async fn write_workspace_file(
@@ -138,30 +128,25 @@ impl Workspaces for Engine {
         self.write_text(id, write).await
     }
 
-    async fn export_workspace(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        output_path: &str,
-        options: ExportOptions,
-    ) -> Result<Exported> {
-        self.export(id, path, output_path, options).await
+    async fn export_workspace(&self, id: &WorkspaceId, ask: ExportFiles) -> Result<Exported> {
+        let options = ask.options();
+        self.export(id, &ask.path, &ask.output_path, options).await
     }
 
-    async fn apply_workspace_patch(&self, id: &WorkspaceId, patch: &str) -> Result<PatchReport> {
-        self.patch(id, patch).await
+    async fn apply_workspace_patch(&self, id: &WorkspaceId, ask: Patch) -> Result<PatchReport> {
+        self.patch(id, &ask.patch).await
     }
 
-    async fn edit_workspace(&self, id: &WorkspaceId, edits: Vec<Edit>) -> Result<PatchReport> {
-        self.edit(id, edits).await
+    async fn edit_workspace(&self, id: &WorkspaceId, ask: EditFiles) -> Result<PatchReport> {
+        self.edit(id, ask.edits).await
     }
 
     async fn diff_workspace(&self, id: &WorkspaceId, options: DiffOptions) -> Result<DiffReport> {
         self.diff(id, options).await
     }
 
-    async fn create_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
-        self.save(id, name).await
+    async fn create_snapshot(&self, id: &WorkspaceId, ask: SaveAs) -> Result<Snapshot> {
+        self.save(id, &ask.snapshot_name).await
     }
 
     async fn list_snapshots(&self, id: &WorkspaceId) -> Result<SnapshotList> {
@@ -172,41 +157,28 @@ impl Workspaces for Engine {
         self.unsave(id, name).await
     }
 
-    async fn diff_snapshots(
-        &self,
-        id: &WorkspaceId,
-        from: &str,
-        to: &str,
-        options: DiffOptions,
-    ) -> Result<DiffReport> {
-        self.diff_saved(id, from, to, options).await
+    async fn diff_snapshots(&self, id: &WorkspaceId, from: &str, ask: Since) -> Result<DiffReport> {
+        let options = DiffOptions {
+            max_bytes: ask.max_bytes,
+        };
+        self.diff_saved(id, from, &ask.to, options).await
     }
 
     async fn export_workspace_disk(
         &self,
         id: &WorkspaceId,
-        output_path: &str,
-        options: ExportOptions,
+        ask: ExportDisk,
     ) -> Result<DiskExported> {
-        self.export_disk(id, output_path, options).await
+        let options = ask.options();
+        self.export_disk(id, &ask.output_path, options).await
     }
 
-    async fn list_workspace_disk(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        recursive: bool,
-    ) -> Result<PathList> {
-        self.list_disk(id, path, recursive).await
+    async fn list_workspace_disk(&self, id: &WorkspaceId, ask: ListPaths) -> Result<PathList> {
+        self.list_disk(id, &ask.path, ask.recursive).await
     }
 
-    async fn read_workspace_disk(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        max_bytes: Option<u64>,
-    ) -> Result<FileText> {
-        self.read_disk(id, path, max_bytes).await
+    async fn read_workspace_disk(&self, id: &WorkspaceId, ask: ReadText) -> Result<FileText> {
+        self.read_disk(id, &ask.path, ask.max_bytes).await
     }
 
     async fn start_service(
@@ -271,8 +243,8 @@ impl Workspaces for Engine {
         self.type_into(id, shell, request).await
     }
 
-    async fn signal_shell(&self, id: &WorkspaceId, shell: &str, signal: &str) -> Result<Shell> {
-        self.send_signal(id, shell, signal).await
+    async fn signal_shell(&self, id: &WorkspaceId, shell: &str, ask: SignalShell) -> Result<Shell> {
+        self.send_signal(id, shell, &ask.signal).await
     }
 
     async fn resize_shell(&self, id: &WorkspaceId, shell: &str, size: TtySize) -> Result<Shell> {
@@ -283,9 +255,9 @@ impl Workspaces for Engine {
         &self,
         id: &WorkspaceId,
         shell: &str,
-        size: TtySize,
+        ask: AttachShell,
     ) -> Result<ExecSession> {
-        self.sit_at(id, shell, size).await
+        self.sit_at(id, shell, ask.into()).await
     }
 
     async fn close_shell(&self, id: &WorkspaceId, shell: &str) -> Result<Shell> {

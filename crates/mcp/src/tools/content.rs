@@ -12,7 +12,8 @@ use crate::tool::{Effect, Tool, run};
 use motu_core::files::FileType;
 use motu_core::limits;
 use motu_core::workspace::{
-    DiffOptions, DiffReport, ExportOptions, FileText, PatchReport, PathList, SyncPush, WriteText,
+    DiffOptions, DiffReport, ExportDisk, ExportFiles, ExportOptions, FileText, ListPaths, Patch,
+    PatchReport, PathList, ReadText, SyncPush, WriteText,
 };
 use serde_json::json;
 
@@ -190,7 +191,7 @@ async fn file_list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     Ok(listed(
         call.service()
-            .list_workspace_files(&id, &path, recursive)
+            .list_workspace_files(&id, ListPaths::new(&path, recursive))
             .await?,
     ))
 }
@@ -200,7 +201,9 @@ async fn file_read(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let max = arguments.integer("max_bytes");
     let id = arguments.workspace()?;
     Ok(read(
-        call.service().read_workspace_file(&id, &path, max).await?,
+        call.service()
+            .read_workspace_file(&id, ReadText::new(&path, max))
+            .await?,
     ))
 }
 
@@ -227,7 +230,10 @@ async fn patch_apply(call: &Call, arguments: Arguments) -> Result<Answer, Stop> 
     let patch = arguments.text_or("patch", "");
     let id = arguments.workspace()?;
     Ok(patched(
-        &call.service().apply_workspace_patch(&id, &patch).await?,
+        &call
+            .service()
+            .apply_workspace_patch(&id, Patch::new(&patch))
+            .await?,
     ))
 }
 
@@ -291,7 +297,7 @@ async fn export(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let options = ExportOptions::default();
     let work = call
         .service()
-        .export_workspace(&id, &path, &output, options);
+        .export_workspace(&id, ExportFiles::new(&path, &output, options));
     let exported = call.told(&Seen::default(), work).await?;
     let text = format!(
         "copied {} bytes to {}",
@@ -304,7 +310,9 @@ async fn disk_export(call: &Call, arguments: Arguments) -> Result<Answer, Stop> 
     let output = host_path(&arguments.text_or("output_path", ""))?;
     let id = arguments.workspace()?;
     let options = ExportOptions::default();
-    let work = call.service().export_workspace_disk(&id, &output, options);
+    let work = call
+        .service()
+        .export_workspace_disk(&id, ExportDisk::new(&output, options));
     let exported = call.told(&Seen::default(), work).await?;
     let text = format!(
         "copied {} bytes to {}",
@@ -319,7 +327,7 @@ async fn disk_list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     Ok(listed(
         call.service()
-            .list_workspace_disk(&id, &path, recursive)
+            .list_workspace_disk(&id, ListPaths::new(&path, recursive))
             .await?,
     ))
 }
@@ -329,6 +337,8 @@ async fn disk_read(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let max = arguments.integer("max_bytes");
     let id = arguments.workspace()?;
     Ok(read(
-        call.service().read_workspace_disk(&id, &path, max).await?,
+        call.service()
+            .read_workspace_disk(&id, ReadText::new(&path, max))
+            .await?,
     ))
 }

@@ -8,7 +8,7 @@ use crate::progress::Seen;
 use crate::schema::{Field, flag, flag_on, integer, limited, text};
 use crate::tool::{Effect, Tool, run};
 use motu_core::limits;
-use motu_core::workspace::{OpenShell, ReadShell, Shell, WriteShell};
+use motu_core::workspace::{OpenShell, ReadShell, Shell, SignalShell, WriteShell};
 
 const SHELL_ID: Field = text("shell_id", 64).required();
 const SHELL: &[(&str, &str)] = &[
@@ -152,7 +152,10 @@ async fn signal(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let shell = arguments.text_or("shell_id", "");
     Ok(shown(
-        &call.service().signal_shell(&id, &shell, &signal).await?,
+        &call
+            .service()
+            .signal_shell(&id, &shell, SignalShell { signal })
+            .await?,
     ))
 }
 

@@ -7,7 +7,7 @@ use crate::call::{Call, Stop};
 use crate::progress::Seen;
 use crate::schema::{Field, text};
 use crate::tool::{Effect, Tool, run};
-use motu_core::workspace::Snapshot;
+use motu_core::workspace::{SaveAs, Snapshot};
 
 const SNAPSHOT_NAME: Field = text("snapshot_name", 64).required();
 const SNAPSHOT: &[(&str, &str)] = &[
@@ -55,7 +55,7 @@ fn row(one: &Snapshot) -> String {
 async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let name = arguments.text_or("snapshot_name", "");
-    let work = call.service().create_snapshot(&id, &name);
+    let work = call.service().create_snapshot(&id, SaveAs::named(&name));
     let snapshot = call.told(&Seen::default(), work).await?;
     Ok(Answer::new(format!("saved {}", row(&snapshot)), &snapshot))
 }

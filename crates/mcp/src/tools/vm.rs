@@ -324,7 +324,7 @@ async fn vm_network_info(call: &Call, arguments: Arguments) -> Result<Answer, St
 }
 
 async fn vm_reap_expired(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let reaped = call.service().reap_expired().await?;
+    let reaped = call.service().reap_expired().await?.sandbox_ids;
     let text = format!("{} deleted", count(reaped.len() as u64, "expired machine"));
     Ok(Answer::new(
         text,

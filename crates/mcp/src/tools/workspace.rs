@@ -16,7 +16,8 @@ use crate::tool::{Effect, Tool, run};
 use motu_core::exec::ExecMode;
 use motu_core::limits;
 use motu_core::workspace::{
-    CommandRecord, CreateWorkspace, NetworkPolicy, UpdateWorkspace, Workspace, WorkspaceExec,
+    CommandRecord, CreateWorkspace, NetworkPolicy, ResetTo, UpdateWorkspace, Workspace,
+    WorkspaceExec,
 };
 use motu_core::{Result as Outcome, workspace::WorkspaceSummary};
 use serde_json::json;
@@ -365,7 +366,9 @@ async fn reset(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let snapshot = arguments.text_or("snapshot", "baseline");
     let question = format!("Reset the workspace {id} to {snapshot:?}, losing what was done since?");
     call.approve(&question).await?;
-    let work = call.service().reset_workspace(&id, &snapshot);
+    let work = call
+        .service()
+        .reset_workspace(&id, ResetTo::snapshot(&snapshot));
     Ok(shown(&call.told(&Seen::default(), work).await?))
 }
 

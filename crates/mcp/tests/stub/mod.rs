@@ -175,7 +175,7 @@ impl Service for Stub {
     async fn version(&self) -> Result<Version> {
         Err(not_stubbed())
     }
-    async fn doctor(&self, _: bool) -> Result<Doctor> {
+    async fn doctor(&self, _: Examine) -> Result<Doctor> {
         Err(not_stubbed())
     }
     async fn list_environments(&self) -> Result<Vec<Environment>> {
@@ -204,10 +204,10 @@ impl Service for Stub {
             cmd: Vec::new(),
         })
     }
-    async fn backup(&self, _: &str) -> Result<motu_core::report::Backup> {
+    async fn backup(&self, _: BackUp) -> Result<motu_core::report::Backup> {
         Err(not_stubbed())
     }
-    async fn prune_environments(&self, _: bool) -> Result<Pruned> {
+    async fn prune_environments(&self, _: Prune) -> Result<Pruned> {
         Err(not_stubbed())
     }
     async fn create_sandbox(&self, _: CreateSandbox) -> Result<Sandbox> {
@@ -239,13 +239,17 @@ impl Service for Stub {
     async fn start_sandbox(&self, _: &SandboxId) -> Result<Sandbox> {
         Err(not_stubbed())
     }
-    async fn fork_sandbox(&self, _: &SandboxId, _: u64) -> Result<Vec<Sandbox>> {
+    async fn fork_sandbox(
+        &self,
+        _: &SandboxId,
+        _: motu_core::sandbox::Fork,
+    ) -> Result<Vec<Sandbox>> {
         Err(not_stubbed())
     }
-    async fn keepalive(&self, _: &SandboxId, _: Option<u64>) -> Result<Sandbox> {
+    async fn keepalive(&self, _: &SandboxId, _: motu_core::sandbox::Keepalive) -> Result<Sandbox> {
         Err(not_stubbed())
     }
-    async fn reap_expired(&self) -> Result<Vec<SandboxId>> {
+    async fn reap_expired(&self) -> Result<motu_core::sandbox::Reaped> {
         Err(not_stubbed())
     }
     async fn plan(&self, _: CreateSandbox) -> Result<String> {
@@ -273,83 +277,65 @@ impl Service for Stub {
     async fn exec_background(&self, _: &SandboxId, _: ExecRequest) -> Result<Background> {
         Err(not_stubbed())
     }
-    async fn attach(&self, _: &SandboxId, _: Selector, _: AttachFrom) -> Result<ExecSession> {
+    async fn attach(&self, _: &SandboxId, _: &Selector, _: Attach) -> Result<ExecSession> {
         Err(not_stubbed())
     }
     async fn list_processes(&self, _: &SandboxId) -> Result<Vec<Process>> {
         Err(not_stubbed())
     }
-    async fn signal_process(&self, _: &SandboxId, _: Selector, _: i32, _: bool) -> Result<()> {
+    async fn signal_process(&self, _: &SandboxId, _: &Selector, _: SignalProcess) -> Result<()> {
         Err(not_stubbed())
     }
-    async fn stat(&self, _: &SandboxId, _: GuestPath, _: bool) -> Result<FileEntry> {
+    async fn stat(&self, _: &SandboxId, _: StatFile) -> Result<FileEntry> {
         Err(not_stubbed())
     }
-    async fn list(&self, _: &SandboxId, _: GuestPath, _: ListOptions) -> Result<FilePage> {
+    async fn list_files(&self, _: &SandboxId, _: ListFiles) -> Result<FilePage> {
         Err(not_stubbed())
     }
-    async fn read(
-        &self,
-        _: &SandboxId,
-        _: GuestPath,
-        _: ReadRange,
-    ) -> Result<(FileEntry, ByteStream)> {
+    async fn read_file(&self, _: &SandboxId, _: ReadFile) -> Result<(FileEntry, ByteStream)> {
         Err(not_stubbed())
     }
-    async fn write(
-        &self,
-        _: &SandboxId,
-        _: GuestPath,
-        _: WriteOptions,
-        _: ByteStream,
-    ) -> Result<FileEntry> {
+    async fn write_file(&self, _: &SandboxId, _: WriteFile, _: ByteStream) -> Result<FileEntry> {
         Err(not_stubbed())
     }
-    async fn mkdir(&self, _: &SandboxId, _: GuestPath, _: Option<u32>) -> Result<FileEntry> {
+    async fn mkdir(&self, _: &SandboxId, _: MakeDirectory) -> Result<FileEntry> {
         Err(not_stubbed())
     }
-    async fn remove(&self, _: &SandboxId, _: GuestPath, _: bool) -> Result<()> {
+    async fn remove_file(&self, _: &SandboxId, _: RemoveFile) -> Result<()> {
         Err(not_stubbed())
     }
-    async fn rename(
-        &self,
-        _: &SandboxId,
-        _: GuestPath,
-        _: GuestPath,
-        _: bool,
-    ) -> Result<FileEntry> {
+    async fn move_file(&self, _: &SandboxId, _: MoveFile) -> Result<FileEntry> {
         Err(not_stubbed())
     }
-    async fn chmod(&self, _: &SandboxId, _: GuestPath, _: u32) -> Result<FileEntry> {
+    async fn chmod(&self, _: &SandboxId, _: ChangeMode) -> Result<FileEntry> {
         Err(not_stubbed())
     }
-    async fn glob(&self, _: &SandboxId, _: &str, _: Option<u64>) -> Result<FilePage> {
+    async fn glob(&self, _: &SandboxId, _: FindFiles) -> Result<FilePage> {
         Err(not_stubbed())
     }
-    async fn hash(&self, _: &SandboxId, _: GuestPath) -> Result<FileHash> {
+    async fn hash(&self, _: &SandboxId, _: AtPath) -> Result<FileHash> {
         Err(not_stubbed())
     }
     async fn watch(
         &self,
         _: &SandboxId,
-        _: GuestPath,
-        _: bool,
+        _: WatchFiles,
     ) -> Result<BoxStream<'static, Result<FileChange>>> {
         Err(not_stubbed())
     }
-    async fn read_tree(&self, _: &SandboxId, _: GuestPath) -> Result<ByteStream> {
+    async fn read_tree(&self, _: &SandboxId, _: AtPath) -> Result<ByteStream> {
         Err(not_stubbed())
     }
-    async fn write_tree(&self, _: &SandboxId, _: GuestPath, _: ByteStream) -> Result<TreeWritten> {
+    async fn write_tree(&self, _: &SandboxId, _: AtPath, _: ByteStream) -> Result<TreeWritten> {
         Err(not_stubbed())
     }
     async fn list_ports(&self, _: &SandboxId) -> Result<Vec<Port>> {
         Err(not_stubbed())
     }
-    async fn dial(&self, _: &SandboxId, _: u16) -> Result<Connection> {
+    async fn dial(&self, _: &SandboxId, _: &u16) -> Result<Connection> {
         Err(not_stubbed())
     }
-    async fn dial_unix(&self, _: &SandboxId, _: GuestPath) -> Result<Connection> {
+    async fn dial_unix(&self, _: &SandboxId, _: AtPath) -> Result<Connection> {
         Err(not_stubbed())
     }
     async fn metrics(&self, _: &SandboxId) -> Result<Metrics> {
@@ -379,7 +365,7 @@ impl Workspaces for Stub {
     async fn start_workspace(&self, _: &WorkspaceId) -> Result<Workspace> {
         Err(not_stubbed())
     }
-    async fn reset_workspace(&self, _: &WorkspaceId, _: &str) -> Result<Workspace> {
+    async fn reset_workspace(&self, _: &WorkspaceId, _: ResetTo) -> Result<Workspace> {
         Err(not_stubbed())
     }
     async fn delete_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
@@ -406,39 +392,28 @@ impl Workspaces for Stub {
     async fn push_workspace_sync(&self, _: &WorkspaceId, _: SyncPush) -> Result<SyncReport> {
         Err(not_stubbed())
     }
-    async fn list_workspace_files(&self, _: &WorkspaceId, _: &str, _: bool) -> Result<PathList> {
+    async fn list_workspace_files(&self, _: &WorkspaceId, _: ListPaths) -> Result<PathList> {
         Err(not_stubbed())
     }
-    async fn read_workspace_file(
-        &self,
-        _: &WorkspaceId,
-        _: &str,
-        _: Option<u64>,
-    ) -> Result<FileText> {
+    async fn read_workspace_file(&self, _: &WorkspaceId, _: ReadText) -> Result<FileText> {
         Err(not_stubbed())
     }
     async fn write_workspace_file(&self, _: &WorkspaceId, _: WriteText) -> Result<FileWritten> {
         Err(not_stubbed())
     }
-    async fn export_workspace(
-        &self,
-        _: &WorkspaceId,
-        _: &str,
-        _: &str,
-        _: ExportOptions,
-    ) -> Result<Exported> {
+    async fn export_workspace(&self, _: &WorkspaceId, _: ExportFiles) -> Result<Exported> {
         Err(not_stubbed())
     }
-    async fn apply_workspace_patch(&self, _: &WorkspaceId, _: &str) -> Result<PatchReport> {
+    async fn apply_workspace_patch(&self, _: &WorkspaceId, _: Patch) -> Result<PatchReport> {
         Err(not_stubbed())
     }
-    async fn edit_workspace(&self, _: &WorkspaceId, _: Vec<Edit>) -> Result<PatchReport> {
+    async fn edit_workspace(&self, _: &WorkspaceId, _: EditFiles) -> Result<PatchReport> {
         Err(not_stubbed())
     }
     async fn diff_workspace(&self, _: &WorkspaceId, _: DiffOptions) -> Result<DiffReport> {
         Err(not_stubbed())
     }
-    async fn create_snapshot(&self, _: &WorkspaceId, _: &str) -> Result<Snapshot> {
+    async fn create_snapshot(&self, _: &WorkspaceId, _: SaveAs) -> Result<Snapshot> {
         Err(not_stubbed())
     }
     async fn list_snapshots(&self, _: &WorkspaceId) -> Result<SnapshotList> {
@@ -447,32 +422,16 @@ impl Workspaces for Stub {
     async fn delete_snapshot(&self, _: &WorkspaceId, _: &str) -> Result<Snapshot> {
         Err(not_stubbed())
     }
-    async fn diff_snapshots(
-        &self,
-        _: &WorkspaceId,
-        _: &str,
-        _: &str,
-        _: DiffOptions,
-    ) -> Result<DiffReport> {
+    async fn diff_snapshots(&self, _: &WorkspaceId, _: &str, _: Since) -> Result<DiffReport> {
         Err(not_stubbed())
     }
-    async fn export_workspace_disk(
-        &self,
-        _: &WorkspaceId,
-        _: &str,
-        _: ExportOptions,
-    ) -> Result<DiskExported> {
+    async fn export_workspace_disk(&self, _: &WorkspaceId, _: ExportDisk) -> Result<DiskExported> {
         Err(not_stubbed())
     }
-    async fn list_workspace_disk(&self, _: &WorkspaceId, _: &str, _: bool) -> Result<PathList> {
+    async fn list_workspace_disk(&self, _: &WorkspaceId, _: ListPaths) -> Result<PathList> {
         Err(not_stubbed())
     }
-    async fn read_workspace_disk(
-        &self,
-        _: &WorkspaceId,
-        _: &str,
-        _: Option<u64>,
-    ) -> Result<FileText> {
+    async fn read_workspace_disk(&self, _: &WorkspaceId, _: ReadText) -> Result<FileText> {
         Err(not_stubbed())
     }
     async fn start_service(&self, _: &WorkspaceId, _: StartService) -> Result<ServiceStatus> {
@@ -505,13 +464,13 @@ impl Workspaces for Stub {
     async fn write_shell(&self, _: &WorkspaceId, _: &str, _: WriteShell) -> Result<Shell> {
         Err(not_stubbed())
     }
-    async fn signal_shell(&self, _: &WorkspaceId, _: &str, _: &str) -> Result<Shell> {
+    async fn signal_shell(&self, _: &WorkspaceId, _: &str, _: SignalShell) -> Result<Shell> {
         Err(not_stubbed())
     }
     async fn resize_shell(&self, _: &WorkspaceId, _: &str, _: TtySize) -> Result<Shell> {
         Err(not_stubbed())
     }
-    async fn attach_shell(&self, _: &WorkspaceId, _: &str, _: TtySize) -> Result<ExecSession> {
+    async fn attach_shell(&self, _: &WorkspaceId, _: &str, _: AttachShell) -> Result<ExecSession> {
         Err(not_stubbed())
     }
     async fn close_shell(&self, _: &WorkspaceId, _: &str) -> Result<Shell> {

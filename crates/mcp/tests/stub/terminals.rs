@@ -166,11 +166,8 @@ impl Terminals for Stub {
     async fn expect_terminal_prompt(&self, _: &TerminalId, _: Wait) -> Result<TerminalAnswer> {
         Err(not_stubbed())
     }
-    async fn terminal_screen(
-        &self,
-        id: &TerminalId,
-        format: ScreenFormat,
-    ) -> Result<TerminalScreen> {
+    async fn terminal_screen(&self, id: &TerminalId, ask: ReadScreen) -> Result<TerminalScreen> {
+        let format = ask.format;
         let terminal = self.found(id)?;
         Ok(TerminalScreen {
             state: terminal.state,
@@ -194,8 +191,7 @@ impl Terminals for Stub {
     async fn terminal_scrollback(
         &self,
         _: &TerminalId,
-        _: u64,
-        _: bool,
+        _: ReadScrollback,
     ) -> Result<TerminalScrollback> {
         Err(not_stubbed())
     }
@@ -212,7 +208,7 @@ impl Terminals for Stub {
     async fn terminal_recording(&self, _: &TerminalId) -> Result<ByteStream> {
         Err(not_stubbed())
     }
-    async fn attach_terminal(&self, _: &TerminalId, _: Seat) -> Result<ExecSession> {
+    async fn attach_terminal(&self, _: &TerminalId, _: TakeSeat) -> Result<ExecSession> {
         Err(not_stubbed())
     }
 }

@@ -1,6 +1,10 @@
 //! Files, trees and watches over the socket.
 
 use super::*;
+use motu_core::files::{
+    ChangeMode, FindFiles, ListFiles, MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile,
+    WatchFiles, WriteFile,
+};
 
 #[tokio::test]
 async fn files_travel_both_ways() {
@@ -12,12 +16,26 @@ async fn files_travel_both_ways() {
     };
     let odd = GuestPath::new(&b"/a b&c\xff"[..]).unwrap();
     let written = client
-        .write(&id(), odd.clone(), options, content("0123456789"))
+        .write_file(
+            &id(),
+            WriteFile::new(odd.clone(), options),
+            content("0123456789"),
+        )
         .await
         .unwrap();
     assert_eq!((written.mode, written.size), (0o600, 10));
     assert_eq!(
-        client.stat(&id(), odd.clone(), true).await.unwrap().size,
+        client
+            .stat(
+                &id(),
+                StatFile {
+                    path: odd.clone(),
+                    follow: true
+                }
+            )
+            .await
+            .unwrap()
+            .size,
         10
     );
 
@@ -29,42 +47,94 @@ async fn files_travel_both_ways() {
         (8, Some(50), "89"),
     ] {
         let range = ReadRange { offset, length };
-        let (entry, stream) = client.read(&id(), odd.clone(), range).await.unwrap();
+        let (entry, stream) = client
+            .read_file(&id(), ReadFile::new(odd.clone(), range))
+            .await
+            .unwrap();
         assert_eq!(entry.size, 10);
         let bytes: Vec<Bytes> = stream.map(Result::unwrap).collect().await;
         assert_eq!(bytes.concat(), expected.as_bytes());
     }
-    client.hash(&id(), odd.clone()).await.unwrap();
-    client.remove(&id(), odd.clone(), false).await.unwrap();
-    let error = client.stat(&id(), odd, true).await.unwrap_err();
+    client.hash(&id(), (odd.clone()).into()).await.unwrap();
+    client
+        .remove_file(
+            &id(),
+            RemoveFile {
+                path: odd.clone(),
+                recursive: false,
+            },
+        )
+        .await
+        .unwrap();
+    let error = client
+        .stat(
+            &id(),
+            StatFile {
+                path: odd,
+                follow: true,
+            },
+        )
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
 
     assert_eq!(
         client
-            .mkdir(&id(), path("/d"), Some(0o700))
+            .mkdir(
+                &id(),
+                MakeDirectory {
+                    path: path("/d"),
+                    mode: Some(0o700)
+                }
+            )
             .await
             .unwrap()
             .mode,
         0o700
     );
     assert_eq!(
-        client.chmod(&id(), path("/d"), 0o1777).await.unwrap().mode,
+        client
+            .chmod(
+                &id(),
+                ChangeMode {
+                    path: path("/d"),
+                    mode: 0o1777
+                }
+            )
+            .await
+            .unwrap()
+            .mode,
         0o1777
     );
     let moved = client
-        .rename(&id(), path("/d"), path("/e"), true)
+        .move_file(
+            &id(),
+            MoveFile {
+                from: path("/d"),
+                to: path("/e"),
+                overwrite: true,
+            },
+        )
         .await
         .unwrap();
     assert_eq!(moved.path, "/e");
     assert_eq!(
-        client.glob(&id(), "/**/*", None).await.unwrap().entries[0].path,
+        client
+            .glob(&id(), FindFiles::new("/**/*", None))
+            .await
+            .unwrap()
+            .entries[0]
+            .path,
         "/**/*"
     );
     let options = ListOptions {
         after: Some(Bytes::from_static(b"x y")),
         ..ListOptions::default()
     };
-    let page = client.list(&id(), path("/"), options).await.unwrap();
+    let page = client
+        .list_files(&id(), ListFiles::new(path("/"), options))
+        .await
+        .unwrap();
     assert_eq!(page.next.as_deref(), Some("x y"));
 }
 
@@ -74,7 +144,11 @@ async fn ranges_are_answered_as_http_says() {
     let file = path("/f");
     world
         .client
-        .write(&id(), file, WriteOptions::default(), content("0123456789"))
+        .write_file(
+            &id(),
+            WriteFile::new(file, WriteOptions::default()),
+            content("0123456789"),
+        )
         .await
         .unwrap();
     let get = |range: &str| {
@@ -103,9 +177,11 @@ async fn an_upload_that_breaks_off_is_not_a_file() {
         Err(Error::internal("the disk went away")),
     ]);
     let id = id();
-    let write = world
-        .client
-        .write(&id, path("/f"), WriteOptions::default(), broken.boxed());
+    let write = world.client.write_file(
+        &id,
+        WriteFile::new(path("/f"), WriteOptions::default()),
+        broken.boxed(),
+    );
     assert!(within(write).await.is_err());
     assert!(world.stub.files.lock().unwrap().is_empty());
 }
@@ -113,12 +189,16 @@ async fn an_upload_that_breaks_off_is_not_a_file() {
 #[tokio::test]
 async fn a_download_that_breaks_off_is_an_error() {
     let world = world();
-    let mut archive = world.client.read_tree(&id(), path("/")).await.unwrap();
+    let mut archive = world
+        .client
+        .read_tree(&id(), (path("/")).into())
+        .await
+        .unwrap();
     assert_eq!(archive.next().await.unwrap().unwrap(), "tar");
     assert!(archive.next().await.unwrap().is_err());
     let error = world
         .client
-        .read_tree(&id(), path("/gone"))
+        .read_tree(&id(), (path("/gone")).into())
         .await
         .err()
         .unwrap();
@@ -126,7 +206,7 @@ async fn a_download_that_breaks_off_is_an_error() {
     let archive = content("archive");
     let written = world
         .client
-        .write_tree(&id(), path("/"), archive)
+        .write_tree(&id(), (path("/")).into(), archive)
         .await
         .unwrap();
     assert_eq!(written.bytes, 7);
@@ -135,7 +215,17 @@ async fn a_download_that_breaks_off_is_an_error() {
 #[tokio::test]
 async fn a_watch_reports_changes_and_its_end() {
     let world = world();
-    let mut changes = world.client.watch(&id(), path("/w"), true).await.unwrap();
+    let mut changes = world
+        .client
+        .watch(
+            &id(),
+            WatchFiles {
+                path: path("/w"),
+                recursive: true,
+            },
+        )
+        .await
+        .unwrap();
     assert_eq!(changes.next().await.unwrap().unwrap().path, "/w");
     assert!(changes.next().await.unwrap().is_err());
     assert!(changes.next().await.is_none());

@@ -156,11 +156,18 @@ async fn looking() {
     let world = world();
     let build = named("build");
     for (name, format) in [("text", ScreenFormat::Text), ("png", ScreenFormat::Png)] {
-        let screen = within(world.client.terminal_screen(&build, format)).await;
+        let screen = within(world.client.terminal_screen(&build, format.into())).await;
         assert_eq!(screen.unwrap().format, format);
         assert_eq!(world.called(), ("terminal_screen", json!(["build", name])));
     }
-    let rows = within(world.client.terminal_scrollback(&build, 0, false)).await;
+    let rows = within(world.client.terminal_scrollback(
+        &build,
+        ReadScrollback {
+            lines: 0,
+            strip_ansi: false,
+        },
+    ))
+    .await;
     assert_eq!(rows.unwrap().total_lines, 9);
     let got = json!(["build", [0, false]]);
     assert_eq!(world.called(), ("terminal_scrollback", got));
@@ -188,7 +195,11 @@ async fn a_seat_types_and_a_watcher_has_no_size() {
     let world = world();
     let size = TtySize { cols: 99, rows: 9 };
     let id = named("a b");
-    let mut session = world.client.attach_terminal(&id, Some(size)).await.unwrap();
+    let mut session = world
+        .client
+        .attach_terminal(&id, (Some(size)).into())
+        .await
+        .unwrap();
     assert_eq!(world.called(), ("attach_terminal", json!(["a b", size])));
     session.events.next().await.unwrap().unwrap();
     let screen = session.events.next().await.unwrap().unwrap();
@@ -197,7 +208,10 @@ async fn a_seat_types_and_a_watcher_has_no_size() {
     let echoed = within(session.events.next()).await.unwrap().unwrap();
     assert_eq!(echoed, ExecEvent::Stdout("99x9\n".into()));
 
-    let session = world.client.attach_terminal(&named("a b"), None).await;
+    let session = world
+        .client
+        .attach_terminal(&named("a b"), None.into())
+        .await;
     drop(session.unwrap());
     assert_eq!(world.called(), ("attach_terminal", json!(["a b", null])));
     let half = "POST /v1/terminals/x/stream?cols=70 HTTP/1.1";

@@ -59,7 +59,7 @@ async fn the_life_of_a_workspace() {
     verb!(world.update_workspace(&ws(), update.clone()) gets ["ws-a", update], answers one);
     verb!(world.stop_workspace(&ws()) gets "ws-a", answers one);
     verb!(world.start_workspace(&ws()) gets "ws-a", answers one);
-    verb!(world.reset_workspace(&ws(), ODD) gets ["ws-a", ODD], answers one);
+    verb!(world.reset_workspace(&ws(), ResetTo::snapshot(ODD)) gets ["ws-a", ODD], answers one);
     let fork = ForkWorkspace {
         count: Some(2),
         name: Some("try".to_string()),
@@ -150,9 +150,9 @@ async fn the_content_of_a_workspace() {
         bytes_written: 9,
     };
     verb!(world.push_workspace_sync(&ws(), push.clone()) gets ["ws-a", push], answers report);
-    verb!(world.list_workspace_files(&ws(), ODD, true) gets ["ws-a", ODD, true],
+    verb!(world.list_workspace_files(&ws(), ListPaths::new(ODD, true)) gets ["ws-a", ODD, true],
         answers made::path_list(&ws(), ODD, true));
-    verb!(world.read_workspace_file(&ws(), ODD, Some(9)) gets ["ws-a", ODD, 9],
+    verb!(world.read_workspace_file(&ws(), ReadText::new(ODD, Some(9))) gets ["ws-a", ODD, 9],
         answers made::file_text(ODD, Some(9)));
     let exported = Exported {
         workspace_id: ws(),
@@ -162,7 +162,7 @@ async fn the_content_of_a_workspace() {
         entry_count: 1,
         bytes_written: 2,
     };
-    verb!(world.export_workspace(&ws(), ODD, "/out", FORCED)
+    verb!(world.export_workspace(&ws(), ExportFiles::new(ODD, "/out", FORCED))
         gets ["ws-a", ODD, "/out", {"force": true, "max_bytes": 9}], answers exported);
     let edits = vec![Edit {
         path: ODD.to_string(),
@@ -170,7 +170,7 @@ async fn the_content_of_a_workspace() {
         new: String::new(),
         count: Some(2),
     }];
-    verb!(world.edit_workspace(&ws(), edits.clone()) gets ["ws-a", edits],
+    verb!(world.edit_workspace(&ws(), EditFiles { edits: edits.clone() }) gets ["ws-a", edits],
         answers made::patch_report(&ws()));
     let options = DiffOptions { max_bytes: Some(0) };
     verb!(world.diff_workspace(&ws(), options.clone()) gets ["ws-a", options],
@@ -190,7 +190,7 @@ async fn texts_at_their_limit_fit_however_they_are_escaped() {
     let written = within(world.client.write_workspace_file(&ws(), write)).await;
     assert_eq!(written.unwrap().size_bytes, bytes);
     let patch = "\u{1}".repeat(limits::PATCH_BYTES.max as usize);
-    verb!(world.apply_workspace_patch(&ws(), &patch) gets ["ws-a", limits::PATCH_BYTES.max],
+    verb!(world.apply_workspace_patch(&ws(), Patch::new(&patch)) gets ["ws-a", limits::PATCH_BYTES.max],
         answers made::patch_report(&ws()));
     let secret = SecretSource {
         name: "KEY".to_string(),
@@ -207,7 +207,12 @@ async fn texts_at_their_limit_fit_however_they_are_escaped() {
         .unwrap();
 
     let patch = "x".repeat(limits::REQUEST_BODY_BYTES.max as usize);
-    let error = within(world.client.apply_workspace_patch(&ws(), &patch)).await;
+    let error = within(
+        world
+            .client
+            .apply_workspace_patch(&ws(), Patch::new(&patch)),
+    )
+    .await;
     let error = error.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Limit, "{error}");
 }
@@ -215,7 +220,7 @@ async fn texts_at_their_limit_fit_however_they_are_escaped() {
 #[tokio::test]
 async fn snapshots_and_the_disk() {
     let world = world();
-    verb!(world.create_snapshot(&ws(), ODD) gets ["ws-a", ODD], answers made::snapshot(ODD));
+    verb!(world.create_snapshot(&ws(), SaveAs::named(ODD)) gets ["ws-a", ODD], answers made::snapshot(ODD));
     let list = SnapshotList {
         workspace_id: ws(),
         snapshots: vec![made::snapshot(BASELINE), made::snapshot("before")],
@@ -224,7 +229,7 @@ async fn snapshots_and_the_disk() {
     for name in [ODD, "diff", ".."] {
         verb!(world.delete_snapshot(&ws(), name) gets ["ws-a", name], answers made::snapshot(name));
         let options = DiffOptions { max_bytes: Some(5) };
-        verb!(world.diff_snapshots(&ws(), name, ODD, options.clone())
+        verb!(world.diff_snapshots(&ws(), name, Since::new(ODD, options.clone()))
             gets ["ws-a", name, ODD, options], answers made::diff_report(&ws(), name, ODD));
     }
     let error = world.client.delete_snapshot(&ws(), "").await.unwrap_err();
@@ -236,11 +241,11 @@ async fn snapshots_and_the_disk() {
         disk_format: "ext4".to_string(),
         bytes_written: 1 << 40,
     };
-    verb!(world.export_workspace_disk(&ws(), "/out.ext4", ExportOptions::default())
+    verb!(world.export_workspace_disk(&ws(), ExportDisk::new("/out.ext4", ExportOptions::default()))
         gets ["ws-a", "/out.ext4", {"force": false, "max_bytes": null}], answers exported);
-    verb!(world.list_workspace_disk(&ws(), "/", false) gets ["ws-a", "/", false],
+    verb!(world.list_workspace_disk(&ws(), ListPaths::new("/", false)) gets ["ws-a", "/", false],
         answers made::path_list(&ws(), "/", false));
-    verb!(world.read_workspace_disk(&ws(), ODD, None) gets ["ws-a", ODD, null],
+    verb!(world.read_workspace_disk(&ws(), ReadText::new(ODD, None)) gets ["ws-a", ODD, null],
         answers made::file_text(ODD, None));
 }
 
@@ -321,12 +326,16 @@ async fn shells_of_a_workspace() {
     };
     let shell = made::shell(&ws(), ODD);
     verb!(world.write_shell(&ws(), ODD, write.clone()) gets ["ws-a", ODD, write], answers shell);
-    verb!(world.signal_shell(&ws(), ODD, "INT") gets ["ws-a", ODD, "INT"], answers shell);
+    verb!(world.signal_shell(&ws(), ODD, SignalShell { signal: "INT".to_string() }) gets ["ws-a", ODD, "INT"], answers shell);
     let size = TtySize { cols: 99, rows: 9 };
     verb!(world.resize_shell(&ws(), ODD, size) gets ["ws-a", ODD, size], answers shell);
     verb!(world.close_shell(&ws(), ODD) gets ["ws-a", ODD], answers shell);
 
-    let mut session = world.client.attach_shell(&ws(), ODD, size).await.unwrap();
+    let mut session = world
+        .client
+        .attach_shell(&ws(), ODD, size.into())
+        .await
+        .unwrap();
     assert_eq!(world.called(), ("attach_shell", json!(["ws-a", ODD, size])));
     session.events.next().await.unwrap().unwrap();
     let screen = session.events.next().await.unwrap().unwrap();

@@ -194,7 +194,8 @@ impl Service for Stub {
             home: "/".to_string(),
         })
     }
-    async fn doctor(&self, _: bool) -> Result<Doctor> {
+    async fn doctor(&self, ask: Examine) -> Result<Doctor> {
+        let _ = ask;
         panic!("as asked")
     }
     async fn list_environments(&self) -> Result<Vec<Environment>> {
@@ -244,13 +245,15 @@ impl Service for Stub {
             name => self.inspect_environment(name).await,
         }
     }
-    async fn backup(&self, output_path: &str) -> Result<motu_core::report::Backup> {
+    async fn backup(&self, ask: BackUp) -> Result<motu_core::report::Backup> {
+        let output_path = ask.output_path;
         Ok(motu_core::report::Backup {
             output_path: output_path.to_string(),
             ..Default::default()
         })
     }
-    async fn prune_environments(&self, all: bool) -> Result<Pruned> {
+    async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {
+        let all = ask.all;
         Ok(Pruned {
             freed_bytes: u64::from(all),
             ..Pruned::default()
@@ -287,17 +290,29 @@ impl Service for Stub {
         Ok(sandbox(id))
     }
 
-    async fn fork_sandbox(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>> {
+    async fn fork_sandbox(
+        &self,
+        id: &SandboxId,
+        ask: motu_core::sandbox::Fork,
+    ) -> Result<Vec<Sandbox>> {
+        let count = ask.count;
         Ok(vec![sandbox(id); count as usize])
     }
 
-    async fn keepalive(&self, id: &SandboxId, ttl_seconds: Option<u64>) -> Result<Sandbox> {
+    async fn keepalive(
+        &self,
+        id: &SandboxId,
+        ask: motu_core::sandbox::Keepalive,
+    ) -> Result<Sandbox> {
+        let ttl_seconds = ask.ttl_seconds;
         let mut sandbox = sandbox(id);
         sandbox.ttl_seconds = ttl_seconds.unwrap_or(600);
         Ok(sandbox)
     }
-    async fn reap_expired(&self) -> Result<Vec<SandboxId>> {
-        Ok(vec![SandboxId::parse("sb-old")?])
+    async fn reap_expired(&self) -> Result<motu_core::sandbox::Reaped> {
+        Ok(motu_core::sandbox::Reaped {
+            sandbox_ids: vec![SandboxId::parse("sb-old")?],
+        })
     }
     async fn plan(&self, request: CreateSandbox) -> Result<String> {
         Ok(format!("1. start {}\n", request.environment))
@@ -325,12 +340,8 @@ impl Service for Stub {
             tag: request.tag.unwrap_or_default(),
         })
     }
-    async fn attach(
-        &self,
-        _: &SandboxId,
-        process: Selector,
-        from: AttachFrom,
-    ) -> Result<ExecSession> {
+    async fn attach(&self, _: &SandboxId, process: &Selector, ask: Attach) -> Result<ExecSession> {
+        let from = ask.begin()?;
         let text = format!("{process:?} {from:?}");
         let request = ExecRequest {
             command: vec!["echo".to_string(), text],
@@ -344,17 +355,19 @@ impl Service for Stub {
     async fn signal_process(
         &self,
         _: &SandboxId,
-        process: Selector,
-        signal: i32,
-        tree: bool,
+        process: &Selector,
+        ask: SignalProcess,
     ) -> Result<()> {
+        let (signal, tree, process) = (ask.signal.number(), ask.tree, process.clone());
         self.signals.lock().unwrap().push((process, signal, tree));
         Ok(())
     }
-    async fn stat(&self, _: &SandboxId, path: GuestPath, _: bool) -> Result<FileEntry> {
+    async fn stat(&self, _: &SandboxId, ask: StatFile) -> Result<FileEntry> {
+        let path = ask.path;
         Ok(entry(&path, self.content(&path)?.len() as u64))
     }
-    async fn list(&self, _: &SandboxId, path: GuestPath, options: ListOptions) -> Result<FilePage> {
+    async fn list_files(&self, _: &SandboxId, ask: ListFiles) -> Result<FilePage> {
+        let (path, options) = (ask.path.clone(), ask.options());
         Ok(FilePage {
             entries: vec![entry(&path, options.limit.unwrap_or(0))],
             next: options
@@ -362,12 +375,8 @@ impl Service for Stub {
                 .map(|after| String::from_utf8_lossy(&after).into_owned()),
         })
     }
-    async fn read(
-        &self,
-        _: &SandboxId,
-        path: GuestPath,
-        range: ReadRange,
-    ) -> Result<(FileEntry, ByteStream)> {
+    async fn read_file(&self, _: &SandboxId, ask: ReadFile) -> Result<(FileEntry, ByteStream)> {
+        let (path, range) = (ask.path.clone(), ask.range());
         let content = self.content(&path)?;
         let size = content.len();
         let first = (range.offset as usize).min(size);
@@ -377,13 +386,13 @@ impl Service for Stub {
         let part = Bytes::from(content[first..end].to_vec());
         Ok((entry(&path, size as u64), stream::iter([Ok(part)]).boxed()))
     }
-    async fn write(
+    async fn write_file(
         &self,
         _: &SandboxId,
-        path: GuestPath,
-        options: WriteOptions,
+        ask: WriteFile,
         mut content: ByteStream,
     ) -> Result<FileEntry> {
+        let (path, options) = ask.into_parts();
         let mut whole = Vec::new();
         while let Some(chunk) = content.next().await {
             whole.extend_from_slice(&chunk?);
@@ -396,39 +405,39 @@ impl Service for Stub {
             .insert(path.as_bytes().to_vec(), whole);
         Ok(entry)
     }
-    async fn mkdir(&self, _: &SandboxId, path: GuestPath, mode: Option<u32>) -> Result<FileEntry> {
+    async fn mkdir(&self, _: &SandboxId, ask: MakeDirectory) -> Result<FileEntry> {
+        let (path, mode) = (ask.path, ask.mode);
         let mut entry = entry(&path, 0);
         entry.mode = mode.unwrap_or(0o755);
         Ok(entry)
     }
-    async fn remove(&self, _: &SandboxId, path: GuestPath, _: bool) -> Result<()> {
+    async fn remove_file(&self, _: &SandboxId, ask: RemoveFile) -> Result<()> {
+        let path = ask.path;
         let removed = self.files.lock().unwrap().remove(path.as_bytes().as_ref());
         removed
             .map(drop)
             .ok_or_else(|| Error::not_found("no such file"))
     }
-    async fn rename(
-        &self,
-        _: &SandboxId,
-        _: GuestPath,
-        to: GuestPath,
-        _: bool,
-    ) -> Result<FileEntry> {
+    async fn move_file(&self, _: &SandboxId, ask: MoveFile) -> Result<FileEntry> {
+        let to = ask.to;
         Ok(entry(&to, 0))
     }
-    async fn chmod(&self, _: &SandboxId, path: GuestPath, mode: u32) -> Result<FileEntry> {
+    async fn chmod(&self, _: &SandboxId, ask: ChangeMode) -> Result<FileEntry> {
+        let (path, mode) = (ask.path, ask.mode);
         let mut entry = entry(&path, 0);
         entry.mode = mode;
         Ok(entry)
     }
-    async fn glob(&self, _: &SandboxId, pattern: &str, _: Option<u64>) -> Result<FilePage> {
+    async fn glob(&self, _: &SandboxId, ask: FindFiles) -> Result<FilePage> {
+        let pattern = ask.pattern;
         let path = GuestPath::new(pattern.as_bytes().to_vec())?;
         Ok(FilePage {
             entries: vec![entry(&path, 0)],
             next: None,
         })
     }
-    async fn hash(&self, _: &SandboxId, path: GuestPath) -> Result<FileHash> {
+    async fn hash(&self, _: &SandboxId, ask: AtPath) -> Result<FileHash> {
+        let path = ask.path;
         let size = self.content(&path)?.len() as u64;
         Ok(FileHash {
             sha256: "00".to_string(),
@@ -438,9 +447,9 @@ impl Service for Stub {
     async fn watch(
         &self,
         _: &SandboxId,
-        path: GuestPath,
-        _: bool,
+        ask: WatchFiles,
     ) -> Result<BoxStream<'static, Result<FileChange>>> {
+        let path = ask.path;
         let path = String::from_utf8_lossy(path.as_bytes()).into_owned();
         let change = FileChange {
             kind: ChangeKind::Created,
@@ -449,7 +458,8 @@ impl Service for Stub {
         };
         Ok(stream::iter([Ok(change), Err(Error::not_found("the directory is gone"))]).boxed())
     }
-    async fn read_tree(&self, _: &SandboxId, path: GuestPath) -> Result<ByteStream> {
+    async fn read_tree(&self, _: &SandboxId, ask: AtPath) -> Result<ByteStream> {
+        let path = ask.path;
         if path.as_bytes() == "/gone" {
             return Ok(stream::iter([Err(Error::not_found("no such tree"))]).boxed());
         }
@@ -463,7 +473,7 @@ impl Service for Stub {
     async fn write_tree(
         &self,
         _: &SandboxId,
-        _: GuestPath,
+        _: AtPath,
         archive: ByteStream,
     ) -> Result<TreeWritten> {
         let sizes = archive.map(|chunk| chunk.map_or(0, |chunk| chunk.len() as u64));
@@ -473,8 +483,8 @@ impl Service for Stub {
     async fn list_ports(&self, _: &SandboxId) -> Result<Vec<Port>> {
         Ok(Vec::new())
     }
-    async fn dial(&self, _: &SandboxId, port: u16) -> Result<Connection> {
-        if port == 1 {
+    async fn dial(&self, _: &SandboxId, port: &u16) -> Result<Connection> {
+        if *port == 1 {
             return Err(Error::unavailable("nothing listens on port 1"));
         }
         let (ours, theirs) = tokio::io::duplex(64);
@@ -486,8 +496,8 @@ impl Service for Stub {
             write: Box::new(write),
         })
     }
-    async fn dial_unix(&self, id: &SandboxId, _: GuestPath) -> Result<Connection> {
-        self.dial(id, 2).await
+    async fn dial_unix(&self, id: &SandboxId, _: AtPath) -> Result<Connection> {
+        self.dial(id, &2).await
     }
     async fn metrics(&self, _: &SandboxId) -> Result<Metrics> {
         Err(Error::unsupported("not stubbed"))

@@ -246,11 +246,8 @@ impl Terminals for Stub {
         self.seen("expect_terminal_prompt", id, wait)?;
         Ok(answer(End::WaitsForInput, "Last login: today\n"))
     }
-    async fn terminal_screen(
-        &self,
-        id: &TerminalId,
-        format: ScreenFormat,
-    ) -> Result<TerminalScreen> {
+    async fn terminal_screen(&self, id: &TerminalId, ask: ReadScreen) -> Result<TerminalScreen> {
+        let format = ask.format;
         self.seen("terminal_screen", id, format)?;
         let screen = match format {
             ScreenFormat::Text => "$ make\ndone\n$",
@@ -279,9 +276,9 @@ impl Terminals for Stub {
     async fn terminal_scrollback(
         &self,
         id: &TerminalId,
-        lines: u64,
-        strip_ansi: bool,
+        ask: ReadScrollback,
     ) -> Result<TerminalScrollback> {
+        let (lines, strip_ansi) = (ask.lines, ask.strip_ansi);
         self.seen("terminal_scrollback", id, (lines, strip_ansi))?;
         Ok(TerminalScrollback {
             state: ready(),
@@ -322,7 +319,8 @@ impl Terminals for Stub {
         let pieces = pieces.map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
         Ok(stream::iter(pieces).boxed())
     }
-    async fn attach_terminal(&self, id: &TerminalId, seat: Seat) -> Result<ExecSession> {
+    async fn attach_terminal(&self, id: &TerminalId, ask: TakeSeat) -> Result<ExecSession> {
+        let seat = ask.seat()?;
         self.seen("attach_terminal", id, seat)?;
         let request = ExecRequest {
             command: vec!["cat".to_string()],

@@ -223,7 +223,8 @@ impl Workspaces for Stub {
         self.note("start_workspace", id);
         Ok(workspace(id))
     }
-    async fn reset_workspace(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
+    async fn reset_workspace(&self, id: &WorkspaceId, ask: ResetTo) -> Result<Workspace> {
+        let snapshot = ask.snapshot.as_str();
         self.note("reset_workspace", (id, snapshot));
         Ok(workspace(id))
     }
@@ -280,21 +281,13 @@ impl Workspaces for Stub {
             bytes_written: 9,
         })
     }
-    async fn list_workspace_files(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        recursive: bool,
-    ) -> Result<PathList> {
+    async fn list_workspace_files(&self, id: &WorkspaceId, ask: ListPaths) -> Result<PathList> {
+        let (path, recursive) = (ask.path.as_str(), ask.recursive);
         self.note("list_workspace_files", (id, path, recursive));
         Ok(path_list(id, path, recursive))
     }
-    async fn read_workspace_file(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        max_bytes: Option<u64>,
-    ) -> Result<FileText> {
+    async fn read_workspace_file(&self, id: &WorkspaceId, ask: ReadText) -> Result<FileText> {
+        let (path, max_bytes) = (ask.path.as_str(), ask.max_bytes);
         self.note("read_workspace_file", (id, path, max_bytes));
         Ok(file_text(path, max_bytes))
     }
@@ -312,13 +305,9 @@ impl Workspaces for Stub {
             bytes_written: bytes,
         })
     }
-    async fn export_workspace(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        output_path: &str,
-        options: ExportOptions,
-    ) -> Result<Exported> {
+    async fn export_workspace(&self, id: &WorkspaceId, ask: ExportFiles) -> Result<Exported> {
+        let (path, output_path, options) =
+            (ask.path.as_str(), ask.output_path.as_str(), ask.options());
         self.note("export_workspace", (id, path, output_path, options));
         Ok(Exported {
             workspace_id: id.clone(),
@@ -329,11 +318,13 @@ impl Workspaces for Stub {
             bytes_written: 2,
         })
     }
-    async fn apply_workspace_patch(&self, id: &WorkspaceId, patch: &str) -> Result<PatchReport> {
+    async fn apply_workspace_patch(&self, id: &WorkspaceId, ask: Patch) -> Result<PatchReport> {
+        let patch = ask.patch;
         self.note("apply_workspace_patch", (id, patch.len()));
         Ok(patch_report(id))
     }
-    async fn edit_workspace(&self, id: &WorkspaceId, edits: Vec<Edit>) -> Result<PatchReport> {
+    async fn edit_workspace(&self, id: &WorkspaceId, ask: EditFiles) -> Result<PatchReport> {
+        let edits = ask.edits;
         self.note("edit_workspace", (id, &edits));
         Ok(patch_report(id))
     }
@@ -341,7 +332,8 @@ impl Workspaces for Stub {
         self.note("diff_workspace", (id, &options));
         Ok(diff_report(id, BASELINE, "now"))
     }
-    async fn create_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+    async fn create_snapshot(&self, id: &WorkspaceId, ask: SaveAs) -> Result<Snapshot> {
+        let name = ask.snapshot_name.as_str();
         self.note("create_snapshot", (id, name));
         Ok(snapshot(name))
     }
@@ -356,22 +348,22 @@ impl Workspaces for Stub {
         self.note("delete_snapshot", (id, name));
         Ok(snapshot(name))
     }
-    async fn diff_snapshots(
-        &self,
-        id: &WorkspaceId,
-        from: &str,
-        to: &str,
-        options: DiffOptions,
-    ) -> Result<DiffReport> {
+    async fn diff_snapshots(&self, id: &WorkspaceId, from: &str, ask: Since) -> Result<DiffReport> {
+        let (to, options) = (
+            ask.to.as_str(),
+            DiffOptions {
+                max_bytes: ask.max_bytes,
+            },
+        );
         self.note("diff_snapshots", (id, from, to, &options));
         Ok(diff_report(id, from, to))
     }
     async fn export_workspace_disk(
         &self,
         id: &WorkspaceId,
-        output_path: &str,
-        options: ExportOptions,
+        ask: ExportDisk,
     ) -> Result<DiskExported> {
+        let (output_path, options) = (ask.output_path.as_str(), ask.options());
         self.note("export_workspace_disk", (id, output_path, options));
         Ok(DiskExported {
             workspace_id: id.clone(),
@@ -380,21 +372,13 @@ impl Workspaces for Stub {
             bytes_written: 1 << 40,
         })
     }
-    async fn list_workspace_disk(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        recursive: bool,
-    ) -> Result<PathList> {
+    async fn list_workspace_disk(&self, id: &WorkspaceId, ask: ListPaths) -> Result<PathList> {
+        let (path, recursive) = (ask.path.as_str(), ask.recursive);
         self.note("list_workspace_disk", (id, path, recursive));
         Ok(path_list(id, path, recursive))
     }
-    async fn read_workspace_disk(
-        &self,
-        id: &WorkspaceId,
-        path: &str,
-        max_bytes: Option<u64>,
-    ) -> Result<FileText> {
+    async fn read_workspace_disk(&self, id: &WorkspaceId, ask: ReadText) -> Result<FileText> {
+        let (path, max_bytes) = (ask.path.as_str(), ask.max_bytes);
         self.note("read_workspace_disk", (id, path, max_bytes));
         Ok(file_text(path, max_bytes))
     }
@@ -477,7 +461,13 @@ impl Workspaces for Stub {
         self.note("write_shell", (id, shell_id, &request));
         Ok(shell(id, shell_id))
     }
-    async fn signal_shell(&self, id: &WorkspaceId, shell_id: &str, signal: &str) -> Result<Shell> {
+    async fn signal_shell(
+        &self,
+        id: &WorkspaceId,
+        shell_id: &str,
+        ask: SignalShell,
+    ) -> Result<Shell> {
+        let signal = ask.signal;
         self.note("signal_shell", (id, shell_id, signal));
         Ok(shell(id, shell_id))
     }
@@ -489,8 +479,9 @@ impl Workspaces for Stub {
         &self,
         id: &WorkspaceId,
         shell_id: &str,
-        size: TtySize,
+        ask: AttachShell,
     ) -> Result<ExecSession> {
+        let size = TtySize::from(ask);
         self.note("attach_shell", (id, shell_id, size));
         let request = ExecRequest {
             command: vec!["cat".to_string()],

@@ -6,7 +6,7 @@ use crate::commands::shape::word;
 use crate::detach::{Attached, Keys, attach, watch};
 use crate::{live, show, terminal};
 use motu_api::Client;
-use motu_core::terminal::Terminals;
+use motu_core::Terminals;
 use motu_core::{Error, Result};
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -42,12 +42,12 @@ impl Args {
             return Err(Error::unsupported("there is no JSON of a live terminal").hint(programs));
         }
         if self.watch && !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
-            return live::watch(client.attach_terminal(id, None).await?).await;
+            return live::watch(client.attach_terminal(id, None.into()).await?).await;
         }
         let size = terminal::size()
             .map_err(|_| Error::invalid("attach needs a terminal").hint(programs))?;
         let seat = (!self.watch).then_some(size);
-        let session = client.attach_terminal(id, seat).await?;
+        let session = client.attach_terminal(id, seat.into()).await?;
         let outcome = match self.watch {
             true => watch(session, self.detach_keys).await?,
             false => attach(session, self.detach_keys).await?,

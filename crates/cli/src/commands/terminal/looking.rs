@@ -6,8 +6,8 @@ use crate::cli::answer;
 use crate::commands::shape::word;
 use crate::show;
 use motu_api::Client;
-use motu_api::wire::decode_base64;
-use motu_core::terminal::{ReadTranscript, ScreenFormat, Terminals};
+use motu_core::files::decode_base64;
+use motu_core::terminal::{ReadScrollback, ReadTranscript, ScreenFormat, Terminals};
 use motu_core::{Error, Result, limits};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -45,7 +45,9 @@ impl ScreenArgs {
             return Err(Error::invalid("a picture cannot be shown here")
                 .hint("write it to a file with -o FILE, or use --format ansi"));
         }
-        let screen = client.terminal_screen(&self.which.id, self.format).await?;
+        let screen = client
+            .terminal_screen(&self.which.id, self.format.into())
+            .await?;
         if json {
             show::json(&screen);
             return Ok(ExitCode::SUCCESS);
@@ -96,7 +98,13 @@ impl ScrollbackArgs {
             answer(json, &terminal, |_| String::new());
             return Ok(ExitCode::SUCCESS);
         }
-        let rows = client.terminal_scrollback(id, self.lines, !self.ansi);
+        let rows = client.terminal_scrollback(
+            id,
+            ReadScrollback {
+                lines: self.lines,
+                strip_ansi: !self.ansi,
+            },
+        );
         let rows = rows.await?;
         match (json, self.ansi) {
             (true, _) => show::json(&rows),

@@ -71,7 +71,7 @@ impl Args {
             ..ReadTranscript::default()
         };
         let paths = client.terminal_transcript(id, paths).await?;
-        let session = client.attach_terminal(id, None).await.ok();
+        let session = client.attach_terminal(id, None.into()).await.ok();
         let mut tail = Tail::open(Path::new(&paths.recording))?;
         let mut out = Out::create(self.output.as_deref(), self.force.into())?;
         tokio::select! {

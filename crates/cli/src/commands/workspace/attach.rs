@@ -61,7 +61,7 @@ impl Args {
                 client.open_shell(id, request).await?.shell_id
             }
         };
-        let session = client.attach_shell(id, &shell, size).await?;
+        let session = client.attach_shell(id, &shell, size.into()).await?;
         match attach(session, self.detach_keys).await? {
             Attached::Ended(exited) => Ok(live::exit_code(exited.exit_code, exited.timed_out)),
             Attached::Left => {

@@ -6,7 +6,7 @@ use crate::cli::answer;
 use crate::show;
 use motu_api::Client;
 use motu_core::Result;
-use motu_core::workspace::{DiskExported, Workspaces};
+use motu_core::workspace::{DiskExported, ExportDisk, ListPaths, ReadText, Workspaces};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -49,16 +49,22 @@ impl Args {
         match self.command {
             Command::Export(args) => {
                 let output = given::host_path(&args.output)?;
-                let exported =
-                    client.export_workspace_disk(&args.which.id, &output, args.options.into());
+                let exported = client.export_workspace_disk(
+                    &args.which.id,
+                    ExportDisk::new(&output, args.options.into()),
+                );
                 answer(json, &exported.await?, told);
             }
             Command::List(args) => {
-                let list = client.list_workspace_disk(&args.which.id, &args.path, args.recursive);
+                let list = client.list_workspace_disk(
+                    &args.which.id,
+                    ListPaths::new(&args.path, args.recursive),
+                );
                 told_list(json, &list.await?);
             }
             Command::Read(args) => {
-                let text = client.read_workspace_disk(&args.which.id, &args.path, args.max_bytes);
+                let text = client
+                    .read_workspace_disk(&args.which.id, ReadText::new(&args.path, args.max_bytes));
                 told_text(json, &text.await?);
             }
         }

@@ -5,7 +5,7 @@ use crate::cli::answer;
 use crate::show;
 use motu_api::Client;
 use motu_core::Result;
-use motu_core::workspace::{Exported, Workspaces};
+use motu_core::workspace::{ExportFiles, Exported, Workspaces};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,8 +33,10 @@ pub struct Args {
 impl Args {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         let output = given::host_path(&self.output)?;
-        let exported =
-            client.export_workspace(&self.which.id, &self.path, &output, self.options.into());
+        let exported = client.export_workspace(
+            &self.which.id,
+            ExportFiles::new(&self.path, &output, self.options.into()),
+        );
         answer(json, &exported.await?, exported_text);
         Ok(ExitCode::SUCCESS)
     }

@@ -6,8 +6,10 @@ use crate::show;
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::files::FileType;
-use motu_core::workspace::{FileText, FileWritten, PathInfo, PathList, WORKSPACE};
-use motu_core::workspace::{Workspaces, WriteText};
+use motu_core::workspace::{
+    FileText, FileWritten, ListPaths, PathInfo, PathList, ReadText, WORKSPACE, Workspaces,
+    WriteText,
+};
 use motu_core::{Result, limits};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -88,11 +90,12 @@ impl Args {
                     path,
                     recursive,
                 } = args;
-                let list = client.list_workspace_files(&which.id, &path, recursive);
+                let list = client.list_workspace_files(&which.id, ListPaths::new(&path, recursive));
                 told_list(json, &list.await?);
             }
             Command::Read(args) => {
-                let text = client.read_workspace_file(&args.which.id, &args.path, args.max_bytes);
+                let text = client
+                    .read_workspace_file(&args.which.id, ReadText::new(&args.path, args.max_bytes));
                 told_text(json, &text.await?);
             }
             Command::Write(args) => {

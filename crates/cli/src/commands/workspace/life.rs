@@ -6,7 +6,7 @@ use crate::show;
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::workspace::{
-    BASELINE, ForkWorkspace, UpdateWorkspace, Workspace, WorkspaceSummary, Workspaces,
+    BASELINE, ForkWorkspace, ResetTo, UpdateWorkspace, Workspace, WorkspaceSummary, Workspaces,
 };
 use motu_core::{Error, Result};
 use std::collections::BTreeMap;
@@ -138,7 +138,7 @@ pub struct ResetArgs {
 impl ResetArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         let workspace = client
-            .reset_workspace(&self.which.id, &self.snapshot)
+            .reset_workspace(&self.which.id, ResetTo::snapshot(&self.snapshot))
             .await?;
         answer(json, &workspace, |workspace| {
             format!(

@@ -4,7 +4,7 @@ use super::{Which, given};
 use crate::cli::answer;
 use crate::show;
 use motu_api::Client;
-use motu_core::workspace::{Edit, PatchReport, Workspaces};
+use motu_core::workspace::{Edit, EditFiles, Patch, PatchReport, Workspaces};
 use motu_core::{Error, Result, limits};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,7 +46,9 @@ impl Args {
         let Command::Apply(args) = self.command;
         let file = args.patch_file.as_deref();
         let patch = given::text(args.patch, file, &limits::PATCH_BYTES)?;
-        let report = client.apply_workspace_patch(&args.which.id, &patch).await?;
+        let report = client
+            .apply_workspace_patch(&args.which.id, Patch::new(&patch))
+            .await?;
         answer(json, &report, told);
         Ok(ExitCode::SUCCESS)
     }
@@ -104,7 +106,14 @@ impl EditArgs {
     }
 
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let report = client.edit_workspace(&self.which.id, self.edits()?).await?;
+        let report = client
+            .edit_workspace(
+                &self.which.id,
+                EditFiles {
+                    edits: self.edits()?,
+                },
+            )
+            .await?;
         answer(json, &report, told);
         Ok(ExitCode::SUCCESS)
     }

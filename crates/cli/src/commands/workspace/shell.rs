@@ -7,7 +7,7 @@ use motu_api::Client;
 use motu_core::Result;
 use motu_core::exec::TtySize;
 use motu_core::workspace::{
-    OpenShell, ReadShell, SecretEnv, Shell, ShellOutput, Workspaces, WriteShell,
+    OpenShell, ReadShell, SecretEnv, Shell, ShellOutput, SignalShell, Workspaces, WriteShell,
 };
 use std::process::ExitCode;
 
@@ -154,7 +154,13 @@ impl Args {
                 answer(json, &shell.await?, |_| String::new());
             }
             Command::Signal { one, signal } => {
-                let shell = client.signal_shell(&one.which.id, &one.shell, &signal);
+                let shell = client.signal_shell(
+                    &one.which.id,
+                    &one.shell,
+                    SignalShell {
+                        signal: signal.to_string(),
+                    },
+                );
                 answer(json, &shell.await?, |_| String::new());
             }
             Command::Resize { one, cols, rows } => {

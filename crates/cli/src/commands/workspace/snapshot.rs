@@ -5,7 +5,7 @@ use crate::cli::answer;
 use crate::show;
 use motu_api::Client;
 use motu_core::Result;
-use motu_core::workspace::{Snapshot, SnapshotList, Workspaces};
+use motu_core::workspace::{SaveAs, Since, Snapshot, SnapshotList, Workspaces};
 use std::process::ExitCode;
 
 /// Save states of /workspace under names, beside the baseline
@@ -61,7 +61,9 @@ impl Args {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         match self.command {
             Command::Create { which, name } => {
-                let snapshot = client.create_snapshot(&which.id, &name).await?;
+                let snapshot = client
+                    .create_snapshot(&which.id, SaveAs::named(&name))
+                    .await?;
                 answer(json, &snapshot, named);
             }
             Command::List { which } => {
@@ -77,7 +79,8 @@ impl Args {
                 to,
                 budget,
             } => {
-                let report = client.diff_snapshots(&which.id, &from, &to, budget.options());
+                let report =
+                    client.diff_snapshots(&which.id, &from, Since::new(&to, budget.options()));
                 diff::told(json, &report.await?);
             }
         }

@@ -97,9 +97,12 @@ pub async fn somebody_watches_and_takes_over(life: Life) {
     let (_, session) = open(&life, "one").await;
     run(&life, &session, "echo seen before").await;
     let size = TtySize { cols: 90, rows: 30 };
-    let watching = life.engine.attach_terminal(&session, None).await;
+    let watching = life.engine.attach_terminal(&session, None.into()).await;
     let mut watching = watching.expect("somebody watches");
-    let seat = life.engine.attach_terminal(&session, Some(size)).await;
+    let seat = life
+        .engine
+        .attach_terminal(&session, (Some(size)).into())
+        .await;
     let mut seat = seat.expect("somebody sits");
     let nobody = ExecInput::Stdin("echo no\n".into());
     assert!(
@@ -159,7 +162,16 @@ pub async fn much_output_goes_through_in_order(life: Life) {
         numbers.windows(2).all(|pair| pair[1] == pair[0] + 1),
         "{rest}"
     );
-    let back = life.engine.terminal_scrollback(&session, 5, true).await;
+    let back = life
+        .engine
+        .terminal_scrollback(
+            &session,
+            ReadScrollback {
+                lines: 5,
+                strip_ansi: true,
+            },
+        )
+        .await;
     let back = back.expect("scrollback");
     assert!(back.scrollback.contains("300000"), "{back:?}");
     assert!(back.total_lines >= 10_000, "{back:?}");

@@ -81,7 +81,9 @@ pub(super) async fn send(
 }
 
 pub(super) async fn screen(life: &Life, session: &TerminalId) -> TerminalScreen {
-    let screen = life.engine.terminal_screen(session, ScreenFormat::Text);
+    let screen = life
+        .engine
+        .terminal_screen(session, ScreenFormat::Text.into());
     screen.await.expect("a screen")
 }
 

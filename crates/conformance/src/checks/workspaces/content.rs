@@ -20,7 +20,7 @@ pub async fn files_are_listed_read_and_written(life: Life) {
         "first\n"
     );
     let list = engine
-        .list_workspace_files(id, "src", true)
+        .list_workspace_files(id, ListPaths::new("src", true))
         .await
         .expect("a list");
     let paths: Vec<_> = list
@@ -36,17 +36,21 @@ pub async fn files_are_listed_read_and_written(life: Life) {
         })
         .collect();
     assert_eq!(list.entries.len(), 3, "{paths:?}");
-    let shallow = engine.list_workspace_files(id, "/workspace", false).await;
+    let shallow = engine
+        .list_workspace_files(id, ListPaths::new("/workspace", false))
+        .await;
     assert_eq!(shallow.expect("a list").entries.len(), 1);
     let cut = engine
-        .read_workspace_file(id, "src/b.txt", Some(3))
+        .read_workspace_file(id, ReadText::new("src/b.txt", Some(3)))
         .await
         .expect("read");
     assert_eq!((cut.content.as_str(), cut.truncated), ("sec", true));
     for bad in ["/etc/passwd", "../x", "a/../../b", ""] {
         refused(
             ErrorKind::Invalid,
-            engine.read_workspace_file(id, bad, None).await,
+            engine
+                .read_workspace_file(id, ReadText::new(bad, None))
+                .await,
         );
         let write = WriteText {
             path: bad.to_string(),
@@ -59,7 +63,9 @@ pub async fn files_are_listed_read_and_written(life: Life) {
     }
     refused(
         ErrorKind::NotFound,
-        engine.read_workspace_file(id, "none", None).await,
+        engine
+            .read_workspace_file(id, ReadText::new("none", None))
+            .await,
     );
 }
 
@@ -75,7 +81,7 @@ pub async fn a_patch_is_all_or_nothing(life: Life) {
                  --- /dev/null\n+++ b/new/file.txt\n@@ -0,0 +1 @@\n+hello\n\
                  --- a/old.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-goes\n";
     let report = engine
-        .apply_workspace_patch(id, patch)
+        .apply_workspace_patch(id, Patch::new(patch))
         .await
         .expect("applied");
     assert_eq!((report.added, report.modified, report.deleted), (1, 1, 1));
@@ -96,7 +102,7 @@ pub async fn a_patch_is_all_or_nothing(life: Life) {
                --- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n";
     let error = refused(
         ErrorKind::Conflict,
-        engine.apply_workspace_patch(id, bad).await,
+        engine.apply_workspace_patch(id, Patch::new(bad)).await,
     );
     assert!(error.message.contains("a.txt"), "{error}");
     assert_eq!(
@@ -110,7 +116,12 @@ pub async fn a_patch_is_all_or_nothing(life: Life) {
         count: None,
     };
     engine
-        .edit_workspace(id, vec![edit("three")])
+        .edit_workspace(
+            id,
+            EditFiles {
+                edits: vec![edit("three")],
+            },
+        )
         .await
         .expect("edited");
     assert_eq!(
@@ -119,7 +130,14 @@ pub async fn a_patch_is_all_or_nothing(life: Life) {
     );
     refused(
         ErrorKind::Conflict,
-        engine.edit_workspace(id, vec![edit("three")]).await,
+        engine
+            .edit_workspace(
+                id,
+                EditFiles {
+                    edits: vec![edit("three")],
+                },
+            )
+            .await,
     );
 }
 
@@ -201,7 +219,10 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
     let out = host.path().join("out");
     let text = out.display().to_string();
     let exported = engine
-        .export_workspace(id, "/workspace", &text, ExportOptions::default())
+        .export_workspace(
+            id,
+            ExportFiles::new("/workspace", &text, ExportOptions::default()),
+        )
         .await
         .expect("exported");
     assert_eq!(exported.entry_count, 3, "{exported:?}");
@@ -211,18 +232,24 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
     refused(
         ErrorKind::Conflict,
         engine
-            .export_workspace(id, "src", &text, ExportOptions::default())
+            .export_workspace(id, ExportFiles::new("src", &text, ExportOptions::default()))
             .await,
     );
     let file = host.path().join("one.txt").display().to_string();
     engine
-        .export_workspace(id, "src/main.txt", &file, ExportOptions::default())
+        .export_workspace(
+            id,
+            ExportFiles::new("src/main.txt", &file, ExportOptions::default()),
+        )
         .await
         .expect("exported");
     refused(
         ErrorKind::Conflict,
         engine
-            .export_workspace(id, "src/main.txt", &file, ExportOptions::default())
+            .export_workspace(
+                id,
+                ExportFiles::new("src/main.txt", &file, ExportOptions::default()),
+            )
             .await,
     );
     let socket = host.path().join("socket").display().to_string();
@@ -232,13 +259,13 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
         max_bytes: None,
     };
     engine
-        .export_workspace(id, "src/main.txt", &file, forced)
+        .export_workspace(id, ExportFiles::new("src/main.txt", &file, forced))
         .await
         .expect("replaced");
     refused(
         ErrorKind::Conflict,
         engine
-            .export_workspace(id, "src/main.txt", &socket, forced)
+            .export_workspace(id, ExportFiles::new("src/main.txt", &socket, forced))
             .await,
     );
     assert_eq!(
@@ -247,13 +274,20 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
     );
     refused(
         ErrorKind::Invalid,
-        engine.export_workspace(id, "link", &file, forced).await,
+        engine
+            .export_workspace(id, ExportFiles::new("link", &file, forced))
+            .await,
     );
     refused(
         ErrorKind::Invalid,
-        engine.export_workspace(id, "src", "relative", forced).await,
+        engine
+            .export_workspace(id, ExportFiles::new("src", "relative", forced))
+            .await,
     );
-    engine.reset_workspace(id, "baseline").await.expect("reset");
+    engine
+        .reset_workspace(id, ResetTo::snapshot("baseline"))
+        .await
+        .expect("reset");
     assert_eq!(
         read_text(&life, &workspace, "src/main.txt").await,
         "seeded\n"
@@ -376,13 +410,17 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
     write(&life, &workspace, "src/file.txt", "on the disk\n").await;
     if workspace.host_compat {
         engine.stop_workspace(id).await.expect("stopped");
-        let listed = engine.list_workspace_disk(id, "/workspace", true).await;
+        let listed = engine
+            .list_workspace_disk(id, ListPaths::new("/workspace", true))
+            .await;
         refused(ErrorKind::Unsupported, listed);
         return;
     }
     refused(
         ErrorKind::Conflict,
-        engine.list_workspace_disk(id, "/workspace", true).await,
+        engine
+            .list_workspace_disk(id, ListPaths::new("/workspace", true))
+            .await,
     );
     let marked = ["/etc/mark", "/root/mark"];
     run(
@@ -392,7 +430,9 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
     )
     .await;
     engine.stop_workspace(id).await.expect("stopped");
-    let list = engine.list_workspace_disk(id, "/workspace", true).await;
+    let list = engine
+        .list_workspace_disk(id, ListPaths::new("/workspace", true))
+        .await;
     let paths: Vec<_> = list
         .expect("a list")
         .entries
@@ -400,7 +440,11 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
         .map(|one| one.path)
         .collect();
     assert_eq!(paths, ["/workspace/src", "/workspace/src/file.txt"]);
-    let read = |path: &'static str| async move { engine.read_workspace_disk(id, path, None).await };
+    let read = |path: &'static str| async move {
+        engine
+            .read_workspace_disk(id, ReadText::new(path, None))
+            .await
+    };
     assert_eq!(
         read("src/file.txt").await.expect("read").content,
         "on the disk\n"
@@ -416,7 +460,7 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
     let host = tempfile::tempdir().expect("a directory");
     let output = host.path().join("disk.ext4").display().to_string();
     let exported = engine
-        .export_workspace_disk(id, &output, ExportOptions::default())
+        .export_workspace_disk(id, ExportDisk::new(&output, ExportOptions::default()))
         .await
         .expect("exported");
     assert_eq!(exported.disk_format, "ext4");
@@ -428,7 +472,7 @@ pub async fn a_stopped_disk_is_read_without_a_machine(life: Life) {
     refused(
         ErrorKind::Conflict,
         engine
-            .export_workspace_disk(id, &output, ExportOptions::default())
+            .export_workspace_disk(id, ExportDisk::new(&output, ExportOptions::default()))
             .await,
     );
     engine.start_workspace(id).await.expect("started");

@@ -41,26 +41,32 @@ pub async fn a_reset_brings_a_snapshot_back(life: Life) {
     let engine = &life.engine;
     write(&life, &workspace, "kept.txt", "version one\n").await;
     write(&life, &workspace, "gone.txt", "will be removed\n").await;
-    let saved = engine.create_snapshot(id, "first").await.expect("saved");
+    let saved = engine
+        .create_snapshot(id, SaveAs::named("first"))
+        .await
+        .expect("saved");
     assert_eq!(saved.snapshot_name, "first");
     refused(
         ErrorKind::Conflict,
-        engine.create_snapshot(id, "first").await,
+        engine.create_snapshot(id, SaveAs::named("first")).await,
     );
     refused(
         ErrorKind::Invalid,
-        engine.create_snapshot(id, "baseline").await,
+        engine.create_snapshot(id, SaveAs::named("baseline")).await,
     );
     refused(
         ErrorKind::Invalid,
-        engine.create_snapshot(id, "no/slash").await,
+        engine.create_snapshot(id, SaveAs::named("no/slash")).await,
     );
     write(&life, &workspace, "kept.txt", "version two\n").await;
     write(&life, &workspace, "later.txt", "new\n").await;
     run(&life, &workspace, "rm gone.txt").await;
-    engine.create_snapshot(id, "second").await.expect("saved");
+    engine
+        .create_snapshot(id, SaveAs::named("second"))
+        .await
+        .expect("saved");
     let between = engine
-        .diff_snapshots(id, "first", "second", DiffOptions::default())
+        .diff_snapshots(id, "first", Since::new("second", DiffOptions::default()))
         .await;
     let between = between.expect("a diff");
     assert_eq!(
@@ -70,9 +76,12 @@ pub async fn a_reset_brings_a_snapshot_back(life: Life) {
     );
     refused(
         ErrorKind::NotFound,
-        engine.reset_workspace(id, "third").await,
+        engine.reset_workspace(id, ResetTo::snapshot("third")).await,
     );
-    let reset = engine.reset_workspace(id, "first").await.expect("reset");
+    let reset = engine
+        .reset_workspace(id, ResetTo::snapshot("first"))
+        .await
+        .expect("reset");
     assert_eq!(
         (reset.reset_count, reset.command_count, reset.state),
         (1, 0, State::Running)
@@ -90,7 +99,10 @@ pub async fn a_reset_brings_a_snapshot_back(life: Life) {
         ErrorKind::NotFound,
         read(&life, &workspace, "later.txt").await,
     );
-    let reset = engine.reset_workspace(id, "baseline").await.expect("reset");
+    let reset = engine
+        .reset_workspace(id, ResetTo::snapshot("baseline"))
+        .await
+        .expect("reset");
     assert_eq!(reset.reset_count, 2);
     refused(
         ErrorKind::NotFound,
@@ -103,7 +115,10 @@ pub async fn a_reset_brings_a_snapshot_back(life: Life) {
             .expect("a diff")
             .changed
     );
-    engine.reset_workspace(id, "second").await.expect("reset");
+    engine
+        .reset_workspace(id, ResetTo::snapshot("second"))
+        .await
+        .expect("reset");
     assert_eq!(
         read(&life, &workspace, "later.txt").await.expect("read"),
         "new\n"
@@ -130,7 +145,10 @@ pub async fn a_stopped_workspace_keeps_what_it_has(life: Life) {
     let engine = &life.engine;
     write(&life, &workspace, "file", "kept\n").await;
     run(&life, &workspace, "true").await;
-    engine.create_snapshot(id, "before").await.expect("saved");
+    engine
+        .create_snapshot(id, SaveAs::named("before"))
+        .await
+        .expect("saved");
     let stopped = engine.stop_workspace(id).await.expect("stopped");
     assert_eq!(stopped.state, State::Stopped);
     refused(
@@ -240,8 +258,8 @@ pub async fn one_change_of_the_whole_at_a_time(life: Life) {
     let id = &workspace.workspace_id;
     let engine = &life.engine;
     let (first, second) = tokio::join!(
-        engine.reset_workspace(id, "baseline"),
-        engine.reset_workspace(id, "baseline")
+        engine.reset_workspace(id, ResetTo::snapshot("baseline")),
+        engine.reset_workspace(id, ResetTo::snapshot("baseline"))
     );
     let (won, lost) = match first {
         Ok(workspace) => (workspace, second),
@@ -281,7 +299,7 @@ pub async fn a_fork_has_the_files_and_a_life_of_its_own(life: Life) {
     engine.delete_workspace(id).await.expect("deleted");
     // The baseline they share is still there.
     engine
-        .reset_workspace(&copies[1].workspace_id, "baseline")
+        .reset_workspace(&copies[1].workspace_id, ResetTo::snapshot("baseline"))
         .await
         .expect("reset");
 }
@@ -292,7 +310,7 @@ pub fn a_new_daemon_finds_workspaces_and_what_runs_in_them(bench: &Bench) {
         let id = workspace.workspace_id.clone();
         write(&life, &workspace, "file", "kept\n").await;
         life.engine
-            .create_snapshot(&id, "saved")
+            .create_snapshot(&id, SaveAs::named("saved"))
             .await
             .expect("saved");
         let service = StartService {
@@ -330,7 +348,7 @@ pub fn a_new_daemon_finds_workspaces_and_what_runs_in_them(bench: &Bench) {
         let stopped = life.engine.stop_service(&id, "web").await.expect("stopped");
         assert_eq!(stopped.state, ServiceState::Stopped);
         life.engine
-            .reset_workspace(&id, "saved")
+            .reset_workspace(&id, ResetTo::snapshot("saved"))
             .await
             .expect("reset");
         assert_eq!(read(&life, &found, "file").await.expect("read"), "kept\n");

@@ -226,7 +226,15 @@ pub async fn a_shell_is_there_for_the_next_call(life: Life) {
         .expect("typed");
     eventually("it is back", || async {
         // As a person does: again, if the first one came too early.
-        let signalled = engine.signal_shell(id, name, "INT").await;
+        let signalled = engine
+            .signal_shell(
+                id,
+                name,
+                SignalShell {
+                    signal: "INT".to_string(),
+                },
+            )
+            .await;
         signalled.expect("signalled");
         let typed = engine.write_shell(id, name, type_in("echo back-$x")).await;
         typed.expect("typed");

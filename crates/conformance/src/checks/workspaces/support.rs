@@ -61,7 +61,10 @@ pub(super) async fn write(life: &Life, workspace: &Workspace, path: &str, text: 
 
 pub(super) async fn read(life: &Life, workspace: &Workspace, path: &str) -> Result<String> {
     let id = &workspace.workspace_id;
-    let file = life.engine.read_workspace_file(id, path, None).await?;
+    let file = life
+        .engine
+        .read_workspace_file(id, ReadText::new(path, None))
+        .await?;
     Ok(file.content)
 }
 

@@ -10,7 +10,7 @@ use crate::schema::{flag_on, integer, limited, one_of};
 use crate::tool::{Effect, Tool, run};
 use crate::tools::line;
 use motu_core::limits;
-use motu_core::terminal::{ReadTranscript, ScreenFormat, TerminalState};
+use motu_core::terminal::{ReadScrollback, ReadTranscript, ScreenFormat, TerminalState};
 
 pub const TOOLS: &[Tool] = &[
     Tool {
@@ -100,7 +100,7 @@ fn standing(state: &TerminalState) -> String {
 async fn get_screen(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.terminal()?;
     let format: ScreenFormat = arguments.text_or("format", "text").parse()?;
-    let verb = || call.service().terminal_screen(&id, format);
+    let verb = || call.service().terminal_screen(&id, format.into());
     let screen = match with_session(call, &id, Unknown::Say, verb).await? {
         Found::Done(screen) => screen,
         Found::Nothing(answer) => return Ok(answer),
@@ -127,7 +127,15 @@ async fn get_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, Sto
     let usual = limits::TERMINAL_SCROLLBACK_LINES.default;
     let lines = arguments.integer("lines").unwrap_or(usual);
     let strip = arguments.flag_maybe("strip_ansi").unwrap_or(true);
-    let verb = || call.service().terminal_scrollback(&id, lines, strip);
+    let verb = || {
+        call.service().terminal_scrollback(
+            &id,
+            ReadScrollback {
+                lines: lines,
+                strip_ansi: strip,
+            },
+        )
+    };
     let mut back = match with_session(call, &id, Unknown::Say, verb).await? {
         Found::Done(back) => back,
         Found::Nothing(answer) => return Ok(answer),

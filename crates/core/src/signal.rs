@@ -1,6 +1,7 @@
 //! Signals by name or number.
 
-use motu_core::Error;
+use crate::Error;
+use serde::{Deserialize, Serialize};
 
 const NAMES: [(&str, i32); 14] = [
     ("HUP", 1),
@@ -18,6 +19,43 @@ const NAMES: [(&str, i32); 14] = [
     ("STOP", 19),
     ("WINCH", 28),
 ];
+
+/// A signal, written as its name (`TERM`, `SIGTERM`) or as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "TERM")]
+pub struct Signal(i32);
+
+impl Signal {
+    pub const KILL: Signal = Signal(9);
+    pub const TERM: Signal = Signal(15);
+
+    pub fn number(self) -> i32 {
+        self.0
+    }
+}
+
+impl TryFrom<String> for Signal {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Signal, Error> {
+        parse(&text).map(Signal)
+    }
+}
+
+impl TryFrom<i32> for Signal {
+    type Error = Error;
+
+    fn try_from(number: i32) -> Result<Signal, Error> {
+        parse(&number.to_string()).map(Signal)
+    }
+}
+
+impl From<Signal> for String {
+    fn from(signal: Signal) -> String {
+        signal.0.to_string()
+    }
+}
 
 /// Reads `TERM`, `SIGTERM`, `term` or `15`.
 pub fn parse(text: &str) -> Result<i32, Error> {

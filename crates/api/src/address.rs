@@ -1,0 +1,180 @@
+//! Calls as addresses and queries, and back: both ends of the wire agree here.
+//!
+//! A path inside a machine that is not UTF-8 travels as base64 in a field of its own:
+//! `path_base64` instead of `path`. Inside, both are one field.
+
+use motu_core::verb::{Ask, Verb};
+use motu_core::{Error, Result};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value};
+
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// The address of a call: its path, with its parts filled in.
+pub fn address<V: Verb>(call: &V) -> Result<String> {
+    let mut parts = call.parts().into_iter();
+    let mut address = String::new();
+    for step in V::INFO.path.split('/').skip(1) {
+        address.push('/');
+        if !step.starts_with('{') {
+            address.push_str(step);
+            continue;
+        }
+        let part = parts.next().unwrap_or_default();
+        if part.is_empty() {
+            // An empty part would make it another address.
+            return Err(Error::invalid("the name is empty"));
+        }
+        address.extend(utf8_percent_encode(&part, SEGMENT));
+    }
+    Ok(address)
+}
+
+/// The query of a request; empty when there is nothing to say.
+pub fn query<A: Ask>(ask: &A) -> Result<String> {
+    let encoded = match A::GUEST_PATHS {
+        [] => serde_urlencoded::to_string(ask),
+        _ => serde_urlencoded::to_string(outward(ask)?),
+    };
+    encoded.map_err(|error| Error::internal(format!("encode a query: {error}")))
+}
+
+/// A request as others see it: paths that are not UTF-8 in fields of their own.
+pub fn outward<A: Ask>(ask: &A) -> Result<Map<String, Value>> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(ask) else {
+        return Err(Error::internal("a request is not an object"));
+    };
+    for name in A::GUEST_PATHS {
+        if let Some(Value::String(text)) = fields.get(*name)
+            && let Some(base64) = text.strip_prefix('\0')
+        {
+            let base64 = base64.to_string();
+            fields.remove(*name);
+            fields.insert(format!("{name}_base64"), Value::String(base64));
+        }
+    }
+    Ok(fields)
+}
+
+/// A request from a query.
+pub fn from_query<A: Ask>(query: &str) -> Result<A> {
+    let given;
+    let query = match A::GUEST_PATHS {
+        [] => query,
+        _ => {
+            given = inward_query::<A>(query)?;
+            &given
+        }
+    };
+    serde_urlencoded::from_str(query)
+        .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))
+}
+
+/// A request from a body; nothing at all means `{}`.
+pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let wrong = |error| Error::invalid(format!("the request cannot be read: {error}"));
+    if A::GUEST_PATHS.is_empty() {
+        return serde_json::from_slice(body).map_err(wrong);
+    }
+    let mut fields: Map<String, Value> = serde_json::from_slice(body).map_err(wrong)?;
+    for name in A::GUEST_PATHS {
+        let odd = fields.remove(&format!("{name}_base64"));
+        match (fields.contains_key(*name), odd) {
+            (true, Some(_)) => return Err(twice(name)),
+            (false, Some(Value::String(base64))) => {
+                fields.insert(name.to_string(), Value::String(format!("\0{base64}")));
+            }
+            (false, None) => return Err(missing(name)),
+            _ => {}
+        }
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(wrong)
+}
+
+/// The query with every path in its one field.
+fn inward_query<A: Ask>(query: &str) -> Result<String> {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query)
+        .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+    let odd = |key: &str| {
+        let name = key.strip_suffix("_base64")?;
+        A::GUEST_PATHS.iter().find(|path| **path == name)
+    };
+    for name in A::GUEST_PATHS {
+        let given = |key: &str| key == *name || odd(key) == Some(name);
+        match pairs.iter().filter(|(key, _)| given(key)).count() {
+            0 => return Err(missing(name)),
+            1 => {}
+            _ => return Err(twice(name)),
+        }
+    }
+    let pairs: Vec<(&str, String)> = pairs
+        .iter()
+        .map(|(key, value)| match odd(key) {
+            Some(name) => (*name, format!("\0{value}")),
+            None => (key.as_str(), value.clone()),
+        })
+        .collect();
+    serde_urlencoded::to_string(pairs)
+        .map_err(|error| Error::internal(format!("encode a query: {error}")))
+}
+
+fn missing(name: &str) -> Error {
+    Error::invalid("a path is missing").hint(format!(
+        "give `{name}`, or `{name}_base64` when it is not UTF-8"
+    ))
+}
+
+fn twice(name: &str) -> Error {
+    Error::invalid("a path is given twice").hint(format!("either `{name}` or `{name}_base64`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::files::{AtPath, GuestPath, MakeDirectory, MoveFile};
+    use motu_core::verb::{DeleteSnapshot, Nothing, Verb};
+
+    #[test]
+    fn parts_are_encoded() {
+        let call = DeleteSnapshot::read(&["sb-a", "a/b c"], Nothing {}).unwrap();
+        assert_eq!(
+            address(&call).unwrap(),
+            "/v1/workspaces/sb-a/snapshots/a%2Fb%20c"
+        );
+    }
+
+    #[test]
+    fn paths_have_two_forms() {
+        for bytes in [&b"/a b"[..], b"/a\xff"] {
+            let path = GuestPath::new(bytes.to_vec()).unwrap();
+            let ask = AtPath::from(path.clone());
+            let query = query(&ask).unwrap();
+            assert_eq!(query.contains("path_base64="), bytes.contains(&0xff));
+            assert_eq!(from_query::<AtPath>(&query), Ok(ask));
+            let ask = MoveFile {
+                from: path.clone(),
+                to: path,
+                overwrite: true,
+            };
+            let body = serde_json::to_vec(&outward(&ask).unwrap()).unwrap();
+            assert_eq!(from_body::<MoveFile>(&body), Ok(ask));
+        }
+    }
+
+    #[test]
+    fn a_path_is_given_once() {
+        for query in [
+            "",
+            "path_base64=Lw&path=%2F",
+            "path=%2F&path=%2F",
+            "path=%2F&x=1",
+        ] {
+            assert!(from_query::<AtPath>(query).is_err(), "{query}");
+        }
+        let twice = br#"{"path": "/", "path_base64": "Lw"}"#;
+        for body in [&b""[..], twice, br#"{"path": "/", "x": 1}"#] {
+            assert!(from_body::<MakeDirectory>(body).is_err());
+        }
+    }
+}

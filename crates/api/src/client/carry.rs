@@ -1,0 +1,126 @@
+//! Carrying calls to the daemon: one way for every shape, none for any verb by itself.
+
+use super::session::lines;
+use super::{Body, Call, Client};
+use crate::address::{address, query};
+use crate::wire::{DIAL_PROTOCOL, ENTRY_HEADER, StepLine, WatchLine};
+use futures_util::StreamExt;
+use http::{Method, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper_util::rt::TokioIo;
+use motu_core::exec::ExecSession;
+use motu_core::files::{ByteStream, FileEntry, ReadFile};
+use motu_core::runtime::Connection;
+use motu_core::service::ProgressSink;
+use motu_core::verb::{Ask, Carry, Changes, Value, Verb};
+use motu_core::{Error, Result};
+
+/// The request of a call, ready to be sent; a body of its own takes the place of a JSON one.
+fn request<V: Verb>(call: &V) -> Result<Call> {
+    let info = V::INFO;
+    let method = Method::from_bytes(info.method.as_str().as_bytes())
+        .map_err(|_| Error::internal("a verb has no method"))?;
+    let request = Call::new(method, address(call)?);
+    if info.asks_in_query() {
+        return Ok(request.with_query(&query(call.ask())?));
+    }
+    Ok(match V::Ask::GUEST_PATHS {
+        [] => request.json(call.ask()),
+        _ => request.json(&crate::address::outward(call.ask())?),
+    })
+}
+
+fn upload(content: ByteStream) -> Body {
+    BodyExt::boxed_unsync(StreamBody::new(content.map(|chunk| chunk.map(Frame::data))))
+}
+
+impl Carry for Client {
+    async fn value<V: Verb<Extra = (), Answer: Value>>(&self, call: V) -> Result<V::Answer> {
+        self.fetch(request(&call)?).await
+    }
+
+    async fn text<V: Verb<Extra = (), Answer = String>>(&self, call: V) -> Result<String> {
+        let text = self.send(request(&call)?).await?.read_all().await?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    async fn open<V: Verb<Extra = (), Answer = ExecSession>>(
+        &self,
+        call: V,
+    ) -> Result<ExecSession> {
+        self.open_with(address(&call)?, call.ask()).await
+    }
+
+    async fn attach<V: Verb<Extra = (), Answer = ExecSession>>(
+        &self,
+        call: V,
+    ) -> Result<ExecSession> {
+        self.open_attached(request(&call)?).await
+    }
+
+    async fn bytes<V: Verb<Extra = (), Answer = ByteStream>>(&self, call: V) -> Result<ByteStream> {
+        Ok(self.send(request(&call)?).await?.into_stream())
+    }
+
+    async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteStream)>>(
+        &self,
+        call: V,
+    ) -> Result<(FileEntry, ByteStream)> {
+        let answer = self.send(request(&call)?).await?;
+        let entry = answer.response.headers().get(ENTRY_HEADER);
+        let entry = entry
+            .and_then(|value| serde_json::from_slice(value.as_bytes()).ok())
+            .ok_or_else(|| Error::transport("the answer does not describe the file"))?;
+        Ok((entry, answer.into_stream()))
+    }
+
+    async fn lines<V: Verb<Extra = (), Answer = Changes>>(&self, call: V) -> Result<Changes> {
+        let lines = lines::<WatchLine>(self.send(request(&call)?).await?);
+        let changes = lines.map(|line| match line? {
+            WatchLine::Change(change) => Ok(change),
+            WatchLine::Error(error) => Err(error),
+        });
+        Ok(changes.boxed())
+    }
+
+    /// Turns a connection into plain bytes to and from the other side.
+    async fn dial<V: Verb<Extra = (), Answer = Connection>>(&self, call: V) -> Result<Connection> {
+        let request = request(&call)?
+            .header(header::CONNECTION, "upgrade")
+            .header(header::UPGRADE, DIAL_PROTOCOL);
+        let answer = self.send(request).await?;
+        let upgraded = hyper::upgrade::on(answer.response)
+            .await
+            .map_err(|error| super::broken(&error))?;
+        let (read, write) = tokio::io::split(TokioIo::new(upgraded));
+        Ok(Connection {
+            read: Box::new(read),
+            write: Box::new(write),
+        })
+    }
+
+    async fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(
+        &self,
+        call: V,
+        content: ByteStream,
+    ) -> Result<V::Answer> {
+        self.fetch(request(&call)?.body(upload(content))).await
+    }
+
+    async fn steps<V: Verb<Extra = ProgressSink, Answer: Value>>(
+        &self,
+        call: V,
+        progress: ProgressSink,
+    ) -> Result<V::Answer> {
+        let mut lines = lines::<StepLine<V::Answer>>(self.send(request(&call)?).await?);
+        while let Some(line) = lines.next().await {
+            match line? {
+                StepLine::Progress(step) => drop(progress.try_send(step)),
+                StepLine::Result(answer) => return Ok(answer),
+                StepLine::Error(error) => return Err(error),
+            }
+        }
+        Err(Error::transport("the steps ended without an answer"))
+    }
+}

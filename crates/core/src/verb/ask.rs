@@ -1,0 +1,110 @@
+//! What a call is made of: the parts of its address, and what the caller says.
+
+use crate::exec::Selector;
+use crate::terminal::TerminalId;
+use crate::{Error, Result, SandboxId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A request of a verb. Most need nothing more than to be one.
+pub trait Ask:
+    Serialize + DeserializeOwned + utoipa::ToSchema + std::fmt::Debug + Send + Sync + 'static
+{
+    /// Fields that are paths inside a machine: text, or base64 in a field of the same name with
+    /// `_base64` when they are not UTF-8.
+    const GUEST_PATHS: &'static [&'static str] = &[];
+    /// Whether it carries whole texts, which JSON may make several times as long.
+    const LONG: bool = false;
+
+    /// The fields of this request that name paths of the host.
+    fn host_paths(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Whether it asks for the host itself.
+    fn wants_host(&self) -> bool {
+        false
+    }
+}
+
+/// The request of a verb that needs none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+impl Ask for Nothing {}
+
+/// One part of an address, such as an id.
+pub trait Part: ToOwned {
+    fn text(part: &Self::Owned) -> String;
+    fn read(text: &str) -> Result<Self::Owned>;
+    /// The part, if it is a sandbox.
+    fn sandbox(_: &mut Self::Owned) -> Option<&mut SandboxId> {
+        None
+    }
+}
+
+impl Part for SandboxId {
+    fn text(part: &SandboxId) -> String {
+        part.to_string()
+    }
+
+    fn read(text: &str) -> Result<SandboxId> {
+        SandboxId::parse(text)
+    }
+
+    fn sandbox(part: &mut SandboxId) -> Option<&mut SandboxId> {
+        Some(part)
+    }
+}
+
+impl Part for TerminalId {
+    fn text(part: &TerminalId) -> String {
+        part.to_string()
+    }
+
+    fn read(text: &str) -> Result<TerminalId> {
+        TerminalId::parse(text)
+    }
+}
+
+impl Part for Selector {
+    fn text(part: &Selector) -> String {
+        match part {
+            Selector::Pid(pid) => pid.to_string(),
+            Selector::Tag(tag) => tag.clone(),
+        }
+    }
+
+    fn read(text: &str) -> Result<Selector> {
+        Selector::parse(text)
+    }
+}
+
+/// A name: of an environment, a snapshot, a service, a shell.
+impl Part for str {
+    fn text(part: &String) -> String {
+        part.clone()
+    }
+
+    fn read(text: &str) -> Result<String> {
+        match text {
+            "" => Err(Error::invalid("the name is empty")),
+            name => Ok(name.to_string()),
+        }
+    }
+}
+
+/// A TCP port.
+impl Part for u16 {
+    fn text(part: &u16) -> String {
+        part.to_string()
+    }
+
+    fn read(text: &str) -> Result<u16> {
+        match text.parse() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => Err(Error::invalid("a port is a number from 1 to 65535")),
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! The list. Adding a verb begins here; see `docs/contributing.md`.
+
+use super::verbs;
+use crate::exec::{
+    Attach, Background, ExecRequest, ExecResult, ExecSession, Process, RunRequest, Selector,
+    SignalProcess, TtySize,
+};
+use crate::files::{
+    AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, ListFiles,
+    MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten, WatchFiles, WriteFile,
+};
+use crate::report::{Backup, Doctor, Environment, Metrics, Port, Pruned, Version};
+use crate::runtime::Connection;
+use crate::sandbox::{Fork, Keepalive, Reaped, Sandbox};
+use crate::service::ProgressSink;
+use crate::terminal::{
+    ConfigureTerminal, ExpectInTerminal as Expect, OpenTerminal as Open, PollTerminal as Poll,
+    ReadScreen, ReadScrollback, ReadTranscript, RunInTerminal as RunLine,
+    SendToTerminal as SendInput, SignalTerminal as Signal, TakeSeat, Terminal, TerminalAnswer,
+    TerminalId, TerminalOpened, TerminalPassword, TerminalScreen as Screen,
+    TerminalScrollback as Scrollback, TerminalTranscript as Transcript, Wait,
+};
+use crate::verb::shape::Changes;
+use crate::workspace::{
+    AttachShell as ShellSize, CommandLog, CreateWorkspace as NewWorkspace, DiffOptions, DiffReport,
+    DiskExported, EditFiles, ExportDisk, ExportFiles, Exported, FileText, FileWritten,
+    ForkWorkspace as Copies, ListPaths, LogOptions, OpenShell as NewShell, Patch, PatchReport,
+    PathList, ReadShell as ShellCursor, ReadText, ResetTo, SaveAs, ServiceLogs, ServiceStatus,
+    Shell, ShellOutput, SignalShell as ShellSignal, Since, Snapshot, SnapshotList,
+    StartService as NewService, SyncPush, SyncReport, UpdateWorkspace as Update, Workspace,
+    WorkspaceExec, WorkspaceId, WorkspaceSummary, WriteShell as Keystrokes, WriteText,
+};
+use crate::{SandboxId, report, sandbox};
+
+verbs! {
+    /// Every capability of motu. Faces translate a request, call one verb and translate the
+    /// answer; they decide nothing.
+    trait Service: Workspaces & Terminals, visit visit_service, table SERVICE_VERBS, with {
+        /// The id a caller means: itself, or the one that this beginning or this name fits.
+        async fn resolve(&self, word: SandboxId) -> crate::Result<SandboxId> {
+            Ok(word)
+        }
+    };
+
+    /// What this daemon is
+    value version = VersionOf() -> Version,
+        GET "/v1/version" 200, Reads, "service";
+    /// What works on this host, and what would help
+    value doctor = Examine(; report::Examine) -> Doctor,
+        GET "/v1/doctor" 200, Reads, "service";
+    /// Copy everything that is kept to a directory on the host
+    ///
+    /// Machines run on, each paused while its disks are copied.
+    value backup = BackUp(; report::BackUp) -> Backup,
+        POST "/v1/backup" 200, Changes, "service";
+
+    /// Every environment, installed or known by name
+    value list_environments = ListEnvironments() -> Vec<Environment>,
+        GET "/v1/environments" 200, Reads, "environments";
+    /// One environment
+    value inspect_environment = InspectEnvironment(name: str) -> Environment,
+        GET "/v1/environments/{name}" 200, Reads, "environments";
+    /// Install an environment
+    ///
+    /// Answers with one `PullLine` per line; the last one is the result or the error.
+    steps pull_environment = PullEnvironment(name: str => progress: ProgressSink) -> Environment,
+        POST "/v1/environments/{name}/pull" 200, Settles, "environments";
+    /// Remove environments nobody uses
+    value prune_environments = PruneEnvironments(; report::Prune) -> Pruned,
+        POST "/v1/environments/prune" 200, Destroys, "environments";
+
+    /// Make a sandbox
+    value create_sandbox = CreateSandbox(; sandbox::CreateSandbox) -> Sandbox,
+        POST "/v1/sandboxes" 201, Changes, "sandboxes";
+    /// Every sandbox
+    value list_sandboxes = ListSandboxes() -> Vec<Sandbox>,
+        GET "/v1/sandboxes" 200, Reads, "sandboxes";
+    /// One sandbox
+    value get_sandbox = GetSandbox(id: SandboxId) -> Sandbox,
+        GET "/v1/sandboxes/{id}" 200, Reads, "sandboxes";
+    /// Destroy a sandbox and everything in it
+    ///
+    /// Destroying it again is fine; an unknown one is `not_found`.
+    value destroy_sandbox = DestroySandbox(id: SandboxId) -> Sandbox,
+        DELETE "/v1/sandboxes/{id}" 200, Destroys, "sandboxes";
+    /// Stop the clock of a sandbox
+    value pause_sandbox = PauseSandbox(id: SandboxId) -> Sandbox,
+        POST "/v1/sandboxes/{id}/pause" 200, Settles, "sandboxes";
+    /// Let a paused sandbox go on
+    value resume_sandbox = ResumeSandbox(id: SandboxId) -> Sandbox,
+        POST "/v1/sandboxes/{id}/resume" 200, Settles, "sandboxes";
+    /// End the machine of a kept sandbox; its disks stay
+    value stop_sandbox = StopSandbox(id: SandboxId) -> Sandbox,
+        POST "/v1/sandboxes/{id}/stop" 200, Settles, "sandboxes";
+    /// Make a machine for a stopped sandbox, with the disks it had
+    value start_sandbox = StartSandbox(id: SandboxId) -> Sandbox,
+        POST "/v1/sandboxes/{id}/start" 200, Settles, "sandboxes";
+    /// Live copies of a running or paused sandbox
+    ///
+    /// Memory and disks, all of the copies or none. What runs in it goes on in every one.
+    value fork_sandbox = ForkSandbox(id: SandboxId; Fork) -> Vec<Sandbox>,
+        POST "/v1/sandboxes/{id}/fork" 201, Changes, "sandboxes";
+    /// Start the time to live again
+    value keepalive = KeepAlive(id: SandboxId; Keepalive) -> Sandbox,
+        POST "/v1/sandboxes/{id}/keepalive" 200, Settles, "sandboxes";
+    /// Destroy every sandbox that has outlived its time
+    value reap_expired = ReapExpired() -> Reaped,
+        POST "/v1/sandboxes/reap" 200, Destroys, "sandboxes";
+    /// The steps that making this sandbox would take, for people
+    text plan = Plan(; sandbox::CreateSandbox) -> String,
+        POST "/v1/plan" 200, Reads, "sandboxes";
+
+    /// Make a sandbox, run one command, throw the sandbox away
+    ///
+    /// With `Accept: application/vnd.motu.stream` both bodies are live streams of frames;
+    /// otherwise the answer comes when the command has ended.
+    open run = Run(; RunRequest) -> ExecSession,
+        POST "/v1/run" 200, Runs, "commands";
+    /// Run one command in a sandbox
+    ///
+    /// With `Accept: application/vnd.motu.stream` both bodies are live streams of frames;
+    /// with `background` the answer comes as soon as the process runs; otherwise when it has ended.
+    value exec = Exec(id: SandboxId; ExecRequest) -> ExecResult,
+        POST "/v1/sandboxes/{id}/exec" 200, Runs, "commands";
+    /// Run one command in a sandbox, live
+    ///
+    /// The command ends when the stream is closed.
+    open exec_stream = ExecStream(id: SandboxId; ExecRequest) -> ExecSession,
+        POST "/v1/sandboxes/{id}/exec" 200, Runs, "commands";
+    /// Start a process that runs on after the answer
+    value exec_background = ExecBackground(id: SandboxId; ExecRequest) -> Background,
+        POST "/v1/sandboxes/{id}/processes" 202, Runs, "commands";
+    /// Follow a process, with input
+    ///
+    /// Both bodies are live streams of frames; the request begins with input, not with a request.
+    attach attach = AttachProcess(id: SandboxId, selector: Selector; Attach) -> ExecSession,
+        POST "/v1/sandboxes/{id}/processes/{selector}/stream" 200, Runs, "commands";
+    /// Processes that were started here
+    value list_processes = ListProcesses(id: SandboxId) -> Vec<Process>,
+        GET "/v1/sandboxes/{id}/processes" 200, Reads, "commands";
+    /// Send a signal to a process
+    value signal_process = SignalOne(id: SandboxId, selector: Selector; SignalProcess) -> (),
+        POST "/v1/sandboxes/{id}/processes/{selector}/signal" 204, Runs, "commands";
+
+    /// One file, directory or link
+    value stat = Stat(id: SandboxId; StatFile) -> FileEntry,
+        GET "/v1/sandboxes/{id}/files" 200, Reads, "files";
+    /// One page of a directory
+    value list_files = List(id: SandboxId; ListFiles) -> FilePage,
+        GET "/v1/sandboxes/{id}/files/list" 200, Reads, "files";
+    /// The contents of a file
+    ///
+    /// A `Range` header of one range of bytes is understood. The header `motu-entry` holds
+    /// the file's entry as JSON.
+    file read_file = Read(id: SandboxId; ReadFile) -> (FileEntry, ByteStream),
+        GET "/v1/sandboxes/{id}/files/content" 200, Reads, "files", "application/octet-stream";
+    /// Write a file; the body is its contents
+    upload write_file = Write(id: SandboxId; WriteFile => content: ByteStream) -> FileEntry,
+        PUT "/v1/sandboxes/{id}/files/content" 200, Changes, "files", "application/octet-stream";
+    /// Make a directory, and those above it
+    value mkdir = Mkdir(id: SandboxId; MakeDirectory) -> FileEntry,
+        POST "/v1/sandboxes/{id}/files/mkdir" 200, Settles, "files";
+    /// Remove a file or directory
+    value remove_file = Remove(id: SandboxId; RemoveFile) -> (),
+        DELETE "/v1/sandboxes/{id}/files" 204, Destroys, "files";
+    /// Move or rename
+    value move_file = Move(id: SandboxId; MoveFile) -> FileEntry,
+        POST "/v1/sandboxes/{id}/files/move" 200, Changes, "files";
+    /// Set permission bits
+    value chmod = Chmod(id: SandboxId; ChangeMode) -> FileEntry,
+        POST "/v1/sandboxes/{id}/files/chmod" 200, Settles, "files";
+    /// Files whose path matches a pattern
+    value glob = Glob(id: SandboxId; FindFiles) -> FilePage,
+        GET "/v1/sandboxes/{id}/files/glob" 200, Reads, "files";
+    /// The SHA-256 of a file
+    value hash = Hash(id: SandboxId; AtPath) -> FileHash,
+        GET "/v1/sandboxes/{id}/files/hash" 200, Reads, "files";
+    /// Changes to a file or directory as they happen
+    ///
+    /// Watching has begun when the answer begins: one `WatchLine` per line.
+    lines watch = Watch(id: SandboxId; WatchFiles) -> Changes,
+        GET "/v1/sandboxes/{id}/files/watch" 200, Reads, "files";
+    /// A tree as a tar archive
+    bytes read_tree = ReadTree(id: SandboxId; AtPath) -> ByteStream,
+        GET "/v1/sandboxes/{id}/files/tree" 200, Reads, "files", "application/x-tar";
+    /// Unpack a tar archive into a directory
+    upload write_tree = WriteTree(id: SandboxId; AtPath => archive: ByteStream) -> TreeWritten,
+        PUT "/v1/sandboxes/{id}/files/tree" 200, Changes, "files", "application/x-tar";
+
+    /// TCP ports something listens on
+    value list_ports = ListPorts(id: SandboxId) -> Vec<Port>,
+        GET "/v1/sandboxes/{id}/ports" 200, Reads, "ports";
+    /// Connect to a TCP port
+    ///
+    /// With `Upgrade: motu-dial` the connection becomes plain bytes to and from the port.
+    dial dial = Dial(id: SandboxId, port: u16) -> Connection,
+        GET "/v1/sandboxes/{id}/ports/{port}/dial" 101, Runs, "ports";
+    /// Connect to a Unix socket
+    ///
+    /// With `Upgrade: motu-dial` the connection becomes plain bytes to and from the socket.
+    dial dial_unix = DialUnix(id: SandboxId; AtPath) -> Connection,
+        GET "/v1/sandboxes/{id}/sockets/dial" 101, Runs, "ports";
+    /// What a sandbox uses right now
+    value metrics = MetricsOf(id: SandboxId) -> Metrics,
+        GET "/v1/sandboxes/{id}/metrics" 200, Reads, "ports";
+}
+
+verbs! {
+    /// The verbs of workspaces: sandboxes that are kept.
+    trait Workspaces, visit visit_workspaces, table WORKSPACE_VERBS;
+
+    /// Make a workspace, and start it
+    ///
+    /// `seed_path` and the `path` of a secret are paths of the host: only callers of the
+    /// local socket may give them.
+    value create_workspace = CreateWorkspace(; NewWorkspace) -> Workspace,
+        POST "/v1/workspaces" 201, Changes, "workspaces";
+    /// Every workspace, the most recently active first
+    value list_workspaces = ListWorkspaces() -> Vec<WorkspaceSummary>,
+        GET "/v1/workspaces" 200, Reads, "workspaces";
+    /// One workspace
+    value status_workspace = StatusWorkspace(id: WorkspaceId) -> Workspace,
+        GET "/v1/workspaces/{id}" 200, Reads, "workspaces";
+    /// Change the name and the labels of a workspace, and nothing else
+    value update_workspace = UpdateWorkspace(id: WorkspaceId; Update) -> Workspace,
+        PATCH "/v1/workspaces/{id}" 200, Settles, "workspaces";
+    /// End the machine of a workspace; everything it keeps stays
+    value stop_workspace = StopWorkspace(id: WorkspaceId) -> Workspace,
+        POST "/v1/workspaces/{id}/stop" 200, Settles, "workspaces";
+    /// Make a machine for a stopped workspace
+    value start_workspace = StartWorkspace(id: WorkspaceId) -> Workspace,
+        POST "/v1/workspaces/{id}/start" 200, Settles, "workspaces";
+    /// Make the whole machine anew, with `/workspace` as a snapshot has it
+    value reset_workspace = ResetWorkspace(id: WorkspaceId; ResetTo) -> Workspace,
+        POST "/v1/workspaces/{id}/reset" 200, Destroys, "workspaces";
+    /// Delete a workspace, with its snapshots, secrets and history
+    value delete_workspace = DeleteWorkspace(id: WorkspaceId) -> Workspace,
+        DELETE "/v1/workspaces/{id}" 200, Destroys, "workspaces";
+    /// Copies of a workspace that go on from where it is
+    value fork_workspace = ForkWorkspace(id: WorkspaceId; Copies) -> Vec<Workspace>,
+        POST "/v1/workspaces/{id}/fork" 201, Changes, "workspaces";
+
+    /// Run one command in a workspace, in `/workspace`
+    ///
+    /// With `Accept: application/vnd.motu.stream` both bodies are live streams of frames, and
+    /// the command ends when the stream is closed; otherwise the answer comes when it has ended.
+    value exec_workspace = ExecWorkspace(id: WorkspaceId; WorkspaceExec) -> ExecResult,
+        POST "/v1/workspaces/{id}/exec" 200, Runs, "workspaces";
+    /// Run one command in a workspace, live
+    ///
+    /// The command ends when the stream is closed.
+    open exec_workspace_stream = ExecWorkspaceStream(id: WorkspaceId; WorkspaceExec) -> ExecSession,
+        POST "/v1/workspaces/{id}/exec" 200, Runs, "workspaces";
+    /// The commands a workspace has run, oldest first
+    value logs_workspace = LogsWorkspace(id: WorkspaceId) -> CommandLog,
+        GET "/v1/workspaces/{id}/logs" 200, Reads, "workspaces";
+
+    /// Bring later content of the host into a running workspace
+    ///
+    /// `source_path` is a path of the host: only callers of the local socket may give it.
+    value push_workspace_sync = PushWorkspaceSync(id: WorkspaceId; SyncPush) -> SyncReport,
+        POST "/v1/workspaces/{id}/sync/push" 200, Changes, "workspace content";
+    /// What is at a path, without what is in the files
+    value list_workspace_files = ListWorkspaceFiles(id: WorkspaceId; ListPaths) -> PathList,
+        GET "/v1/workspaces/{id}/files" 200, Reads, "workspace content";
+    /// A text file, up to a budget
+    value read_workspace_file = ReadWorkspaceFile(id: WorkspaceId; ReadText) -> FileText,
+        GET "/v1/workspaces/{id}/files/text" 200, Reads, "workspace content";
+    /// Create or replace a text file, and the directories above it
+    value write_workspace_file = WriteWorkspaceFile(id: WorkspaceId; WriteText) -> FileWritten,
+        PUT "/v1/workspaces/{id}/files/text" 200, Settles, "workspace content";
+    /// Copy a file or a tree to the host
+    ///
+    /// `output_path` is a path of the host: only callers of the local socket may give it.
+    value export_workspace = ExportWorkspace(id: WorkspaceId; ExportFiles) -> Exported,
+        POST "/v1/workspaces/{id}/export" 200, Changes, "workspace content";
+    /// Apply one unified patch: all of it, or none
+    value apply_workspace_patch = ApplyWorkspacePatch(id: WorkspaceId; Patch) -> PatchReport,
+        POST "/v1/workspaces/{id}/patch" 200, Changes, "workspace content";
+    /// Replace exact texts in files: all of them, or none
+    value edit_workspace = EditWorkspace(id: WorkspaceId; EditFiles) -> PatchReport,
+        POST "/v1/workspaces/{id}/edit" 200, Changes, "workspace content";
+    /// What changed since the baseline
+    value diff_workspace = DiffWorkspace(id: WorkspaceId; DiffOptions) -> DiffReport,
+        GET "/v1/workspaces/{id}/diff" 200, Reads, "workspace content";
+
+    /// Save `/workspace` as it is now under a name
+    value create_snapshot = CreateSnapshot(id: WorkspaceId; SaveAs) -> Snapshot,
+        POST "/v1/workspaces/{id}/snapshots" 201, Changes, "snapshots";
+    /// The baseline and every named snapshot
+    value list_snapshots = ListSnapshots(id: WorkspaceId) -> SnapshotList,
+        GET "/v1/workspaces/{id}/snapshots" 200, Reads, "snapshots";
+    /// Delete a named snapshot
+    value delete_snapshot = DeleteSnapshot(id: WorkspaceId, name: str) -> Snapshot,
+        DELETE "/v1/workspaces/{id}/snapshots/{name}" 200, Destroys, "snapshots";
+    /// What changed between two snapshots
+    value diff_snapshots = DiffSnapshots(id: WorkspaceId, name: str; Since) -> DiffReport,
+        GET "/v1/workspaces/{id}/snapshots/{name}/diff" 200, Reads, "snapshots";
+
+    /// Write the root of a stopped workspace to the host as a file system in a file
+    ///
+    /// `output_path` is a path of the host: only callers of the local socket may give it.
+    value export_workspace_disk = ExportWorkspaceDisk(id: WorkspaceId; ExportDisk) -> DiskExported,
+        POST "/v1/workspaces/{id}/disk/export" 200, Changes, "snapshots";
+    /// What is at a path of the root of a stopped workspace
+    value list_workspace_disk = ListWorkspaceDisk(id: WorkspaceId; ListPaths) -> PathList,
+        GET "/v1/workspaces/{id}/disk/files" 200, Reads, "snapshots";
+    /// A text file of the root of a stopped workspace, up to a budget
+    value read_workspace_disk = ReadWorkspaceDisk(id: WorkspaceId; ReadText) -> FileText,
+        GET "/v1/workspaces/{id}/disk/files/text" 200, Reads, "snapshots";
+
+    /// Start a service, and wait until it is ready
+    value start_service = StartService(id: WorkspaceId; NewService) -> ServiceStatus,
+        POST "/v1/workspaces/{id}/services" 201, Runs, "services";
+    /// Every service of a workspace, ended ones included
+    value list_services = ListServices(id: WorkspaceId) -> Vec<ServiceStatus>,
+        GET "/v1/workspaces/{id}/services" 200, Reads, "services";
+    /// One service
+    value status_service = StatusService(id: WorkspaceId, name: str) -> ServiceStatus,
+        GET "/v1/workspaces/{id}/services/{name}" 200, Reads, "services";
+    /// The output of a service
+    value logs_service = LogsService(id: WorkspaceId, name: str; LogOptions) -> ServiceLogs,
+        GET "/v1/workspaces/{id}/services/{name}/logs" 200, Reads, "services";
+    /// Follow the output of a service from now on
+    ///
+    /// The answer is a live stream of frames that ends with the service. Leaving does not end it.
+    attach follow_service = FollowService(id: WorkspaceId, name: str) -> ExecSession,
+        POST "/v1/workspaces/{id}/services/{name}/stream" 200, Reads, "services";
+    /// End a service
+    value stop_service = StopService(id: WorkspaceId, name: str) -> ServiceStatus,
+        POST "/v1/workspaces/{id}/services/{name}/stop" 200, Destroys, "services";
+
+    /// Open a shell on a terminal of its own
+    value open_shell = OpenShell(id: WorkspaceId; NewShell) -> Shell,
+        POST "/v1/workspaces/{id}/shells" 201, Runs, "shells";
+    /// The shells of a workspace
+    value list_shells = ListShells(id: WorkspaceId) -> Vec<Shell>,
+        GET "/v1/workspaces/{id}/shells" 200, Reads, "shells";
+    /// Read what a shell has said, from a cursor on
+    value read_shell = ReadShell(id: WorkspaceId, shell: str; ShellCursor) -> ShellOutput,
+        GET "/v1/workspaces/{id}/shells/{shell}/output" 200, Reads, "shells";
+    /// Type into a shell
+    value write_shell = WriteShell(id: WorkspaceId, shell: str; Keystrokes) -> Shell,
+        POST "/v1/workspaces/{id}/shells/{shell}/input" 200, Runs, "shells";
+    /// Send a signal to what runs in the foreground of a shell
+    value signal_shell = SignalShell(id: WorkspaceId, shell: str; ShellSignal) -> Shell,
+        POST "/v1/workspaces/{id}/shells/{shell}/signal" 200, Runs, "shells";
+    /// Give a shell's terminal another size
+    value resize_shell = ResizeShell(id: WorkspaceId, shell: str; TtySize) -> Shell,
+        POST "/v1/workspaces/{id}/shells/{shell}/resize" 200, Settles, "shells";
+    /// A shell, live
+    ///
+    /// Both bodies are live streams of frames; the screen as it is now comes first. Leaving
+    /// does not end the shell.
+    attach attach_shell = AttachShell(id: WorkspaceId, shell: str; ShellSize) -> ExecSession,
+        POST "/v1/workspaces/{id}/shells/{shell}/stream" 200, Runs, "shells";
+    /// End a shell and what runs in it
+    value close_shell = CloseShell(id: WorkspaceId, shell: str) -> Shell,
+        DELETE "/v1/workspaces/{id}/shells/{shell}" 200, Destroys, "shells";
+}
+
+verbs! {
+    /// The verbs of terminals. A session that was terminated answers with status `terminated`;
+    /// an unknown one is `not_found`.
+    trait Terminals, visit visit_terminals, table TERMINAL_VERBS;
+
+    /// Open a session, or find it
+    ///
+    /// `created` says which; one that is found is given the description, the size and the
+    /// prompt that are asked for. `host` is for callers of the local socket only.
+    value open_terminal = OpenTerminal(; Open) -> TerminalOpened,
+        POST "/v1/terminals" 200, Runs, "terminals";
+    /// Every session: the living ones first, the most recently active first among them
+    value list_terminals = ListTerminals() -> Vec<Terminal>,
+        GET "/v1/terminals" 200, Reads, "terminals";
+    /// One session, and what it waits for
+    value get_terminal = GetTerminal(terminal: TerminalId) -> Terminal,
+        GET "/v1/terminals/{terminal}" 200, Reads, "terminals";
+    /// Change the description, the prompt, the silence or the size of a session
+    value configure_terminal = Configure(terminal: TerminalId; ConfigureTerminal) -> Terminal,
+        PATCH "/v1/terminals/{terminal}" 200, Settles, "terminals";
+    /// End a session and everything on its terminal, for good
+    value terminate_terminal = TerminateTerminal(terminal: TerminalId) -> Terminal,
+        DELETE "/v1/terminals/{terminal}" 200, Destroys, "terminals";
+
+    /// Run a command line, and wait until it has ended or wants something
+    value run_in_terminal = RunInTerminal(terminal: TerminalId; RunLine) -> TerminalAnswer,
+        POST "/v1/terminals/{terminal}/run" 200, Runs, "terminals";
+    /// Type text, paste it, or press keys
+    value send_to_terminal = SendToTerminal(terminal: TerminalId; SendInput) -> TerminalAnswer,
+        POST "/v1/terminals/{terminal}/input" 200, Runs, "terminals";
+    /// Type a secret where the program does not show it
+    value send_terminal_password = SendPassword(terminal: TerminalId; TerminalPassword) -> TerminalAnswer,
+        POST "/v1/terminals/{terminal}/password" 200, Runs, "terminals";
+    /// Send a signal to what runs in the foreground
+    value signal_terminal = SignalTerminal(terminal: TerminalId; Signal) -> TerminalAnswer,
+        POST "/v1/terminals/{terminal}/signal" 200, Runs, "terminals";
+    /// Wait for output without typing anything
+    value poll_terminal = PollTerminal(terminal: TerminalId; Poll) -> TerminalAnswer,
+        POST "/v1/terminals/{terminal}/poll" 200, Reads, "terminals";
+    /// Wait until one of several patterns is printed
+    value expect_in_terminal = ExpectInTerminal(terminal: TerminalId; Expect) -> TerminalAnswer,
+        POST "/v1/terminals/{terminal}/expect" 200, Reads, "terminals";
+    /// Wait until a shell waits for a command
+    value expect_terminal_prompt = ExpectPrompt(terminal: TerminalId; Wait) -> TerminalAnswer,
+        POST "/v1/terminals/{terminal}/expect-prompt" 200, Reads, "terminals";
+
+    /// The screen as it is now
+    value terminal_screen = TerminalScreen(terminal: TerminalId; ReadScreen) -> Screen,
+        GET "/v1/terminals/{terminal}/screen" 200, Reads, "terminals";
+    /// The screen and what is above it
+    value terminal_scrollback = TerminalScrollback(terminal: TerminalId; ReadScrollback) -> Scrollback,
+        GET "/v1/terminals/{terminal}/scrollback" 200, Reads, "terminals";
+    /// Forget what is above the screen, without typing anything
+    value clear_terminal_scrollback = ClearScrollback(terminal: TerminalId) -> Terminal,
+        DELETE "/v1/terminals/{terminal}/scrollback" 200, Destroys, "terminals";
+    /// What was printed, from a place on, and where it is kept
+    value terminal_transcript = TerminalTranscript(terminal: TerminalId; ReadTranscript) -> Transcript,
+        GET "/v1/terminals/{terminal}/transcript" 200, Reads, "terminals";
+    /// The recording so far, in asciicast v3
+    bytes terminal_recording = TerminalRecording(terminal: TerminalId) -> ByteStream,
+        GET "/v1/terminals/{terminal}/recording" 200, Reads, "terminals", "application/x-asciicast";
+    /// A session, live
+    ///
+    /// Both bodies are live streams of frames; the screen as it is now comes first. Leaving
+    /// does not end the session. Without a size the caller watches, and may not type.
+    attach attach_terminal = AttachTerminal(terminal: TerminalId; TakeSeat) -> ExecSession,
+        POST "/v1/terminals/{terminal}/stream" 200, Runs, "terminals";
+}

@@ -1,0 +1,63 @@
+//! Who calls, through which face.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whoever is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A user of this host, who could open the private socket in the state directory. The kernel
+    /// says which.
+    Local { uid: u32 },
+    /// Somebody else. What is not known to be local is this.
+    Remote,
+}
+
+impl Who {
+    pub fn is_local(&self) -> bool {
+        matches!(self, Who::Local { .. })
+    }
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Who::Local { uid } => write!(f, "uid:{uid}"),
+            Who::Remote => f.write_str("remote"),
+        }
+    }
+}
+
+/// The way a call came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Face {
+    /// The daemon's own socket: the command line, MCP on the same host, the Rust client.
+    Socket,
+    /// REST over the network.
+    Http,
+}
+
+/// Who asks, how, and which of their requests this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub who: Who,
+    pub face: Face,
+    /// Counts the requests of this daemon, to find one in the log.
+    pub request: u64,
+}
+
+impl Caller {
+    pub fn new(who: Who, face: Face) -> Caller {
+        static REQUESTS: AtomicU64 = AtomicU64::new(0);
+        Caller {
+            who,
+            face,
+            request: REQUESTS.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The same caller with the next request.
+    #[must_use]
+    pub fn again(&self) -> Caller {
+        Caller::new(self.who.clone(), self.face)
+    }
+}

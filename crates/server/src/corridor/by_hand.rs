@@ -1,0 +1,121 @@
+//! Addresses that serve more than one verb: commands, live or collected or left running.
+
+use super::answers::reply;
+use super::{Answer, open, value, with_ask};
+use crate::app::App;
+use crate::extract::{self, Introduced, Params};
+use crate::stream::wants_frames;
+use axum::extract::{RawPathParams, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use motu_api::wire::ExecBody;
+use motu_core::Signal;
+use motu_core::collect::Collector;
+use motu_core::exec::{ExecSession, RunRequest, SignalProcess};
+use motu_core::verb::{
+    Exec, ExecBackground, ExecStream, ExecWorkspace, ExecWorkspaceStream, Info, Run, SignalOne,
+    Value, Verb,
+};
+use serde::Deserialize;
+
+/// Ends a process; the same as a signal, which is `KILL` unless another is asked for.
+pub const KILL_PATH: &str = "/v1/sandboxes/{id}/processes/{selector}";
+
+pub fn routes() -> Router<App> {
+    Router::new()
+        .route(Run::INFO.path, post(run))
+        .route(Exec::INFO.path, post(exec))
+        .route(
+            ExecWorkspace::INFO.path,
+            post(either::<ExecWorkspace, ExecWorkspaceStream>),
+        )
+        .route(KILL_PATH, delete(kill))
+}
+
+/// Whether the verb's own address is served here.
+pub fn serves(info: &Info) -> bool {
+    let here = [
+        &Run::INFO,
+        &Exec::INFO,
+        &ExecStream::INFO,
+        &ExecWorkspace::INFO,
+        &ExecWorkspaceStream::INFO,
+    ];
+    here.iter().any(|verb| verb.name == info.name)
+}
+
+/// Live for who asks for frames, collected for everybody else.
+async fn either<V, L>(
+    app: State<App>,
+    caller: Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response>
+where
+    V: Verb<Extra = (), Answer: Value>,
+    L: Verb<Extra = (), Answer = ExecSession>,
+{
+    match wants_frames(request.headers()) {
+        true => open::<L>(app, caller, parts, request).await,
+        false => value::<V>(app, caller, parts, request).await,
+    }
+}
+
+async fn run(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    if wants_frames(request.headers()) {
+        return open::<Run>(State(app), Introduced(caller), parts, request).await;
+    }
+    let ask: RunRequest = extract::read_json(request.into_body()).await?;
+    let mut collector = Collector::new(ask.exec.max_output_bytes)?;
+    let session = app.gate.call(&caller, Run { ask }, ()).await?;
+    collector.add_all(session).await?;
+    Ok(Json(collector.finish()?).into_response())
+}
+
+async fn exec(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    if wants_frames(request.headers()) {
+        return open::<ExecStream>(State(app), Introduced(caller), parts, request).await;
+    }
+    let body: ExecBody = extract::read_json(request.into_body()).await?;
+    if body.background {
+        let call: ExecBackground = with_ask(&parts, body.exec)?;
+        return reply::<ExecBackground>(&app.gate.call(&caller, call, ()).await?);
+    }
+    let call: Exec = with_ask(&parts, body.exec)?;
+    reply::<Exec>(&app.gate.call(&caller, call, ()).await?)
+}
+
+/// How a process is ended.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Kill {
+    signal: Option<Signal>,
+    tree: bool,
+}
+
+async fn kill(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    Params(kill): Params<Kill>,
+) -> Answer<StatusCode> {
+    let ask = SignalProcess {
+        signal: kill.signal.unwrap_or(Signal::KILL),
+        tree: kill.tree,
+    };
+    let call: SignalOne = with_ask(&parts, ask)?;
+    app.gate.call(&caller, call, ()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

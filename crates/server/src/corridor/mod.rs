@@ -1,0 +1,237 @@
+//! From a request to a call and from its answer to a response: one way for every shape.
+//!
+//! The routes are made by walking over the list of verbs. No verb has a handler of its own,
+//! except where one address serves several (`by_hand`).
+
+mod answers;
+mod by_hand;
+mod dial;
+mod files;
+
+use crate::app::App;
+use crate::extract::{self, Introduced, Upgrade};
+use crate::fault::Fault;
+use crate::stream::{Inbound, respond};
+use crate::websocket;
+pub use by_hand::KILL_PATH;
+
+use answers::{download, reply};
+use axum::Router;
+use axum::extract::{RawPathParams, Request, State};
+use axum::handler::Handler;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use motu_core::exec::ExecSession;
+use motu_core::files::{ByteStream, FileEntry, ReadFile};
+use motu_core::runtime::Connection;
+use motu_core::service::ProgressSink;
+use motu_core::verb::{self, Ask, Changes, Info, Method, Value, Verb, Visit};
+
+/// What a handler gives.
+type Answer<T> = Result<T, Fault>;
+
+/// Every verb at its address.
+pub fn routes() -> Router<App> {
+    let mut routes = Routes {
+        router: by_hand::routes(),
+    };
+    verb::visit(&mut routes);
+    routes.router
+}
+
+/// Makes a route of each verb that is shown to it.
+struct Routes {
+    router: Router<App>,
+}
+
+impl Routes {
+    fn add<H, T>(&mut self, method: MethodFilter, path: &str, handler: H)
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        let router = std::mem::take(&mut self.router);
+        self.router = router.route(path, on(method, handler));
+    }
+
+    fn verb<H, T>(&mut self, info: &Info, handler: H)
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        if !by_hand::serves(info) {
+            self.add(filter(info.method), info.path, handler);
+        }
+    }
+}
+
+fn filter(method: Method) -> MethodFilter {
+    match method {
+        Method::Get => MethodFilter::GET,
+        Method::Post => MethodFilter::POST,
+        Method::Put => MethodFilter::PUT,
+        Method::Patch => MethodFilter::PATCH,
+        Method::Delete => MethodFilter::DELETE,
+    }
+}
+
+impl Visit for Routes {
+    fn value<V: Verb<Extra = (), Answer: Value>>(&mut self) {
+        self.verb(&V::INFO, value::<V>);
+    }
+
+    fn text<V: Verb<Extra = (), Answer = String>>(&mut self) {
+        self.verb(&V::INFO, text::<V>);
+    }
+
+    fn open<V: Verb<Extra = (), Answer = ExecSession>>(&mut self) {
+        self.verb(&V::INFO, open::<V>);
+        let path = format!("{}/ws", V::INFO.path);
+        self.add(MethodFilter::GET, &path, open_ws::<V>);
+    }
+
+    fn attach<V: Verb<Extra = (), Answer = ExecSession>>(&mut self) {
+        self.verb(&V::INFO, attach::<V>);
+        self.add(MethodFilter::GET, V::INFO.path, follow::<V>);
+        let path = format!("{}/ws", V::INFO.path);
+        self.add(MethodFilter::GET, &path, attach_ws::<V>);
+    }
+
+    fn bytes<V: Verb<Extra = (), Answer = ByteStream>>(&mut self) {
+        self.verb(&V::INFO, bytes::<V>);
+    }
+
+    fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteStream)>>(&mut self) {
+        self.verb(&V::INFO, files::file::<V>);
+    }
+
+    fn lines<V: Verb<Extra = (), Answer = Changes>>(&mut self) {
+        self.verb(&V::INFO, files::lines::<V>);
+    }
+
+    fn dial<V: Verb<Extra = (), Answer = Connection>>(&mut self) {
+        self.verb(&V::INFO, dial::dial::<V>);
+    }
+
+    fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(&mut self) {
+        self.verb(&V::INFO, files::upload::<V>);
+    }
+
+    fn steps<V: Verb<Extra = ProgressSink, Answer: Value>>(&mut self) {
+        self.verb(&V::INFO, answers::steps::<V>);
+    }
+}
+
+/// A call from the parts of its address and its query.
+fn from_address<V: Verb>(parts: &RawPathParams, query: Option<&str>) -> Answer<V> {
+    let ask = motu_api::address::from_query(query.unwrap_or_default())?;
+    with_ask(parts, ask)
+}
+
+fn with_ask<V: Verb>(parts: &RawPathParams, ask: V::Ask) -> Answer<V> {
+    let parts: Vec<&str> = parts.iter().map(|(_, value)| value).collect();
+    Ok(V::read(&parts, ask)?)
+}
+
+/// A call from its address and, where it says so, its body.
+async fn whole<V: Verb>(parts: &RawPathParams, request: Request) -> Answer<V> {
+    if V::INFO.asks_in_query() {
+        return from_address(parts, request.uri().query());
+    }
+    let most = extract::limit(V::Ask::LONG);
+    let body = extract::read_limited(request.into_body(), most).await?;
+    with_ask(parts, motu_api::address::from_body(&body)?)
+}
+
+async fn value<V: Verb<Extra = (), Answer: Value>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    let call: V = whole(&parts, request).await?;
+    reply::<V>(&app.gate.call(&caller, call, ()).await?)
+}
+
+async fn text<V: Verb<Extra = (), Answer = String>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<String> {
+    let call: V = whole(&parts, request).await?;
+    Ok(app.gate.call(&caller, call, ()).await?)
+}
+
+async fn open<V: Verb<Extra = (), Answer = ExecSession>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    let mut inbound = Inbound::new(request.into_body());
+    let call: V = with_ask(&parts, inbound.request().await?)?;
+    let session = app.gate.call(&caller, call, ()).await?;
+    Ok(respond(&app, session, inbound))
+}
+
+async fn open_ws<V: Verb<Extra = (), Answer = ExecSession>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    Upgrade(upgrade): Upgrade,
+) -> Response {
+    let gate = app.gate.clone();
+    let parts: Vec<String> = parts.iter().map(|(_, value)| value.to_string()).collect();
+    websocket::serve(&app, upgrade, |ask: V::Ask| async move {
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        gate.call(&caller, V::read(&parts, ask)?, ()).await
+    })
+}
+
+async fn attach<V: Verb<Extra = (), Answer = ExecSession>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    let call: V = from_address(&parts, request.uri().query())?;
+    let session = app.gate.call(&caller, call, ()).await?;
+    Ok(respond(&app, session, Inbound::new(request.into_body())))
+}
+
+/// The same without input.
+async fn follow<V: Verb<Extra = (), Answer = ExecSession>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    let call: V = from_address(&parts, request.uri().query())?;
+    let session = app.gate.call(&caller, call, ()).await?;
+    Ok(respond(&app, session, Inbound::none()))
+}
+
+async fn attach_ws<V: Verb<Extra = (), Answer = ExecSession>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    uri: http::Uri,
+    Upgrade(upgrade): Upgrade,
+) -> Answer<Response> {
+    let call: V = from_address(&parts, uri.query())?;
+    let session = app.gate.call(&caller, call, ()).await?;
+    Ok(websocket::serve_attached(&app, upgrade, session))
+}
+
+async fn bytes<V: Verb<Extra = (), Answer = ByteStream>>(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    let call: V = from_address(&parts, request.uri().query())?;
+    let content = app.gate.call(&caller, call, ()).await?;
+    let kind = answers::content_type(V::INFO.content);
+    Ok(([kind], download(content).await?).into_response())
+}

@@ -1,0 +1,346 @@
+//! The OpenAPI document, made from the list of verbs.
+//!
+//! The daemon serves `docs/openapi.json` as it is; a test makes it anew from here and compares.
+
+use crate::corridor::KILL_PATH;
+use motu_api::event::{Control, Event};
+use motu_api::wire::{
+    DIAL_PROTOCOL, ErrorBody, ExecBody, LINES_TYPE, PullLine, STREAM_TYPE, WatchLine,
+};
+use motu_core::exec::{Background, ExecResult, ExecSession, SignalProcess};
+use motu_core::files::{ByteStream, FileEntry, ReadFile};
+use motu_core::runtime::Connection;
+use motu_core::service::ProgressSink;
+use motu_core::verb::{self, Ask, Changes, Exec, ExecWorkspace, Info, Nothing, Run, Verb, Visit};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+const ABOUT: &str = "An isolated machine for every AI agent.\n\nLive streams are sequences of frames: one byte of kind (0 JSON, 1 stdin or stdout, 2 stderr), the length of the payload in four bytes, most significant first, and the payload, at most 1 MiB. JSON frames from the server hold an `Event`, those from the client a `Control`; the first frame of a stream is its request. The same frames travel over WebSockets, one per binary message.";
+
+const FAMILIES: [(&str, &str); 12] = [
+    ("service", "The daemon itself."),
+    ("environments", "What sandboxes start from."),
+    ("sandboxes", "Isolated machines."),
+    ("commands", "Commands and processes inside a sandbox."),
+    ("files", "Files inside a sandbox."),
+    ("ports", "Ports, sockets and measurements of a sandbox."),
+    (
+        "workspaces",
+        "Sandboxes that are kept, with `/workspace`, a baseline and a history.",
+    ),
+    (
+        "workspace content",
+        "What is in `/workspace`: pushing, reading, patching, comparing.",
+    ),
+    ("snapshots", "Named states of `/workspace`."),
+    ("services", "Long-running processes of a workspace."),
+    ("shells", "Persistent terminals of a workspace."),
+    (
+        "terminals",
+        "Sessions on a PTY that know what they wait for.",
+    ),
+];
+
+/// The document of everything served.
+pub fn openapi() -> Value {
+    let mut document = Document::default();
+    verb::visit(&mut document);
+    document.by_hand();
+    let about: Vec<Value> = FAMILIES
+        .iter()
+        .map(|(name, about)| json!({"name": name, "description": about}))
+        .collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "motu",
+            "description": ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "paths": document.paths,
+        "components": {"schemas": document.schemas},
+        "tags": about,
+    })
+}
+
+/// The document, being written.
+#[derive(Default)]
+struct Document {
+    paths: BTreeMap<String, Map<String, Value>>,
+    schemas: BTreeMap<String, Value>,
+}
+
+fn written(schema: impl serde::Serialize) -> Value {
+    serde_json::to_value(schema).expect("a schema is JSON")
+}
+
+fn content(kind: &str, schema: &Value) -> Value {
+    json!({kind: {"schema": schema}})
+}
+
+fn answer(about: &str) -> Value {
+    json!({"description": about})
+}
+
+impl Document {
+    /// What refers to a type, which is described once.
+    fn refer<T: ToSchema>(&mut self) -> Value {
+        let mut found = Vec::new();
+        T::schemas(&mut found);
+        for (name, schema) in found {
+            self.schemas.insert(name, written(schema));
+        }
+        let full = std::any::type_name::<T>();
+        let mut schema = written(T::schema());
+        let Some(items) = full.strip_prefix("alloc::vec::Vec<") else {
+            return self.keep(&T::name(), schema);
+        };
+        // A list refers to what is in it.
+        let name = items.trim_end_matches('>').rsplit("::").next();
+        let items = self.keep(name.unwrap_or(items), schema["items"].take());
+        json!({"type": "array", "items": items})
+    }
+
+    /// An object or a choice gets a name; a text or a number does not need one.
+    fn keep(&mut self, name: &str, schema: Value) -> Value {
+        let plain = schema.get("type").is_some_and(|kind| kind != "object");
+        if plain && schema.get("enum").is_none() {
+            return schema;
+        }
+        self.schemas.insert(name.to_string(), schema);
+        json!({"$ref": format!("#/components/schemas/{name}")})
+    }
+
+    fn add(&mut self, path: &str, method: &str, operation: Value) {
+        let at = self.paths.entry(path.to_string()).or_default();
+        at.insert(method.to_string(), operation);
+    }
+
+    /// The verb at its own address.
+    fn verb<V: Verb>(&mut self, success: Value) {
+        let info = V::INFO;
+        let mut operation = self.operation(&info, info.name, success);
+        let mut parameters = path_parameters(&info);
+        if info.asks_in_query() {
+            parameters.extend(query_parameters::<V::Ask>());
+        } else if std::any::type_name::<V::Ask>() != std::any::type_name::<Nothing>() {
+            let schema = self.refer::<V::Ask>();
+            operation["requestBody"] =
+                json!({"content": content("application/json", &schema), "required": true});
+        }
+        if !parameters.is_empty() {
+            operation["parameters"] = Value::Array(parameters);
+        }
+        let method = info.method.as_str().to_ascii_lowercase();
+        self.add(info.path, &method, operation);
+    }
+
+    fn operation(&mut self, info: &Info, id: &str, success: Value) -> Value {
+        let failure = self.refer::<ErrorBody>();
+        let mut lines = info.about.lines().map(str::trim);
+        let summary = lines.next().unwrap_or_default();
+        let rest: Vec<&str> = lines.skip_while(|line| line.is_empty()).collect();
+        let rest = rest.join("\n");
+        let mut operation = json!({
+            "tags": [info.family],
+            "summary": summary,
+            "operationId": id,
+            "responses": {
+                info.status.to_string(): success,
+                "default": {
+                    "description": "The call failed; `error.kind` says how and decides the status.",
+                    "content": content("application/json", &failure),
+                },
+            },
+        });
+        if !rest.trim().is_empty() {
+            operation["description"] = Value::String(rest.trim().to_string());
+        }
+        operation
+    }
+
+    fn json_answer<T: ToSchema>(&mut self) -> Value {
+        let schema = self.refer::<T>();
+        json!({"description": "Done.", "content": content("application/json", &schema)})
+    }
+
+    /// The same session over a WebSocket.
+    fn web_socket<V: Verb>(&mut self) {
+        let info = V::INFO;
+        let id = format!("{}_ws", info.name.trim_end_matches("_stream"));
+        let about = Info {
+            about: "The same over a WebSocket\n\nOne frame per binary message.",
+            status: 101,
+            ..info
+        };
+        let mut operation = self.operation(&about, &id, answer("A stream of frames."));
+        let mut parameters = path_parameters(&info);
+        if info.asks_in_query() {
+            parameters.extend(query_parameters::<V::Ask>());
+        }
+        operation["parameters"] = Value::Array(parameters);
+        self.add(&format!("{}/ws", info.path), "get", operation);
+    }
+
+    /// What one address does for several verbs.
+    fn by_hand(&mut self) {
+        let result = self.json_answer::<ExecResult>();
+        self.verb::<Run>(result.clone());
+        self.verb::<Exec>(result.clone());
+        self.verb::<ExecWorkspace>(result);
+        let schema = self.refer::<ExecBody>();
+        let background = self.json_answer::<Background>();
+        if let Some(exec) = self.paths.get_mut(Exec::INFO.path) {
+            exec["post"]["requestBody"]["content"] = content("application/json", &schema);
+            exec["post"]["responses"]["202"] = background;
+        }
+        let info = Info {
+            about: "End a process\n\nA signal, which is `KILL` unless another is asked for.",
+            ..verb::SignalOne::INFO
+        };
+        let mut kill = self.operation(&info, "kill_process", answer("Done."));
+        let mut parameters = path_parameters(&info);
+        let mut query = query_parameters::<SignalProcess>();
+        query
+            .iter_mut()
+            .for_each(|one| one["required"] = json!(false));
+        parameters.extend(query);
+        kill["parameters"] = Value::Array(parameters);
+        self.add(KILL_PATH, "delete", kill);
+        let schema = json!({"type": "object"});
+        let whole = Info {
+            name: "openapi",
+            family: "service",
+            about: "This document",
+            ..verb::VersionOf::INFO
+        };
+        let success =
+            json!({"description": "Done.", "content": content("application/json", &schema)});
+        let operation = self.operation(&whole, "openapi", success);
+        self.add("/v1/openapi.json", "get", operation);
+        self.refer::<Event>();
+        self.refer::<Control>();
+    }
+}
+
+fn path_parameters(info: &Info) -> Vec<Value> {
+    let steps = info.path.split('/');
+    let names = steps.filter_map(|step| step.strip_prefix('{')?.strip_suffix('}'));
+    names
+        .map(|name| {
+            let mut parameter = json!({
+                "name": name, "in": "path", "required": true, "schema": {"type": "string"},
+            });
+            match name {
+                "selector" => parameter["description"] = json!("A pid or a tag"),
+                "name" => parameter["description"] = json!("Percent-encoded where it must be"),
+                _ => {}
+            }
+            parameter
+        })
+        .collect()
+}
+
+/// The fields of a request, each a parameter of the query.
+fn query_parameters<A: Ask>() -> Vec<Value> {
+    let schema = written(A::schema());
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let mut parameters = Vec::new();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let mut field = field.clone();
+        let about = field
+            .as_object_mut()
+            .and_then(|one| one.remove("description"));
+        let path = A::GUEST_PATHS.contains(&name.as_str());
+        let needed = required.contains(&json!(name)) && !path;
+        let mut parameter =
+            json!({"name": name, "in": "query", "required": needed, "schema": field});
+        if let Some(about) = about {
+            parameter["description"] = about;
+        }
+        parameters.push(parameter);
+        if path {
+            parameters.push(json!({
+                "name": format!("{name}_base64"),
+                "in": "query",
+                "required": false,
+                "description": format!("Instead of `{name}`, when it is not UTF-8."),
+                "schema": {"type": "string"},
+            }));
+        }
+    }
+    parameters
+}
+
+impl Visit for Document {
+    fn value<V: Verb<Extra = (), Answer: verb::Value>>(&mut self) {
+        let success = match V::INFO.status {
+            204 => answer("Done."),
+            _ => self.json_answer::<V::Answer>(),
+        };
+        self.verb::<V>(success);
+    }
+
+    fn text<V: Verb<Extra = (), Answer = String>>(&mut self) {
+        let text = content("text/plain", &json!({"type": "string"}));
+        self.verb::<V>(json!({"description": "Done.", "content": text}));
+    }
+
+    fn open<V: Verb<Extra = (), Answer = ExecSession>>(&mut self) {
+        self.web_socket::<V>();
+    }
+
+    fn attach<V: Verb<Extra = (), Answer = ExecSession>>(&mut self) {
+        let stream = content(STREAM_TYPE, &json!({"type": "string"}));
+        self.verb::<V>(json!({"description": "Done.", "content": stream}));
+        self.web_socket::<V>();
+    }
+
+    fn bytes<V: Verb<Extra = (), Answer = ByteStream>>(&mut self) {
+        let bytes = content(
+            V::INFO.content,
+            &json!({"type": "string", "format": "binary"}),
+        );
+        self.verb::<V>(json!({"description": "Done.", "content": bytes}));
+    }
+
+    fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteStream)>>(&mut self) {
+        let bytes = content(
+            V::INFO.content,
+            &json!({"type": "string", "format": "binary"}),
+        );
+        self.verb::<V>(json!({"description": "Done.", "content": bytes}));
+        if let Some(read) = self.paths.get_mut(V::INFO.path) {
+            read["get"]["responses"]["206"] = json!({"description": "A part.", "content": bytes});
+        }
+    }
+
+    fn lines<V: Verb<Extra = (), Answer = Changes>>(&mut self) {
+        let line = self.refer::<WatchLine>();
+        self.verb::<V>(json!({"description": "Done.", "content": content(LINES_TYPE, &line)}));
+    }
+
+    fn dial<V: Verb<Extra = (), Answer = Connection>>(&mut self) {
+        self.verb::<V>(answer(&format!("Plain bytes, as {DIAL_PROTOCOL}.")));
+    }
+
+    fn upload<V: Verb<Extra = ByteStream, Answer: verb::Value>>(&mut self) {
+        let success = self.json_answer::<V::Answer>();
+        self.verb::<V>(success);
+        let bytes = content(
+            V::INFO.content,
+            &json!({"type": "string", "format": "binary"}),
+        );
+        if let Some(put) = self.paths.get_mut(V::INFO.path) {
+            put["put"]["requestBody"] = json!({"content": bytes, "required": true});
+        }
+    }
+
+    fn steps<V: Verb<Extra = ProgressSink, Answer: verb::Value>>(&mut self) {
+        self.refer::<V::Answer>();
+        let line = self.refer::<PullLine>();
+        self.verb::<V>(json!({"description": "Done.", "content": content(LINES_TYPE, &line)}));
+    }
+}
