@@ -66,14 +66,13 @@ pub fn from_query<A: Ask>(query: &str) -> Result<A> {
             &given
         }
     };
-    serde_urlencoded::from_str(query)
-        .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))
+    serde_urlencoded::from_str(query).map_err(|error| unreadable("query", &error))
 }
 
 /// A request from a body; nothing at all means `{}`.
 pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    let wrong = |error| Error::invalid(format!("the request cannot be read: {error}"));
+    let wrong = |error: serde_json::Error| unreadable("request", &error);
     if A::GUEST_PATHS.is_empty() {
         return serde_json::from_slice(body).map_err(wrong);
     }
@@ -94,8 +93,8 @@ pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
 
 /// The query with every path in its one field.
 fn inward_query<A: Ask>(query: &str) -> Result<String> {
-    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query)
-        .map_err(|error| Error::invalid(format!("the query cannot be read: {error}")))?;
+    let pairs: Vec<(String, String)> =
+        serde_urlencoded::from_str(query).map_err(|error| unreadable("query", &error))?;
     let odd = |key: &str| {
         let name = key.strip_suffix("_base64")?;
         A::GUEST_PATHS.iter().find(|path| **path == name)
@@ -117,6 +116,20 @@ fn inward_query<A: Ask>(query: &str) -> Result<String> {
         .collect();
     serde_urlencoded::to_string(pairs)
         .map_err(|error| Error::internal(format!("encode a query: {error}")))
+}
+
+/// What is wrong with a request; a field that is missing is named.
+fn unreadable(what: &str, error: &dyn std::fmt::Display) -> Error {
+    let error = error.to_string();
+    let field = error
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.split('`').next());
+    match field {
+        Some(field) => Error::invalid(format!("{field} is missing"))
+            .hint(format!("give `{field}`"))
+            .details(serde_json::json!({"field": field})),
+        None => Error::invalid(format!("the {what} cannot be read: {error}")),
+    }
 }
 
 fn missing(name: &str) -> Error {

@@ -11,6 +11,7 @@ use motu_core::exec::{Background, ExecResult, ExecSession, SignalProcess};
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
 use motu_core::runtime::Connection;
 use motu_core::service::ProgressSink;
+use motu_core::terminal::TerminalOpened;
 use motu_core::verb::{self, Ask, Changes, Exec, ExecWorkspace, Info, Nothing, Run, Verb, Visit};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -127,6 +128,7 @@ impl Document {
             parameters.extend(query_parameters::<V::Ask>());
         } else if std::any::type_name::<V::Ask>() != std::any::type_name::<Nothing>() {
             let schema = self.refer::<V::Ask>();
+            self.give_paths_two_forms::<V::Ask>(&schema);
             operation["requestBody"] =
                 json!({"content": content("application/json", &schema), "required": true});
         }
@@ -135,6 +137,25 @@ impl Document {
         }
         let method = info.method.as_str().to_ascii_lowercase();
         self.add(info.path, &method, operation);
+    }
+
+    /// A path that is not UTF-8 has a field of its own.
+    fn give_paths_two_forms<A: Ask>(&mut self, reference: &Value) {
+        let name = reference["$ref"]
+            .as_str()
+            .and_then(|it| it.rsplit('/').next());
+        let Some(schema) = name.and_then(|name| self.schemas.get_mut(name)) else {
+            return;
+        };
+        for path in A::GUEST_PATHS {
+            schema["properties"][format!("{path}_base64")] = json!({
+                "type": "string",
+                "description": format!("Instead of `{path}`, when it is not UTF-8."),
+            });
+            if let Some(required) = schema["required"].as_array_mut() {
+                required.retain(|one| one != path);
+            }
+        }
     }
 
     fn operation(&mut self, info: &Info, id: &str, success: Value) -> Value {
@@ -186,6 +207,10 @@ impl Document {
 
     /// What one address does for several verbs.
     fn by_hand(&mut self) {
+        let opened = self.json_answer::<TerminalOpened>();
+        if let Some(open) = self.paths.get_mut(verb::OpenTerminal::INFO.path) {
+            open["post"]["responses"]["200"] = opened;
+        }
         let result = self.json_answer::<ExecResult>();
         self.verb::<Run>(result.clone());
         self.verb::<Exec>(result.clone());
@@ -294,7 +319,17 @@ impl Visit for Document {
 
     fn attach<V: Verb<Extra = (), Answer = ExecSession>>(&mut self) {
         let stream = content(STREAM_TYPE, &json!({"type": "string"}));
-        self.verb::<V>(json!({"description": "Done.", "content": stream}));
+        let success = json!({"description": "Done.", "content": stream});
+        self.verb::<V>(success.clone());
+        let info = Info {
+            about: "The same without input",
+            ..V::INFO
+        };
+        let mut follow = self.operation(&info, &format!("{}_output", info.name), success);
+        let mut parameters = path_parameters(&info);
+        parameters.extend(query_parameters::<V::Ask>());
+        follow["parameters"] = Value::Array(parameters);
+        self.add(info.path, "get", follow);
         self.web_socket::<V>();
     }
 

@@ -227,7 +227,7 @@ verbs! {
     /// End the machine of a workspace; everything it keeps stays
     value stop_workspace = StopWorkspace(id: WorkspaceId) -> Workspace,
         POST "/v1/workspaces/{id}/stop" 200, Settles, "workspaces";
-    /// Make a machine for a stopped workspace
+    /// Start a stopped workspace with the disks it had
     value start_workspace = StartWorkspace(id: WorkspaceId) -> Workspace,
         POST "/v1/workspaces/{id}/start" 200, Settles, "workspaces";
     /// Make the whole machine anew, with `/workspace` as a snapshot has it
@@ -236,7 +236,7 @@ verbs! {
     /// Delete a workspace, with its snapshots, secrets and history
     value delete_workspace = DeleteWorkspace(id: WorkspaceId) -> Workspace,
         DELETE "/v1/workspaces/{id}" 200, Destroys, "workspaces";
-    /// Copies of a workspace that go on from where it is
+    /// Copies of a workspace, all or none
     value fork_workspace = ForkWorkspace(id: WorkspaceId; Copies) -> Vec<Workspace>,
         POST "/v1/workspaces/{id}/fork" 201, Changes, "workspaces";
 
@@ -369,7 +369,7 @@ verbs! {
     /// `created` says which; one that is found is given the description, the size and the
     /// prompt that are asked for. `host` is for callers of the local socket only.
     value open_terminal = OpenTerminal(; Open) -> TerminalOpened,
-        POST "/v1/terminals" 200, Runs, "terminals";
+        POST "/v1/terminals" 201 or 200 unless created, Runs, "terminals";
     /// Every session: the living ones first, the most recently active first among them
     value list_terminals = ListTerminals() -> Vec<Terminal>,
         GET "/v1/terminals" 200, Reads, "terminals";

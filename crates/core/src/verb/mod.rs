@@ -12,11 +12,15 @@
 
 mod ask;
 mod list;
+#[cfg(any(test, feature = "recorder"))]
+mod recorder;
 mod shape;
 
 pub use ask::{Ask, Nothing, Part};
 pub use list::*;
-pub use shape::{Carry, Changes, Value, Visit};
+#[cfg(any(test, feature = "recorder"))]
+pub use recorder::{Recorder, Written};
+pub use shape::{Carry, Changes, Pass, Value, Visit};
 
 use crate::Result;
 use futures_util::future::BoxFuture;
@@ -141,6 +145,8 @@ pub trait Verb: Sized + Send + 'static {
     /// What cannot be written down: a stream of content, a place for the steps.
     type Extra: Send + 'static;
 
+    /// Of this answer, in HTTP; mostly [`Info::status`].
+    fn status(answer: &Self::Answer) -> u16;
     /// The parts of the address, in the order of [`Info::path`].
     fn parts(&self) -> Vec<String>;
     fn ask(&self) -> &Self::Ask;
@@ -172,7 +178,8 @@ macro_rules! verbs {
                 $(; $ask:ty)?
                 $(=> $extra:ident: $extra_type:ty)?
             ) -> $answer:ty,
-            $http:ident $path:literal $status:literal, $effect:ident, $family:literal
+            $http:ident $path:literal $status:literal $(or $found:literal unless $flag:ident)?,
+            $effect:ident, $family:literal
             $(, $content:literal)?;
         )*
     ) => {
@@ -233,6 +240,14 @@ macro_rules! verbs {
                 type Ask = verbs!(@type $($ask)?);
                 type Answer = $answer;
                 type Extra = verbs!(@extra $($extra_type)?);
+
+                #[allow(unused_variables)]
+                fn status(answer: &$answer) -> u16 {
+                    $(if !answer.$flag {
+                        return $found;
+                    })?
+                    $status
+                }
 
                 fn parts(&self) -> Vec<String> {
                     vec![$(<$part_type as $crate::verb::Part>::text(&self.$part)),*]
@@ -358,6 +373,24 @@ mod tests {
                 assert_eq!(verb.effect, Effect::Destroys, "{}", verb.name);
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_recorder_has_every_verb_and_answers_those_it_was_told() {
+        let recorder = Recorder::default();
+        let service: &dyn crate::Service = &recorder;
+        let id = crate::SandboxId::parse("sb-a").unwrap();
+        recorder.on(|call: DialUnix| Err(crate::Error::unavailable(call.id.to_string())));
+        let path = crate::files::GuestPath::new("/run/x").unwrap();
+        let refused = service.dial_unix(&id, path.into()).await;
+        assert_eq!(refused.err().unwrap().message, "sb-a");
+        let unknown = service.pause_sandbox(&id).await.unwrap_err();
+        assert_eq!(unknown.kind, crate::ErrorKind::Unsupported);
+        assert_eq!(
+            recorder.asked::<DialUnix>(),
+            [serde_json::json!({"path": "/run/x"})]
+        );
+        assert_eq!(recorder.written()[1].0, "pause_sandbox");
     }
 
     #[test]

@@ -75,6 +75,80 @@ pub trait Carry: Send + Sync + 'static {
     ) -> impl Future<Output = Result<V::Answer>> + Send;
 }
 
+/// A carrier that does the same with every call, whatever its shape.
+pub trait Pass: Send + Sync + 'static {
+    fn pass<V: Verb>(
+        &self,
+        call: V,
+        extra: V::Extra,
+    ) -> impl Future<Output = Result<V::Answer>> + Send;
+}
+
+impl<P: Pass> Carry for P {
+    async fn value<V: Verb<Extra = Plain, Answer: Value>>(&self, call: V) -> Result<V::Answer> {
+        self.pass(call, ()).await
+    }
+
+    async fn text<V: Verb<Extra = Plain, Answer = String>>(&self, call: V) -> Result<String> {
+        self.pass(call, ()).await
+    }
+
+    async fn open<V: Verb<Extra = Plain, Answer = ExecSession>>(
+        &self,
+        call: V,
+    ) -> Result<ExecSession> {
+        self.pass(call, ()).await
+    }
+
+    async fn attach<V: Verb<Extra = Plain, Answer = ExecSession>>(
+        &self,
+        call: V,
+    ) -> Result<ExecSession> {
+        self.pass(call, ()).await
+    }
+
+    async fn bytes<V: Verb<Extra = Plain, Answer = ByteStream>>(
+        &self,
+        call: V,
+    ) -> Result<ByteStream> {
+        self.pass(call, ()).await
+    }
+
+    async fn file<V: Verb<Extra = Plain, Ask = ReadFile, Answer = (FileEntry, ByteStream)>>(
+        &self,
+        call: V,
+    ) -> Result<(FileEntry, ByteStream)> {
+        self.pass(call, ()).await
+    }
+
+    async fn lines<V: Verb<Extra = Plain, Answer = Changes>>(&self, call: V) -> Result<Changes> {
+        self.pass(call, ()).await
+    }
+
+    async fn dial<V: Verb<Extra = Plain, Answer = Connection>>(
+        &self,
+        call: V,
+    ) -> Result<Connection> {
+        self.pass(call, ()).await
+    }
+
+    async fn upload<V: Verb<Extra = ByteStream, Answer: Value>>(
+        &self,
+        call: V,
+        content: ByteStream,
+    ) -> Result<V::Answer> {
+        self.pass(call, content).await
+    }
+
+    async fn steps<V: Verb<Extra = ProgressSink, Answer: Value>>(
+        &self,
+        call: V,
+        progress: ProgressSink,
+    ) -> Result<V::Answer> {
+        self.pass(call, progress).await
+    }
+}
+
 /// Looks at every verb in turn, by its shape.
 pub trait Visit {
     fn value<V: Verb<Extra = Plain, Answer: Value>>(&mut self);

@@ -24,7 +24,7 @@ const STEPS: usize = 64;
 
 /// One JSON value with the status of its verb, or no body where there is nothing to say.
 pub fn reply<V: Verb<Answer: Value>>(answer: &V::Answer) -> Answer<Response> {
-    let status = StatusCode::from_u16(V::INFO.status)
+    let status = StatusCode::from_u16(V::status(answer))
         .map_err(|_| Error::internal("a verb has no status"))?;
     Ok(match status {
         StatusCode::NO_CONTENT => status.into_response(),

@@ -368,7 +368,7 @@ async fn what_is_left_out_has_its_default() {
         .raw("GET /v1/workspaces/ws-a/files/text HTTP/1.1", "")
         .await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-    assert!(answer.contains("a path is missing"), "{answer}");
+    assert!(answer.contains("path is missing"), "{answer}");
     let answer = world
         .raw("GET /v1/workspaces/ws-a/files?pth=x HTTP/1.1", "")
         .await;
