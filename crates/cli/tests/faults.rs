@@ -49,6 +49,8 @@ mod output;
 mod recovery;
 #[path = "faults/sessions.rs"]
 mod sessions;
+#[path = "faults/shore.rs"]
+mod shore;
 #[path = "faults/signals.rs"]
 mod signals;
 #[path = "faults/support.rs"]

@@ -271,6 +271,12 @@ async fn a_command_cannot_evade_its_time_limit() {
         "kill -9 $PPID; while :; do sleep 1; done",
         "kill -STOP $PPID; sleep 300",
         "kill -9 $PPID; setsid sh -c 'sleep 300 & sleep 300' & sleep 300",
+        // A daemon as daemons are made: two forks, two sessions, nobody's child.
+        "(setsid sh -c '(setsid sleep 300 &) & exit' &); sleep 300",
+        // One that then kills whoever watches over its tree.
+        "shim=$PPID; (setsid sh -c \"sleep 0.5; kill -9 $shim; (setsid sleep 300 &); sleep 300\" &); sleep 300",
+        // One that makes new daemons all the time, also while the others are being killed.
+        "kill -9 $PPID; while :; do (setsid sh -c '(setsid sleep 20 &)' &); sleep 0.02; done",
     ] {
         let id = world.create().await;
         let client = world.client();

@@ -36,7 +36,7 @@ pub fn asked(id: &str, runtime: &str, disk_mib: u64) -> CreateWorkspace {
 }
 
 /// Whether a runtime works here; a skip says why not.
-fn works(world: &World, runtime: &str) -> bool {
+pub fn works(world: &World, runtime: &str) -> bool {
     let doctor = world.motu(&["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
     let runtimes = report["runtimes"].as_array().unwrap();

@@ -96,7 +96,21 @@ impl Small {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(SocketAt(self.inside.join("daemon.sock")))
+        Client::new(SocketAt(self.socket()))
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.inside.join("daemon.sock")
+    }
+
+    /// The state directory, as it is reached from here.
+    pub fn home(&self) -> &Path {
+        &self.inside
+    }
+
+    /// A directory of the test, outside of the small disk.
+    pub fn path(&self) -> &Path {
+        self.world.path()
     }
 
     /// Runs `motu` where the daemon is.
