@@ -278,19 +278,19 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         true
     }
 
-    /// Brings all that a paused machine has written to its kept disks into their files on the
-    /// host, so that these can be copied.
-    async fn write_out(&self, _kept: &Kept) -> Result<(), Error> {
-        Ok(())
-    }
-
     /// How many errors the file systems of a machine that runs have met, as far as the host knows.
     fn disk_errors(&self, _kept: &Kept) -> u64 {
         0
     }
 
-    /// Brings to the host's disk what a machine that runs has written, where its guest cannot do
-    /// so for many files at once; elsewhere the guest has done it.
+    /// Whether what a guest has flushed is on the host's disk. Where it is not, the host has to
+    /// [`flush`](Runtime::flush) before it may say that something was written.
+    fn guest_flushes(&self) -> bool {
+        true
+    }
+
+    /// Brings to the host's disk, into the files of its kept disks, what a machine that runs or is
+    /// paused has written. `unavailable`: the machine has ended meanwhile.
     async fn flush(&self, _kept: &Kept) -> Result<(), Error> {
         Ok(())
     }

@@ -112,6 +112,30 @@ async fn a_damaged_log_of_the_store_costs_nothing() {
     }
 }
 
+/// Without its log a store is an earlier one, which has workspaces that were deleted since.
+#[tokio::test]
+async fn a_lost_log_with_a_deletion_in_it_costs_nobody_the_start() {
+    let Some(mut world) = World::new() else {
+        return;
+    };
+    let stays = make(&world, "ws-stays").await;
+    let goes = make(&world, "ws-goes").await;
+    // In order: everything is in the store itself.
+    world.stop();
+    world.start();
+    world.client().delete_workspace(&goes).await.unwrap();
+    world.kill();
+    let _ = std::fs::remove_file(file(&world, "motu.db-wal"));
+    world.start();
+    assert_there(&world, &stays).await;
+    // It has no disks and cannot run, and it can be deleted once more.
+    if world.client().status_workspace(&goes).await.is_ok() {
+        let error = world.client().start_workspace(&goes).await.unwrap_err();
+        assert!(!error.message.is_empty());
+        world.client().delete_workspace(&goes).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_lost_store_is_refused_and_made_again() {
     let Some(mut world) = World::new() else {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use motu_core::runtime::Machine;
 use motu_core::sandbox::State;
-use motu_core::{Isolation, Result};
+use motu_core::{ErrorKind, Isolation, Result};
 use motu_link::message as link;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +33,14 @@ impl Driver {
 
     async fn copy_still(&self, flush: bool, to: PathBuf) -> Result<()> {
         if let Some(kept) = self.launch()?.kept.filter(|_| flush) {
-            self.runtime.write_out(&kept).await?;
+            // The second time nothing is left to write, but what the first began has ended.
+            for _ in 0..2 {
+                match self.runtime.flush(&kept).await {
+                    // A machine that has ended took everything to its disks.
+                    Err(error) if error.kind == ErrorKind::Unavailable => {}
+                    other => other?,
+                }
+            }
         }
         let from = self.shared.home.kept(&self.row.sandbox.sandbox_id);
         blocking(move || crate::backup::copy(&from, &to)).await

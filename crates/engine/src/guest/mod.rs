@@ -125,8 +125,8 @@ impl Guest {
     /// Brings files that were received to the host's disk, where the guest cannot.
     async fn settle(&self) -> Result<()> {
         match &self.kept {
-            Some(kept) => self.runtime.flush(kept).await,
-            None => Ok(()),
+            Some(kept) if !self.runtime.guest_flushes() => self.runtime.flush(kept).await,
+            _ => Ok(()),
         }
     }
 

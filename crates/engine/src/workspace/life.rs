@@ -438,7 +438,11 @@ impl Engine {
             }
             Some(beside) if beside.workspace == row => Ok(row),
             _ => {
-                self.record_again(&row).await?;
+                // The record is for the day the store is lost. A workspace that cannot have one, as
+                // when its disks have vanished, keeps its name and costs no other its start.
+                if let Err(error) = self.record_again(&row).await {
+                    tracing::error!(%id, %error, "it has no record beside its disks");
+                }
                 Ok(row)
             }
         }

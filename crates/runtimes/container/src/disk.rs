@@ -219,28 +219,6 @@ pub fn mount_image(image: &File, life: Life) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-/// Writes everything a mounted image's file system still holds in memory into the image: the
-/// file system is reached by another mount of its loop device, and only that one is flushed.
-pub fn flush_image(image: &Path) -> io::Result<()> {
-    let image = image.canonicalize()?;
-    for entry in std::fs::read_dir("/sys/block")? {
-        let entry = entry?;
-        let Ok(backing) = std::fs::read(entry.path().join("loop/backing_file")) else {
-            continue;
-        };
-        if backing.trim_ascii_end() == image.as_os_str().as_encoded_bytes() {
-            let device = Path::new("/dev").join(entry.file_name());
-            let mount = mount_ext4(&device.to_string_lossy(), Life::Kept)?;
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let top = rustix::fs::openat(&mount, c".", flags, Mode::empty())?;
-            // The second time nothing is left to write, but what the first began has ended.
-            rustix::fs::syncfs(&top)?;
-            rustix::fs::syncfs(&top)?;
-        }
-    }
-    File::open(&image)?.sync_all()
-}
-
 pub(crate) fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "source", device)?;

@@ -266,19 +266,6 @@ fn resemble(dir: impl AsFd, name: &str, like: &Path) -> io::Result<()> {
     Ok(rustix::fs::utimensat(&dir, name, &times, AtFlags::empty())?)
 }
 
-/// Brings what a paused machine has written into the files of its disk.
-pub(crate) fn flush(dir: &Path) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::io("the machine's disk", &error);
-    match form(dir) {
-        Form::Nothing => Ok(()),
-        Form::Image => disk::flush_image(&dir.join(IMAGE)).map_err(failed),
-        Form::Directory => {
-            let opened = File::open(directory(dir)).map_err(failed)?;
-            rustix::fs::syncfs(opened).map_err(|errno| failed(errno.into()))
-        }
-    }
-}
-
 /// Waits until no machine has the disks any more, and until everything is on the host's disk.
 pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);

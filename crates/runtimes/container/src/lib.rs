@@ -41,9 +41,7 @@ mod tending;
 /// What the runtimes of this host have in common: limits, disks, and processes that are known again.
 pub mod shared {
     pub use crate::cgroup::{Hierarchies, Kind, Made, Target, Version};
-    pub use crate::disk::{
-        Disks, Life, find_mke2fs, flush_image, layers, mount_image, plain_directory,
-    };
+    pub use crate::disk::{Disks, Life, find_mke2fs, layers, mount_image, plain_directory};
     pub use crate::record::{Process, boot_id, start_time};
     pub use crate::sys::{exit_status, watch};
     pub use crate::tending::{errors, flush, trim, trim_at_rest};
@@ -174,9 +172,12 @@ impl Runtime for Container {
         kept::form(&kept.dir) != kept::Form::Nothing
     }
 
-    async fn write_out(&self, kept: &Kept) -> Result<(), Error> {
-        let dir = kept.dir.clone();
-        tokio::task::spawn_blocking(move || kept::flush(&dir))
+    async fn flush(&self, kept: &Kept) -> Result<(), Error> {
+        let (image, dir) = (kept::image(&kept.dir), kept::directory(&kept.dir));
+        if kept::form(&kept.dir) == kept::Form::Nothing {
+            return Ok(());
+        }
+        tokio::task::spawn_blocking(move || tending::flush(&image, &dir))
             .await
             .map_err(|_| Error::internal("flushing a disk panicked"))?
     }

@@ -10,6 +10,7 @@
 
 use crate::disk::{self, Life};
 use crate::sys;
+use motu_core::Error;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::File;
 use std::io;
@@ -48,7 +49,16 @@ pub fn errors(image: &Path) -> u64 {
 }
 
 /// Brings to the host's disk what was written to a mounted image, or to `dir` where there is none.
-pub fn flush(image: &Path, dir: &Path) -> io::Result<()> {
+pub fn flush(image: &Path, dir: &Path) -> Result<(), Error> {
+    flush_mounted(image, dir).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Error::unavailable("the machine ended before everything was on its disk")
+        }
+        _ => Error::io("the machine's disk", &error),
+    })
+}
+
+fn flush_mounted(image: &Path, dir: &Path) -> io::Result<()> {
     match device_of(image) {
         Some(device) => {
             let mount = disk::mount_ext4(&format!("/dev/{device}"), Life::Kept)?;

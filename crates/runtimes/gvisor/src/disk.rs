@@ -4,7 +4,7 @@
 //! share. One that is kept is an image with a name and a journal.
 
 use crate::prepare::{DISK, Disk};
-use motu_container::shared::{Disks, Life, find_mke2fs, flush_image, mount_image, plain_directory};
+use motu_container::shared::{Disks, Life, find_mke2fs, mount_image, plain_directory};
 use motu_core::runtime::{Ask, AtRest, Kept, MachineSpec, RestLayer};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind};
@@ -117,17 +117,6 @@ pub(crate) fn image(dir: &Path) -> std::path::PathBuf {
 /// Whether a machine was started on these disks before.
 pub(crate) fn is_there(kept: &Kept) -> bool {
     kept.dir.join(IMAGE).exists() || kept.dir.join("files").exists()
-}
-
-/// Brings what a paused machine has written into the files of its disk.
-pub(crate) fn flush(kept: &Kept) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::io("the kept disk", &error);
-    let image = kept.dir.join(IMAGE);
-    if image.exists() {
-        return flush_image(&image).map_err(failed);
-    }
-    let dir = File::open(&kept.dir).map_err(failed)?;
-    rustix::fs::syncfs(dir).map_err(|errno| failed(errno.into()))
 }
 
 /// The kept image, made at the first start; its mount and its size.

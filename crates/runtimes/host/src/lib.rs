@@ -189,7 +189,7 @@ impl Runtime for Host {
         kept::workspace(&kept.dir).exists()
     }
 
-    async fn write_out(&self, kept: &Kept) -> Result<(), Error> {
+    async fn flush(&self, kept: &Kept) -> Result<(), Error> {
         let dir = kept.dir.clone();
         tokio::task::spawn_blocking(move || kept::settle(&dir))
             .await
