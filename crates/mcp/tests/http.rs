@@ -26,7 +26,7 @@ async fn serving() -> Serving {
         profile: Profile::VmRun,
         ..Options::default()
     };
-    let server = Server::new(Arc::new(Stub::default()), options);
+    let server = Server::new(Arc::new(Stub::default().recorder), options);
     let http = Http {
         address: "127.0.0.1:0".parse().unwrap(),
         token: TOKEN.to_string(),

@@ -217,11 +217,11 @@ async fn secrets_and_paths_reach_the_service() {
     let given =
         json!({"workspace_id": "ws-1", "command": "echo a", "secret_env": {"KEY": "TOKEN"}});
     desk.told("workspace_exec", given).await;
-    let noted = desk.stub.noted.lock().unwrap();
-    let made = &noted[0].1;
+    let noted = desk.stub.recorder.written();
+    let made = &noted[0].2;
     assert!(made["seed_path"].as_str().unwrap().starts_with('/'));
     assert_eq!(made["secrets"][0]["name"], "KEY");
-    let ran = &noted[1].1;
+    let ran = &noted[1].2;
     assert_eq!(ran["secret_env"][0]["variable"], "TOKEN");
     assert_eq!(ran["mode"], "shell");
 }

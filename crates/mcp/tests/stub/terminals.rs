@@ -1,11 +1,8 @@
 //! Terminals in memory.
 
-use super::{Stub, moment, not_stubbed};
-use async_trait::async_trait;
-use motu_core::exec::ExecSession;
-use motu_core::files::ByteStream;
+use super::{Stub, moment};
 use motu_core::terminal::*;
-use motu_core::{Error, Isolation, Result, SandboxId};
+use motu_core::{Error, Isolation, Result, SandboxId, verb};
 
 fn state(ended: bool) -> TerminalState {
     match ended {
@@ -72,105 +69,90 @@ impl Stub {
     }
 }
 
-#[async_trait]
-impl Terminals for Stub {
-    async fn open_terminal(&self, request: OpenTerminal) -> Result<TerminalOpened> {
-        self.note("open_terminal", &request);
-        let mut all = self.terminals.lock().unwrap();
-        if all.get(&request.session_id) == Some(&true) {
-            return Ok(TerminalOpened {
-                created: false,
-                terminal: terminal(&request.session_id, true),
-            });
-        }
-        let created = all.insert(request.session_id.clone(), false).is_none();
-        Ok(TerminalOpened {
-            created,
-            terminal: terminal(&request.session_id, false),
-        })
+impl Stub {
+    pub(super) fn tell_terminals(&self) {
+        self.tell_life();
+        self.tell_typing();
+        let stub = self.clone();
+        self.recorder
+            .on(move |call: verb::TerminalScreen| stub.screen(&call.terminal, call.ask.format));
     }
-    async fn list_terminals(&self) -> Result<Vec<Terminal>> {
-        let all = self.terminals.lock().unwrap();
-        Ok(all
-            .iter()
-            .map(|(name, ended)| terminal(name, *ended))
-            .collect())
-    }
-    async fn get_terminal(&self, id: &TerminalId) -> Result<Terminal> {
-        self.found(id)
-    }
-    async fn configure_terminal(
-        &self,
-        id: &TerminalId,
-        change: ConfigureTerminal,
-    ) -> Result<Terminal> {
-        self.note("configure_terminal", &change);
-        let mut terminal = self.found(id)?;
-        terminal.description = change.description;
-        terminal.prompt_regex = change.prompt_regex;
-        Ok(terminal)
-    }
-    async fn terminate_terminal(&self, id: &TerminalId) -> Result<Terminal> {
-        self.note("terminate_terminal", id);
-        self.found(id)?;
-        self.terminals.lock().unwrap().insert(id.to_string(), true);
-        self.found(id)
-    }
-    async fn run_in_terminal(&self, id: &TerminalId, run: RunInTerminal) -> Result<TerminalAnswer> {
-        let terminal = self.found(id)?;
-        if run.command == "sleep" {
-            std::future::pending::<()>().await;
-        }
-        Ok(answer(terminal, &run.command))
-    }
-    async fn send_to_terminal(
-        &self,
-        id: &TerminalId,
-        send: SendToTerminal,
-    ) -> Result<TerminalAnswer> {
-        self.note("send_to_terminal", &send);
-        if send.control.as_deref() == Some("c") {
-            self.interrupted.notify_one();
-        }
-        Ok(answer(self.found(id)?, "typed"))
-    }
-    async fn send_terminal_password(
-        &self,
-        _: &TerminalId,
-        _: TerminalPassword,
-    ) -> Result<TerminalAnswer> {
-        Err(not_stubbed())
-    }
-    async fn signal_terminal(&self, _: &TerminalId, _: SignalTerminal) -> Result<TerminalAnswer> {
-        Err(not_stubbed())
-    }
-    async fn poll_terminal(&self, _: &TerminalId, _: PollTerminal) -> Result<TerminalAnswer> {
-        Err(not_stubbed())
-    }
-    async fn expect_in_terminal(
-        &self,
-        id: &TerminalId,
-        expect: ExpectInTerminal,
-    ) -> Result<TerminalAnswer> {
-        self.note("expect_in_terminal", &expect);
-        let mut answer = answer(self.found(id)?, "");
-        answer.found = Some(TerminalMatch {
-            index: 0,
-            text: "port 80".to_string(),
-            groups: vec![Some("80".to_string()), None],
-            before: "listening on ".to_string(),
-            next_cursor: "20".to_string(),
+
+    fn tell_life(&self) {
+        let it = &self.recorder;
+        let all = self.terminals.clone();
+        it.on(move |verb::OpenTerminal { ask }| {
+            let mut all = all.lock().unwrap();
+            let ended = all.get(&ask.session_id) == Some(&true);
+            let created = !ended && all.insert(ask.session_id.clone(), false).is_none();
+            Ok(TerminalOpened {
+                created,
+                terminal: terminal(&ask.session_id, ended),
+            })
         });
-        Ok(answer)
+        let all = self.terminals.clone();
+        it.on(move |_: verb::ListTerminals| {
+            let all = all.lock().unwrap();
+            Ok(all
+                .iter()
+                .map(|(name, ended)| terminal(name, *ended))
+                .collect())
+        });
+        let stub = self.clone();
+        it.on(move |call: verb::GetTerminal| stub.found(&call.terminal));
+        let stub = self.clone();
+        it.on(move |call: verb::Configure| {
+            let mut terminal = stub.found(&call.terminal)?;
+            terminal.description = call.ask.description;
+            terminal.prompt_regex = call.ask.prompt_regex;
+            Ok(terminal)
+        });
+        let stub = self.clone();
+        it.on(move |call: verb::TerminateTerminal| {
+            stub.found(&call.terminal)?;
+            let name = call.terminal.to_string();
+            stub.terminals.lock().unwrap().insert(name, true);
+            stub.found(&call.terminal)
+        });
     }
-    async fn expect_terminal_prompt(&self, _: &TerminalId, _: Wait) -> Result<TerminalAnswer> {
-        Err(not_stubbed())
+
+    fn tell_typing(&self) {
+        let it = &self.recorder;
+        let stub = self.clone();
+        it.on_with(move |call: verb::RunInTerminal, ()| {
+            let terminal = stub.found(&call.terminal);
+            async move {
+                let terminal = terminal?;
+                if call.ask.command == "sleep" {
+                    std::future::pending::<()>().await;
+                }
+                Ok(answer(terminal, &call.ask.command))
+            }
+        });
+        let stub = self.clone();
+        it.on(move |call: verb::SendToTerminal| {
+            if call.ask.control.as_deref() == Some("c") {
+                stub.interrupted.notify_one();
+            }
+            Ok(answer(stub.found(&call.terminal)?, "typed"))
+        });
+        let stub = self.clone();
+        it.on(move |call: verb::ExpectInTerminal| {
+            let mut answer = answer(stub.found(&call.terminal)?, "");
+            answer.found = Some(TerminalMatch {
+                index: 0,
+                text: "port 80".to_string(),
+                groups: vec![Some("80".to_string()), None],
+                before: "listening on ".to_string(),
+                next_cursor: "20".to_string(),
+            });
+            Ok(answer)
+        });
     }
-    async fn terminal_screen(&self, id: &TerminalId, ask: ReadScreen) -> Result<TerminalScreen> {
-        let format = ask.format;
-        let terminal = self.found(id)?;
+
+    fn screen(&self, id: &TerminalId, format: ScreenFormat) -> Result<TerminalScreen> {
         Ok(TerminalScreen {
-            state: terminal.state,
+            state: self.found(id)?.state,
             format,
             screen: match format {
                 ScreenFormat::Png => "iVBORw0KGgo=".to_string(),
@@ -187,28 +169,5 @@ impl Terminals for Stub {
             scrollback_rows: 0,
             cursor: 2,
         })
-    }
-    async fn terminal_scrollback(
-        &self,
-        _: &TerminalId,
-        _: ReadScrollback,
-    ) -> Result<TerminalScrollback> {
-        Err(not_stubbed())
-    }
-    async fn clear_terminal_scrollback(&self, _: &TerminalId) -> Result<Terminal> {
-        Err(not_stubbed())
-    }
-    async fn terminal_transcript(
-        &self,
-        _: &TerminalId,
-        _: ReadTranscript,
-    ) -> Result<TerminalTranscript> {
-        Err(not_stubbed())
-    }
-    async fn terminal_recording(&self, _: &TerminalId) -> Result<ByteStream> {
-        Err(not_stubbed())
-    }
-    async fn attach_terminal(&self, _: &TerminalId, _: TakeSeat) -> Result<ExecSession> {
-        Err(not_stubbed())
     }
 }

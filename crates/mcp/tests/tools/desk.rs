@@ -65,13 +65,13 @@ impl ClientHandler for Person {
 }
 
 pub struct Desk {
-    pub stub: Arc<Stub>,
+    pub stub: Stub,
     pub client: RunningService<RoleClient, Person>,
 }
 
 pub async fn desk_with(person: Person, options: Options) -> Desk {
-    let stub = Arc::new(Stub::default());
-    let server = Server::new(stub.clone(), options);
+    let stub = Stub::default();
+    let server = Server::new(Arc::new(stub.recorder.clone()), options);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     tokio::spawn(async move {
         if let Ok(running) = server.serve(theirs).await {

@@ -77,7 +77,7 @@ async fn explicit_sessions_are_opened_by_name_alone() {
         .told("create_session", json!({"session_id": "a", "cwd": "/src"}))
         .await;
     assert_eq!(made["created"], true);
-    let asked = desk.stub.noted.lock().unwrap()[0].1.clone();
+    let asked = desk.stub.recorder.asked::<motu_core::verb::OpenTerminal>()[0].clone();
     assert_eq!(asked["sandbox_id"], "ws-9");
     assert_eq!(asked["cwd"], "/src");
     assert_eq!(
