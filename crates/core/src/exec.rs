@@ -297,7 +297,12 @@ pub struct SignalProcess {
 }
 
 impl Ask for ExecRequest {}
-impl Ask for RunRequest {}
+impl Ask for RunRequest {
+    fn belongs_to(&mut self, owner: &str) {
+        self.sandbox.belongs_to(owner);
+    }
+}
+
 impl Ask for Attach {}
 impl Ask for SignalProcess {}
 impl Ask for TtySize {}

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CreateSandbox {
+    /// Who it belongs to; the gate says, not the caller.
+    #[serde(skip)]
+    pub owner: String,
     /// The environment to start from, such as `debian:12`.
     pub environment: String,
     /// An id of the caller's own; generated when missing.
@@ -109,6 +112,9 @@ pub struct AppliedLimit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Sandbox {
     pub sandbox_id: SandboxId,
+    /// Who it belongs to: `uid:` and a user of the host. Empty when it is older than owners are.
+    #[serde(default)]
+    pub owner: String,
     pub state: State,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -172,6 +178,11 @@ pub struct Reaped {
     pub sandbox_ids: Vec<SandboxId>,
 }
 
-impl Ask for CreateSandbox {}
+impl Ask for CreateSandbox {
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
+    }
+}
+
 impl Ask for Fork {}
 impl Ask for Keepalive {}

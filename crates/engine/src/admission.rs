@@ -89,6 +89,7 @@ impl Gate<'_> {
                 .sandbox_id
                 .clone()
                 .unwrap_or_else(SandboxId::generate),
+            owner: request.owner,
             state: State::Creating,
             reason: None,
             environment: request.environment,

@@ -6,6 +6,7 @@
 //!              │ authority          may this caller do that: host paths, the host itself
 //!              │ policy             (empty: later, what an organisation allows)
 //!              │ quotas             (empty: later, how much of it)
+//!              │ owner              what is made belongs to whoever asks
 //!              ▼ record             who did what, how it went, how long it took
 //!            engine
 //! ```
@@ -22,7 +23,7 @@ pub use caller::{Caller, Face, Who};
 pub use desk::Desk;
 pub use record::{Seen, Witness};
 
-use motu_core::verb::Verb;
+use motu_core::verb::{Ask, Verb};
 use motu_core::{Result, Service};
 use std::sync::Arc;
 use std::time::Instant;
@@ -67,6 +68,7 @@ impl Gate {
         let outcome = async {
             self.resolve(&mut call).await?;
             authority::check(caller, &V::INFO, call.ask())?;
+            call.ask_mut().belongs_to(&caller.who.to_string());
             call.on(&*self.engine, extra).await
         };
         let outcome = outcome.await;
@@ -85,5 +87,62 @@ impl Gate {
             *id = self.engine.resolve(id.clone()).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::sandbox::CreateSandbox;
+    use motu_core::verb::{self, Recorder};
+    use motu_core::{Error, ErrorKind, SandboxId, Workspaces};
+    use std::sync::Mutex;
+
+    /// Keeps the names of what passed, and how it failed.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<(String, Option<ErrorKind>)>>);
+
+    impl Witness for Notes {
+        fn saw(&self, seen: &Seen<'_>) {
+            let mut notes = self.0.lock().expect("nobody panics");
+            notes.push((
+                format!("{} {}", seen.caller.who, seen.verb.name),
+                seen.failed,
+            ));
+        }
+    }
+
+    fn gate() -> (Gate, Recorder, Arc<Notes>) {
+        let (recorder, notes) = (Recorder::default(), Arc::new(Notes::default()));
+        let gate = Gate::watched_by(Arc::new(recorder.clone()), notes.clone());
+        (gate, recorder, notes)
+    }
+
+    #[tokio::test]
+    async fn what_is_made_belongs_to_who_asks() {
+        let (gate, recorder, _) = gate();
+        recorder.on(|call: verb::CreateSandbox| Err(Error::unavailable(call.ask.owner)));
+        let desk = gate.desk(Caller::new(Who::Local { uid: 1234 }, Face::Socket));
+        // Whatever the caller says of it.
+        let ask = CreateSandbox {
+            owner: "uid:0".to_string(),
+            ..CreateSandbox::default()
+        };
+        let error = desk.create_sandbox(ask).await.expect_err("as told");
+        assert_eq!(error.message, "uid:1234");
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_never_reaches_the_engine_and_is_seen() {
+        let (gate, recorder, notes) = gate();
+        let desk = gate.desk(Caller::new(Who::Remote, Face::Http));
+        let id = SandboxId::parse("ws-a").expect("an id");
+        let ask = motu_core::workspace::ExportFiles::new("/workspace", "/etc", Default::default());
+        let error = desk.export_workspace(&id, ask).await.expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::Denied);
+        assert_eq!(recorder.written(), []);
+        let seen = notes.0.lock().expect("nobody panics").clone();
+        let refused = "remote export_workspace".to_string();
+        assert_eq!(seen, [(refused, Some(ErrorKind::Denied))]);
     }
 }

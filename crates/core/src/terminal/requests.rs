@@ -11,6 +11,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OpenTerminal {
+    /// Who the sandbox belongs to that may be made for it; the gate says, not the caller.
+    #[serde(skip)]
+    pub owner: String,
     pub session_id: String,
     /// A sandbox or workspace that is there; default: the workspace `terminals`, made on first use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -318,6 +321,10 @@ impl From<Option<TtySize>> for TakeSeat {
 impl Ask for OpenTerminal {
     fn wants_host(&self) -> bool {
         self.host
+    }
+
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
     }
 }
 

@@ -21,6 +21,9 @@ pub trait Ask:
         Vec::new()
     }
 
+    /// Says whose the things are that this request makes.
+    fn belongs_to(&mut self, _owner: &str) {}
+
     /// Whether it asks for the host itself.
     fn wants_host(&self) -> bool {
         false

@@ -117,6 +117,9 @@ pub struct SecretInfo {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CreateWorkspace {
+    /// Who it belongs to; the gate says, not the caller.
+    #[serde(skip)]
+    pub owner: String,
     pub environment: String,
     /// An id of the caller's own; generated when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -356,6 +359,10 @@ pub struct CommandLog {
 
 impl Ask for CreateWorkspace {
     const LONG: bool = true;
+
+    fn belongs_to(&mut self, owner: &str) {
+        self.owner = owner.to_string();
+    }
 
     fn host_paths(&self) -> Vec<&'static str> {
         let seed = self.seed_path.is_some().then_some("seed_path");

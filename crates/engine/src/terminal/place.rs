@@ -26,13 +26,14 @@ impl Engine {
             return self.running(id).await;
         }
         if request.host {
-            return self.host_place().await;
+            return self.host_place(&request.owner).await;
         }
         // A session that is opened again goes where it was, if that is still there.
         if let Some(id) = before.filter(|id| self.table.get(id).is_some()) {
             return self.running(id).await;
         }
         self.shared_place(CreateWorkspace {
+            owner: request.owner.clone(),
             environment: self.config.terminal.environment.clone(),
             workspace_id: Some(SandboxId::parse(DEFAULT_PLACE)?),
             ..CreateWorkspace::default()
@@ -40,7 +41,7 @@ impl Engine {
         .await
     }
 
-    async fn host_place(&self) -> Result<Arc<driver::Handle>> {
+    async fn host_place(&self, owner: &str) -> Result<Arc<driver::Handle>> {
         if !self.config.terminal.host {
             return Err(Error::new(
                 ErrorKind::Denied,
@@ -52,6 +53,7 @@ impl Engine {
             ));
         }
         self.shared_place(CreateWorkspace {
+            owner: owner.to_string(),
             environment: self.config.terminal.environment.clone(),
             workspace_id: Some(SandboxId::parse(HOST_PLACE)?),
             runtime: Some(HOST_RUNTIME.to_string()),

@@ -107,6 +107,7 @@ impl Engine {
         ttl: u64,
     ) -> Result<Admitted> {
         let sandbox = CreateSandbox {
+            owner: request.owner.clone(),
             environment: request.environment.clone(),
             sandbox_id: Some(id.clone()),
             runtime: request.runtime.clone(),

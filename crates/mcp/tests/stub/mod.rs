@@ -49,6 +49,7 @@ pub fn moment() -> jiff::Timestamp {
 pub fn sandbox(id: &SandboxId) -> Sandbox {
     Sandbox {
         sandbox_id: id.clone(),
+        owner: "uid:1000".to_string(),
         state: State::Running,
         reason: None,
         environment: "debian:12".to_string(),

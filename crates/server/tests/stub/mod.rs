@@ -37,6 +37,7 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
     let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
     Sandbox {
         sandbox_id: id.clone(),
+        owner: "uid:1000".to_string(),
         state: State::Running,
         reason: None,
         environment: "debian:12".to_string(),

@@ -111,6 +111,7 @@ pub struct Args {
 impl Args {
     fn request(&self) -> Result<CreateWorkspace> {
         Ok(CreateWorkspace {
+            owner: String::new(),
             environment: self.environment.clone(),
             workspace_id: self.id.clone(),
             seed_path: self
