@@ -93,6 +93,18 @@ impl Context {
     }
 }
 
+/// A mistake in the arguments, whole: clap writes it for people, over several lines.
+fn misused(text: &str) -> Error {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let said = text.lines().take_while(|line| !line.starts_with("Usage:"));
+    let (tips, said): (Vec<&str>, Vec<&str>) = said
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .partition(|line| line.starts_with("tip: "));
+    let tip = tips.first().and_then(|tip| tip.strip_prefix("tip: "));
+    Error::invalid(said.join(" ")).hint(tip.unwrap_or("`--help` shows what the command takes"))
+}
+
 /// Reads the arguments of this process. Help and mistakes are answered here.
 pub fn parse() -> std::result::Result<Cli, ExitCode> {
     Cli::try_parse().map_err(|mistake| match mistake.kind() {
@@ -100,12 +112,7 @@ pub fn parse() -> std::result::Result<Cli, ExitCode> {
             let _ = mistake.print();
             ExitCode::SUCCESS
         }
-        _ if asked_for_json() => {
-            let text = mistake.render().to_string();
-            let message = text.strip_prefix("error: ").unwrap_or(&text);
-            let message = message.lines().next().unwrap_or_default();
-            tell(Error::invalid(message), Reader::Program)
-        }
+        _ if asked_for_json() => tell(misused(&mistake.render().to_string()), Reader::Program),
         _ => {
             let _ = mistake.print();
             exit_code(ErrorKind::Invalid)
@@ -214,5 +221,28 @@ pub fn answer<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) 
         show::json(value);
     } else {
         show::print(&text(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_told_whole_to_a_program() {
+        let text = "error: the following required arguments were not provided:\n  --path <PATH>\n  <ID>\n\n\
+                    Usage: motu x\n\nFor more information, try '--help'.\n";
+        let error = misused(text);
+        assert_eq!(
+            error.message,
+            "the following required arguments were not provided: --path <PATH> <ID>"
+        );
+        let text = "error: unexpected argument '--jsn' found\n\n  tip: a similar argument exists: '--json'\n\nUsage: motu ps\n";
+        let error = misused(text);
+        assert_eq!(error.message, "unexpected argument '--jsn' found");
+        assert_eq!(
+            error.hint.as_deref(),
+            Some("a similar argument exists: '--json'")
+        );
     }
 }

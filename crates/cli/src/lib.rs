@@ -32,8 +32,12 @@ use std::process::ExitCode;
 
 /// Runs the command in the arguments of this process.
 pub fn main() -> ExitCode {
-    match cli::parse() {
+    let code = match cli::parse() {
         Ok(cli) => cli.run(),
         Err(code) => code,
+    };
+    match show::finish() {
+        Some(lost) => failure::tell(lost, failure::Reader::Person),
+        None => code,
     }
 }

@@ -1,13 +1,15 @@
 //! What people see: tables, sizes, ages, colours.
 //!
 //! Text that came from elsewhere goes through [`safe`] before it reaches a
-//! terminal. Nothing here fails: a reader that has gone away is not an error.
+//! terminal. Nothing here fails: a reader that has gone away is not an error, and output that
+//! could not be written for another reason is told at the end ([`finish`]).
 
 use anstyle::{AnsiColor, Color, Style};
-use motu_core::Isolation;
+use motu_core::{Error, Isolation};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
+use std::sync::OnceLock;
 
 pub const RED: AnsiColor = AnsiColor::Red;
 pub const GREEN: AnsiColor = AnsiColor::Green;
@@ -41,9 +43,33 @@ pub fn dim() -> Style {
     Style::new().dimmed()
 }
 
+/// Why output was lost, if some was.
+static LOST: OnceLock<std::io::Error> = OnceLock::new();
+
+/// Keeps the first failure of our output that is not a reader's leaving.
+fn keep(written: std::io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = LOST.set(error);
+    }
+}
+
+/// Writes what still waits, and says why output was lost, if some was.
+pub fn finish() -> Option<Error> {
+    keep(std::io::stdout().flush());
+    let lost = LOST.get()?;
+    let full = lost.kind() == std::io::ErrorKind::StorageFull;
+    let error = match full {
+        true => Error::limit("the output could not be written: its device is full"),
+        false => Error::unavailable(format!("the output could not be written: {lost}")),
+    };
+    Some(error.hint("what the command did is done; only its answer was lost"))
+}
+
 /// Writes to standard output.
 pub fn print(text: &str) {
-    let _ = anstream::stdout().write_all(text.as_bytes());
+    keep(anstream::stdout().write_all(text.as_bytes()));
 }
 
 /// Writes to standard error.
@@ -53,7 +79,7 @@ pub fn note(text: &str) {
 
 /// Writes to standard output, byte for byte.
 pub fn exact(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    keep(std::io::stdout().write_all(text.as_bytes()));
 }
 
 /// Writes to standard error, byte for byte.
@@ -88,11 +114,11 @@ pub fn json(value: &impl Serialize) {
     if out.is_terminal() {
         // A value that cannot be written as JSON does not exist among ours.
         let text = serde_json::to_string_pretty(value).unwrap_or_default();
-        let _ = out.write_all(escaped(&text).as_bytes());
+        keep(out.write_all(escaped(&text).as_bytes()));
     } else {
-        let _ = serde_json::to_writer_pretty(&mut out, value);
+        keep(serde_json::to_writer_pretty(&mut out, value).map_err(Into::into));
     }
-    let _ = out.write_all(b"\n");
+    keep(out.write_all(b"\n"));
 }
 
 /// JSON in which even those controls are escaped that JSON itself allows: a terminal obeys them.

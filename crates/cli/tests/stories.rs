@@ -35,7 +35,8 @@ fn mistakes_in_arguments_are_invalid() {
     {
       "error": {
         "kind": "invalid",
-        "message": "unexpected argument '--bogus' found"
+        "message": "unexpected argument '--bogus' found",
+        "hint": "to pass '--bogus' as a value, use '-- --bogus'"
       }
     }
     [exit code: 102]
@@ -444,4 +445,30 @@ fn the_demo_runs_to_its_end() {
     assert!(told.stdout.contains("HELLO FROM THE HOST"), "{told}");
     assert!(told.stdout.contains("no network"), "{told}");
     assert!(told.stdout.contains("the shell is still here"), "{told}");
+}
+
+#[test]
+fn output_that_is_lost_is_an_error() {
+    let story = Story::new();
+    let commands: [&[&str]; 6] = [
+        &["version"],
+        &["version", "--json"],
+        &["ps"],
+        &["workspace", "list", "--json"],
+        &["env", "list"],
+        &["completions", "bash"],
+    ];
+    for command in commands {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let ran = story.command(command).stdout(full.unwrap()).output();
+        let ran = ran.unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(106), "{command:?}: {told}");
+        assert!(told.contains("its device is full"), "{command:?}: {told}");
+        // Whoever stops reading has what they wanted.
+        let gone = story.command(command).stdout(Stdio::piped()).spawn();
+        let mut gone = gone.unwrap();
+        drop(gone.stdout.take());
+        assert_eq!(gone.wait().unwrap().code(), Some(0), "{command:?}");
+    }
 }

@@ -173,6 +173,25 @@ impl Error {
         Error::new(ErrorKind::Internal, message)
     }
 
+    /// A failure with a file that the caller named: what is wrong with the name is no bug of ours.
+    pub fn with_file(context: impl std::fmt::Display, error: &std::io::Error) -> Error {
+        use std::io::ErrorKind as Io;
+        match error.kind() {
+            Io::NotFound => Error::not_found(format!("{context}: no such file or directory")),
+            Io::IsADirectory => {
+                Error::invalid(format!("{context}: it is a directory")).hint("name a file")
+            }
+            Io::NotADirectory => {
+                Error::invalid(format!("{context}: a part of the path is not a directory"))
+            }
+            Io::AlreadyExists => Error::conflict(format!("{context}: it is there already")),
+            Io::InvalidInput | Io::InvalidFilename | Io::InvalidData => {
+                Error::invalid(format!("{context}: {error}"))
+            }
+            _ => Error::io(context, error),
+        }
+    }
+
     /// An I/O failure in `context`; a full disk is a limit, not a bug.
     pub fn io(context: impl std::fmt::Display, error: &std::io::Error) -> Error {
         use std::io::ErrorKind as Io;
@@ -192,6 +211,19 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_name_is_not_a_bug() {
+        let dir = tempfile::tempdir().unwrap();
+        let kind = |path: &std::path::Path| {
+            let error = std::fs::read(path).unwrap_err();
+            Error::with_file("read it", &error).kind
+        };
+        assert_eq!(kind(&dir.path().join("none")), ErrorKind::NotFound);
+        assert_eq!(kind(dir.path()), ErrorKind::Invalid);
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert_eq!(kind(&dir.path().join("file/below")), ErrorKind::Invalid);
+    }
 
     #[test]
     fn exit_codes_are_distinct_and_out_of_the_way() {

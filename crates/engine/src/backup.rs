@@ -256,7 +256,7 @@ fn make_private(dir: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|error| Error::io(format_args!("make {}", dir.display()), &error))
+        .map_err(|error| Error::with_file(format_args!("make {}", dir.display()), &error))
 }
 
 /// Copies a file or a tree with everything that can be: owners, times, links, attributes, holes.

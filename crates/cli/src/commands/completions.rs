@@ -1,9 +1,9 @@
 //! `motu completions`: scripts for shells.
 
 use crate::cli::Cli;
+use crate::show;
 use clap::CommandFactory;
 use clap_complete::Shell;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Print a script that completes commands in a shell
@@ -22,7 +22,7 @@ impl Args {
     pub fn run(self) -> ExitCode {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "motu", &mut script);
-        let _ = std::io::stdout().write_all(&script);
+        show::exact(&String::from_utf8_lossy(&script));
         ExitCode::SUCCESS
     }
 }

@@ -99,10 +99,7 @@ impl Args {
 
 fn local(what: &str, path: &Path) -> impl Fn(std::io::Error) -> Error {
     let context = format!("{what} {}", path.display());
-    move |error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found(format!("{context}: no such file")),
-        _ => Error::io(&context, &error),
-    }
+    move |error| Error::with_file(&context, &error)
 }
 
 /// The last part of a path's name.

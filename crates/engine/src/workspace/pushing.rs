@@ -126,7 +126,7 @@ fn is_directory(source: &Path) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::not_found(
             format!("{} does not exist", source.display()),
         )),
-        Err(error) => Err(Error::io("cannot look at the source", &error)),
+        Err(error) => Err(Error::with_file("cannot look at the source", &error)),
     }
 }
 

@@ -243,8 +243,9 @@ fn kind(source: Source) -> &'static str {
 /// A secret from a file, whose content never reaches a message.
 fn read(name: &str, path: &str) -> Result<Zeroizing<String>> {
     let path = super::checks::on_host(path, "the path of a secret")?;
-    let failed =
-        |error: std::io::Error| Error::io(format!("secret {name:?}: {}", path.display()), &error);
+    let failed = |error: std::io::Error| {
+        Error::with_file(format!("secret {name:?}: {}", path.display()), &error)
+    };
     let limit = limits::SECRET_BYTES;
     let mut bytes = Zeroizing::new(Vec::new());
     let file = std::fs::File::open(&path).map_err(failed)?;

@@ -133,7 +133,8 @@ fn settings(client: &Client) -> Result<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    let cannot = |error: &std::io::Error| Error::io(format_args!("read {}", path.display()), error);
+    let cannot =
+        |error: &std::io::Error| Error::with_file(format_args!("read {}", path.display()), error);
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(cannot(&error)),
@@ -161,7 +162,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     // Through a link: people keep their settings elsewhere.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let cannot =
-        |error: std::io::Error| Error::io(format_args!("write {}", path.display()), &error);
+        |error: std::io::Error| Error::with_file(format_args!("write {}", path.display()), &error);
     let directory = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(directory).map_err(cannot)?;
     if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {

@@ -164,7 +164,8 @@ impl Args {
 }
 
 fn read_token(path: &Path) -> Result<String> {
-    let cannot = |error: &std::io::Error| Error::io(format_args!("read {}", path.display()), error);
+    let cannot =
+        |error: &std::io::Error| Error::with_file(format_args!("read {}", path.display()), error);
     let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
     let mut text = String::new();
     file.take(MAX_TOKEN_BYTES as u64 + 1)

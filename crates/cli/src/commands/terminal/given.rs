@@ -81,7 +81,7 @@ impl Out {
 }
 
 fn failed(name: &str, error: &std::io::Error) -> Error {
-    Error::io(format!("write {name}"), error)
+    Error::with_file(format!("write {name}"), error)
 }
 
 #[cfg(test)]

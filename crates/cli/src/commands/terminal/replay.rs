@@ -82,7 +82,8 @@ impl Args {
 
 fn of_file(path: &Path) -> Result<Cast> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| Error::io(format!("read {name}"), &error))?;
+    let file =
+        File::open(path).map_err(|error| Error::with_file(format!("read {name}"), &error))?;
     read(BufReader::new(file.take(CAST_BYTES + 1)), &name)
 }
 

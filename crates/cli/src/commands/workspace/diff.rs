@@ -3,8 +3,8 @@
 use super::Which;
 use crate::show;
 use motu_api::Client;
-use motu_core::Result;
 use motu_core::workspace::{DiffEntry, DiffOptions, DiffReport, DiffStatus, Workspaces};
+use motu_core::{Error, Result, limits};
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -27,29 +27,33 @@ pub struct Args {
 
 #[derive(Debug, clap::Args)]
 pub struct Budget {
-    /// Bytes of patch to show at most [default: 262144]
+    /// Bytes of patch at most [default: 262144 on a terminal, else 16777216]
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
 }
 
 impl Budget {
-    pub fn options(&self) -> DiffOptions {
-        let max_bytes = self.max_bytes;
-        DiffOptions { max_bytes }
+    /// A person reads the beginning; a file or a program gets as much as there may be.
+    pub fn options(&self, json: bool) -> DiffOptions {
+        let whole = !json && !std::io::stdout().is_terminal();
+        let usual = whole.then_some(limits::DIFF_BYTES.max);
+        DiffOptions {
+            max_bytes: self.max_bytes.or(usual),
+        }
     }
 }
 
 impl Args {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let options = self.budget.options();
+        let options = self.budget.options(json);
         let report = client.diff_workspace(&self.which.id, options).await?;
-        told(json, &report);
+        told(json, &report)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Shows a comparison.
-pub fn told(json: bool, report: &DiffReport) {
+/// Shows a comparison. A patch that goes to a file is whole, or an error says that it is not.
+pub fn told(json: bool, report: &DiffReport) -> Result<()> {
     if json {
         show::json(report);
     } else if std::io::stdout().is_terminal() {
@@ -61,6 +65,13 @@ pub fn told(json: bool, report: &DiffReport) {
     if !json {
         show::note(&summary(report));
     }
+    if report.truncated && !json && !std::io::stdout().is_terminal() {
+        return Err(
+            Error::limit("the patch is cut: it is longer than --max-bytes")
+                .hint("raise --max-bytes, or export the files: `motu workspace export`"),
+        );
+    }
+    Ok(())
 }
 
 /// A patch with the usual colours.

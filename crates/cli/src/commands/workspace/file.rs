@@ -73,7 +73,12 @@ struct WriteArgs {
     path: String,
 
     /// Its new text
-    #[arg(long, value_name = "TEXT", required_unless_present = "text_file")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        required_unless_present = "text_file",
+        allow_hyphen_values = true
+    )]
     text: Option<String>,
 
     /// A file here with its new text, or - for standard input

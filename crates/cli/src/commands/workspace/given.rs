@@ -55,10 +55,7 @@ pub fn text(given: Option<String>, file: Option<&Path>, limit: &limits::Limit) -
 /// Reads a text file, or standard input; never much more than may be sent.
 pub fn read(path: &Path, limit: &limits::Limit) -> Result<String> {
     let context = format!("read {}", path.display());
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found(format!("{context}: no such file")),
-        _ => Error::io(&context, &error),
-    };
+    let failed = |error: std::io::Error| Error::with_file(&context, &error);
     let mut bytes = Vec::new();
     let most = limit.max + 1;
     if path == Path::new(STDIN) {

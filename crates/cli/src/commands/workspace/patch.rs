@@ -33,7 +33,12 @@ struct ApplyArgs {
     which: Which,
 
     /// The patch itself
-    #[arg(long, value_name = "TEXT", required_unless_present = "patch_file")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        required_unless_present = "patch_file",
+        allow_hyphen_values = true
+    )]
     patch: Option<String>,
 
     /// A file here with the patch, or - for standard input
@@ -73,11 +78,21 @@ pub struct EditArgs {
     path: Option<String>,
 
     /// Text that is there, exactly
-    #[arg(long, value_name = "TEXT", requires = "path")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "path",
+        allow_hyphen_values = true
+    )]
     old: Option<String>,
 
     /// What takes its place
-    #[arg(long, value_name = "TEXT", requires = "path")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "path",
+        allow_hyphen_values = true
+    )]
     new: Option<String>,
 
     /// How often the old text must be there [default: 1]

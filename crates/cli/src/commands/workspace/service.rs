@@ -122,6 +122,7 @@ struct ReadyArgs {
     #[arg(
         long,
         value_name = "REGEX",
+        allow_hyphen_values = true,
         group = "readiness",
         help_heading = "Readiness"
     )]

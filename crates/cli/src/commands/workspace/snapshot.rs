@@ -80,8 +80,8 @@ impl Args {
                 budget,
             } => {
                 let report =
-                    client.diff_snapshots(&which.id, &from, Since::new(&to, budget.options()));
-                diff::told(json, &report.await?);
+                    client.diff_snapshots(&which.id, &from, Since::new(&to, budget.options(json)));
+                diff::told(json, &report.await?)?;
             }
         }
         Ok(ExitCode::SUCCESS)
