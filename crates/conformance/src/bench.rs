@@ -94,7 +94,12 @@ impl Drop for Bench {
             for workspace in life.engine.list_workspaces().await.unwrap_or_default() {
                 let _ = life.engine.delete_workspace(&workspace.workspace_id).await;
             }
-            for sandbox in life.engine.list_sandboxes().await.unwrap_or_default() {
+            for sandbox in life
+                .engine
+                .list_sandboxes(Default::default())
+                .await
+                .unwrap_or_default()
+            {
                 let _ = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
             }
         });

@@ -149,6 +149,14 @@ pub struct Sandbox {
     pub idle_seconds: u64,
 }
 
+/// Which sandboxes are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListSandboxes {
+    /// Also those that are gone, as far as they are remembered.
+    pub all: bool,
+}
+
 /// How many live copies are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -185,4 +193,5 @@ impl Ask for CreateSandbox {
 }
 
 impl Ask for Fork {}
+impl Ask for ListSandboxes {}
 impl Ask for Keepalive {}

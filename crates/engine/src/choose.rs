@@ -7,7 +7,8 @@
 use motu_core::report::RuntimeReport;
 use motu_core::{Accel, Error, ErrorKind, Isolation, Result, Runtime};
 use std::sync::Arc;
-use tokio::sync::OnceCell;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// Runtimes that only tests may use; never chosen, only named.
 pub(crate) const TEST_ONLY: &[&str] = &["fake"];
@@ -18,10 +19,14 @@ pub struct Runtimes {
     list: Vec<Known>,
 }
 
+/// How long a runtime that does not work is taken at its word: somebody may be installing it.
+const DOUBT: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct Known {
     runtime: Arc<dyn Runtime>,
-    report: OnceCell<RuntimeReport>,
+    /// What was found, and when. What works is not looked at again for a call.
+    report: Mutex<Option<(Instant, Arc<RuntimeReport>)>>,
 }
 
 /// What a call demands.
@@ -45,7 +50,7 @@ impl Runtimes {
                 .into_iter()
                 .map(|runtime| Known {
                     runtime,
-                    report: OnceCell::new(),
+                    report: Mutex::default(),
                 })
                 .collect(),
         }
@@ -64,7 +69,7 @@ impl Runtimes {
         let mut reports = Vec::new();
         for known in &self.list {
             if !TEST_ONLY.contains(&known.runtime.name()) {
-                reports.push(known.runtime.report().await);
+                reports.push(known.look().await.as_ref().clone());
             }
         }
         reports
@@ -120,7 +125,7 @@ impl Runtimes {
         } else {
             Err(unavailable(
                 &format!("the {} runtime does not work here", report.name),
-                [report],
+                [&*report],
             ))
         }
     }
@@ -161,13 +166,29 @@ impl Runtimes {
             Isolation::None => "no runtime works on this host".to_string(),
             floor => format!("no runtime here gives {floor} isolation"),
         };
-        Err(unavailable(&what, tried))
+        Err(unavailable(&what, tried.iter().map(Arc::as_ref)))
     }
 }
 
 impl Known {
-    async fn report(&self) -> &RuntimeReport {
-        self.report.get_or_init(|| self.runtime.report()).await
+    /// What is known, which is as old as the daemon for one that works.
+    async fn report(&self) -> Arc<RuntimeReport> {
+        let mut known = self.report.lock().await;
+        match &*known {
+            Some((when, report)) if report.works || when.elapsed() < DOUBT => report.clone(),
+            _ => self.ask(&mut known).await,
+        }
+    }
+
+    /// What is so now; calls know it from here on.
+    async fn look(&self) -> Arc<RuntimeReport> {
+        self.ask(&mut *self.report.lock().await).await
+    }
+
+    async fn ask(&self, known: &mut Option<(Instant, Arc<RuntimeReport>)>) -> Arc<RuntimeReport> {
+        let report = Arc::new(self.runtime.report().await);
+        *known = Some((Instant::now(), report.clone()));
+        report
     }
 }
 

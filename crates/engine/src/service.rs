@@ -15,7 +15,7 @@ use motu_core::report::{
     Version,
 };
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, Reaped, Sandbox};
+use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Reaped, Sandbox};
 use motu_core::service::ProgressSink;
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
@@ -102,13 +102,16 @@ impl Service for Engine {
         Ok(self.make(request, Keep::Stored).await?.0)
     }
 
-    async fn list_sandboxes(&self) -> Result<Vec<Sandbox>> {
+    async fn list_sandboxes(&self, ask: ListSandboxes) -> Result<Vec<Sandbox>> {
         let mut list: Vec<_> = self
             .table
             .all()
             .iter()
             .map(|handle| handle.sandbox())
             .collect();
+        if ask.all {
+            list.extend(self.shared.store.tombstones().await?);
+        }
         list.sort_by(|a, b| (a.created_at, &a.sandbox_id).cmp(&(b.created_at, &b.sandbox_id)));
         Ok(list)
     }

@@ -68,7 +68,13 @@ async fn a_failed_create_leaves_nothing() {
     assert_eq!(error.message, "the test says no");
     assert_eq!(engine.live(), 0);
     assert_eq!(machines(home.path()), 0);
-    assert!(engine.list_sandboxes().await.unwrap().is_empty());
+    assert!(
+        engine
+            .list_sandboxes(Default::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]

@@ -439,7 +439,14 @@ async fn a_pull_reports_its_steps_and_its_end() {
 async fn verbs_on_sandboxes() {
     let world = world();
     let client = &world.client;
-    assert_eq!(client.list_sandboxes().await.unwrap().len(), 1);
+    assert_eq!(
+        client
+            .list_sandboxes(Default::default())
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     assert_eq!(
         client
             .keepalive(

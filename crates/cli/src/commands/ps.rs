@@ -3,7 +3,7 @@
 use crate::cli::{Context, answer};
 use crate::show;
 use jiff::Timestamp;
-use motu_core::sandbox::{Sandbox, State};
+use motu_core::sandbox::{ListSandboxes, Sandbox, State};
 use motu_core::{Result, Service};
 use std::process::ExitCode;
 
@@ -21,8 +21,8 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let mut sandboxes = context.client().list_sandboxes().await?;
-        sandboxes.retain(|sandbox| self.all || sandbox.state != State::Destroyed);
+        let ask = ListSandboxes { all: self.all };
+        let sandboxes = context.client().list_sandboxes(ask).await?;
         answer(self.json, &sandboxes, |sandboxes| text(sandboxes));
         Ok(ExitCode::SUCCESS)
     }

@@ -68,7 +68,11 @@ async fn a_client_that_gives_up_creating_leaves_no_sandbox() {
     }
     // Either nobody learnt of it and it is gone, or it is whole and listed.
     eventually("what is there is what is listed", async || {
-        let listed = world.client().list_sandboxes().await.unwrap();
+        let listed = world
+            .client()
+            .list_sandboxes(Default::default())
+            .await
+            .unwrap();
         let found = world.traces.found();
         let whole = listed
             .iter()

@@ -20,7 +20,11 @@ const FILE_BYTES: usize = 4 << 20;
 
 /// What the daemon lists, what is on the host, and that all of it works.
 async fn assert_whole(world: &World) -> BTreeSet<String> {
-    let listed = world.client().list_sandboxes().await.unwrap();
+    let listed = world
+        .client()
+        .list_sandboxes(Default::default())
+        .await
+        .unwrap();
     let ids: BTreeSet<String> = listed.iter().map(|s| s.sandbox_id.to_string()).collect();
     for sandbox in &listed {
         assert_eq!(sandbox.state, State::Running, "{sandbox:?}");

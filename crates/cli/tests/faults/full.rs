@@ -160,7 +160,11 @@ impl Small {
 
     async fn assert_nothing_half_done(&self, machines: usize) {
         eventually("only what is listed is there", async || {
-            let listed = self.client().list_sandboxes().await.unwrap();
+            let listed = self
+                .client()
+                .list_sandboxes(Default::default())
+                .await
+                .unwrap();
             let running = listed.iter().all(|sandbox| sandbox.state == State::Running);
             let found = self.world.traces.found();
             let counts = (listed.len(), self.machines().len(), found.cgroups.len());

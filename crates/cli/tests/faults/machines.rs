@@ -80,7 +80,11 @@ async fn a_daemon_killed_while_it_copies_a_machine() {
         let answered = String::from_utf8_lossy(&output.stdout);
         let answered: BTreeSet<String> = answered.lines().map(str::to_string).collect();
         world.start();
-        let listed = world.client().list_sandboxes().await.unwrap();
+        let listed = world
+            .client()
+            .list_sandboxes(Default::default())
+            .await
+            .unwrap();
         let mut there = BTreeSet::new();
         for sandbox in &listed {
             assert_eq!(sandbox.state, State::Running, "{sandbox:?}");

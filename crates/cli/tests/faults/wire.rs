@@ -176,7 +176,15 @@ async fn malformed_requests_are_typed_errors() {
     }
     assert_eq!(request(&world, "PATCH", "/v1/sandboxes", b"").status, 405);
     world.assert_works(&id).await;
-    assert_eq!(world.client().list_sandboxes().await.unwrap().len(), 1);
+    assert_eq!(
+        world
+            .client()
+            .list_sandboxes(Default::default())
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]

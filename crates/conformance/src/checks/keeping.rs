@@ -134,7 +134,14 @@ pub async fn copies_go_on_by_themselves(life: Life) {
             ErrorKind::Unsupported,
             life.engine.fork_sandbox(id, Fork { count: 2 }).await,
         );
-        assert_eq!(life.engine.list_sandboxes().await.expect("a list").len(), 1);
+        assert_eq!(
+            life.engine
+                .list_sandboxes(Default::default())
+                .await
+                .expect("a list")
+                .len(),
+            1
+        );
         assert_eq!(life.exec(&sandbox, argv(&["true"])).await.exit_code, 0);
         return;
     }

@@ -14,7 +14,11 @@ pub async fn create_gives_a_running_sandbox(life: Life) {
     assert_eq!(sandbox.state, State::Running);
     let found = life.get(&sandbox.sandbox_id).await;
     assert_eq!(found.state, State::Running);
-    let listed = life.engine.list_sandboxes().await.expect("a list");
+    let listed = life
+        .engine
+        .list_sandboxes(Default::default())
+        .await
+        .expect("a list");
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].sandbox_id, sandbox.sandbox_id);
     // Running means that it works, not that it will.
@@ -65,7 +69,7 @@ pub async fn destroy_leaves_nothing_and_may_be_repeated(life: Life) {
     assert!(!dir.exists(), "{} is still there", dir.display());
     assert!(
         life.engine
-            .list_sandboxes()
+            .list_sandboxes(Default::default())
             .await
             .expect("a list")
             .is_empty()
@@ -153,7 +157,7 @@ pub async fn health_is_fast_and_changes_nothing(life: Life) {
     assert!(runtime.report().await.works, "{first:?}");
     assert!(
         life.engine
-            .list_sandboxes()
+            .list_sandboxes(Default::default())
             .await
             .expect("a list")
             .is_empty()
@@ -165,7 +169,7 @@ pub async fn a_plan_makes_nothing(life: Life) {
     assert!(!plan.trim().is_empty());
     assert!(
         life.engine
-            .list_sandboxes()
+            .list_sandboxes(Default::default())
             .await
             .expect("a list")
             .is_empty()
@@ -191,7 +195,7 @@ pub async fn a_one_shot_leaves_nothing(life: Life) {
     assert_eq!(heard.exited.expect("an end").exit_code, 5);
     assert!(
         life.engine
-            .list_sandboxes()
+            .list_sandboxes(Default::default())
             .await
             .expect("a list")
             .is_empty()

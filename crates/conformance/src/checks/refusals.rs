@@ -6,7 +6,11 @@ use motu_core::{ErrorKind, Isolation, Service as _};
 
 async fn refuse(life: &Life, kind: ErrorKind, request: CreateSandbox) -> motu_core::Error {
     let error = refused(kind, life.engine.create_sandbox(request).await);
-    let left = life.engine.list_sandboxes().await.expect("a list");
+    let left = life
+        .engine
+        .list_sandboxes(Default::default())
+        .await
+        .expect("a list");
     assert!(left.is_empty(), "{left:?}");
     error
 }

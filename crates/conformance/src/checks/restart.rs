@@ -13,7 +13,11 @@ pub fn a_new_daemon_adopts_what_runs(bench: &Bench) {
         sandbox
     });
     bench.life(|life| async move {
-        let listed = life.engine.list_sandboxes().await.expect("a list");
+        let listed = life
+            .engine
+            .list_sandboxes(Default::default())
+            .await
+            .expect("a list");
         assert_eq!(listed.len(), 1);
         let now = &listed[0];
         assert_eq!(now.sandbox_id, before.sandbox_id);
@@ -98,7 +102,7 @@ pub fn what_was_destroyed_stays_destroyed(bench: &Bench) {
         let id = &before.sandbox_id;
         assert!(
             life.engine
-                .list_sandboxes()
+                .list_sandboxes(Default::default())
                 .await
                 .expect("a list")
                 .is_empty()

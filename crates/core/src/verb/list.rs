@@ -73,7 +73,7 @@ verbs! {
     value create_sandbox = CreateSandbox(; sandbox::CreateSandbox) -> Sandbox,
         POST "/v1/sandboxes" 201, Changes, "sandboxes";
     /// Every sandbox
-    value list_sandboxes = ListSandboxes() -> Vec<Sandbox>,
+    value list_sandboxes = ListSandboxes(; sandbox::ListSandboxes) -> Vec<Sandbox>,
         GET "/v1/sandboxes" 200, Reads, "sandboxes";
     /// One sandbox
     value get_sandbox = GetSandbox(id: SandboxId) -> Sandbox,

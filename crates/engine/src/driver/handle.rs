@@ -158,6 +158,7 @@ impl Handle {
         }
         let status = self.status.borrow();
         match lifecycle::decide(status.state, Request::Use) {
+            Decision::Refuse(_) if self.inside.expired() => outlived(&status),
             Decision::Refuse(refusal) => refused(&status, refusal),
             _ => error,
         }
@@ -265,6 +266,17 @@ pub(super) fn held(sandbox: &Sandbox) -> bool {
 /// Whether a guest could not be spoken to.
 fn unreachable(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Transport | ErrorKind::Unavailable)
+}
+
+/// The time to live ended what was going on.
+fn outlived(sandbox: &Sandbox) -> Error {
+    let seconds = sandbox.ttl_seconds;
+    Error::new(
+        ErrorKind::Timeout,
+        format!("the sandbox's time to live of {seconds} s was over"),
+    )
+    .hint("ask for a longer one with --ttl-seconds (ttl_seconds)")
+    .details(serde_json::json!({"limit": "ttl_seconds", "value": seconds}))
 }
 
 /// A refusal at the border.

@@ -161,6 +161,21 @@ impl Store {
         found.map(|columns| self.decode(columns)).transpose()
     }
 
+    /// Sandboxes that are gone and still remembered.
+    pub async fn tombstones(&self) -> Result<Vec<Sandbox>> {
+        let rows: Vec<String> = self
+            .with("list", |transaction| {
+                let mut query = transaction
+                    .prepare("SELECT sandbox FROM sandboxes WHERE state = 'destroyed'")?;
+                let rows = query.query_map([], |row| row.get(0))?;
+                rows.collect()
+            })
+            .await?;
+        // One that cannot be read is a memory less.
+        let read = |text: String| serde_json::from_str(&text).ok();
+        Ok(rows.into_iter().filter_map(read).collect())
+    }
+
     /// Every remembered sandbox, tombstones included. One row that cannot be read costs that row.
     pub async fn all(&self) -> Result<Vec<Stored>> {
         let rows: Vec<(String, Columns)> = self

@@ -265,7 +265,7 @@ impl Service for Stub {
             &request.sandbox_id.unwrap_or_else(SandboxId::generate),
         ))
     }
-    async fn list_sandboxes(&self) -> Result<Vec<Sandbox>> {
+    async fn list_sandboxes(&self, _: motu_core::sandbox::ListSandboxes) -> Result<Vec<Sandbox>> {
         Ok(vec![sandbox(&SandboxId::parse("sb-a")?)])
     }
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
