@@ -4,7 +4,7 @@ use crate::commands;
 use crate::failure::{Reader, exit_code, tell};
 use crate::home::Place;
 use crate::{connect, show};
-use clap::error::ErrorKind as Usage;
+use clap::error::{ContextKind, ContextValue, ErrorKind as Usage};
 use clap::{Parser, Subcommand};
 use motu_api::Client;
 use motu_core::{Error, ErrorKind, Result};
@@ -93,6 +93,21 @@ impl Context {
     }
 }
 
+/// Says where the command goes to whoever has left the dashes out: `motu run debian:12 uname`.
+fn with_tip(mut mistake: clap::Error) -> clap::Error {
+    let word = mistake.get(ContextKind::InvalidArg);
+    let usage = mistake.get(ContextKind::Usage).map(ToString::to_string);
+    let command = matches!(word, Some(ContextValue::String(word)) if !word.starts_with('-'));
+    if mistake.kind() == Usage::UnknownArgument
+        && command
+        && usage.is_some_and(|usage| usage.contains("-- <COMMAND>"))
+    {
+        let tip = "put `--` before the command and its arguments".into();
+        mistake.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    mistake
+}
+
 /// A mistake in the arguments, whole: clap writes it for people, over several lines.
 fn misused(text: &str) -> Error {
     let text = text.strip_prefix("error: ").unwrap_or(text);
@@ -107,15 +122,18 @@ fn misused(text: &str) -> Error {
 
 /// Reads the arguments of this process. Help and mistakes are answered here.
 pub fn parse() -> std::result::Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|mistake| match mistake.kind() {
-        Usage::DisplayHelp | Usage::DisplayVersion => {
-            let _ = mistake.print();
-            ExitCode::SUCCESS
-        }
-        _ if asked_for_json() => tell(misused(&mistake.render().to_string()), Reader::Program),
-        _ => {
-            let _ = mistake.print();
-            exit_code(ErrorKind::Invalid)
+    Cli::try_parse().map_err(|mistake| {
+        let mistake = with_tip(mistake);
+        match mistake.kind() {
+            Usage::DisplayHelp | Usage::DisplayVersion => {
+                let _ = mistake.print();
+                ExitCode::SUCCESS
+            }
+            _ if asked_for_json() => tell(misused(&mistake.render().to_string()), Reader::Program),
+            _ => {
+                let _ = mistake.print();
+                exit_code(ErrorKind::Invalid)
+            }
         }
     })
 }

@@ -448,6 +448,38 @@ fn the_demo_runs_to_its_end() {
 }
 
 #[test]
+fn a_command_without_its_dashes_gets_a_tip() {
+    let story = Story::new();
+    told!(story.motu(&["run", "busybox", "uname", "-a"]), @r#"
+    ------- stderr -------
+    error: unexpected argument 'uname' found
+
+      tip: put `--` before the command and its arguments
+
+    Usage: motu run [OPTIONS] <ENVIRONMENT> [-- <COMMAND>...]
+
+    For more information, try '--help'.
+    [exit code: 102]
+    "#);
+}
+
+#[test]
+fn a_time_to_live_that_ends_a_run_is_a_timeout() {
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
+    told!(story.motu(&["run", "--ttl-seconds", "1", "busybox", "--", "sleep", "20"]), @r#"
+    ------- stderr -------
+    error: the sandbox's time to live of 1 s was over
+    hint: ask for a longer one with --ttl-seconds (ttl_seconds)
+    [exit code: 124]
+    "#);
+    let gone = story.motu(&["ps", "--all"]);
+    assert!(!story.motu(&["ps"]).stdout.contains("busybox"));
+    assert!(gone.code == 0, "{gone}");
+}
+
+#[test]
 fn output_that_is_lost_is_an_error() {
     let story = Story::new();
     let commands: [&[&str]; 6] = [

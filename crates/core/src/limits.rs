@@ -56,6 +56,7 @@ limits! {
     IDLE_SECONDS = "idle_seconds", default 0, 0 => 2_592_000, "s", "destroy a sandbox nobody has used for this long (0: never)";
     MAX_OUTPUT_BYTES = "max_output_bytes", default 1_048_576, 0 => 67_108_864, "bytes", "output returned per channel by a collected exec; the rest is counted and marked `truncated`";
     OUTPUT_RING_BYTES = "output_ring_bytes", default 1_048_576, 4096 => 67_108_864, "bytes", "output kept per channel inside the machine for readers that come back";
+    ENV_FILE_BYTES = "env_file_bytes", default 131_072, 0 => 131_072, "bytes", "a file of variables for `--env-file`";
     ARGV_BYTES = "argv_bytes", default 131_072, 1 => 131_072, "bytes", "program, arguments and environment of one exec together";
     LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
     PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";

@@ -1,10 +1,12 @@
 //! Arguments that several commands share: of a sandbox, and of a command in one.
 
+use super::workspace::given::read;
 use crate::terminal;
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{Accel, Error, Isolation, Result};
+use motu_core::{Accel, Error, Isolation, Result, limits};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// How a sandbox is made.
 #[derive(Debug, clap::Args)]
@@ -90,9 +92,8 @@ pub struct CommandArgs {
     #[arg(long, value_name = "SECONDS", help_heading = "Command")]
     timeout_seconds: Option<u64>,
 
-    /// Set a variable; KEY alone takes its value from here
-    #[arg(long, value_name = "KEY[=VALUE]", help_heading = "Command")]
-    env: Vec<String>,
+    #[command(flatten, next_help_heading = "Command")]
+    variables: Variables,
 
     /// The directory it starts in
     #[arg(long, value_name = "DIR", help_heading = "Command")]
@@ -128,7 +129,7 @@ impl CommandArgs {
         let mut request = ExecRequest {
             command: self.command.clone(),
             workdir: self.workdir.clone(),
-            env: variables(&self.env)?,
+            env: self.variables.read()?,
             user: self.user.clone(),
             stdin: self.stdin(),
             timeout_seconds: self.timeout_seconds,
@@ -153,17 +154,79 @@ pub fn word<T: std::str::FromStr<Err = Error>>(text: &str) -> std::result::Resul
     })
 }
 
-/// The variables of `--env`.
-pub fn variables(settings: &[String]) -> Result<BTreeMap<String, String>> {
-    let one = |setting: &String| match setting.split_once('=') {
+/// The variables of a command.
+#[derive(Debug, clap::Args)]
+pub struct Variables {
+    /// Set a variable; KEY alone takes its value from here
+    #[arg(short, long, value_name = "KEY[=VALUE]")]
+    env: Vec<String>,
+
+    /// Set the variables in a file: KEY=VALUE or KEY, one a line; # begins a comment
+    #[arg(long, value_name = "PATH")]
+    env_file: Vec<PathBuf>,
+}
+
+impl Variables {
+    /// Those of files first; what is set on the command line wins.
+    pub fn read(&self) -> Result<BTreeMap<String, String>> {
+        let mut all = BTreeMap::new();
+        for path in &self.env_file {
+            let text = read(path, &limits::ENV_FILE_BYTES)?;
+            for (number, line) in text.lines().enumerate() {
+                let line = line.trim_start();
+                if !line.is_empty() && !line.starts_with('#') {
+                    let place = format!("{}, line {}", path.display(), number + 1);
+                    all.extend([variable(line, &place, "")?]);
+                }
+            }
+        }
+        for setting in &self.env {
+            let place = format!("--env {setting}");
+            all.extend([variable(setting, &place, "--env ")?]);
+        }
+        Ok(all)
+    }
+}
+
+/// One setting, where it stands, and what is written before it there.
+fn variable(setting: &str, place: &str, flag: &str) -> Result<(String, String)> {
+    match setting.split_once('=') {
+        Some(("", _)) => Err(Error::invalid(format!("{place}: the name is empty"))),
         Some((name, value)) => Ok((name.to_string(), value.to_string())),
         None => match std::env::var(setting) {
-            Ok(value) => Ok((setting.clone(), value)),
-            Err(_) => Err(
-                Error::invalid(format!("--env {setting}: it is not set here"))
-                    .hint(format!("give a value: --env {setting}=VALUE")),
-            ),
+            Ok(value) => Ok((setting.to_string(), value)),
+            Err(_) => Err(Error::invalid(format!("{place}: it is not set here"))
+                .hint(format!("give a value: {flag}{setting}=VALUE"))),
         },
-    };
-    settings.iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_come_from_files_and_from_the_command_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("env");
+        std::fs::write(&file, "A=1\n# B=2\n\n  C=x=y\nD=\n").unwrap();
+        let mut variables = Variables {
+            env: vec!["A=3".to_string()],
+            env_file: vec![file.clone()],
+        };
+        let read = variables.read().unwrap();
+        let read: Vec<_> = read.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(read, [("A", "3"), ("C", "x=y"), ("D", "")]);
+        std::fs::write(&file, "A=1\n=2\n").unwrap();
+        let error = variables.read().unwrap_err();
+        assert!(
+            error.message.ends_with("line 2: the name is empty"),
+            "{error}"
+        );
+        variables.env_file = vec![dir.path().join("none")];
+        assert_eq!(
+            variables.read().unwrap_err().kind,
+            motu_core::ErrorKind::NotFound
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{Which, given};
 use crate::cli::answer;
-use crate::commands::shape::variables;
+use crate::commands::shape::Variables;
 use crate::failure::Reader;
 use crate::{pull, show};
 use jiff::Timestamp;
@@ -61,9 +61,8 @@ pub struct OpenArgs {
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
 
-    /// A variable; may be given several times
-    #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]")]
-    env: Vec<String>,
+    #[command(flatten)]
+    variables: Variables,
 
     /// The user it runs as
     #[arg(long, value_name = "USER")]
@@ -96,7 +95,7 @@ impl OpenArgs {
             host: self.host,
             cwd: self.cwd,
             command: words.map(str::to_string).collect(),
-            env: variables(&self.env)?,
+            env: self.variables.read()?,
             user: self.user,
             user_files: self.user_files,
             size: self.size,

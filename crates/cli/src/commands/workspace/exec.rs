@@ -2,7 +2,7 @@
 
 use super::Which;
 use crate::cli::answer;
-use crate::commands::shape::variables;
+use crate::commands::shape::Variables;
 use crate::live::{self, Live};
 use crate::show;
 use motu_api::Client;
@@ -31,9 +31,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME[=ENV]")]
     secret_env: Vec<SecretEnv>,
 
-    /// Set a variable; KEY alone takes its value from here
-    #[arg(long, value_name = "KEY[=VALUE]")]
-    env: Vec<String>,
+    #[command(flatten)]
+    variables: Variables,
 
     /// The directory it starts in [default: /workspace]
     #[arg(long, alias = "workdir", value_name = "DIR")]
@@ -59,7 +58,7 @@ impl Args {
         let request = WorkspaceExec {
             command: self.command,
             workdir: self.cwd,
-            env: variables(&self.env)?,
+            env: self.variables.read()?,
             secret_env: self.secret_env,
             timeout_seconds: self.timeout_seconds,
             stdin: self.stdin,

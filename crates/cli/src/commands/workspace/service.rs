@@ -2,7 +2,7 @@
 
 use super::Which;
 use crate::cli::answer;
-use crate::commands::shape::{variables, word};
+use crate::commands::shape::{Variables, word};
 use crate::live;
 use crate::show;
 use motu_api::Client;
@@ -65,9 +65,8 @@ struct StartArgs {
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
 
-    /// Set a variable; KEY alone takes its value from here
-    #[arg(long, value_name = "KEY[=VALUE]")]
-    env: Vec<String>,
+    #[command(flatten)]
+    variables: Variables,
 
     /// Give it a secret of the workspace as a variable; may be given several times
     #[arg(long, value_name = "NAME[=ENV]", value_parser = word::<SecretEnv>)]
@@ -232,7 +231,7 @@ impl StartArgs {
         let request = StartService {
             service_name: self.one.service,
             cwd: self.cwd,
-            env: variables(&self.env)?,
+            env: self.variables.read()?,
             secret_env: self.secret_env,
             readiness: self.ready.readiness(),
             ready_timeout_seconds: self.ready.ready_timeout_seconds,
