@@ -117,7 +117,11 @@ fn misused(text: &str) -> Error {
         .filter(|line| !line.is_empty())
         .partition(|line| line.starts_with("tip: "));
     let tip = tips.first().and_then(|tip| tip.strip_prefix("tip: "));
-    Error::invalid(said.join(" ")).hint(tip.unwrap_or("`--help` shows what the command takes"))
+    let error = Error::invalid(said.join(" "));
+    match tip {
+        Some(tip) => error.hint(tip),
+        None => error,
+    }
 }
 
 /// Reads the arguments of this process. Help and mistakes are answered here.

@@ -177,7 +177,7 @@ impl Error {
     pub fn with_file(context: impl std::fmt::Display, error: &std::io::Error) -> Error {
         use std::io::ErrorKind as Io;
         match error.kind() {
-            Io::NotFound => Error::not_found(format!("{context}: no such file or directory")),
+            Io::NotFound => Error::not_found(format!("{context}: no such file")),
             Io::IsADirectory => {
                 Error::invalid(format!("{context}: it is a directory")).hint("name a file")
             }
