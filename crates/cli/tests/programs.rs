@@ -8,6 +8,8 @@
 
 #[path = "programs/desk.rs"]
 mod desk;
+#[path = "programs/manners.rs"]
+mod manners;
 #[path = "programs/output.rs"]
 mod output;
 #[path = "programs/pressure.rs"]
@@ -18,6 +20,8 @@ mod prompts;
 mod repls;
 #[path = "programs/screens.rs"]
 mod screens;
+#[path = "programs/situations.rs"]
+mod situations;
 #[path = "faults/support.rs"]
 #[expect(dead_code, reason = "it was made for more than is needed here")]
 mod support;

@@ -2,7 +2,8 @@
 
 use crate::Shared;
 use crate::approve::Retry;
-use motu_core::{Error, Service};
+use crate::arguments::Arguments;
+use motu_core::{Error, Result, Service, TerminalId};
 use rmcp::model::InputRequiredResult;
 use rmcp::service::{RequestContext, RoleServer};
 use std::sync::Arc;
@@ -30,6 +31,36 @@ pub struct Call {
 impl Call {
     pub fn service(&self) -> &dyn Service {
         &*self.shared.service
+    }
+
+    /// The session that a name means here: this server's own, unless it was asked to share it.
+    pub fn session(&self, arguments: &Arguments) -> Result<TerminalId> {
+        let name = arguments.terminal()?;
+        match &self.shared.options.scope {
+            Some(scope) if !self.shared.is_shared(name.as_str()) => {
+                TerminalId::parse(&format!("{name}@{scope}"))
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// From now on a name means the session that everybody calls so.
+    pub fn share(&self, arguments: &Arguments) {
+        if self.shared.options.scope.is_some() {
+            self.shared.share(arguments.text_or("session_id", ""));
+        }
+    }
+
+    /// What a session is called here.
+    pub fn name_of(&self, id: &str) -> String {
+        self.shared.own_name(id).unwrap_or(id).to_string()
+    }
+
+    /// Whether a session is this server's, or was asked for by its name.
+    pub fn is_own(&self, id: &str) -> bool {
+        self.shared.options.scope.is_none()
+            || self.shared.own_name(id).is_some()
+            || self.shared.is_shared(id)
     }
 
     /// Work that is done even when nobody waits for this call any more.

@@ -42,6 +42,7 @@ impl Server {
                 options,
                 outputs: Outputs::default(),
                 seal: Seal::new(),
+                shared: Default::default(),
                 chores: tokio_util::task::TaskTracker::new(),
             }),
             listed: Arc::default(),

@@ -61,6 +61,9 @@ pub struct Options {
     pub place: Place,
     /// Sessions are opened by `create_session` alone.
     pub explicit_sessions: bool,
+    /// Names of sessions are this server's own, told apart by this word; `None` shares them with
+    /// every other client.
+    pub scope: Option<String>,
     /// Whether listing resources may ask the service now; asking might start a daemon.
     pub awake: Arc<dyn Fn() -> bool + Send + Sync>,
 }
@@ -72,6 +75,7 @@ impl Default for Options {
             approvals: Approvals::Always,
             place: Place::Usual,
             explicit_sessions: false,
+            scope: None,
             awake: Arc::new(|| true),
         }
     }
@@ -94,6 +98,35 @@ pub(crate) struct Shared {
     pub options: Options,
     pub outputs: outputs::Outputs,
     pub seal: approve::Seal,
+    /// Names of sessions that are shared with others, because somebody asked for that.
+    pub shared: std::sync::Mutex<std::collections::BTreeSet<String>>,
     /// What must still be done when a call or the server ends.
     pub chores: tokio_util::task::TaskTracker,
+}
+
+/// Names that one server may share; a client that asks for more gets its own.
+const SHARED_NAMES: usize = 1024;
+
+impl Shared {
+    fn names(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<String>> {
+        let names = self.shared.lock();
+        names.unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn is_shared(&self, name: &str) -> bool {
+        self.names().contains(name)
+    }
+
+    pub fn share(&self, name: String) {
+        let mut names = self.names();
+        if names.len() < SHARED_NAMES {
+            names.insert(name);
+        }
+    }
+
+    /// The name of a session of this server's own.
+    pub fn own_name<'a>(&self, id: &'a str) -> Option<&'a str> {
+        let scope = self.options.scope.as_deref()?;
+        id.strip_suffix(scope)?.strip_suffix('@')
+    }
 }

@@ -46,6 +46,10 @@ pub const SECRETS: usize = 32;
 pub const SECRET_BYTES: usize = 4096;
 /// Secrets shorter than this are only watched for during their window.
 pub const SHORT_SECRET_BYTES: usize = 6;
+/// Shells met inside a session's own that are known by their marks.
+pub const NESTED_SHELLS: usize = 8;
+/// Output kept back while a shell is told how to say what it does.
+pub const HELD_BYTES: usize = 64 * 1024;
 /// Requests waiting on one session.
 pub const WAITERS: usize = 64;
 /// The longest input of one request.

@@ -6,6 +6,7 @@
 //! a recorded mark from being played back. Marks without them are foreign: they
 //! may come from a shell on another machine, or from a hostile file, and are hints.
 
+use crate::limits::NESTED_SHELLS;
 use std::fmt;
 
 /// The secret that our own shells sign their marks with.
@@ -51,6 +52,8 @@ pub enum MarkKind {
     Continuation,
     /// C: a command begins; what follows is its output.
     CommandStart,
+    /// N: a shell that cannot say any of this.
+    Refused,
     /// D: the command has ended.
     CommandEnd { exit_code: Option<i32> },
 }
@@ -61,7 +64,9 @@ pub struct Mark {
     pub kind: MarkKind,
     /// Signed by our own shell integration and not seen before.
     pub trusted: bool,
-    /// Counts the prompts of our shell; a prompt that is drawn again keeps its number.
+    /// Which of our shells: 0 is the session's own, the others were met inside it.
+    pub shell: usize,
+    /// Counts the prompts of that shell; a prompt that is drawn again keeps its number.
     pub turn: u64,
     /// The directory, when the mark carries it.
     pub cwd: Option<String>,
@@ -80,6 +85,15 @@ pub enum Notice {
 /// Reads operating system commands of one session.
 #[derive(Debug)]
 pub struct Listener {
+    shells: Vec<Signer>,
+    /// How many were met inside the session's own.
+    met: usize,
+}
+
+/// A shell that signs its marks. Each has a nonce of its own: a shell inside another one, on
+/// another host perhaps, cannot speak for it.
+#[derive(Debug)]
+struct Signer {
     nonce: Option<Nonce>,
     /// The newest counter of a trusted mark, and how far its cycle is.
     last: (u64, u8),
@@ -87,10 +101,64 @@ pub struct Listener {
 
 impl Listener {
     pub fn new(nonce: Option<Nonce>) -> Listener {
+        let last = (0, 0);
         Listener {
-            nonce,
-            last: (0, 0),
+            shells: vec![Signer { nonce, last }],
+            met: 0,
         }
+    }
+
+    /// Another shell will sign with this nonce; its number. Only so many are known, the session's
+    /// own always.
+    pub fn meet(&mut self, nonce: Nonce) -> usize {
+        if self.shells.len() > NESTED_SHELLS {
+            // Its number stays with it, so that the others keep theirs.
+            let free = 1 + self.met % NESTED_SHELLS;
+            self.met += 1;
+            if let Some(signer) = self.shells.get_mut(free) {
+                *signer = Signer {
+                    nonce: Some(nonce),
+                    last: (0, 0),
+                };
+            }
+            return free;
+        }
+        self.met += 1;
+        self.shells.push(Signer {
+            nonce: Some(nonce),
+            last: (0, 0),
+        });
+        self.shells.len() - 1
+    }
+
+    /// What is signed by this shell is not believed any more.
+    pub fn disown(&mut self, shell: usize) {
+        if let Some(signer) = self.shells.get_mut(shell) {
+            signer.nonce = None;
+        }
+    }
+
+    /// Whether a payload is a mark of this shell.
+    pub fn is_of(&self, shell: usize, payload: &[u8]) -> bool {
+        let Some(nonce) = self
+            .shells
+            .get(shell)
+            .and_then(|signer| signer.nonce.as_ref())
+        else {
+            return false;
+        };
+        let key = |field: &[u8]| {
+            field
+                .strip_prefix(b"k=")
+                .is_some_and(|key| same(nonce.as_str().as_bytes(), key))
+        };
+        payload.starts_with(b"133;") && payload.split(|byte| *byte == b';').any(key)
+    }
+
+    /// The nonces of the shells that were met, in order.
+    pub fn met(&self) -> impl Iterator<Item = &Nonce> {
+        let nonces = self.shells.iter().skip(1);
+        nonces.filter_map(|signer| signer.nonce.as_ref())
     }
 
     /// Understands one payload. The second value replaces the payload in everything that is kept:
@@ -116,22 +184,26 @@ impl Listener {
         for field in fields {
             parsed.take(field);
         }
-        let ours = match (&self.nonce, parsed.key) {
+        let signed = |signer: &Signer| match (&signer.nonce, parsed.key) {
             (Some(nonce), Some(key)) => same(nonce.as_str().as_bytes(), key.as_bytes()),
             _ => false,
         };
+        let shell = self.shells.iter().position(signed);
+        let ours = shell.is_some();
+        let shell = shell.unwrap_or(0);
         let clean = ours.then(|| without_key(text));
         let kind = match letter {
             "A" => MarkKind::PromptStart,
             "B" => MarkKind::InputStart,
             "P" => MarkKind::Continuation,
+            "N" => MarkKind::Refused,
             "C" => MarkKind::CommandStart,
             "D" => MarkKind::CommandEnd {
                 exit_code: parsed.exit_code,
             },
             _ => return (None, clean),
         };
-        let trusted = ours && self.fresh(kind, parsed.counter);
+        let trusted = ours && self.shells[shell].fresh(kind, parsed.counter);
         if ours && !trusted {
             // A mark of ours played back is worth less than a foreign one: it says nothing.
             return (None, clean);
@@ -141,17 +213,20 @@ impl Listener {
         let mark = Mark {
             kind,
             trusted,
+            shell,
             turn,
             cwd,
         };
         (Some(mark), clean)
     }
+}
 
+impl Signer {
     /// One cycle is D, A, B, C with the same counter or a greater one; a prompt may be drawn again.
     fn fresh(&mut self, kind: MarkKind, counter: Option<u64>) -> bool {
         let Some(counter) = counter else { return false };
         let phase = match kind {
-            MarkKind::PromptStart => 1,
+            MarkKind::PromptStart | MarkKind::Refused => 1,
             MarkKind::InputStart | MarkKind::Continuation => 2,
             MarkKind::CommandStart => 3,
             MarkKind::CommandEnd { .. } => 4,

@@ -13,6 +13,9 @@ pub const REDACTED: &[u8] = b"[redacted]";
 pub const SHORT_WINDOW: Duration = Duration::from_secs(10);
 /// How long the beginning of what may be a secret is kept back before it is shown after all.
 pub const HOLD: Duration = Duration::from_millis(100);
+/// The same for one that is so many bytes long already: a secret may be printed slowly.
+pub const SLOW_HOLD: Duration = Duration::from_secs(10);
+const SLOW_BYTES: usize = 3;
 
 struct Secret {
     bytes: Vec<u8>,
@@ -31,7 +34,9 @@ impl Drop for Secret {
 #[derive(Default)]
 pub struct Redactor {
     secrets: Vec<Secret>,
+    /// The end of the stream that may be the beginning of a secret, and how much of it was shown.
     held: Vec<u8>,
+    shown: usize,
     held_since: Duration,
     found: u64,
 }
@@ -61,6 +66,11 @@ impl Redactor {
         true
     }
 
+    /// Watches for it no longer.
+    pub fn forget(&mut self, secret: &[u8]) {
+        self.secrets.retain(|known| known.bytes != secret);
+    }
+
     /// How often a secret was found and replaced.
     pub fn found(&self) -> u64 {
         self.found
@@ -78,36 +88,33 @@ impl Redactor {
             sink(bytes);
             return;
         }
-        if self.held.is_empty() {
-            self.held_since = now;
-        }
         self.held.extend_from_slice(bytes);
         let mut rest = std::mem::take(&mut self.held);
+        let mut shown = std::mem::take(&mut self.shown);
         while let Some((at, len)) = self.first(&rest) {
-            sink(&rest[..at]);
+            sink(&rest[shown.min(at)..at]);
             sink(REDACTED);
             self.found += 1;
             rest.drain(..at + len);
-            self.held_since = now;
+            shown = 0;
         }
-        let keep = self.unfinished(&rest);
-        sink(&rest[..rest.len() - keep]);
-        if keep < rest.len() {
-            self.held_since = now;
-        }
-        rest.drain(..rest.len() - keep);
+        let free = rest.len() - self.unfinished(&rest);
+        sink(&rest[shown.min(free)..free]);
+        rest.drain(..free);
+        self.shown = shown.saturating_sub(free);
         self.held = rest;
+        self.held_since = now;
     }
 
-    /// Shows what has been kept back for too long. Returns when to look again.
+    /// Shows what has been kept back for too long. Returns when to look again. If the rest of the
+    /// secret comes after all, that is not shown.
     pub fn tick(&mut self, now: Duration, sink: &mut dyn FnMut(&[u8])) -> Option<Duration> {
-        if self.held.is_empty() {
-            return None;
+        let until = self.held_until()?;
+        if now < until {
+            return Some(until);
         }
-        if now < self.held_since + HOLD {
-            return Some(self.held_since + HOLD);
-        }
-        sink(&std::mem::take(&mut self.held));
+        sink(&self.held[self.shown..]);
+        self.shown = self.held.len();
         None
     }
 
@@ -126,12 +133,22 @@ impl Redactor {
 
     /// Bytes that are kept back.
     pub fn held(&self) -> usize {
-        self.held.len()
+        self.held.len() - self.shown
     }
 
-    /// When what is kept back is to be shown.
+    /// When what is kept back is to be shown. A letter or two may be the beginning of anything; what
+    /// looks more like a secret has time to become one.
     pub fn held_until(&self) -> Option<Duration> {
-        (!self.held.is_empty()).then_some(self.held_since + HOLD)
+        let hold = match self.held.len() {
+            ..SLOW_BYTES => HOLD,
+            _ => SLOW_HOLD,
+        };
+        (self.held() > 0).then_some(self.held_since + hold)
+    }
+
+    /// The longest that anything is kept back.
+    pub fn longest_hold() -> Duration {
+        SLOW_HOLD
     }
 
     /// The first and longest occurrence.
@@ -160,6 +177,26 @@ impl Redactor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_that_is_printed_slowly_does_not_come_through() {
+        for pause in [10, 150, 3000] {
+            let mut redactor = Redactor::default();
+            redactor.watch(b"hunter22", at(0));
+            let mut out = Vec::new();
+            let mut now = 0;
+            for byte in b"it is hunter22, and hunter is not" {
+                now += pause;
+                redactor.tick(at(now), &mut |bytes| out.extend_from_slice(bytes));
+                redactor.push(&[*byte], at(now), &mut |bytes| out.extend_from_slice(bytes));
+            }
+            redactor.tick(at(now + 60_000), &mut |bytes| out.extend_from_slice(bytes));
+            let out = String::from_utf8(out).unwrap();
+            assert!(!out.contains("er22"), "{out}");
+            assert!(out.contains("[redacted], and"), "{out}");
+            assert!(out.ends_with("hunter is not"), "{out}");
+        }
+    }
 
     fn at(millis: u64) -> Duration {
         Duration::from_millis(millis)

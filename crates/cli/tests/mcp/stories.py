@@ -393,7 +393,7 @@ async def http():
 
 
 async def terminal():
-    async with serve("terminal") as server:
+    async with serve("terminal", "--share-sessions") as server:
         looked = await server.told("get_screen", session_id="one")
         assert looked["status"] == "unknown", looked
         ran = await server.told("run", session_id="one", command="cd /tmp && echo hi; (exit 3)")
@@ -418,7 +418,7 @@ async def terminal():
         assert asked["status"] == "password", asked
         typed = await server.told("send_password", session_id="one", password="hunter22")
         assert "got 8" in typed["output"] and "hunter22" not in json.dumps(typed), typed
-    async with serve("terminal", "--approvals", "auto") as server:
+    async with serve("terminal", "--share-sessions", "--approvals", "auto") as server:
         screen = await server.told("get_screen", session_id="one")
         assert "got 8" in screen["screen"] and "hunter22" not in screen["screen"], screen
         picture = await server.call("get_screen", session_id="one", format="png")

@@ -5,7 +5,7 @@ use motu_core::terminal::{End, Prompt, ScreenFormat, Status, Terminals};
 use std::path::Path;
 
 /// Whether any file below a directory holds these bytes.
-fn holds(dir: &Path, secret: &str) -> Option<std::path::PathBuf> {
+pub fn holds(dir: &Path, secret: &str) -> Option<std::path::PathBuf> {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let (path, kind) = (entry.path(), entry.file_type().unwrap());
         if kind.is_dir() {

@@ -185,8 +185,7 @@ pub struct ExpectInTerminal {
     pub patterns: Vec<String>,
     /// Take the patterns as they are written.
     pub literal: bool,
-    /// Where to begin: `next_cursor` of another answer. Default: after the last input, or after
-    /// the last match if that is later.
+    /// Where to begin: `next_cursor` of another answer. Default: with what is on the screen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Match the bytes as they came, escapes included.

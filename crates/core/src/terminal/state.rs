@@ -14,7 +14,7 @@ pub enum Status {
     Repl,
     /// Something waits for a secret.
     Password,
-    /// Something waits for a yes or no, or another short answer.
+    /// Something asks and waits for the answer: a yes or no, a choice, a name.
     Confirm,
     /// A full-screen editor or other full-screen program has the screen.
     Editor,

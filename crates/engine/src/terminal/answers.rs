@@ -6,6 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use motu_core::terminal::*;
+use motu_terminal::KernelFacts;
+use motu_terminal::classify::Phase;
 use motu_terminal::session::Outcome;
 use motu_terminal::{View, render, screen};
 
@@ -15,7 +17,7 @@ pub fn terminal(owner: &Owner) -> Terminal {
     let session = &owner.session;
     let front = session
         .last_facts()
-        .and_then(|facts| facts.foreground.first())
+        .and_then(|facts| facts.front())
         .filter(|_| owner.ended.is_none());
     let size = session.screen().size();
     Terminal {
@@ -40,11 +42,15 @@ pub fn terminal(owner: &Owner) -> Terminal {
 }
 
 fn cwd(owner: &Owner) -> Option<String> {
-    owner
-        .session
-        .cwd()
-        .map(str::to_string)
-        .or(owner.cwd.clone())
+    let session = &owner.session;
+    let marked = session.cwd().map(str::to_string);
+    if session.phase() == Phase::AtPrompt {
+        // The shell has just said where it is, on this host or another.
+        return marked.or(owner.cwd.clone());
+    }
+    let inner = session.last_facts().is_some_and(KernelFacts::shell);
+    let seen = owner.front_cwd.clone().filter(|_| inner);
+    seen.or(owner.cwd.clone()).or(marked)
 }
 
 /// What is known of a session without one.

@@ -43,6 +43,17 @@ async fn forget(
     let Some(known) = entry.known().filter(|known| !known.is_alive()) else {
         return Ok(());
     };
+    let forgotten = let_go(shared, id, entry).await;
+    if forgotten.is_err() {
+        entry.set(known, None);
+    }
+    drop(turn);
+    terminals.leave(id, entry);
+    forgotten
+}
+
+/// Takes away what is kept of a session that has ended. Whoever calls this has its turn.
+pub(super) async fn let_go(shared: &Shared, id: &TerminalId, entry: &Arc<Entry>) -> Result<()> {
     // From here on it is not found; the name is free once its files are gone.
     if let Some(handle) = entry.forget() {
         // Its last words are written first, lest they are written afterwards.
@@ -52,14 +63,6 @@ async fn forget(
         handle.gone().await;
     }
     // The row goes last: what a crash leaves is still known, and forgotten by the next daemon.
-    let mut forgotten = shared.trash.discard(&shared.home.terminal(id));
-    if forgotten.is_ok() {
-        forgotten = shared.store.delete_terminal(id).await;
-    }
-    if forgotten.is_err() {
-        entry.set(known, None);
-    }
-    drop(turn);
-    terminals.leave(id, entry);
-    forgotten
+    shared.trash.discard(&shared.home.terminal(id))?;
+    shared.store.delete_terminal(id).await
 }

@@ -6,6 +6,7 @@
 
 use super::answers;
 use super::checks::{self, Wanted};
+use super::forget;
 use super::handle::{Handle, Known};
 use super::owner::{Begin, Freshness, Owner};
 use super::shell::Plan;
@@ -28,6 +29,8 @@ use std::time::Duration;
 
 /// Of an old stream, what is put on the screen of a session that is found again.
 const TAIL_BYTES: usize = 1024 * 1024;
+/// How long a shell may take to draw its first prompt before it is told what there is.
+const FIRST_PROMPT: Duration = Duration::from_secs(10);
 /// Segments of a transcript.
 const SEGMENTS: u64 = 8;
 
@@ -59,19 +62,14 @@ impl Engine {
         request: &OpenTerminal,
         wanted: Wanted,
     ) -> Result<TerminalOpened> {
+        if entry.known().is_some_and(|known| known.is_terminated()) {
+            // The name is free; what was kept of the old session makes room for the new one.
+            forget::let_go(&self.shared, id, entry).await?;
+        }
         let known = entry.known();
         let row = known.as_ref().map(|known| known.row());
-        if let Some(row) = &row {
-            if row.terminated {
-                let terminal = answers::resting(row);
-                return Ok(TerminalOpened {
-                    created: false,
-                    terminal,
-                });
-            }
-            if row.is_alive() {
-                return self.found(id, row, request).await;
-            }
+        if let Some(row) = row.as_ref().filter(|row| row.is_alive()) {
+            return self.found(id, row, request).await;
         }
         let _opening = self.terminals.admit(entry)?;
         let before = row.as_ref().map(|row| &row.sandbox_id);
@@ -92,7 +90,12 @@ impl Engine {
                 return Err(place.explain_soon(error).await);
             }
         };
-        let terminal = handle.ask(Freshness::Any, |owner| answers::terminal(owner));
+        let begun = handle.request(Freshness::Any, |session, now| {
+            session.begin(FIRST_PROMPT, now)
+        });
+        // One that ends at once is told as ended.
+        let _ = begun.await;
+        let terminal = handle.ask(Freshness::New, |owner| answers::terminal(owner));
         Ok(TerminalOpened {
             created: true,
             terminal: terminal.await?,

@@ -178,7 +178,9 @@ impl motu_core::Terminals for Engine {
         };
         self.with_session(id, |handle| async move {
             handle
-                .request(Freshness::Any, move |session, now| session.send(&send, now))
+                .request(Freshness::InCommand, move |session, now| {
+                    session.send(&send, now)
+                })
                 .await
         })
         .await

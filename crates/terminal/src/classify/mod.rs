@@ -5,6 +5,7 @@
 //! read of it); the text on the screen. Text alone never overrules the other
 //! two: a program that is computing may print anything, and is still computing.
 
+mod asking;
 mod programs;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,9 @@ mod text;
 
 pub use motu_core::terminal::{Confidence, Prompt, State, Status};
 
+use crate::integration::Shell;
 use crate::screen::View;
+use asking::{Front, asking, question};
 use programs::Nature;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -80,6 +83,17 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
+    /// Who is meant by what is typed: the one that reads, or the innermost that is no wrapper.
+    pub fn front(&self) -> Option<&Process> {
+        (!self.foreground.is_empty()).then(|| programs::front(&self.foreground))
+    }
+
+    /// Whether that one is a shell.
+    pub fn shell(&self) -> bool {
+        let front = self.front();
+        front.is_some_and(|front| programs::nature(front, &self.foreground) == Nature::Shell)
+    }
+
     /// Whether somebody in front waits for input. `None`: not known.
     pub fn reading(&self) -> Option<bool> {
         if self.unread_input.is_some_and(|bytes| bytes > 0) {
@@ -222,7 +236,7 @@ fn by_facts(evidence: &Evidence<'_>, facts: &KernelFacts, screen: &text::Screen<
             facts,
             screen,
             &Front {
-                name,
+                process: leader,
                 nature,
                 waits,
             },
@@ -230,187 +244,44 @@ fn by_facts(evidence: &Evidence<'_>, facts: &KernelFacts, screen: &text::Screen<
     }
 }
 
-struct Front<'a> {
-    name: &'a str,
-    nature: Nature,
-    waits: bool,
+/// A shell at a prompt without marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmarked {
+    Known(Shell),
+    /// On another host.
+    Remote,
+    /// Its prompt passes through a multiplexer that draws it again.
+    Drawn,
+    /// One that cannot be integrated.
+    Other,
 }
 
-impl Front<'_> {
-    fn confidence(&self) -> Confidence {
-        if self.waits {
-            Confidence::High
-        } else {
-            Confidence::Medium
+/// The shell that waits at a prompt without marks, and its pid or that of who carries it.
+pub fn unmarked_shell(evidence: &Evidence<'_>) -> Option<(Unmarked, u32)> {
+    let facts = evidence
+        .facts
+        .filter(|facts| !facts.foreground.is_empty())?;
+    let state = classify(evidence);
+    if evidence.phase == Phase::AtPrompt || state.status != Status::Ready {
+        return None;
+    }
+    let front = programs::front(&facts.foreground);
+    let screen = text::Screen::new(evidence.view, evidence.prompt_regex);
+    match programs::nature(front, &facts.foreground) {
+        Nature::Shell => {
+            let drawn = |name: &String| name.starts_with("tmux") || name == "screen";
+            let kind = match Shell::of(front.name.trim_start_matches('-')) {
+                _ if facts.carriers.iter().any(drawn) => Unmarked::Drawn,
+                Some(shell) => Unmarked::Known(shell),
+                None => Unmarked::Other,
+            };
+            Some((kind, front.pid))
         }
-    }
-}
-
-/// A program that may be at a prompt: whose, the screen says.
-fn asking(
-    evidence: &Evidence<'_>,
-    facts: &KernelFacts,
-    screen: &text::Screen<'_>,
-    front: &Front<'_>,
-) -> State {
-    let (name, medium) = (front.name, Confidence::Medium);
-    if evidence.view.modes.alternate_screen && front.nature != Nature::Shell {
-        let (status, what) = if screen.pager() {
-            (Status::Pager, "a pager")
-        } else {
-            (Status::Editor, "a full-screen program")
-        };
-        let reason = format!("{what} has the screen ({name})");
-        return State::new(status, Prompt::None, medium, reason);
-    }
-    if !front.waits && !evidence.quiet {
-        let reason = format!("{name} is in front and has just written");
-        return State::new(Status::Running, Prompt::None, medium, reason);
-    }
-    match front.nature {
-        Nature::Repl(prompt) => at_a_repl(prompt, facts, screen, front),
-        Nature::Shell => at_a_shell(facts, screen, front),
-        _ => remote_or_other(evidence, facts, screen, front),
-    }
-}
-
-fn at_a_repl(
-    prompt: Prompt,
-    facts: &KernelFacts,
-    screen: &text::Screen<'_>,
-    front: &Front<'_>,
-) -> State {
-    let (name, confidence) = (front.name, front.confidence());
-    if let Some(answer) = question(screen, name, confidence) {
-        return answer;
-    }
-    // A line read without a prompt before the cursor is `input()` of a script.
-    if let Some(seen) = screen.repl() {
-        let reason = format!("{name} waits at its prompt");
-        return State::new(Status::Repl, repl_of(prompt, seen), confidence, reason);
-    }
-    if !facts.canonical && screen.prompt_like() {
-        let reason = format!("{name} waits in its line editor");
-        return State::new(Status::Repl, prompt, confidence, reason);
-    }
-    waiting_for_a_line(front, facts)
-}
-
-fn at_a_shell(facts: &KernelFacts, screen: &text::Screen<'_>, front: &Front<'_>) -> State {
-    let (name, confidence) = (front.name, front.confidence());
-    if !front.waits && !screen.prompt_like() {
-        let reason = format!("{name} is in front, no prompt is seen");
-        return State::new(Status::Running, Prompt::None, Confidence::Low, reason);
-    }
-    // A shell that reads lines without a prompt runs a script that asks something.
-    if facts.canonical && facts.echo && !screen.prompt_like() {
-        return question(screen, name, confidence)
-            .unwrap_or_else(|| waiting_for_a_line(front, facts));
-    }
-    let reason = format!("{name} waits for a command");
-    State::new(Status::Ready, Prompt::Shell, confidence, reason)
-}
-
-/// Programs that carry others (ssh, docker) and programs nobody knows: only the screen can say.
-fn remote_or_other(
-    evidence: &Evidence<'_>,
-    facts: &KernelFacts,
-    screen: &text::Screen<'_>,
-    front: &Front<'_>,
-) -> State {
-    let name = front.name;
-    let medium = Confidence::Medium;
-    if let Some(answer) = question(screen, name, medium) {
-        return answer;
-    }
-    if let Some(prompt) = screen.repl() {
-        return State::new(
-            Status::Repl,
-            prompt,
-            medium,
-            format!("{name} shows a prompt"),
-        );
-    }
-    if screen.pager() && !facts.canonical {
-        return State::new(
-            Status::Pager,
-            Prompt::None,
-            medium,
-            format!("{name} shows a pager's line"),
-        );
-    }
-    let remote = front.nature == Nature::Remote;
-    if remote && (screen.prompt_like() || evidence.foreign_prompt) && evidence.quiet {
-        return State::new(
-            Status::Ready,
-            Prompt::Shell,
-            medium,
-            format!("{name} shows a shell's prompt"),
-        );
-    }
-    if remote {
-        // It always waits for keys, whatever happens at the other end.
-        return State::new(
-            Status::Running,
-            Prompt::None,
-            Confidence::Low,
-            format!("{name} shows no prompt"),
-        );
-    }
-    if front.waits {
-        return waiting_for_a_line(front, facts);
-    }
-    State::new(
-        Status::Running,
-        Prompt::None,
-        Confidence::Low,
-        format!("{name} is in front, no prompt is seen"),
-    )
-}
-
-/// A program reads lines, and what for is not known.
-fn waiting_for_a_line(front: &Front<'_>, facts: &KernelFacts) -> State {
-    if !front.waits {
-        return State::new(
-            Status::Running,
-            Prompt::None,
-            Confidence::Low,
-            format!("{} is in front, no prompt is seen", front.name),
-        );
-    }
-    let what = if facts.canonical { "a line" } else { "keys" };
-    State::new(
-        Status::Unknown,
-        Prompt::Unknown,
-        Confidence::High,
-        format!("{} waits for {what} of input", front.name),
-    )
-}
-
-fn question(screen: &text::Screen<'_>, name: &str, confidence: Confidence) -> Option<State> {
-    if screen.password() {
-        return Some(State::new(
-            Status::Password,
-            Prompt::None,
-            confidence,
-            format!("{name} asks for a secret"),
-        ));
-    }
-    screen.confirm().then(|| {
-        State::new(
-            Status::Confirm,
-            Prompt::None,
-            confidence,
-            format!("{name} asks a question"),
-        )
-    })
-}
-
-/// The program in front knows its kind; the screen knows whether a debugger has taken over.
-fn repl_of(program: Prompt, seen: Prompt) -> Prompt {
-    match (program, seen) {
-        (Prompt::Python | Prompt::Ipython, Prompt::Pdb | Prompt::Ipython | Prompt::Python) => seen,
-        _ => program,
+        // One cannot look into another host; a prompt like everybody's is a shell like most.
+        Nature::Remote if front.name == "ssh" && evidence.quiet && screen.usual_shell() => {
+            Some((Unmarked::Remote, front.pid))
+        }
+        _ => None,
     }
 }
 

@@ -110,6 +110,77 @@ fn python(process: &Process) -> Nature {
     }
 }
 
+/// Whether an interpreter or shell was started to run something, not to be talked to.
+pub(super) fn runs_a_script(process: &Process) -> bool {
+    let name = base(&process.name);
+    if matches!(name, "irb" | "pry" | "ipython") {
+        return false;
+    }
+    let shell = by_name(name) == Nature::Shell;
+    let known = shell || matches!(by_name(name), Nature::Repl(prompt) if takes_scripts(prompt));
+    let mut words = process.argv.iter().skip(1).map(String::as_str);
+    let mut script = false;
+    while let Some(word) = words.next() {
+        match word {
+            "-i" => return false,
+            "--rcfile" | "--init-file" | "-o" | "-O" | "-X" | "-W" | "-C" => {
+                words.next();
+            }
+            "-e" | "--eval" | "-p" | "--print" if !shell => script = true,
+            "-m" if !shell => script = true,
+            "-c" => script = true,
+            _ if word.starts_with(['-', '+']) => {
+                script |= shell && !word.starts_with("--") && word.contains('c');
+            }
+            _ => {
+                script = true;
+                break;
+            }
+        }
+    }
+    known && script
+}
+
+fn takes_scripts(prompt: Prompt) -> bool {
+    use Prompt::{Lua, Node, Perl, Php, Python, R, Ruby};
+    matches!(prompt, Python | Node | Ruby | Perl | Php | Lua | R)
+}
+
+/// Whether a shell draws its prompt with a line editor of its own.
+pub(super) fn edits_lines(process: &Process) -> bool {
+    matches!(
+        base(&process.name),
+        "bash" | "zsh" | "fish" | "rbash" | "nu" | "xonsh" | "pwsh"
+    )
+}
+
+/// Programs that read whatever comes, and ask nobody.
+pub(super) fn is_filter(name: &str) -> bool {
+    matches!(
+        name,
+        "cat"
+            | "tee"
+            | "grep"
+            | "sed"
+            | "awk"
+            | "gawk"
+            | "mawk"
+            | "sort"
+            | "uniq"
+            | "head"
+            | "tail"
+            | "wc"
+            | "tr"
+            | "cut"
+            | "dd"
+            | "xargs"
+            | "od"
+            | "hexdump"
+            | "xxd"
+            | "base64"
+    )
+}
+
 fn by_name(name: &str) -> Nature {
     use Nature::{Editor, FullScreen, Pager, Remote, Repl, Shell};
     match name {

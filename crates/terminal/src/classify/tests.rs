@@ -316,12 +316,18 @@ fn an_interpreter_that_computes_or_runs_a_script_is_not_at_its_prompt() {
         Status::Running,
         Prompt::None,
     );
-    // `input()` of a script reads a line; nothing says what for.
-    let state = judged(
-        Phase::InCommand,
-        Some(&front("python3", true)),
-        "Your name: ",
-    );
+    // `input()` of a script asks, whatever the words.
+    let mut facts = front("python3", true);
+    facts.foreground[0].argv.push("ask.py".into());
+    for question in ["Your name: ", "Choose [1-3]: ", "Name? "] {
+        is(
+            judged(Phase::InCommand, Some(&facts), question),
+            Status::Confirm,
+            Prompt::None,
+        );
+    }
+    // One that says nothing only reads.
+    let state = judged(Phase::InCommand, Some(&facts), "done\r\n");
     assert_eq!(state.status, Status::Unknown);
     assert!(
         state.reason.contains("waits for a line"),

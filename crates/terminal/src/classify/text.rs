@@ -18,6 +18,9 @@ pub(super) struct Screen<'a> {
     /// Lines with text above the cursor's, nearest first, at most three.
     above: Vec<&'a str>,
     bottom: &'a str,
+    /// The cursor stands behind the last row's text, which is drawn to stand out.
+    status_line: bool,
+    menu: bool,
     asked: bool,
 }
 
@@ -49,6 +52,8 @@ impl<'a> Screen<'a> {
             text_after,
             above,
             bottom,
+            status_line: status_line(view),
+            menu: view.lines.iter().any(|line| MENU.is_match(line.text())),
             asked,
         }
     }
@@ -71,6 +76,26 @@ impl<'a> Screen<'a> {
         self.asked || (!self.text_after && SHELL.is_match(&self.before))
     }
 
+    /// Whether anything is before the cursor on its line.
+    pub fn has_text(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    /// Something that looks like a question, whoever asks.
+    pub fn question_like(&self) -> bool {
+        !self.text_after && self.line.ends_with(['?', ':'])
+    }
+
+    /// A list to choose from, on a screen whose program reads keys.
+    pub fn menu(&self) -> bool {
+        self.menu
+    }
+
+    /// The prompt of a shell that most hosts have: nothing else is typed at one that cannot be seen.
+    pub fn usual_shell(&self) -> bool {
+        !self.text_after && USUAL.is_match(&self.before)
+    }
+
     pub fn password(&self) -> bool {
         // A question is asked on the cursor's line; some programs ask and go to the next one.
         let asked = if self.line.is_empty() {
@@ -91,8 +116,18 @@ impl<'a> Screen<'a> {
         } else {
             &self.line
         };
-        PAGER.is_match(status.trim_end())
+        PAGER.is_match(status.trim_end()) || self.status_line
     }
+}
+
+/// How `less` shows the name of a file, and what else it has to say.
+fn status_line(view: &View) -> bool {
+    let last = view.lines.len().saturating_sub(1);
+    let row = usize::from(view.cursor.row);
+    let Some(line) = view.lines.get(row).filter(|_| row == last && row > 0) else {
+        return false;
+    };
+    view.modes.alternate_screen && !line.text().trim().is_empty() && line.stands_out()
 }
 
 /// The text before a column, counted in cells, and whether any is behind it.
@@ -146,6 +181,7 @@ static REPLS: LazyLock<Vec<(Regex, Prompt)>> = LazyLock::new(|| {
         (r"^\d+> ", Prompt::Erlang),
         (r"^scala> ", Prompt::Scala),
         (r"^jshell> ", Prompt::Java),
+        (r"^\([A-Za-z][\w .-]*\) $", Prompt::Other),
         (r"^php > ", Prompt::Php),
         (
             r"^(s?ftp|test|admin|local|gnuplot|octave:\d+|lftp [^>]*)> ",
@@ -161,6 +197,13 @@ static REPLS: LazyLock<Vec<(Regex, Prompt)>> = LazyLock::new(|| {
 /// A number before `%` is a progress, not a prompt.
 static SHELL: LazyLock<Regex> =
     LazyLock::new(|| compiled(r"((^|[\w\s)\]}~/:✗✔%-])[$#>❯➜»λ▶⟩✗✔]|(^|[^\d\s])%) $"));
+
+static USUAL: LazyLock<Regex> = LazyLock::new(|| compiled(r"[\w\s)\]}~/:][$#%] $"));
+
+/// A list of which one is chosen with arrows.
+static MENU: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(r"^\s*(\? \S.*(\(Use arrow keys\)|›|»)?|[❯▸►›➤] \S.*|[◉◯●○☐☑] \S.*)$")
+});
 
 static PASSWORD: LazyLock<Regex> = LazyLock::new(|| {
     compiled(

@@ -7,6 +7,8 @@
 //! The engine places [`Injection::files`] in the machine and starts
 //! [`Injection::argv`] with [`Injection::env`] added to the environment.
 
+pub mod typed;
+
 use crate::osc::Nonce;
 use std::path::{Path, PathBuf};
 

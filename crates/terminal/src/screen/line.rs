@@ -60,6 +60,15 @@ impl Line {
         plain.into_iter().chain(styled)
     }
 
+    /// Whether all of its text is drawn in inverse.
+    pub fn stands_out(&self) -> bool {
+        let mut written = self
+            .pieces()
+            .filter(|(text, _)| !text.trim().is_empty())
+            .peekable();
+        written.peek().is_some() && written.all(|(_, style)| style.attrs.has(style::Attrs::INVERSE))
+    }
+
     fn bytes(&self) -> usize {
         size_of::<Line>() + self.text.len() + size_of_val(&*self.styles)
     }

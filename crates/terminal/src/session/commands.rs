@@ -25,8 +25,10 @@ pub struct Command {
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     pub phase: Phase,
-    /// The number of the newest prompt that is drawn.
+    /// Counts the prompts that were drawn, whoever drew them.
     pub turn: u64,
+    /// The shell of the newest prompt and that one's own number of it.
+    pub key: (usize, u64),
     /// Where what is typed at the prompt begins.
     pub input_from: u64,
     /// Where the stream was when we typed a line at this prompt; what follows is its echo, until
@@ -61,23 +63,30 @@ impl Commands {
         if mark.cwd.is_some() {
             self.cwd.clone_from(&mark.cwd);
         }
-        if mark.kind != MarkKind::InputStart || self.turn != mark.turn {
+        let key = (mark.shell, mark.turn);
+        if mark.kind != MarkKind::InputStart || self.key != key {
             self.pending = false;
             self.unfinished = mark.kind == MarkKind::Continuation;
         }
         match mark.kind {
-            MarkKind::Continuation => {}
+            MarkKind::Continuation | MarkKind::Refused => {}
             MarkKind::PromptStart => self.phase = Phase::Between,
             MarkKind::InputStart => {
                 // Drawn again while something is typed: the first place counts.
-                if self.phase != Phase::AtPrompt || self.turn != mark.turn {
+                if self.phase != Phase::AtPrompt || self.key != key {
                     self.input_from = at.end;
                     self.typed_from = None;
                 }
                 self.phase = Phase::AtPrompt;
-                self.turn = mark.turn;
+                if self.key != key {
+                    self.key = key;
+                    self.turn += 1;
+                }
             }
-            MarkKind::CommandStart => self.start(mark.turn, at, now),
+            MarkKind::CommandStart => {
+                let turn = self.turn_of(key);
+                self.start(turn, at, now);
+            }
             MarkKind::CommandEnd { exit_code } => {
                 if self.phase == Phase::InCommand
                     && let Some(command) = self.latest.last_mut()
@@ -89,6 +98,15 @@ impl Commands {
                 self.phase = Phase::Between;
             }
         }
+    }
+
+    /// Lines that are run one after the other without a prompt between them have a number each.
+    fn turn_of(&mut self, key: (usize, u64)) -> u64 {
+        if self.key != key {
+            self.key = key;
+            self.turn += 1;
+        }
+        self.turn
     }
 
     fn start(&mut self, turn: u64, at: Range<u64>, now: Duration) {

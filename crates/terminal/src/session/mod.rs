@@ -30,6 +30,7 @@
 //! ```
 
 mod commands;
+mod nested;
 mod request;
 mod requests;
 #[cfg(test)]
@@ -44,7 +45,7 @@ use crate::expect::{Cursor, Sent};
 use crate::limits::RING_BYTES;
 #[cfg(test)]
 use crate::limits::{INPUT_BYTES, WAITERS};
-use crate::osc::{Listener, Nonce, Notice};
+use crate::osc::{Listener, MarkKind, Nonce, Notice};
 use crate::output::{self, Excerpt, Show, Span};
 use crate::record::Record;
 use crate::redact::Redactor;
@@ -107,6 +108,12 @@ pub struct Carried {
     pub turn: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// The shell that drew it, and that one's own number of it.
+    #[serde(default)]
+    pub key: (usize, u64),
+    /// The nonces of shells met inside the session's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nested: Vec<String>,
 }
 
 /// The session.
@@ -118,6 +125,7 @@ pub struct Session {
     redactor: Redactor,
     listener: Listener,
     commands: Commands,
+    nested: nested::Nested,
     ring: Ring,
     facts: Option<(KernelFacts, Duration)>,
     /// When the guest last answered, with whatever.
@@ -135,8 +143,12 @@ pub struct Session {
     /// There is nobody who could look at the kernel.
     blind: bool,
     sent: VecDeque<Sent>,
-    /// Where the next default `expect` begins.
+    /// Where the next default `expect` begins to tell what came.
     expect_from: Cursor,
+    /// Where the screen was last wiped.
+    wiped: u64,
+    /// What was typed of a secret so far, at a prompt that does not show it.
+    secret: Vec<u8>,
     /// Where the next `poll` begins.
     polled: u64,
     last_output: Duration,
@@ -156,6 +168,7 @@ impl Session {
             redactor: Redactor::default(),
             listener: Listener::new(config.nonce.clone()),
             commands: Commands::default(),
+            nested: nested::Nested::default(),
             ring: Ring::new(config.ring_bytes, config.offset),
             facts: None,
             facts_asked: Duration::ZERO,
@@ -170,6 +183,8 @@ impl Session {
             blind: false,
             sent: VecDeque::new(),
             expect_from: Cursor::at(config.offset),
+            wiped: config.offset,
+            secret: Vec::new(),
             polled: config.offset,
             last_output: Duration::ZERO,
             last_input: Duration::ZERO,
@@ -192,6 +207,10 @@ impl Session {
         self.commands.phase = carried.phase;
         self.commands.turn = carried.turn;
         self.commands.cwd.clone_from(&carried.cwd);
+        self.commands.key = carried.key;
+        for nonce in carried.nested.iter().filter_map(|nonce| Nonce::new(nonce)) {
+            self.listener.meet(nonce);
+        }
     }
 
     // Events.
@@ -219,7 +238,8 @@ impl Session {
         let told = facts.input_bytes.is_none_or(|bytes| bytes >= self.typed);
         if heard && told {
             // Our own shell, with nothing left to read: it has seen everything.
-            if facts.shell_in_front && facts.reading() == Some(true) {
+            let ours = facts.shell_in_front || self.commands.key.0 > 0;
+            if ours && facts.reading() == Some(true) {
                 self.commands.idle();
             }
             self.facts = Some((facts, now));
@@ -243,6 +263,9 @@ impl Session {
     /// Time has passed.
     pub fn tick(&mut self, now: Duration) {
         self.flush(now, false);
+        if self.nested.until().is_some_and(|until| now >= until) {
+            self.stop_introducing(now);
+        }
         if !self.settled && now >= self.last_output + SETTLE_AFTER {
             self.screen.settle();
             self.settled = true;
@@ -253,7 +276,11 @@ impl Session {
     /// Bytes kept back as a possible secret are let go when their time is up.
     fn flush(&mut self, now: Duration, all: bool) {
         let mut redactor = std::mem::take(&mut self.redactor);
-        let then = if all { now + crate::redact::HOLD } else { now };
+        let then = if all {
+            now + Redactor::longest_hold()
+        } else {
+            now
+        };
         redactor.tick(then, &mut |bytes| self.ingest(bytes, now));
         self.redactor = redactor;
     }
@@ -265,6 +292,9 @@ impl Session {
     }
 
     fn piece(&mut self, piece: &Piece<'_>, now: Duration) {
+        if self.hold(piece, now) {
+            return;
+        }
         let Some(Seen::Osc(payload)) = &piece.seen else {
             self.commands.output(piece.bytes);
             self.keep(piece, now);
@@ -285,6 +315,9 @@ impl Session {
         match notice {
             Notice::Mark(mark) => {
                 let end = self.ring.end();
+                if mark.trusted && mark.kind == MarkKind::Refused {
+                    self.refused();
+                }
                 self.commands.mark(&mark, at..end, now);
             }
             Notice::Cwd(path) => self.cwd_hint = Some(path),
@@ -296,6 +329,9 @@ impl Session {
         self.screen.write_piece(piece);
         let from = self.ring.end();
         self.ring.push(piece.bytes);
+        if let Some(at) = wiped(piece.bytes) {
+            self.wiped = from + at as u64;
+        }
         let typing = self.commands.is_typing();
         for waiter in &mut self.waiters {
             waiter.watch(piece.bytes, typing);
@@ -423,8 +459,8 @@ impl Session {
     /// Bytes of those received that are in the stream: the rest is kept back, as half a sequence or
     /// what may become a secret. A session that is found again goes on here.
     pub fn consumed(&self) -> u64 {
-        self.received
-            - (self.redactor.held() + self.scanner.held()).min(self.received as usize) as u64
+        let held = self.redactor.held() + self.scanner.held() + self.nested.held();
+        self.received - held.min(self.received as usize) as u64
     }
 
     /// What a session that is found again has to be told beside its stream.
@@ -433,6 +469,12 @@ impl Session {
             phase: self.commands.phase,
             turn: self.commands.turn,
             cwd: self.commands.cwd.clone(),
+            key: self.commands.key,
+            nested: self
+                .listener
+                .met()
+                .map(|nonce| nonce.as_str().to_owned())
+                .collect(),
         }
     }
 
@@ -502,6 +544,16 @@ impl Session {
         }
     }
 
+    /// About where what is on the screen begins in the stream.
+    fn top_of_screen(&self) -> u64 {
+        let end = self.ring.end();
+        let tail = self.ring.read(self.wiped, end, self.config.ring_bytes);
+        let rows = usize::from(self.config.size.rows());
+        let lines = memchr::memrchr_iter(b'\n', &tail.bytes);
+        let first = lines.take(rows).nth(rows - 1);
+        tail.from + first.map_or(0, |at| at as u64 + 1)
+    }
+
     /// The text of a part of the stream.
     fn excerpt(&self, range: Range<u64>, head: &[u8], shape: Shape) -> Excerpt {
         let tail = self
@@ -518,4 +570,23 @@ impl Session {
         };
         output::excerpt(head, tail, &self.show(shape))
     }
+}
+
+/// Where bytes wipe the screen for the last time.
+fn wiped(bytes: &[u8]) -> Option<usize> {
+    let wipes: [&[u8]; 5] = [
+        b"\x1b[2J",
+        b"\x1b[H\x1b[J",
+        b"\x1bc",
+        b"\x1b[?1049",
+        b"\x1b[?47",
+    ];
+    if memchr::memchr(0x1b, bytes).is_none() {
+        return None;
+    }
+    let ends = wipes.iter().filter_map(|wipe| {
+        let at = memchr::memmem::rfind(bytes, wipe)?;
+        Some(at + wipe.len())
+    });
+    ends.max()
 }

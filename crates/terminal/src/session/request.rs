@@ -108,7 +108,7 @@ pub struct Poll {
 pub struct Expect {
     pub patterns: Vec<Pattern>,
     pub timeout: Duration,
-    /// Where to begin; default: after the last input, or after the last match if that is later.
+    /// Where to begin; default: with what is on the screen.
     pub from: Option<Cursor>,
     pub raw: bool,
     /// Let the echo of what was typed match.

@@ -4,13 +4,16 @@ use super::wait::{Waiter, asks};
 use super::{End, Expect, Input, Poll, Record, Run, Send, SendPassword, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, Status};
 use crate::error::TerminalError;
-use crate::expect::{Cursor, Sent};
+use crate::expect::{Cursor, Found, Look, Sent, Watch};
 use crate::keys::{self, Key};
 use crate::limits::*;
+use crate::redact::REDACTED;
 use std::time::Duration;
 
 /// Sent texts whose echo is remembered.
 const SENT: usize = 64;
+/// What is typed where it is not shown is watched for from this length on.
+const GUARDED_BYTES: usize = 4;
 /// How long a shell may read its files before commands are typed without having seen a mark.
 pub(super) const FIRST_PROMPT: Duration = Duration::from_secs(5);
 
@@ -66,7 +69,7 @@ impl Session {
         };
         let modes = self.screen.modes();
         let nested = self.commands.phase != Phase::AtPrompt;
-        if !self.may_start(at, nested, now) {
+        if !self.may_start(at, nested, now) || (nested && self.introduce(at, now)) {
             return;
         }
         let several = self.waiters[at]
@@ -90,8 +93,12 @@ impl Session {
         bytes.push(b'\r');
         let (turn, end) = (self.turn_if_marked(), self.end());
         self.waiters[at].started(turn, nested, end, now);
-        self.type_bytes(&bytes, &command, now);
-        let text = self.redactor.scrub(&command);
+        let secret = self.guard(&bytes, now);
+        self.type_bytes(&bytes, if secret { "" } else { &command }, now);
+        let text = match secret {
+            true => String::from_utf8_lossy(REDACTED).into_owned(),
+            false => self.redactor.scrub(&command),
+        };
         self.record(Record::Interaction {
             kind: "run",
             text,
@@ -151,8 +158,10 @@ impl Session {
             waiter.warn("a line is longer than the 4095 bytes a program in line mode can read; the kernel drops the rest");
         }
         self.waiters.push(waiter);
-        self.type_bytes(&bytes, &text, now);
+        let secret = self.guard(&bytes, now);
+        self.type_bytes(&bytes, if secret { "" } else { &text }, now);
         let logged = match &send.input {
+            _ if secret => String::from_utf8_lossy(REDACTED).into_owned(),
             Input::Text(text) | Input::Paste(text) => text.clone(),
             Input::Control(key) => format!("<{key}>"),
             Input::Keys(names) => names.iter().map(|name| format!("<{name}>")).collect(),
@@ -263,7 +272,8 @@ impl Session {
 
     /// Waits for text.
     pub fn expect(&mut self, expect: &Expect, now: Duration) -> Result<Ticket, TerminalError> {
-        let from = expect.from.unwrap_or(self.expect_from);
+        let whole = expect.from.is_none();
+        let from = expect.from.unwrap_or(Cursor::at(self.top_of_screen()));
         let from = Cursor {
             offset: from.offset.clamp(self.ring.start(), self.ring.end()),
             skip: if from.offset < self.ring.start() {
@@ -275,10 +285,61 @@ impl Session {
         let mut waiter = Waiter::expect(Ticket(0), expect, from, (self.config.size.cols(), now))?;
         waiter.ticket = self.ticket()?;
         let ticket = waiter.ticket;
+        if whole {
+            waiter.tells_from(self.expect_from.offset.clamp(from.offset, self.end()));
+        }
+        if let Some(found) = self.seen(expect)?.filter(|_| whole) {
+            self.finish(waiter, End::Matched, Some(found), now);
+            return Ok(ticket);
+        }
         self.replay(&mut waiter, from.offset);
         self.waiters.push(waiter);
         self.look(now);
         Ok(ticket)
+    }
+
+    /// Looks at the screen of a full-screen program, which its stream says little of.
+    fn seen(&self, expect: &Expect) -> Result<Option<Found>, TerminalError> {
+        if expect.raw || !self.screen.modes().alternate_screen {
+            return Ok(None);
+        }
+        let look = Look {
+            cols: self.config.size.cols(),
+            from: Cursor::at(0),
+            raw: false,
+            echo: true,
+        };
+        let mut watch = Watch::new(&expect.patterns, look)?;
+        watch.take(self.screen.view().text().replace('\n', "\r\n").as_bytes());
+        let after = Cursor::at(self.end());
+        Ok(watch.find().map(|found| Found { after, ..found }))
+    }
+
+    /// What is typed at a prompt that does not show it is a secret, however it was sent.
+    fn guard(&mut self, bytes: &[u8], now: Duration) -> bool {
+        let hidden = self.commands.phase != Phase::AtPrompt
+            && (self.state(now).status == Status::Password || !self.secret.is_empty());
+        if !hidden {
+            return false;
+        }
+        // Sent in parts, the whole of it is the secret.
+        let part = std::mem::take(&mut self.secret);
+        self.redactor.forget(&part);
+        let lines = bytes.split(|byte| matches!(byte, b'\r' | b'\n' | 3 | 4));
+        let mut line = part;
+        let mut lines = lines.peekable();
+        while let Some(piece) = lines.next() {
+            line.extend_from_slice(piece);
+            if line.len() >= GUARDED_BYTES {
+                // A list that is full keeps what it has.
+                let _ = self.redactor.watch(&line, now);
+            }
+            if lines.peek().is_some() {
+                line.clear();
+            }
+        }
+        self.secret = line;
+        true
     }
 
     /// Shows a new watch what has come since its cursor.
@@ -298,6 +359,19 @@ impl Session {
             at = at.max(echo.end);
         }
         waiter.watch(&self.ring.read(at, end, usize::MAX).bytes, false);
+    }
+
+    /// Waits until what was started waits for input, or is quiet.
+    pub fn begin(&mut self, timeout: Duration, now: Duration) -> Result<Ticket, TerminalError> {
+        if self.config.nonce.is_some() {
+            return self.expect_prompt(timeout, now);
+        }
+        let ticket = self.ticket()?;
+        let shape = Shape::default();
+        self.waiters
+            .push(Waiter::send(ticket, timeout, shape, self.end(), now));
+        self.look(now);
+        Ok(ticket)
     }
 
     /// Waits until a shell is ready for a command.

@@ -212,7 +212,7 @@ fn the_nonce_is_in_nothing_that_is_kept() {
 }
 
 #[test]
-fn expect_begins_after_the_last_input_and_the_last_match() {
+fn expect_begins_with_what_is_on_the_screen_but_for_the_echo() {
     let mut session = ready();
     session.output(b"old needle", ms(2));
     let expect = |patterns: &[&str]| Expect {
@@ -231,20 +231,34 @@ fn expect_begins_after_the_last_input_and_the_last_match() {
     session.take_outcomes();
     let ticket = session.expect(&expect(&["needle"]), ms(5)).unwrap();
     session.tick(ms(106));
+    assert_eq!(only(&mut session, ticket).end, End::Matched);
+    // What was wiped from the screen is not on it.
+    session.output(b"\x1b[H\x1b[2J$ ", ms(106));
+    let ticket = session.expect(&expect(&["old"]), ms(107)).unwrap();
+    session.tick(ms(208));
     assert_eq!(only(&mut session, ticket).end, End::TimedOut);
     session.output(
         format!("\r\n{}needle one\r\nneedle two\r\n", mark("C", 1)).as_bytes(),
-        ms(107),
+        ms(208),
     );
+    let mut from = None;
     for _ in 0..2 {
-        let ticket = session
-            .expect(&expect(&["other", "needle"]), ms(108))
-            .unwrap();
-        let outcome = only(&mut session, ticket);
-        assert_eq!(outcome.found.unwrap().index, 1);
+        let next = Expect {
+            from,
+            ..expect(&["other", "needle"])
+        };
+        let ticket = session.expect(&next, ms(209)).unwrap();
+        let found = only(&mut session, ticket).found.unwrap();
+        assert_eq!(found.index, 1);
+        from = Some(found.after);
     }
-    let ticket = session.expect(&expect(&["needle"]), ms(109)).unwrap();
-    session.tick(ms(300));
+    // After the last match there is none.
+    let next = Expect {
+        from,
+        ..expect(&["needle"])
+    };
+    let ticket = session.expect(&next, ms(210)).unwrap();
+    session.tick(ms(400));
     assert_eq!(only(&mut session, ticket).end, End::TimedOut);
 }
 

@@ -129,7 +129,13 @@ impl Waiter {
     }
 
     pub fn warn(&mut self, warning: &'static str) {
-        self.warnings.push(warning);
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    pub fn tells_from(&mut self, from: u64) {
+        self.from = from;
     }
 
     pub fn of_a_line(&mut self, line: bool) {
@@ -437,6 +443,7 @@ impl Session {
         }
         times.extend(self.waiters.iter().map(|waiter| Some(waiter.deadline)));
         times.push(self.redactor.held_until());
+        times.push(self.nested.until());
         if !self.settled {
             times.push(Some(self.last_output + super::SETTLE_AFTER));
         }

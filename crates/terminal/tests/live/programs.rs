@@ -63,7 +63,7 @@ fn python_and_its_debugger() {
     let asked = local.run("x = input('Your name: ')");
     assert_eq!(
         (asked.end, asked.state.status),
-        (End::WaitsForInput, Status::Unknown),
+        (End::WaitsForInput, Status::Confirm),
         "{}",
         asked.state.reason
     );

@@ -53,6 +53,10 @@ pub struct Args {
     #[arg(long, help_heading = "Terminals")]
     explicit_sessions: bool,
 
+    /// Share the names of terminal sessions with every other client, instead of having names of one's own
+    #[arg(long, help_heading = "Terminals")]
+    share_sessions: bool,
+
     /// Serve Streamable HTTP at http://ADDRESS/mcp instead of standard input and output.
     /// Clients need a token; without --token and --token-file one is made and shown once
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address, help_heading = "HTTP")]
@@ -101,12 +105,16 @@ fn address(text: &str) -> Result<SocketAddr> {
     })
 }
 
+/// Letters that tell the sessions of one server from those of another.
+const SCOPE_CHARS: usize = 8;
+
 impl Args {
     fn options(&self, context: &Context) -> Result<Options> {
-        let about_terminals = self.sandbox.is_some() || self.host || self.explicit_sessions;
+        let about_terminals =
+            self.sandbox.is_some() || self.host || self.explicit_sessions || self.share_sessions;
         if about_terminals && self.profile != Profile::Terminal {
             return Err(Error::invalid(
-                "--sandbox, --host and --explicit-sessions are about terminal sessions",
+                "--sandbox, --host, --explicit-sessions and --share-sessions are about terminal sessions",
             )
             .hint("add --profile terminal"));
         }
@@ -120,6 +128,8 @@ impl Args {
                 (None, false) => Place::Usual,
             },
             explicit_sessions: self.explicit_sessions,
+            // The clients of one HTTP server are not told apart; they share its names.
+            scope: (!self.share_sessions).then(|| motu_core::id::random_name(SCOPE_CHARS)),
             awake: Arc::new(move || UnixStream::connect(&socket).is_ok()),
         })
     }

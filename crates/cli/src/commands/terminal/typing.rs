@@ -248,7 +248,7 @@ impl PollArgs {
 
 /// Wait until a session prints one of several patterns
 ///
-/// Looks at what came after the last input, which is itself no match. Prints what was
+/// Looks at what is on the screen and at what comes; what was typed is itself no match. Prints what was
 /// printed up to the end of the match; exits with 124 when none comes in time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -45,12 +45,11 @@ impl Level {
         let terminal = self.device?;
         // The newest first: what a wrapper started stands before it.
         self.members.iter().rev().find_map(|pid| {
-            // Who does not watch this terminal passes nothing on now.
-            if waiting::reads(*pid, terminal) == Some(false) {
-                return None;
-            }
             let kept = match server_of(scan, *pid) {
+                // It has the client's terminal too, and watches it.
                 Some(server) => kept(server),
+                // Who does not watch this terminal passes nothing on now.
+                None if waiting::reads(*pid, terminal) == Some(false) => return None,
                 None => kept(*pid),
             };
             let [number] = kept[..] else { return None };

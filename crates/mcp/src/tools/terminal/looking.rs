@@ -98,7 +98,7 @@ fn standing(state: &TerminalState) -> String {
 }
 
 async fn get_screen(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let format: ScreenFormat = arguments.text_or("format", "text").parse()?;
     let verb = || call.service().terminal_screen(&id, format.into());
     let screen = match with_session(call, &id, Unknown::Say, verb).await? {
@@ -123,7 +123,7 @@ async fn get_screen(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 }
 
 async fn get_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let usual = limits::TERMINAL_SCROLLBACK_LINES.default;
     let lines = arguments.integer("lines").unwrap_or(usual);
     let strip = arguments.flag_maybe("strip_ansi").unwrap_or(true);
@@ -155,7 +155,7 @@ async fn get_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, Sto
 }
 
 async fn clear_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let verb = || call.service().clear_terminal_scrollback(&id);
     Ok(match with_session(call, &id, Unknown::Say, verb).await? {
         Found::Done(terminal) => Answer::new(standing(&terminal.state), &terminal.state),
@@ -164,7 +164,7 @@ async fn clear_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, S
 }
 
 async fn transcript(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let (from, max) = (arguments.integer("from"), arguments.integer("max_bytes"));
     let wanted = from.is_some() || max.is_some();
     let read = ReadTranscript {

@@ -12,8 +12,10 @@ use crate::Place;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
+use crate::progress::Seen;
 use crate::schema::{Field, text};
 use crate::tool::Tool;
+use crate::tools::environment::installed;
 use motu_core::terminal::{OpenTerminal, TerminalId, TerminalOpened};
 use motu_core::{Error, ErrorKind, Result};
 use serde_json::json;
@@ -82,7 +84,25 @@ async fn open(
             None => here(),
         };
     }
-    call.service().open_terminal(request).await
+    let seen = Seen::default();
+    let opened = match call.service().open_terminal(request.clone()).await {
+        Err(error) => match missing_environment(&error) {
+            Some(name) => {
+                let verb = || call.service().open_terminal(request.clone());
+                call.told(&seen, installed(call, &seen, &name, verb)).await
+            }
+            None => Err(error),
+        },
+        opened => opened,
+    };
+    opened
+}
+
+/// The environment that only has to be installed.
+fn missing_environment(error: &Error) -> Option<String> {
+    let known = error.kind == ErrorKind::NotFound && error.details["installed"] == false;
+    let name = error.details["environment"].as_str();
+    name.filter(|_| known).map(str::to_string)
 }
 
 /// Where this server was started.
@@ -98,7 +118,7 @@ fn nothing(call: &Call, id: &TerminalId) -> Answer {
         false => "no such session_id; run or create_session opens it",
     };
     let known = json!({
-        "session_id": id.as_str(), "session_exists": false,
+        "session_id": call.name_of(id.as_str()), "session_exists": false,
         "status": "unknown", "prompt": "unknown", "state_reason": reason,
         "output": "", "timed_out": false, "output_truncated": false, "dropped_bytes": 0,
     });

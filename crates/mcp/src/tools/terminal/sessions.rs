@@ -4,13 +4,13 @@ use super::{Found, SESSION_ID, Unknown, either, open, with_session};
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
-use crate::schema::{Field, integer, text};
+use crate::schema::{Field, flag, integer, map, text};
 use crate::tool::{Effect, Tool, run};
 use crate::tools::count;
 use motu_core::exec::TtySize;
 use motu_core::limits;
-use motu_core::terminal::{ConfigureTerminal, Status, Terminal};
-use motu_core::{Error, Result as Outcome};
+use motu_core::terminal::{ConfigureTerminal, Status, Terminal, TerminalId};
+use motu_core::{Error, Result as Outcome, SandboxId};
 use serde_json::{Value, json};
 
 const DESCRIPTION: Field = text("description", 1024);
@@ -36,11 +36,16 @@ const SESSION: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "create_session",
-        about: "Open a session with a name of your choice, or find it again. Needed only to choose the \
-                directory or the size.",
+        about: "Open a session with a name of your choice, or find it again; answers when the shell waits. \
+                Needed only to choose one of these.",
         fields: &[
             SESSION_ID,
             text("cwd", 4096).about("Where the shell starts; default /workspace."),
+            text("shell", 4096).about("A program and its arguments; default bash."),
+            map("env", 64),
+            text("user", 256),
+            text("sandbox_id", 128).about("A sandbox or workspace that is there."),
+            flag("shared").about("Join the session of that name that others use."),
             DESCRIPTION,
             SHELL_PROMPT_REGEX,
             COLS.usually_number(80),
@@ -97,16 +102,24 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "list_sessions",
-        about: "List sessions, living ones first, also those of earlier connections.",
-        fields: &[],
-        output: &[("sessions", "array")],
+        about: "List this server's sessions, living ones first.",
+        fields: &[
+            integer("limit", 1, MOST_LISTED as u64).usually_number(LISTED as u64),
+            text("after", TerminalId::MAX_CHARS as u64).about("next_after of the page before."),
+            flag("all").about("Also those of others, by their whole names."),
+        ],
+        output: &[
+            ("sessions", "array"),
+            ("total", "integer"),
+            ("next_after", "string"),
+        ],
         effect: Effect::Looks,
         run: run!(list_sessions),
     },
     Tool {
         name: "terminate",
-        about: "End a session and what runs in it, for good: its name is not used again. The transcript \
-                stays.",
+        about: "End a session and what runs in it, for good. The transcript stays until create_session uses \
+                the name again.",
         fields: &[SESSION_ID],
         output: &[
             ("status", "string"),
@@ -118,18 +131,23 @@ pub const TOOLS: &[Tool] = &[
     },
 ];
 
+/// Sessions in one answer, if it is not said how many, and at most.
+const LISTED: usize = 50;
+const MOST_LISTED: usize = 500;
+
 /// A session as a value, with the names both generations of clients know.
-fn known(terminal: &Terminal) -> Value {
+fn known(call: &Call, terminal: &Terminal) -> Value {
     let mut known = json!(terminal);
+    known["session_id"] = json!(call.name_of(&terminal.session_id));
     known["tag"] = json!(terminal.description);
     known["shell_prompt_regex"] = json!(terminal.prompt_regex);
     known
 }
 
-fn row(terminal: &Terminal) -> String {
+fn row(call: &Call, terminal: &Terminal) -> String {
     let mut text = format!(
         "{}: {}",
-        terminal.session_id,
+        call.name_of(&terminal.session_id),
         terminal.state.status.as_str()
     );
     if let Some(cwd) = &terminal.cwd {
@@ -148,24 +166,27 @@ fn row(terminal: &Terminal) -> String {
     text + "\n"
 }
 
-fn shown(found: Found<Terminal>) -> Answer {
+fn shown(call: &Call, found: Found<Terminal>) -> Answer {
     match found {
         Found::Done(terminal) => {
-            let mut text = row(&terminal);
+            let mut text = row(call, &terminal);
             let state = &terminal.state;
             text.push_str(&format!(
                 "[{}: {}]\n",
                 state.status.as_str(),
                 state.state_reason
             ));
-            Answer::new(text, &known(&terminal))
+            Answer::new(text, &known(call, &terminal))
         }
         Found::Nothing(answer) => answer,
     }
 }
 
 async fn create_session(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    if arguments.flag("shared") {
+        call.share(&arguments);
+    }
+    let id = call.session(&arguments)?;
     let description = either(&arguments, "description", "tag")?;
     let regex = either(&arguments, "prompt_regex", "shell_prompt_regex")?;
     let cwd = arguments.text("cwd");
@@ -175,7 +196,19 @@ async fn create_session(call: &Call, arguments: Arguments) -> Result<Answer, Sto
         rows: arguments.integer("rows").unwrap_or(24) as u16,
     });
     let begins_in = cwd.clone();
+    let command = arguments.text_or("shell", "");
+    let command: Vec<String> = command.split_whitespace().map(String::from).collect();
+    let sandbox = arguments.text("sandbox_id");
+    let sandbox = sandbox.map(|id| SandboxId::parse(&id)).transpose()?;
+    let (env, user) = (arguments.map("env"), arguments.text("user"));
     let opened = open(call, &id, |request| {
+        request.command = command;
+        request.env = env;
+        request.user = user;
+        if sandbox.is_some() {
+            request.sandbox_id = sandbox;
+            request.host = false;
+        }
         request.cwd = cwd;
         request.description = description;
         request.prompt_regex = regex;
@@ -186,21 +219,23 @@ async fn create_session(call: &Call, arguments: Arguments) -> Result<Answer, Sto
     if opened.created && opened.terminal.cwd.is_none() {
         opened.terminal.cwd = begins_in;
     }
-    let what = match (opened.created, opened.terminal.terminated) {
-        (true, _) => "opened",
-        (false, false) => "found",
-        (false, true) => "a name that is not used again:",
+    let what = match opened.created {
+        true => "opened",
+        false => "found",
     };
-    let text = format!("{what} {}", row(&opened.terminal));
-    let mut value = known(&opened.terminal);
+    let text = format!("{what} {}", row(call, &opened.terminal));
+    let mut value = known(call, &opened.terminal);
     value["created"] = opened.created.into();
     Ok(Answer::new(text, &value))
 }
 
 async fn get_metadata(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let verb = || call.service().get_terminal(&id);
-    Ok(shown(with_session(call, &id, Unknown::Say, verb).await?))
+    Ok(shown(
+        call,
+        with_session(call, &id, Unknown::Say, verb).await?,
+    ))
 }
 
 async fn configure(
@@ -208,9 +243,12 @@ async fn configure(
     arguments: &Arguments,
     change: ConfigureTerminal,
 ) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(arguments)?;
     let verb = || call.service().configure_terminal(&id, change.clone());
-    Ok(shown(with_session(call, &id, Unknown::Say, verb).await?))
+    Ok(shown(
+        call,
+        with_session(call, &id, Unknown::Say, verb).await?,
+    ))
 }
 
 async fn configure_session(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -241,16 +279,48 @@ async fn resize(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     configure(call, &arguments, change).await
 }
 
-async fn list_sessions(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let all = call.service().list_terminals().await?;
-    let mut text = count(all.len() as u64, "session") + "\n";
-    text.extend(all.iter().map(row));
-    let sessions: Vec<Value> = all.iter().map(known).collect();
-    Ok(Answer::new(text, &json!({"sessions": sessions})))
+async fn list_sessions(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let limit = arguments.integer("limit").unwrap_or(LISTED as u64) as usize;
+    let mut all = call.service().list_terminals().await?;
+    let everyone = all.len();
+    if !arguments.flag("all") {
+        all.retain(|one| call.is_own(&one.session_id));
+    }
+    let (total, others) = (all.len(), everyone - all.len());
+    let after = arguments.text("after");
+    let passed = after.and_then(|after| {
+        let at = |one: &Terminal| call.name_of(&one.session_id) == after;
+        all.iter().position(at)
+    });
+    let page: Vec<&Terminal> = all
+        .iter()
+        .skip(passed.map_or(0, |at| at + 1))
+        .take(limit.clamp(1, MOST_LISTED))
+        .collect();
+    let last = page.last().map(|one| call.name_of(&one.session_id));
+    let ends = all.last().map(|one| call.name_of(&one.session_id)) == last;
+    let next = last.filter(|_| !ends);
+    let mut text = count(total as u64, "session") + "\n";
+    text.extend(page.iter().map(|one| row(call, one)));
+    if let Some(next) = &next {
+        text.push_str(&format!(
+            "[{} shown; more with after={next:?}]\n",
+            page.len()
+        ));
+    }
+    if others > 0 {
+        text.push_str(&format!(
+            "[{} of others: all=true]\n",
+            count(others as u64, "session")
+        ));
+    }
+    let sessions: Vec<Value> = page.iter().map(|one| known(call, one)).collect();
+    let value = json!({"sessions": sessions, "total": total, "next_after": next});
+    Ok(Answer::new(text, &value))
 }
 
 async fn terminate(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let verb = || call.service().get_terminal(&id);
     let there = match with_session(call, &id, Unknown::Say, verb).await? {
         Found::Done(terminal) => terminal,
@@ -263,5 +333,5 @@ async fn terminate(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         .await?;
     }
     let ended = call.service().terminate_terminal(&id).await?;
-    Ok(shown(Found::Done(ended)))
+    Ok(shown(call, Found::Done(ended)))
 }

@@ -300,7 +300,7 @@ impl Drop for Interrupt<'_> {
 }
 
 async fn run_line(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let run = RunInTerminal {
         command: arguments.text_or("command", ""),
         force: arguments.flag("force"),
@@ -349,7 +349,7 @@ async fn count(call: &Call, id: &TerminalId, seen: &Seen, before: u64) -> std::c
 
 /// Types something and answers with what came of it.
 async fn send(call: &Call, arguments: &Arguments, send: SendToTerminal) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let verb = || call.service().send_to_terminal(&id, send.clone());
     let work = with_session(call, &id, Unknown::Open, verb);
     Ok(told(&id, call.told(&Seen::default(), work).await?))
@@ -388,7 +388,7 @@ async fn send_control(call: &Call, arguments: Arguments) -> Result<Answer, Stop>
 }
 
 async fn send_password(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let password = TerminalPassword {
         password: arguments.text_or("password", ""),
         force: arguments.flag("force"),
@@ -400,7 +400,7 @@ async fn send_password(call: &Call, arguments: Arguments) -> Result<Answer, Stop
 }
 
 async fn send_signal(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let signal = SignalTerminal {
         signal: arguments.text_or("signal", ""),
         wait: wait(&arguments),
@@ -413,7 +413,7 @@ async fn send_signal(call: &Call, arguments: Arguments) -> Result<Answer, Stop> 
 }
 
 async fn poll_output(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let poll = PollTerminal {
         wait: wait(&arguments),
     };
@@ -433,7 +433,7 @@ fn patterns(arguments: &Arguments) -> Outcome<Vec<String>> {
 }
 
 async fn expect(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let expect = ExpectInTerminal {
         patterns: patterns(&arguments)?,
         literal: arguments.flag("literal"),
@@ -449,7 +449,7 @@ async fn expect(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 }
 
 async fn expect_prompt(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
-    let id = arguments.terminal()?;
+    let id = call.session(&arguments)?;
     let limit = wait(&arguments);
     let verb = || call.service().expect_terminal_prompt(&id, limit);
     let work = with_session(call, &id, Unknown::Say, verb);

@@ -1,0 +1,99 @@
+//! Shell integration that is typed at the prompt of a shell somebody started inside a session:
+//! `sudo -i`, `su -`, a nested shell, a shell on another host. It needs no file there.
+//!
+//! One line, with a blank before it so that most shells do not remember it. What it prints first is
+//! a mark signed with a nonce of that shell alone: everything before it is the line's own echo.
+
+use super::Shell;
+use crate::osc::Nonce;
+
+/// Of bash; the word in capitals is the nonce.
+const BASH: &str = r#"__motu_k=NONCE;__motu_n=0
+__motu_first(){ local c=$? -;set +x;printf '\033]133;D;%s;k=%s;n=%s\007' $c $__motu_k $__motu_n;return $c;}
+__motu_last(){ local c=$? - p;set +x;((__motu_n++));p=${PWD//%/%25};p=${p//;/%3B}
+printf '\033]133;A;k=%s;n=%s;cwd=%s\007' $__motu_k $__motu_n "${p//[[:cntrl:]]/}"
+__motu_b=$'\033]133;B;k='$__motu_k';n='$__motu_n$'\007';__motu_c=${__motu_b/;B;/;C;};__motu_p=${__motu_b/;B;/;P;}
+case $PS1 in *'${__motu_b}'*);;*)PS1+='\[${__motu_b}\]';;esac
+case ${PS2-} in *'${__motu_p}'*);;*)PS2+='\[${__motu_p}\]';;esac
+case ${PS0-} in *'${__motu_c}'*);;*)PS0+='${__motu_c}';;esac
+return $c;}
+if((BASH_VERSINFO[0]*100+BASH_VERSINFO[1]>=501));then PROMPT_COMMAND=('{ __motu_first; } 2>/dev/null' "${PROMPT_COMMAND[@]}" '{ __motu_last; } 2>/dev/null')
+else PROMPT_COMMAND="{ __motu_first; } 2>/dev/null${PROMPT_COMMAND:+; $PROMPT_COMMAND}; { __motu_last; } 2>/dev/null";fi
+[[ $(HISTTIMEFORMAT= history 1) == *__motu_* ]]&&history -d -1 2>/dev/null
+printf '\033]133;A;k=NONCE;n=0\007\r\033[K'"#;
+
+const ZSH: &str = r#"typeset -g __motu_k=NONCE __motu_b= __motu_p=;typeset -gi __motu_n=0
+__motu_precmd(){ { local c=$?;setopt local_options no_xtrace } 2>/dev/null;print -rn -- $'\e]133;D;'"$c;k=$__motu_k;n=$__motu_n"$'\a';}
+__motu_prompt(){ { local c=$? p;setopt local_options no_xtrace } 2>/dev/null;((__motu_n++));p=${PWD//\%/%25};p=${p//;/%3B}
+print -rn -- $'\e]133;A;k='"$__motu_k;n=$__motu_n;cwd=${p//[[:cntrl:]]/}"$'\a'
+PS1=${PS1//"$__motu_b"/};PS2=${PS2//"$__motu_p"/}
+__motu_b=$'%{\e]133;B;k='"$__motu_k;n=$__motu_n"$'\a%}';__motu_p=${__motu_b/;B;/;P;};PS1+=$__motu_b;PS2+=$__motu_p;return c;}
+__motu_preexec(){ { setopt local_options no_xtrace } 2>/dev/null;print -rn -- $'\e]133;C;k='"$__motu_k;n=$__motu_n"$'\a';}
+typeset -ga precmd_functions preexec_functions;precmd_functions=(__motu_precmd $precmd_functions __motu_prompt);preexec_functions+=(__motu_preexec)
+unsetopt prompt_sp
+printf '\033]133;A;k=NONCE;n=0\007\r\033[K'"#;
+
+const FISH: &str = r#"set -g __motu_nonce NONCE; set -g __motu_n 0
+function __motu_preexec --on-event fish_preexec; printf '\e]133;C;k=%s;n=%s\a' $__motu_nonce $__motu_n; end
+function __motu_postexec --on-event fish_postexec; set -l code $status; printf '\e]133;D;%s;k=%s;n=%s\a' $code $__motu_nonce $__motu_n; set -g __motu_n (math $__motu_n + 1); end
+functions -q __motu_user_prompt; or functions --copy fish_prompt __motu_user_prompt
+function __motu_status; return $argv[1]; end
+function fish_prompt; set -l code $status; printf '\e]133;A;k=%s;n=%s;cwd=%s\a' $__motu_nonce $__motu_n (string escape --style=url -- $PWD); __motu_status $code; __motu_user_prompt; printf '\e]133;B;k=%s;n=%s\a' $__motu_nonce $__motu_n; end
+printf '\e]133;A;k=NONCE;n=0\a\r\e[K'"#;
+
+/// What is typed, with the key that ends it. Of a shell that is not known it finds out itself
+/// whether it is one of ours, and says so if not ([`crate::osc::MarkKind::Refused`]).
+pub fn line(shell: Option<Shell>, nonce: &Nonce) -> String {
+    let with = |code: &str| code.replace("NONCE", nonce.as_str());
+    let line = match shell {
+        Some(Shell::Bash) => format!("eval {}", quoted(&with(BASH))),
+        Some(Shell::Zsh) => format!("eval {}", quoted(&with(ZSH))),
+        Some(Shell::Fish) => with(FISH).replace('\n', "; "),
+        None => format!(
+            "if test -n \"$BASH_VERSION\"; then eval {}; elif test -n \"$ZSH_VERSION\"; then eval {}; \
+             else printf '\\033]133;N;k={};n=0\\007\\r\\033[K'; fi",
+            quoted(&with(BASH)),
+            quoted(&with(ZSH)),
+            nonce.as_str(),
+        ),
+    };
+    format!(" {line}\r")
+}
+
+/// In a form without a quote inside, so that a shell that does not know it is not left in the
+/// middle of a string.
+fn quoted(code: &str) -> String {
+    let mut out = String::from("$'");
+    for char in code.chars() {
+        match char {
+            '\\' => out.push_str("\\\\"),
+            '\'' => out.push_str("\\x27"),
+            '\n' => out.push_str("\\n"),
+            '!' => out.push_str("\\x21"),
+            other => out.push(other),
+        }
+    }
+    out.push('\'');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_that_a_terminal_can_take() {
+        let nonce = Nonce::new("0123456789abcdef").unwrap();
+        for shell in [Some(Shell::Bash), Some(Shell::Zsh), Some(Shell::Fish), None] {
+            let line = line(shell, &nonce);
+            assert!(
+                line.len() < crate::limits::CANONICAL_LINE_BYTES,
+                "{shell:?}: {}",
+                line.len()
+            );
+            assert!(line.starts_with(' '), "{shell:?}");
+            let body = line.strip_suffix('\r').unwrap();
+            assert!(!body.contains(char::is_control), "{shell:?}: {body}");
+        }
+    }
+}

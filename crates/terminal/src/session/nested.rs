@@ -1,0 +1,164 @@
+//! Shells inside the session's own: they are told, at their prompt, how to say what they do.
+//!
+//! The line that tells them is typed before the first command that is run there. Its echo is kept
+//! back until the shell's first mark comes, and then forgotten; if none comes, it is shown.
+
+use super::Session;
+use crate::classify::{self, Evidence, Phase, Unmarked};
+use crate::integration::typed;
+use crate::limits::HELD_BYTES;
+use crate::osc::Nonce;
+use crate::scan::{Piece, Scanner, Seen};
+use std::time::Duration;
+
+/// How long a shell may take to understand what it was told.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Shells that did not understand it, and are not told again.
+const REFUSED: usize = 16;
+
+pub(super) const NOT_KNOWN: &str = "the exit code is not known: this shell is not bash, zsh or fish, or did not take shell integration";
+pub(super) const DRAWN: &str =
+    "the exit code is not known: a terminal multiplexer draws this shell's output again";
+
+/// A shell that is being told.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    /// Its number among those that sign marks.
+    shell: usize,
+    pid: u32,
+    since: Duration,
+    /// What came since: the echo.
+    held: Vec<u8>,
+}
+
+/// What is known of the shells inside.
+#[derive(Debug, Default)]
+pub(super) struct Nested {
+    introduction: Option<Introduction>,
+    refused: Vec<u32>,
+    /// Who was told last.
+    last: Option<u32>,
+}
+
+impl Nested {
+    pub fn held(&self) -> usize {
+        self.introduction.as_ref().map_or(0, |one| one.held.len())
+    }
+
+    pub fn until(&self) -> Option<Duration> {
+        self.introduction.as_ref().map(|one| one.since + PATIENCE)
+    }
+
+    fn refuse(&mut self, pid: u32) {
+        if self.refused.len() >= REFUSED {
+            self.refused.remove(0);
+        }
+        self.refused.push(pid);
+    }
+}
+
+impl Session {
+    /// Before a run is typed into something else than our shell: true while it has to wait.
+    pub(super) fn introduce(&mut self, at: usize, now: Duration) -> bool {
+        if self.nested.introduction.is_some() {
+            return true;
+        }
+        if self.config.nonce.is_none() || self.commands.phase != Phase::InCommand {
+            return false;
+        }
+        let Some((shell, pid)) = self.unmarked_shell() else {
+            return false;
+        };
+        let known = match shell {
+            _ if self.nested.refused.contains(&pid) => None,
+            // Of some shells the kernel does not say that they wait for the terminal alone.
+            Unmarked::Known(_) if !self.is_read() && !self.quiet(now) => return true,
+            Unmarked::Known(shell) => Some(Some(shell)),
+            // Its prompt is all there is to see of it, and it has to be all of it.
+            Unmarked::Remote if !self.quiet(now) => return true,
+            Unmarked::Remote => Some(None),
+            Unmarked::Drawn | Unmarked::Other => None,
+        };
+        let (Some(known), Ok(nonce)) = (known, Nonce::random()) else {
+            self.waiters[at].warn(if shell == Unmarked::Drawn {
+                DRAWN
+            } else {
+                NOT_KNOWN
+            });
+            return false;
+        };
+        let line = typed::line(known, &nonce);
+        self.typed += line.len() as u64;
+        self.input.extend_from_slice(line.as_bytes());
+        self.last_input = now;
+        self.nested.last = Some(pid);
+        self.nested.introduction = Some(Introduction {
+            shell: self.listener.meet(nonce),
+            pid,
+            since: now,
+            held: Vec::new(),
+        });
+        true
+    }
+
+    fn is_read(&self) -> bool {
+        self.fresh_facts()
+            .is_some_and(|facts| facts.reading() == Some(true))
+    }
+
+    fn unmarked_shell(&self) -> Option<(Unmarked, u32)> {
+        let view = self.screen.view();
+        classify::unmarked_shell(&Evidence {
+            phase: self.commands.phase,
+            facts: Some(self.fresh_facts()?),
+            view: &view,
+            prompt_regex: self.config.prompt_regex.as_ref(),
+            quiet: true,
+            foreign_prompt: self.commands.foreign_prompt,
+            ended: self.ended,
+        })
+    }
+
+    /// Keeps a piece back while a shell is being told; false for one that is to be shown.
+    pub(super) fn hold(&mut self, piece: &Piece<'_>, now: Duration) -> bool {
+        let Some(one) = &mut self.nested.introduction else {
+            return false;
+        };
+        if let Some(Seen::Osc(payload)) = &piece.seen
+            && self.listener.is_of(one.shell, payload)
+        {
+            // It has read all that was typed before, too.
+            self.commands.loose = false;
+            self.nested.introduction = None;
+            return false;
+        }
+        one.held.extend_from_slice(piece.bytes);
+        if one.held.len() > HELD_BYTES {
+            self.stop_introducing(now);
+        }
+        true
+    }
+
+    /// The shell did not understand: what it said to that is shown.
+    pub(super) fn stop_introducing(&mut self, now: Duration) {
+        let Some(one) = self.nested.introduction.take() else {
+            return;
+        };
+        self.nested.refuse(one.pid);
+        // Its nonce has been seen by now.
+        self.listener.disown(one.shell);
+        for waiter in &mut self.waiters {
+            if waiter.is_waiting_to_start() {
+                waiter.warn(NOT_KNOWN);
+            }
+        }
+        Scanner::default().push(&one.held, &mut |piece| self.piece(&piece, now));
+    }
+
+    /// A shell elsewhere says that it is none of ours.
+    pub(super) fn refused(&mut self) {
+        if let Some(pid) = self.nested.last {
+            self.nested.refuse(pid);
+        }
+    }
+}
