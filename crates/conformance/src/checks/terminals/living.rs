@@ -36,16 +36,20 @@ pub async fn terminate_is_final(life: Life) {
     );
     let answer = run(&life, &session, "echo more").await;
     assert_eq!(answer.state.status, Status::Terminated);
-    let again = life
-        .engine
-        .open_terminal(request("one", &sandbox.sandbox_id));
-    let again = again.await.expect("it is found");
-    assert!(!again.created && again.terminal.terminated);
     let transcript = life
         .engine
         .terminal_transcript(&session, ReadTranscript::default());
     let transcript = transcript.await.expect("the transcript stays");
     assert!(transcript.text.contains("last words"), "{transcript:?}");
+    // The name is free for another one.
+    let again = life
+        .engine
+        .open_terminal(request("one", &sandbox.sandbox_id));
+    let again = again.await.expect("it is opened");
+    assert!(again.created && again.terminal.alive, "{again:?}");
+    let screen = life.engine.terminal_screen(&session, ScreenFormat::Text);
+    let screen = screen.await.expect("a screen").screen;
+    assert!(!screen.contains("last words"), "{screen}");
     refused(
         ErrorKind::NotFound,
         life.engine.get_terminal(&id("two")).await,

@@ -158,8 +158,18 @@ pub async fn expect_never_finds_the_echo(life: Life) {
     assert_eq!((found.index, found.text.as_str()), (1, "marker"));
     let missing = life
         .engine
-        .expect_in_terminal(&session, expect("marker", 0.2));
+        .expect_in_terminal(&session, expect("mar..ker", 0.2));
     assert!(missing.await.expect("it is waited for").timed_out);
+    // It is still on the screen; behind it there is none.
+    let behind = ExpectInTerminal {
+        from: Some(found.next_cursor),
+        ..expect("marker", 0.2)
+    };
+    for (expect, matched) in [(expect("marker", 5.0), true), (behind, false)] {
+        let answer = life.engine.expect_in_terminal(&session, expect).await;
+        let answer = answer.expect("it is waited for");
+        assert_eq!(answer.end == End::Matched, matched, "{answer:?}");
+    }
     let mut bad = expect("(", 1.0);
     refused(
         ErrorKind::Invalid,
