@@ -19,6 +19,10 @@ pub enum TerminalError {
     NotAtPrompt { status: &'static str },
     #[error("not a key: {key}")]
     UnknownKey { key: String },
+    #[error("{what}")]
+    NoMouse { what: &'static str },
+    #[error("column {column}, row {row} is not on the screen")]
+    OffScreen { column: u16, row: u16 },
     #[error("pattern {index}: {reason}")]
     BadPattern { index: usize, reason: String },
     #[error("no pattern to wait for")]
@@ -45,7 +49,13 @@ impl From<TerminalError> for motu_core::Error {
             TerminalError::NotAtPrompt { .. } => Error::conflict(message)
                 .hint("look at the screen; answer the program with send_input, or leave it first"),
             TerminalError::UnknownKey { .. } => Error::invalid(message)
-                .hint("names are Enter, Tab, Esc, Up, PageDown, F5, Ctrl-C, Alt-x, Shift-Tab"),
+                .hint("names are Enter, Tab, Esc, Up, PageDown, F5, Ctrl-C, Alt-x, Shift-Tab, and of the mouse Click:COLUMN,ROW, ScrollDown:COLUMN,ROW"),
+            TerminalError::NoMouse { .. } => {
+                Error::conflict(message).hint("use its keys; `get_screen` says in `modes` whether a program listens to the mouse")
+            }
+            TerminalError::OffScreen { .. } => {
+                Error::invalid(message).hint("both count from zero, as cursor_x and cursor_y of get_screen do")
+            }
             TerminalError::BadPattern { .. } | TerminalError::NoPattern => Error::invalid(message),
             TerminalError::EchoOn { .. } => Error::new(ErrorKind::Denied, message)
                 .hint("wait until the program asks for the password, or force it"),

@@ -20,6 +20,7 @@ pub mod expect;
 pub mod integration;
 pub mod keys;
 pub mod limits;
+pub mod mouse;
 pub mod osc;
 pub mod output;
 pub mod plain;

@@ -8,8 +8,10 @@
 //! the screen is rebuilt empty at the same size, and says so in [`Screen::rebuilt`].
 
 mod line;
+mod report;
 mod style;
 mod view;
+mod vt;
 
 pub use line::{Line, Run};
 pub use style::{Attrs, Ink, Style};
@@ -179,6 +181,7 @@ pub struct Screen {
     size: Size,
     unswept: usize,
     rebuilt: u32,
+    vt: vt::Vt,
 }
 
 impl std::fmt::Debug for Screen {
@@ -205,6 +208,7 @@ impl Screen {
             size,
             unswept: 0,
             rebuilt: 0,
+            vt: vt::Vt::new(size.rows),
         }
     }
 
@@ -232,7 +236,8 @@ impl Screen {
         }
     }
 
-    fn advance(&mut self, mut bytes: &[u8]) {
+    /// Takes what the grid does itself.
+    fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (slice, rest) = bytes.split_at(chars::floor(bytes, SLICE));
             self.contained(|screen| {
@@ -250,6 +255,7 @@ impl Screen {
             self.rebuilt += 1;
             self.parser = Processor::new();
             self.term = term(self.size, &self.ear);
+            self.vt.reset(self.size.rows);
         }
     }
 
@@ -303,6 +309,7 @@ impl Screen {
             return;
         }
         self.size = size;
+        self.vt.reset(size.rows);
         self.ear.lock().size = size;
         self.contained(|screen| {
             if !screen.term.mode().contains(TermMode::ALT_SCREEN) {

@@ -4,6 +4,7 @@ pub use motu_core::terminal::Modes;
 
 use super::line::{Line, Packer};
 use super::{Screen, Size};
+use crate::mouse::{Mouse, Tracking};
 use alacritty_terminal::grid::Dimensions;
 use alacritty_terminal::index::Line as GridLine;
 use alacritty_terminal::term::TermMode;
@@ -57,9 +58,29 @@ impl Screen {
             app_cursor: mode.contains(TermMode::APP_CURSOR),
             app_keypad: mode.contains(TermMode::APP_KEYPAD),
             bracketed_paste: mode.contains(TermMode::BRACKETED_PASTE),
-            mouse: mode.intersects(TermMode::MOUSE_MODE),
+            mouse: mode.intersects(TermMode::MOUSE_MODE) || self.vt.x10_mouse,
             sgr_mouse: mode.contains(TermMode::SGR_MOUSE),
             focus: mode.contains(TermMode::FOCUS_IN_OUT),
+        }
+    }
+
+    /// What the program wants to hear of the mouse, and how.
+    pub fn mouse(&self) -> Mouse {
+        let mode = *self.term.mode();
+        let tracking = [
+            (TermMode::MOUSE_MOTION, Tracking::Moves),
+            (TermMode::MOUSE_DRAG, Tracking::Drags),
+            (TermMode::MOUSE_REPORT_CLICK, Tracking::Buttons),
+        ];
+        let asked = tracking.iter().find(|(flag, _)| mode.contains(*flag));
+        let x10 = match self.vt.x10_mouse {
+            true => Tracking::X10,
+            false => Tracking::Nothing,
+        };
+        Mouse {
+            tracking: asked.map_or(x10, |(_, tracking)| *tracking),
+            sgr: mode.contains(TermMode::SGR_MOUSE),
+            utf8: mode.contains(TermMode::UTF8_MOUSE),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::error::TerminalError;
 use crate::expect::{Cursor, Found, Look, Sent, Watch};
 use crate::keys::{self, Key};
 use crate::limits::*;
+use crate::mouse::Event;
 use crate::redact::REDACTED;
 use std::time::Duration;
 
@@ -136,7 +137,10 @@ impl Session {
             Input::Keys(names) => {
                 let mut bytes = Vec::new();
                 for name in names {
-                    bytes.extend(Key::parse(name)?.bytes(&modes));
+                    bytes.extend(match Event::parse(name) {
+                        Some(event) => event?.bytes(self.screen.mouse(), self.config.size)?,
+                        None => Key::parse(name)?.bytes(&modes),
+                    });
                 }
                 (bytes, String::new())
             }

@@ -93,7 +93,7 @@ pub const TOOLS: &[Tool] = &[
     Tool {
         name: "send_keys",
         about: "Press named keys, or paste a text in one piece. Keys: Enter, Tab, Esc, Up, PageDown, F5, \
-                Ctrl-C, Alt-x, or a letter. Example: {\"session_id\": \"edit\", \"keys\": [\"Esc\", \":\", \
+                Ctrl-C, Alt-x, a letter, or the mouse: Click:COLUMN,ROW, ScrollDown:COLUMN,ROW (from 0). Example: {\"session_id\": \"edit\", \"keys\": [\"Esc\", \":\", \
                 \"w\", \"q\", \"Enter\"]}",
         fields: &[
             SESSION_ID,
@@ -158,7 +158,7 @@ pub const TOOLS: &[Tool] = &[
     Tool {
         name: "expect",
         about: "Wait until what is printed matches a regular expression, or the first of several. Looks at \
-                what came after the last input or match, never at the echo of what was typed. Example: \
+                what is on the screen too, never at the echo of what was typed. Example: \
                 {\"session_id\": \"srv\", \"pattern\": \"listening on (\\\\d+)\", \"timeout\": 60}",
         fields: &[
             SESSION_ID,
