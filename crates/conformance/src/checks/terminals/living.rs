@@ -47,9 +47,8 @@ pub async fn terminate_is_final(life: Life) {
         .open_terminal(request("one", &sandbox.sandbox_id));
     let again = again.await.expect("it is opened");
     assert!(again.created && again.terminal.alive, "{again:?}");
-    let screen = life.engine.terminal_screen(&session, ScreenFormat::Text);
-    let screen = screen.await.expect("a screen").screen;
-    assert!(!screen.contains("last words"), "{screen}");
+    let seen = screen(&life, &session).await.screen;
+    assert!(!seen.contains("last words"), "{seen}");
     refused(
         ErrorKind::NotFound,
         life.engine.get_terminal(&id("two")).await,
