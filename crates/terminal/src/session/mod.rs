@@ -390,12 +390,12 @@ impl Session {
 
     /// The state as of the last facts; ask the guest first when [`Session::facts_are_old`].
     pub fn state(&self, now: Duration) -> State {
-        if self.ended.is_none() && self.commands.phase == Phase::AtPrompt {
-            if let Some(state) =
+        if self.ended.is_none()
+            && self.commands.phase == Phase::AtPrompt
+            && let Some(state) =
                 classify::at_prompt(self.commands.pending, self.commands.unfinished)
-            {
-                return state;
-            }
+        {
+            return state;
         }
         if let Some(state) = classify::by_marks(self.commands.phase, self.ended) {
             return state;
@@ -581,9 +581,7 @@ fn wiped(bytes: &[u8]) -> Option<usize> {
         b"\x1b[?1049",
         b"\x1b[?47",
     ];
-    if memchr::memchr(0x1b, bytes).is_none() {
-        return None;
-    }
+    memchr::memchr(0x1b, bytes)?;
     let ends = wipes.iter().filter_map(|wipe| {
         let at = memchr::memmem::rfind(bytes, wipe)?;
         Some(at + wipe.len())

@@ -85,7 +85,7 @@ async fn open(
         };
     }
     let seen = Seen::default();
-    let opened = match call.service().open_terminal(request.clone()).await {
+    match call.service().open_terminal(request.clone()).await {
         Err(error) => match missing_environment(&error) {
             Some(name) => {
                 let verb = || call.service().open_terminal(request.clone());
@@ -94,8 +94,7 @@ async fn open(
             None => Err(error),
         },
         opened => opened,
-    };
-    opened
+    }
 }
 
 /// The environment that only has to be installed.
