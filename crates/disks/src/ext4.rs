@@ -8,7 +8,11 @@ use std::{
 
 use ext4_view::{Ext4, Ext4Error, Ext4Read, FileType, Metadata, PathBuf};
 
-use crate::{Attributes, Blocks, DiskError, Kind, Layer, opaque::OpaqueReader};
+use crate::{
+    Attributes, Blocks, DiskError, Kind, Layer,
+    journal::{Replayed, is_closed},
+    opaque::OpaqueReader,
+};
 
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -55,9 +59,18 @@ impl Ext4Layer {
 
     fn new(disk: Box<dyn Blocks>, root: &[u8], is_upper: bool) -> Result<Ext4Layer, DiskError> {
         let disk: Rc<dyn Blocks> = Rc::from(disk);
+        let mut closed = is_closed(&disk);
+        let disk = match Replayed::new(&disk) {
+            Some(replayed) => {
+                closed = true;
+                Rc::new(replayed) as Rc<dyn Blocks>
+            }
+            None => disk,
+        };
         let reader = Reader(Rc::clone(&disk));
         let fs = guarded(|| Ext4::load(Box::new(reader)))?;
-        let opaque = match is_upper {
+        // A journal that was not followed may hold newer attributes.
+        let opaque = match is_upper && closed {
             true => OpaqueReader::new(disk),
             false => None,
         };

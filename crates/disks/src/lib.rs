@@ -12,14 +12,16 @@
 //! checked against the file it is in, every listing and read is bounded, and links
 //! are followed inside the view only.
 //!
-//! Known gap: on an ext4 layer that was not closed (its machine was killed), whether
-//! a directory is opaque cannot be told; [`Merged::may_show_removed`] says when that
-//! can matter.
+//! What a machine that was killed left in the journal of an ext4 layer is read from there. A
+//! journal or a file system of a kind that is not known here leaves a gap: whether a directory
+//! is opaque cannot be told; [`Merged::may_show_removed`] says when that can matter.
 
 mod directory;
 mod error;
 mod export;
 mod ext4;
+mod inodes;
+mod journal;
 mod layer;
 mod merged;
 mod opaque;
