@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. The rest is for daily work.
 
-.PHONY: help demo test quick check build bench fuzz chaos setup clean-home
+.PHONY: help demo test quick check build bench fuzz chaos pjdfstest setup clean-home
 
 help:
 	@echo "make demo    install what the machine lacks, build, and show motu at work"
@@ -9,6 +9,7 @@ help:
 	@echo "make bench   the figures of SPECIFICATION.md, beside their rivals"
 	@echo "make check   format, lints, licences"
 	@echo "make fuzz    a longer run of every fuzz target (SECONDS=60 each)"
+	@echo "make pjdfstest   all of pjdfstest on / and /workspace of every runtime"
 	@echo "make chaos   clients that write while everything is killed (SECONDS=300)"
 
 setup:
@@ -36,6 +37,10 @@ bench: build
 
 fuzz: setup
 	tools/fuzz $(or $(SECONDS),60)
+
+pjdfstest:
+	@tools/setup test
+	MOTU_PJDFSTEST=all cargo nextest run --workspace --test pjdfstest
 
 chaos:
 	tools/chaos $(or $(SECONDS),300)
