@@ -143,6 +143,74 @@ step "Node.js sees the machine's memory"
 node -e 'process.exit(require("os").totalmem() <= 768 * 1048576 ? 0 : 1)'
 "#;
 
+/// Tools of people and their systems, as root, after the servers.
+const TOOLS: &str = r#"
+step "apt, from a repository of the machine's own"
+mkdir -p repository/DEBIAN tiny/DEBIAN tiny/usr/share/tiny
+printf 'Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: a <a@b>\nDescription: tiny\n' >tiny/DEBIAN/control
+echo tiny >tiny/usr/share/tiny/file
+rmdir repository/DEBIAN
+dpkg-deb --root-owner-group --build tiny repository/tiny.deb >/dev/null
+(
+    cd repository
+    dpkg-deb --field tiny.deb >Packages
+    printf 'Filename: ./tiny.deb\nSize: %s\nSHA256: %s\n' "$(stat -c %s tiny.deb)" "$(sha256sum tiny.deb | cut -d' ' -f1)" >>Packages
+)
+chmod -R a+rX "$PWD"
+echo "deb [trusted=yes] file:$PWD/repository ./" >own.list
+apt="apt-get -qq -o Dir::Etc::SourceList=$PWD/own.list -o Dir::Etc::SourceParts=-"
+$apt update
+$apt install -y tiny >/dev/null
+test "$(cat /usr/share/tiny/file)" = tiny
+$apt remove -y tiny >/dev/null
+test ! -e /usr/share/tiny/file
+step "pip and a venv, from a wheel of the machine's own"
+python3 -m venv --system-site-packages env
+mkdir -p wheel/tinypkg
+echo 'def answer(): return 42' >wheel/tinypkg/__init__.py
+printf 'from setuptools import setup\nsetup(name="tinypkg", version="1", packages=["tinypkg"], entry_points={"console_scripts": ["tinypkg=tinypkg:answer"]})\n' >wheel/setup.py
+(cd wheel && python3 setup.py -q bdist_wheel 2>/dev/null)
+env/bin/pip install -q --no-index --disable-pip-version-check wheel/dist/*.whl
+test "$(env/bin/python -c 'import tinypkg; print(tinypkg.answer())')" = 42
+test -x env/bin/tinypkg
+step "sshd, with a key"
+mkdir -p /run/sshd /root/.ssh
+ssh-keygen -q -t ed25519 -N '' -f key
+ssh-keygen -A >/dev/null
+install -m 600 key.pub /root/.ssh/authorized_keys
+chmod 700 /root/.ssh /root
+/usr/sbin/sshd -p 7022 -o ListenAddress=127.0.0.1 -o PidFile="$PWD/sshd.pid"
+login() { ssh -q -p 7022 -i key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o BatchMode=yes root@127.0.0.1 "$@"; }
+soon login true
+test "$(login echo hello from '$SHELL')" = "hello from /bin/bash"
+# With a terminal of its own.
+test "$(ssh -tt -q -p 7022 -i key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@127.0.0.1 tty | tr -d '\r' | cut -d/ -f1-3)" = /dev/pts
+kill "$(cat sshd.pid)"
+"#;
+
+/// What follows another program needs tracing, and what waits for a minute needs a minute.
+const TRACERS: &str = r#"
+step "strace"
+strace -f -e trace=openat -o trace sh -c 'cat /etc/hostname; true' >/dev/null
+grep -q '"/etc/hostname"' trace
+step "gdb"
+gdb -q -batch -ex starti -ex 'info registers rip' -ex continue /bin/true >gdb.out 2>&1
+grep -q 'rip  *0x' gdb.out
+grep -q 'exited normally' gdb.out
+"#;
+
+/// A job of the next minute, begun before everything else and looked for at the end.
+const CRON_BEGINS: &str = r#"
+echo '* * * * * root echo "$LOGNAME" >/run/cron-ran' >/etc/cron.d/ordinary
+chmod 644 /etc/cron.d/ordinary
+cron
+"#;
+const CRON_ENDS: &str = r#"
+step "cron"
+for _ in $(seq 700); do if [ -s /run/cron-ran ]; then break; fi; sleep 0.1; done
+test "$(cat /run/cron-ran)" = root
+"#;
+
 fn story() -> Option<Story> {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
     if !shared.join("names/debian%3A12.json").exists() {
@@ -192,8 +260,9 @@ fn servers(runtime: &str) {
     let pulled = story.motu(&["env", "pull", &name]);
     assert_eq!(pulled.code, 0, "{pulled}");
     let mut arguments = vec!["run", &name, "--runtime", runtime, "--user", "root"];
-    arguments.extend(["--mem-mib", "768", "--timeout-seconds", "400"]);
-    arguments.extend(["--", "bash", "-c", SERVERS]);
+    arguments.extend(["--mem-mib", "768", "--timeout-seconds", "600"]);
+    let script = [CRON_BEGINS, SERVERS, TOOLS, TRACERS, CRON_ENDS].concat();
+    arguments.extend(["--", "bash", "-c", &script]);
     let told = story.motu(&arguments);
     assert_eq!(told.code, 0, "{runtime}: {told}");
 }
@@ -224,4 +293,9 @@ fn servers_in_a_container() {
 #[test]
 fn servers_in_gvisor() {
     servers("gvisor");
+}
+
+#[test]
+fn servers_in_a_virtual_machine() {
+    servers("qemu");
 }
