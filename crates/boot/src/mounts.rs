@@ -1,6 +1,7 @@
 //! What is mounted where, and the step into the machine's own root.
 
 use crate::{BASELINE_DISK, BootError, ROOT_DISK, WORKSPACE_DISK, Workspace, news, sys};
+use motu_launch::seeded::{self, Notes};
 use rustix::mount::{MountFlags, mount, mount_move};
 use std::ffi::CString;
 use std::fs::File;
@@ -157,12 +158,22 @@ fn begin_upper(lower: &Path, upper: &Path) -> std::io::Result<()> {
     // Renamed when it is whole: a machine that ends in the middle begins again.
     let staged = upper.with_extension("new");
     make_dir(&staged)?;
+    own_seed(lower, &staged)?;
     let like = std::fs::metadata(lower)?;
     std::os::unix::fs::chown(&staged, Some(like.uid()), Some(like.gid()))?;
     std::fs::set_permissions(&staged, like.permissions())?;
     let times = std::fs::FileTimes::new().set_modified(like.modified()?);
     File::open(&staged)?.set_times(times)?;
     std::fs::rename(&staged, upper)
+}
+
+/// The seed as files of the disk, if it is small; else it stays below.
+fn own_seed(lower: &Path, upper: &Path) -> std::io::Result<()> {
+    let (below, above) = (File::open(lower)?, File::open(upper)?);
+    if let Err(error) = seeded::own(&below, &above, Notes::Trusted) {
+        eprintln!("motu-boot: the seed is not copied: {error}");
+    }
+    Ok(())
 }
 
 /// Everything else a program expects to find.

@@ -146,6 +146,10 @@ async fn run(serve: Serve) -> i32 {
     };
     // A task of its own: it is needed most while everything is being ended below.
     tokio::spawn(reaper.run(guest.clone()));
+    if let Some(workspace) = guest.workspace.clone() {
+        let started = workspace::now_ns();
+        tokio::task::spawn_blocking(move || workspace::remove_leftovers(&workspace, started));
+    }
     let endings = system::Endings::new();
     tokio::select! {
         error = enter(serve.door, guest.clone()) => fatal("nobody can reach this guest", &error),

@@ -18,6 +18,7 @@
 
 pub mod plan;
 pub mod report;
+pub mod seeded;
 
 mod inner;
 mod outer;

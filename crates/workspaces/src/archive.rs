@@ -10,6 +10,8 @@
 //! |---|---|
 //! | absolute path, `..`, zero byte, name too long | refused |
 //! | hard link to what is not in the archive yet | refused |
+//! | attributes of users | kept |
+//! | other attributes, special permission bits | left out |
 //! | symbolic link | kept as it is, wherever it points; nothing is written through it |
 //! | device, pipe, socket | left out and counted |
 //! | the same file twice | the later one counts, as for every tar |
@@ -155,8 +157,17 @@ impl<R: Read> Read for Source<R> {
 pub fn read(
     source: impl Read,
     limits: Limits,
-    mut visit: impl FnMut(About<'_>, Item<'_>) -> io::Result<()>,
+    visit: impl FnMut(About<'_>, Item<'_>) -> io::Result<()>,
 ) -> Result<Totals, ArchiveError> {
+    read_rooted(source, limits, visit).map(|(totals, _)| totals)
+}
+
+/// The same, with what the archive says of its root.
+pub fn read_rooted(
+    source: impl Read,
+    limits: Limits,
+    mut visit: impl FnMut(About<'_>, Item<'_>) -> io::Result<()>,
+) -> Result<(Totals, Option<Root>), ArchiveError> {
     let overhead = limits.entries.saturating_mul(ENTRY_OVERHEAD_BYTES);
     let source = Bounded {
         inner: source,
@@ -167,6 +178,7 @@ pub fn read(
         limits,
         totals: Totals::default(),
         kinds: HashMap::new(),
+        root: None,
     };
     let mut first = true;
     loop {
@@ -176,7 +188,7 @@ pub fn read(
             _ => damaged(error),
         })?;
         let Some(entry) = entry else {
-            return Ok(rules.totals);
+            return Ok((rules.totals, rules.root));
         };
         first = false;
         rules.entry(&entry, &mut archive, &mut visit)?;
@@ -213,6 +225,18 @@ struct Rules {
     limits: Limits,
     totals: Totals,
     kinds: HashMap<Vec<u8>, Seen>,
+    root: Option<Root>,
+}
+
+/// What an archive says of the directory that everything else is in.
+pub type Root = (Meta, Attributes);
+
+/// The attributes of users: what programs may do is not an archive's to say.
+fn users(entry: &Entry) -> Attributes {
+    let own = entry.attributes.iter();
+    let own = own.filter(|(name, _)| name.starts_with("user."));
+    own.map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 impl Rules {
@@ -231,6 +255,7 @@ impl Rules {
     ) -> Result<(), ArchiveError> {
         // The root itself is ours.
         if matches!(entry.path.as_slice(), b"." | b"./") && entry.kind == EntryKind::Directory {
+            self.root = Some((meta_of(entry), users(entry)));
             return Ok(());
         }
         let refused = |reason| ArchiveError::Refused {
@@ -299,7 +324,7 @@ impl Rules {
         let about = About {
             path: &path,
             meta: meta_of(entry),
-            attributes: &entry.attributes,
+            attributes: &users(entry),
             replaces: before.is_some(),
         };
         let visited = visit(about, item);
@@ -405,7 +430,9 @@ fn meta_of(entry: &Entry) -> Meta {
         mode: entry.meta.mode & 0o777,
         uid: u32::try_from(entry.meta.uid).unwrap_or(0),
         gid: u32::try_from(entry.meta.gid).unwrap_or(0),
-        modified_unix_ns: seconds.saturating_mul(1_000_000_000),
+        modified_unix_ns: seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(i64::from(entry.mtime_nanos)),
     }
 }
 

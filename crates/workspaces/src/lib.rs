@@ -26,5 +26,6 @@ pub mod seed;
 pub mod snapshots;
 pub mod sync;
 pub mod tarball;
+pub mod tree;
 
 pub use path::{PathError, WorkspacePath};

@@ -23,8 +23,8 @@ use rustix::{
 };
 
 use crate::{
-    archive::{ArchiveError, Limits, Totals},
-    seed::{Options, SeedError, unpack_into},
+    archive::{self, ArchiveError, Item, Limits, Totals},
+    seed::{Options, SeedError, place::dress, unpack_into},
 };
 
 /// What may be replaced.
@@ -192,7 +192,12 @@ impl OutputFile {
         let wrong = failed("write", &self.target);
         self.file
             .set_permissions(Permissions::from_mode(mode & 0o777))
-            .map_err(&wrong)?;
+            .map_err(wrong)?;
+        self.put()
+    }
+
+    fn put(self) -> Result<()> {
+        let wrong = failed("write", &self.target);
         match rename(&self.staged, &self.target, RenameFlags::NOREPLACE) {
             Ok(()) => {
                 let _ = self.staged.keep();
@@ -244,6 +249,38 @@ fn reason(error: io::Error, path: &Path) -> Error {
     }
 }
 
+/// Takes one file out of an archive that a machine wrote, with its time, attributes and holes.
+pub fn unpack_file(archive: impl Read, target: &Path, replace: Replace, most: u64) -> Result<u64> {
+    let mut output = Some(OutputFile::create(target, replace)?);
+    let limits = Limits {
+        bytes: most,
+        entries: 1,
+    };
+    let mut file = None;
+    let read = archive::read(archive, limits, |about, item| {
+        let (Item::File { size, contents }, Some(made)) = (item, output.take()) else {
+            return Ok(());
+        };
+        let mut sparse = SparseWriter::new(&made.file);
+        io::copy(contents, &mut sparse)?;
+        sparse.finish()?;
+        dress(&made.file, (about.meta, about.attributes), None)?;
+        file = Some((made, size));
+        Ok(())
+    });
+    read.map_err(|error| match error {
+        ArchiveError::Limit { limit, .. } if limit == most => too_much(target, most),
+        ArchiveError::Io(error) => reason(error, target),
+        error => Error::from(error),
+    })?;
+    let Some((made, size)) = file else {
+        return Err(Error::invalid("it is not a plain file")
+            .hint("copy what it points to, or the directory it is in"));
+    };
+    made.put()?;
+    Ok(size)
+}
+
 /// Unpacks an archive that a machine wrote to a new name or an empty directory. Over a directory
 /// with something in it only if plain files may be replaced.
 pub fn unpack_tree(
@@ -272,6 +309,7 @@ pub fn unpack_tree(
     fs::create_dir(&made).map_err(failed("write", target))?;
     let options = Options {
         owner: None,
+        root: true,
         limits: Limits {
             bytes: most,
             entries: limits::SEED_ENTRIES.max,

@@ -14,7 +14,7 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Write},
     os::{
         fd::OwnedFd,
         unix::{
@@ -32,7 +32,8 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use crate::{
     archive::{self, ArchiveError, Item, Limits, Totals},
     diff::Kind,
-    tarball::{Attributes, Meta, TarWriter},
+    seed::place::{attributes, open_directory},
+    tarball::{Meta, TarWriter},
 };
 
 const NANOSECONDS: i64 = 1_000_000_000;
@@ -241,14 +242,18 @@ impl Plan {
                 gid,
                 modified_unix_ns: sent.modified_unix_ns,
             };
-            let none = Attributes::new();
             let path = joined(below, &sent.path);
             let written = match Kind::of(sent.mode) {
-                Kind::Directory => tar.directory(&path, meta, &none),
+                Kind::Directory => {
+                    let directory = open_directory(&root, &sent.path).map_err(|_| changed(sent))?;
+                    let own = attributes(directory).map_err(failed(&sent.path))?;
+                    tar.directory(&path, meta, &own)
+                }
                 Kind::Symlink => tar.symlink(&path, meta, &sent.target),
                 _ => {
-                    let (mut file, size) = open(&root, sent)?;
-                    match tar.file(&path, meta, &none, size, &mut file) {
+                    let file = open(&root, sent)?;
+                    let own = attributes(&file).map_err(failed(&sent.path))?;
+                    match tar.disk_file(&path, meta, &own, &file) {
                         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                             return Err(changed(sent));
                         }
@@ -286,7 +291,7 @@ fn changed(sent: &Sent) -> SyncError {
 }
 
 /// Opens a file of the source, if it still is one, without following any link.
-fn open(root: &OwnedFd, sent: &Sent) -> Result<(impl Read + use<>, u64), SyncError> {
+fn open(root: &OwnedFd, sent: &Sent) -> Result<File, SyncError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let file = rustix::fs::openat2(root, sent.path.as_slice(), flags, Mode::empty(), resolve);
@@ -296,7 +301,7 @@ fn open(root: &OwnedFd, sent: &Sent) -> Result<(impl Read + use<>, u64), SyncErr
     if !meta.is_file() {
         return Err(changed(sent));
     }
-    Ok((file, meta.len()))
+    Ok(file)
 }
 
 /// A path below a directory, which may be none.
@@ -324,14 +329,15 @@ pub fn repack<W: Write>(
             ..about.meta
         };
         let path = &joined(below, about.path.as_bytes());
-        let none = Attributes::new();
         match item {
-            Item::Directory => tar.directory(path, meta, &none),
+            Item::Directory => tar.directory(path, meta, about.attributes),
             Item::Symlink { target } => tar.symlink(path, meta, target),
             Item::HardLink { target } => {
                 tar.hard_link(path, meta, &joined(below, target.as_bytes()))
             }
-            Item::File { size, mut contents } => tar.file(path, meta, &none, size, &mut contents),
+            Item::File { size, mut contents } => {
+                tar.file(path, meta, about.attributes, size, &mut contents)
+            }
         }
     })?;
     Ok((totals, tar.finish().map_err(ArchiveError::Io)?))
@@ -345,6 +351,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::tarball::Attributes;
 
     fn example() -> TempDir {
         let source = TempDir::new().unwrap();

@@ -2,16 +2,22 @@
 //!
 //! Owns the format as our guest and every other unpacker reads it: ustar, with
 //! PAX records for what does not fit (long names, times to the nanosecond,
-//! attributes). Names and targets are bytes, as on the disk.
+//! attributes, holes). Names and targets are bytes, as on the disk.
 
 use std::{
     collections::BTreeMap,
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, Read, Seek as _, Write},
+    os::unix::fs::MetadataExt as _,
 };
+
+use rustix::{fs::SeekFrom, io::Errno};
 
 const BLOCK: usize = 512;
 const ATTRIBUTE_PREFIX: &str = "SCHILY.xattr.";
 const NANOSECONDS: i64 = 1_000_000_000;
+/// The most written parts of one file, as in the guest.
+const MAX_PARTS: usize = 4096;
 /// Largest numbers of the octal fields.
 const MAX_ID: u32 = 0o7_777_777;
 const MAX_SIZE: u64 = 0o77_777_777_777;
@@ -58,6 +64,10 @@ impl<W: Write> TarWriter<W> {
         self.header(b'1', path, target, meta, (0, &Attributes::new()))
     }
 
+    pub fn pipe(&mut self, path: &[u8], meta: Meta) -> io::Result<()> {
+        self.header(b'6', path, b"", meta, (0, &Attributes::new()))
+    }
+
     /// A file of exactly `size` bytes; a reader that has fewer is an error.
     pub fn file(
         &mut self,
@@ -72,6 +82,49 @@ impl<W: Write> TarWriter<W> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.pad(size)
+    }
+
+    /// A file of the host as it is: holes are left out.
+    pub fn disk_file(
+        &mut self,
+        path: &[u8],
+        meta: Meta,
+        attributes: &Attributes,
+        file: &File,
+    ) -> io::Result<()> {
+        let found = file.metadata()?;
+        let size = found.len();
+        let parts = match found.blocks().saturating_mul(512) < size {
+            true => written_parts(file, size)?,
+            false => None,
+        };
+        let mut file = file;
+        let Some(parts) = parts else {
+            return self.file(path, meta, attributes, size, &mut file);
+        };
+        let map = map_of(&parts);
+        let stored: u64 = parts.iter().map(|(_, length)| length).sum();
+        let stored = stored + map.len() as u64;
+        let mut records = records(path, b"", meta, stored, attributes);
+        for (key, value) in [("major", b"1"), ("minor", b"0")] {
+            record(&mut records, &format!("GNU.sparse.{key}"), value);
+        }
+        record(&mut records, "GNU.sparse.name", path);
+        record(
+            &mut records,
+            "GNU.sparse.realsize",
+            size.to_string().as_bytes(),
+        );
+        self.extended(&records, meta)?;
+        self.out.write_all(&block(b'0', path, b"", meta, stored))?;
+        self.out.write_all(&map)?;
+        for (start, length) in parts {
+            file.seek(io::SeekFrom::Start(start))?;
+            if io::copy(&mut file.take(length), &mut self.out)? != length {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        self.pad(stored)
     }
 
     /// Writes the end mark. An archive without it was cut off.
@@ -91,18 +144,58 @@ impl<W: Write> TarWriter<W> {
     ) -> io::Result<()> {
         let records = records(path, link, meta, size, attributes);
         if !records.is_empty() {
-            let block = block(b'x', b"PaxHeader", b"", meta, records.len() as u64);
-            self.out.write_all(&block)?;
-            self.out.write_all(&records)?;
-            self.pad(records.len() as u64)?;
+            self.extended(&records, meta)?;
         }
         self.out.write_all(&block(kind, path, link, meta, size))
+    }
+
+    fn extended(&mut self, records: &[u8], meta: Meta) -> io::Result<()> {
+        let block = block(b'x', b"PaxHeader", b"", meta, records.len() as u64);
+        self.out.write_all(&block)?;
+        self.out.write_all(records)?;
+        self.pad(records.len() as u64)
     }
 
     fn pad(&mut self, size: u64) -> io::Result<()> {
         let padding = (size.wrapping_neg() % BLOCK as u64) as usize;
         self.out.write_all(&[0; BLOCK][..padding])
     }
+}
+
+/// The written parts of a file, each where and how long; `None` when that is all of it.
+fn written_parts(file: &File, size: u64) -> io::Result<Option<Vec<(u64, u64)>>> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start.min(size),
+            Err(Errno::NXIO) => break,
+            // A file system that knows of no holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        // Beyond the most parts the rest is one, holes included.
+        at = match rustix::fs::seek(file, SeekFrom::Hole(start)) {
+            Ok(end) if parts.len() + 1 < MAX_PARTS && end > start => end.min(size),
+            _ => size,
+        };
+        if at > start {
+            parts.push((start, at - start));
+        }
+    }
+    rustix::fs::seek(file, SeekFrom::Start(0))?;
+    Ok((parts != [(0, size)]).then_some(parts))
+}
+
+/// The map of a file's parts, as GNU tar's format 1.0 begins a body.
+fn map_of(parts: &[(u64, u64)]) -> Vec<u8> {
+    let mut map = format!("{}\n", parts.len());
+    for (start, length) in parts {
+        map.push_str(&format!("{start}\n{length}\n"));
+    }
+    let mut map = map.into_bytes();
+    map.resize(map.len().next_multiple_of(BLOCK), 0);
+    map
 }
 
 /// What the header has no room for.
@@ -137,6 +230,8 @@ fn records(path: &[u8], link: &[u8], meta: Meta, size: u64, attributes: &Attribu
         }
     }
     for (name, value) in attributes {
+        // As GNU tar does: a key ends at the first of them.
+        let name = name.replace('%', "%25").replace('=', "%3D");
         record(&mut out, &format!("{ATTRIBUTE_PREFIX}{name}"), value);
     }
     out
@@ -192,7 +287,7 @@ mod tests {
             time in 0..8_000_000_000_000_000_000_i64,
         ) {
             let meta = Meta { mode: 0o640, uid: id, gid: 5, modified_unix_ns: time };
-            let attributes = Attributes::from([("user.a".to_owned(), value)]);
+            let attributes = Attributes::from([("user.a=%b".to_owned(), value)]);
             let mut tar = TarWriter::new(Vec::new());
             tar.directory(path.as_bytes(), meta, &attributes).unwrap();
             tar.file(path.as_bytes(), meta, &attributes, contents.len() as u64, &mut contents.as_slice()).unwrap();
@@ -205,6 +300,7 @@ mod tests {
                 prop_assert_eq!(entry.kind, kind);
                 prop_assert_eq!(entry.meta.uid, u64::from(id));
                 prop_assert_eq!(entry.meta.mtime, time as u64 / 1_000_000_000);
+                prop_assert_eq!(u64::from(entry.mtime_nanos), time as u64 % 1_000_000_000);
                 let slash = if kind == EntryKind::Directory { "/" } else { "" };
                 prop_assert_eq!(entry.path, [path.as_bytes(), slash.as_bytes()].concat());
                 if matches!(kind, EntryKind::Symlink | EntryKind::HardLink) {

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use motu_api::Client;
 use motu_core::files::{
-    ByteStream, FileType, GuestPath, MakeDirectory, ReadFile, ReadRange, StatFile, WriteFile,
-    WriteOptions,
+    ByteStream, FileType, GuestPath, MakeDirectory, StatFile, WriteFile, WriteOptions,
 };
 use motu_core::workspace::ExportOptions;
 use motu_core::{Error, Result, SandboxId, Service, limits};
-use motu_workspaces::output::{OutputFile, Replace, unpack_tree};
+use motu_workspaces::output::{Replace, unpack_file, unpack_tree};
+use motu_workspaces::tree;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -27,8 +27,10 @@ const QUEUE: usize = 4;
 /// Copy files and directories into a sandbox or out of it
 ///
 /// One side is ID:/path, the other a path here. A directory that is there
-/// already receives the copy under its own name, as with cp. Here a copy goes to a new name
-/// or an empty directory; --force replaces plain files, and nothing else ever.
+/// already receives the copy under its own name, as with cp. Times, attributes of users (user.*),
+/// holes and hard links are kept; owners, special permission bits and capabilities are not. Here
+/// a copy goes to a new name or an empty directory; --force replaces plain files, and nothing
+/// else ever.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   motu cp script.py sb-3f9k2m7qx0ab:/workspace/
@@ -148,30 +150,62 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
     };
     let destination = format!("{id}:{}", String::from_utf8_lossy(to.as_bytes()));
     let from = from.to_path_buf();
-    let bytes = if found.is_dir() {
-        client
-            .mkdir(
-                id,
-                MakeDirectory {
-                    path: to.clone(),
-                    mode: None,
-                },
-            )
-            .await?;
-        let archive = produce(move |sink| pack(&from, sink));
-        client.write_tree(id, to.into(), archive).await?.bytes
-    } else {
+    if found.is_dir() {
+        let path = to.clone();
+        client.mkdir(id, MakeDirectory { path, mode: None }).await?;
+    } else if !is_replaceable(client, id, &to).await? {
+        // Written through a link, or refused.
         let options = WriteOptions {
             mode: Some(found.permissions().mode() & 0o777),
             ..WriteOptions::default()
         };
         let content = produce(move |sink| read_file(&from, sink));
-        client
-            .write_file(id, WriteFile::new(to, options), content)
-            .await?
-            .size
-    };
+        let written = client.write_file(id, WriteFile::new(to, options), content);
+        let bytes = written.await?.size;
+        return Ok(Copied { destination, bytes });
+    }
+    let (parent, name) = (parent(&to)?, name(to.as_bytes())?.to_vec());
+    let (sender, packed) = tokio::sync::oneshot::channel();
+    let archive = produce(move |sink| {
+        let sink = std::io::BufWriter::with_capacity(CHUNK, sink);
+        let done = tree::pack(&from, &name, sink).map_err(local("pack", &from))?;
+        let _ = sender.send(done);
+        Ok(())
+    });
+    client.write_tree(id, parent.into(), archive).await?;
+    let packed = packed.await.unwrap_or_default();
+    if packed.skipped > 0 {
+        eprintln!(
+            "motu: {} devices, pipes or sockets were left out",
+            packed.skipped
+        );
+    }
+    let bytes = packed.bytes;
     Ok(Copied { destination, bytes })
+}
+
+/// Whether a file can be put at a path as it is: nothing is there, or a plain file.
+async fn is_replaceable(client: &Client, id: &SandboxId, to: &GuestPath) -> Result<bool> {
+    let stat = StatFile {
+        path: to.clone(),
+        follow: false,
+    };
+    match client.stat(id, stat).await {
+        Ok(entry) => Ok(entry.kind == FileType::File),
+        Err(error) if error.kind == motu_core::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// The directory that a path is in.
+fn parent(path: &GuestPath) -> Result<GuestPath> {
+    let bytes = path.as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').unwrap_or(0);
+    let slash = bytes[..end].iter().rposition(|byte| *byte == b'/');
+    match slash {
+        None | Some(0) => GuestPath::new(b"/".to_vec()),
+        Some(at) => GuestPath::new(bytes[..at].to_vec()),
+    }
 }
 
 /// What blocking code writes, as a stream.
@@ -216,15 +250,6 @@ fn read_file(path: &Path, sink: &mut Sink) -> Result<()> {
     }
 }
 
-fn pack(path: &Path, sink: &mut Sink) -> Result<()> {
-    let mut archive = tar::Builder::new(std::io::BufWriter::with_capacity(CHUNK, sink));
-    archive.follow_symlinks(false);
-    let packed = archive.append_dir_all(".", path);
-    packed
-        .and_then(|()| archive.into_inner()?.flush())
-        .map_err(local("pack", path))
-}
-
 async fn download(
     client: &Client,
     (id, from): (&SandboxId, GuestPath),
@@ -258,14 +283,9 @@ async fn download(
             unpacked.await?.bytes
         }
         _ => {
-            let (entry, content) = client
-                .read_file(id, ReadFile::new(from, ReadRange::default()))
-                .await?;
-            let written = receive(content, move |mut source| {
-                let mut output = OutputFile::create(&to, replace)?;
-                let bytes = output.fill(&mut source, most)?;
-                output.finish(entry.mode)?;
-                Ok(bytes)
+            let archive = client.read_tree(id, from.into()).await?;
+            let written = receive(archive, move |source| {
+                unpack_file(source, &to, replace, most)
             });
             written.await?
         }

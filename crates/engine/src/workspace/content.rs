@@ -17,7 +17,7 @@ use motu_core::workspace::*;
 use motu_core::{Error, Result, limits};
 use motu_link::message as link;
 use motu_workspaces::archive::Limits;
-use motu_workspaces::output::{OutputFile, Replace, unpack_tree};
+use motu_workspaces::output::{Replace, unpack_file, unpack_tree};
 use motu_workspaces::seed::{Mode, Options};
 use std::path::Path;
 
@@ -48,6 +48,7 @@ fn options(owner: Option<(u32, u32)>) -> Options {
             bytes: limits::SEED_BYTES.max,
             entries: limits::SEED_ENTRIES.max,
         },
+        root: false,
     }
 }
 
@@ -153,14 +154,8 @@ impl Engine {
         let found = guest.stat(&place, false).await?;
         let (entry_count, bytes_written) = match found.kind {
             FileType::File => {
-                let (file, stream) = guest.read(&place, ReadRange::default()).await?;
-                let mut reader = pipe::reader(stream);
-                let written = blocking(move || {
-                    let mut output = OutputFile::create(&output, replace)?;
-                    let bytes = output.fill(&mut reader, most)?;
-                    output.finish(file.mode)?;
-                    Ok(bytes)
-                });
+                let reader = pipe::reader(guest.read_tree(&place).await?);
+                let written = blocking(move || unpack_file(reader, &output, replace, most));
                 (1, written.await?)
             }
             FileType::Directory => {

@@ -35,6 +35,8 @@ pub struct Entry {
     /// Size of the contents, holes included.
     pub size: u64,
     pub attributes: BTreeMap<String, Vec<u8>>,
+    /// Nanoseconds after the second of the time of modification.
+    pub mtime_nanos: u32,
 }
 
 /// An archive; reading from it gives the contents of the entry last returned.
@@ -56,6 +58,7 @@ struct Extensions {
     uid: Option<u64>,
     gid: Option<u64>,
     mtime: Option<u64>,
+    mtime_nanos: u32,
     attributes: BTreeMap<String, Vec<u8>>,
     sparse: SparseRecords,
 }
@@ -149,6 +152,7 @@ impl<R: Read> Archive<R> {
             meta,
             size,
             attributes: extensions.attributes,
+            mtime_nanos: extensions.mtime_nanos,
         })
     }
 
@@ -270,23 +274,42 @@ impl Extensions {
             "size" => self.size = Some(number()?),
             "uid" => self.uid = Some(number()?),
             "gid" => self.gid = Some(number()?),
-            "mtime" => self.mtime = whole().ok().or(Some(0)),
+            "mtime" => {
+                self.mtime = whole().ok().or(Some(0));
+                // A time before 1970 has none either.
+                self.mtime_nanos = whole().map_or(0, |_| nanoseconds(value));
+            }
             key => {
                 if let Some(key) = key.strip_prefix(SPARSE_PREFIX) {
                     self.sparse.push(key, value)?;
-                } else if let Some(name) = key.strip_prefix(ATTRIBUTE_PREFIX)
-                    && keeps_attribute(name)
+                } else if let Some(name) = key.strip_prefix(ATTRIBUTE_PREFIX).map(unescaped)
+                    && keeps_attribute(&name)
                 {
                     *kept += name.len() + value.len();
                     if *kept > MAX_ATTRIBUTES_BYTES {
                         return Err(invalid("attributes of a file are too large"));
                     }
-                    self.attributes.insert(name.to_owned(), value.to_vec());
+                    self.attributes.insert(name, value.to_vec());
                 }
             }
         }
         Ok(())
     }
+}
+
+/// The part of a decimal time after its point.
+fn nanoseconds(text: &[u8]) -> u32 {
+    let part = text.splitn(2, |byte| *byte == b'.').nth(1).unwrap_or(b"");
+    let digits = part.iter().chain(b"000000000").take(9);
+    digits.fold(0, |all, digit| match digit {
+        b'0'..=b'9' => all * 10 + u32::from(digit - b'0'),
+        _ => all * 10,
+    })
+}
+
+/// The name of an attribute: the two characters that a record cannot hold are escaped.
+fn unescaped(key: &str) -> String {
+    key.replace("%3D", "=").replace("%25", "%")
 }
 
 fn kind_of(flag: u8, path: &[u8]) -> io::Result<EntryKind> {

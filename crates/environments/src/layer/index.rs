@@ -264,6 +264,7 @@ mod tests {
 
     fn entry(path: usize, size: u64) -> Entry {
         Entry {
+            mtime_nanos: 0,
             path: vec![b'a'; path],
             link: Vec::new(),
             kind: EntryKind::File,

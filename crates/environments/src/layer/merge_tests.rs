@@ -24,6 +24,7 @@ fn layer(lines: &[&str]) -> Result<LayerIndex, EnvironmentError> {
             (*line, EntryKind::File, "")
         };
         let entry = Entry {
+            mtime_nanos: 0,
             path: path.into(),
             link: link.into(),
             kind,

@@ -41,6 +41,7 @@ pub fn merge_entries(layers: &[Vec<RawEntry>]) -> Result<Vec<(Vec<u8>, bool)>, E
         let mut items = Vec::new();
         for (place, (path, kind, link)) in (0..).zip(layer) {
             let entry = archive::Entry {
+                mtime_nanos: 0,
                 path: path.clone(),
                 link: link.clone(),
                 kind: *kind,

@@ -2,6 +2,7 @@
 //! do the work. Nothing here runs on the thread that serves streams for longer
 //! than a moment.
 
+pub mod attributes;
 mod change;
 mod entry;
 mod glob;
@@ -245,10 +246,10 @@ fn open_unpacker(
     let dest = root
         .open_at(place, flags, Mode::empty())
         .map_err(|errno| place.failed(errno))?;
-    let unpacker = Unpacker::new(dest, ownership, limits);
+    let unpacker = Unpacker::new(dest, ownership, limits).whole();
     let flush = guest.flush();
     Ok(match flush.wanted() {
-        true => unpacker.whole().flushed(flush.of_trees()),
+        true => unpacker.flushed(flush.of_trees()),
         false => unpacker,
     })
 }

@@ -1,16 +1,19 @@
 //! Packing a tree into a tar stream, one bounded piece at a time.
 //!
 //! Symlinks are packed as symlinks and never followed. Sockets, pipes and
-//! devices are left out. A file that shrinks while it is read is filled up with
-//! zeros, one that grows is cut: its header has been sent already.
+//! devices are left out. Times are to the nanosecond, attributes of users go
+//! along, and holes stay holes. A file that shrinks while it is read is filled
+//! up with zeros, one that grows is cut: its header has been sent already.
 
+use super::attributes::{MAX_ATTRIBUTES, Which, read_bounded};
 use super::place::{Place, Root};
+use super::sparse::{self, Part};
 use super::tar::{BLOCK, Header, Type, padding};
 use crate::answer::{Failed, Quoted};
 use motu_link::message::Failure;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 /// About how much one piece holds.
@@ -41,7 +44,9 @@ struct Level {
 #[derive(Debug)]
 struct Body {
     file: OwnedFd,
-    at: u64,
+    /// What is left to read: where, and how long.
+    parts: VecDeque<Part>,
+    /// Bytes of the entry's body, for the padding at its end.
     size: u64,
 }
 
@@ -56,15 +61,18 @@ impl Packer {
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             let (directory, target) = root.final_entry(place)?;
+            // Links may lead elsewhere since.
+            root.check_within(&directory, within, place)?;
             return Packer::entry(&directory, target.split()?.1);
         }
         let mut packer = Packer::new();
-        packer.header(b"./", &stat, Type::Directory, 0, Vec::new());
         let open = root
             .open_at(place, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
             .map_err(failed)?;
         root.check_within(&open, within, place)?;
-        packer.enter(open, Vec::new()).map_err(failed)?;
+        packer
+            .add_directory(open, b"./", Vec::new())
+            .map_err(|errno| too_large(b".", errno).unwrap_or_else(|| failed(errno)))?;
         Ok(packer)
     }
 
@@ -73,7 +81,9 @@ impl Packer {
         let mut packer = Packer::new();
         packer
             .add(directory, name, name.to_vec())
-            .map_err(|errno| Failed::errno(Quoted(name), errno))?;
+            .map_err(|errno| {
+                too_large(name, errno).unwrap_or_else(|| Failed::errno(Quoted(name), errno))
+            })?;
         Ok(packer)
     }
 
@@ -136,7 +146,9 @@ impl Packer {
         match added {
             // Removed meanwhile.
             Err(Errno::NOENT) => Ok(()),
-            other => other.map_err(|errno| Failed::errno(Quoted(&path), errno)),
+            other => other.map_err(|errno| {
+                too_large(&path, errno).unwrap_or_else(|| Failed::errno(Quoted(&path), errno))
+            }),
         }
     }
 
@@ -146,21 +158,29 @@ impl Packer {
             FileType::RegularFile => self.add_file(directory, name, path),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes();
-                self.header(&path, &stat, Type::Symlink, 0, target);
+                self.header(Header {
+                    link: target,
+                    ..Header::of(&path, &stat, Type::Symlink)
+                });
                 Ok(())
             }
             FileType::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = rustix::fs::openat(directory, name, flags, Mode::empty())?;
                 let prefix = [&path[..], b"/"].concat();
-                self.header(&prefix, &stat, Type::Directory, 0, Vec::new());
-                self.enter(fd, prefix)
+                self.add_directory(fd, &prefix, prefix.clone())
             }
             _ => Ok(()),
         }
     }
 
-    fn enter(&mut self, fd: OwnedFd, prefix: Vec<u8>) -> Result<(), Errno> {
+    /// A directory under a name of its own, whose entries get a prefix.
+    fn add_directory(&mut self, fd: OwnedFd, name: &[u8], prefix: Vec<u8>) -> Result<(), Errno> {
+        let stat = rustix::fs::fstat(&fd)?;
+        self.header(Header {
+            attributes: read_bounded(&fd, Which::Users)?,
+            ..Header::of(name, &stat, Type::Directory)
+        });
         let names = Dir::read_from(&fd)?;
         self.stack.push(Level { fd, names, prefix });
         Ok(())
@@ -177,7 +197,10 @@ impl Packer {
         if stat.st_nlink > 1 {
             let key = (stat.st_dev, stat.st_ino);
             if let Some(first) = self.linked.get(&key).cloned() {
-                self.header(&path, &stat, Type::HardLink, 0, first);
+                self.header(Header {
+                    link: first,
+                    ..Header::of(&path, &stat, Type::HardLink)
+                });
                 return Ok(());
             }
             if self.linked.len() < MAX_LINKED {
@@ -185,27 +208,35 @@ impl Packer {
             }
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        self.header(&path, &stat, Type::File, size, Vec::new());
+        let holes = match (stat.st_blocks as u64).saturating_mul(512) < size {
+            true => sparse::parts(&file, size)?,
+            false => None,
+        };
+        let mut header = Header {
+            attributes: read_bounded(&file, Which::Users)?,
+            size,
+            ..Header::of(&path, &stat, Type::File)
+        };
+        let (map, parts) = match holes {
+            None => (Vec::new(), VecDeque::from([(0, size)])),
+            Some(parts) => {
+                let map = sparse::write_map(&parts);
+                let stored: u64 = parts.iter().map(|(_, length)| length).sum();
+                header.real_size = Some(size);
+                header.size = map.len() as u64 + stored;
+                (map, parts.into())
+            }
+        };
+        let size = header.size;
+        self.header(header);
+        self.out.extend_from_slice(&map);
         if size > 0 {
-            self.body = Some(Body { file, at: 0, size });
+            self.body = Some(Body { file, parts, size });
         }
         Ok(())
     }
 
-    fn header(&mut self, path: &[u8], stat: &Stat, kind: Type, size: u64, link: Vec<u8>) {
-        let header = Header {
-            path: path.to_vec(),
-            link,
-            kind,
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            size,
-            mtime: stat.st_mtime,
-            nanos: 0,
-            attributes: Vec::new(),
-            real_size: None,
-        };
+    fn header(&mut self, header: Header) {
         header.write(&mut self.out);
     }
 
@@ -213,25 +244,38 @@ impl Packer {
         let Some(body) = &mut self.body else {
             return Ok(());
         };
-        let most = (body.size - body.at).min(PIECE as u64) as usize;
-        let before = self.out.len();
-        self.out.resize(before + most, 0);
-        let target = self.out.get_mut(before..).unwrap_or_default();
-        match rustix::io::pread(&body.file, target, body.at) {
-            // Shorter than its header says: the rest of this piece stays zero.
-            Ok(0) => body.at += most as u64,
-            Ok(got) => {
-                body.at += got as u64;
-                self.out.truncate(before + got);
-            }
-            Err(Errno::INTR) => self.out.truncate(before),
-            Err(errno) => return Err(Failed::errno("cannot read a file of the tree", errno)),
-        }
-        if body.at >= body.size {
+        let Some((start, length)) = body.parts.front_mut() else {
             let pad = padding(body.size);
             self.body = None;
             self.out.resize(self.out.len() + pad, 0);
+            return Ok(());
+        };
+        let most = (*length).min(PIECE as u64) as usize;
+        let before = self.out.len();
+        self.out.resize(before + most, 0);
+        let target = self.out.get_mut(before..).unwrap_or_default();
+        let passed = match rustix::io::pread(&body.file, target, *start) {
+            // Shorter than its header says: the rest of this piece stays zero.
+            Ok(0) => most,
+            Ok(got) => got,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(Failed::errno("cannot read a file of the tree", errno)),
+        };
+        self.out.truncate(before + passed);
+        *start += passed as u64;
+        *length -= passed as u64;
+        if *length == 0 {
+            body.parts.pop_front();
         }
         Ok(())
     }
+}
+
+/// What is said of attributes that no archive holds.
+fn too_large(path: &[u8], errno: Errno) -> Option<Failed> {
+    let message = format!(
+        "{} has more than {MAX_ATTRIBUTES} bytes of attributes",
+        Quoted(path)
+    );
+    (errno == Errno::TOOBIG).then(|| Failed::new(Failure::Limit, message))
 }

@@ -78,6 +78,23 @@ pub fn padding(size: u64) -> usize {
 }
 
 impl Header {
+    /// What `stat` says of a file, without content.
+    pub fn of(path: &[u8], stat: &rustix::fs::Stat, kind: Type) -> Header {
+        Header {
+            path: path.to_vec(),
+            link: Vec::new(),
+            kind,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: 0,
+            mtime: stat.st_mtime,
+            nanos: stat.st_mtime_nsec as u32,
+            attributes: Vec::new(),
+            real_size: None,
+        }
+    }
+
     /// Reads a block; `None` is the empty block that ends an archive.
     pub fn parse(block: &[u8; BLOCK]) -> Result<Option<Header>, TarError> {
         if block.iter().all(|byte| *byte == 0) {

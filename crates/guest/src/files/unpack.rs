@@ -2,33 +2,33 @@
 //!
 //! The archive is hostile: a name may not be absolute or contain `..`; no parent
 //! of an entry may be a symlink, whoever made it; links go only to files that are
-//! below the directory already; devices, pipes and sparse files are refused. Set-
-//! user-id bits are not kept.
+//! below the directory already; devices and pipes are refused. Times, attributes of
+//! users and holes are kept, set-user-id bits are not. A file that takes the place of
+//! another keeps that one's owner and permissions.
 //!
 //! A tree that comes back to where it was is unpacked exactly: special bits,
-//! attributes, times to the nanosecond, holes and pipes included. Where somebody
-//! looks meanwhile, each file takes its name only when all of it is there.
+//! capabilities, owners and pipes included. Where somebody looks meanwhile, each
+//! file takes its name only when all of it is there.
 
 mod exact;
+mod limits;
 mod names;
 mod sink;
 
+use super::attributes::Which;
 use super::entry::Owner;
 use super::tar::{BLOCK, Header, Type, padding};
 use super::write::{Temporary, fresh_name_after};
 use crate::answer::Failed;
 use crate::workspace::Flush;
+pub use limits::Limits;
 use motu_link::message::{Failure, RESTORING, TreeDone};
 use names::{clean, failed, make_file, make_way, refused, set_mode};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sink::{Sink, take_place};
 use std::os::fd::OwnedFd;
 
-/// Bytes unpacked when the host does not say.
-const DEFAULT_MAX_BYTES: u64 = 16 << 30;
-/// Entries unpacked when the host does not say.
-const DEFAULT_MAX_ENTRIES: u64 = 2_000_000;
 /// The largest extended header or long name.
 const MAX_META: u64 = 64 * 1024;
 /// The deepest entry.
@@ -43,35 +43,6 @@ pub enum Ownership {
     One(Owner),
     /// The archive's own numbers.
     Archive,
-}
-
-/// How much may be unpacked.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    bytes: u64,
-    entries: u64,
-}
-
-impl Limits {
-    /// The host's limits; zero is the default.
-    pub fn new(bytes: u64, entries: u64) -> Limits {
-        Limits {
-            bytes: if bytes == 0 { DEFAULT_MAX_BYTES } else { bytes },
-            entries: if entries == 0 {
-                DEFAULT_MAX_ENTRIES
-            } else {
-                entries
-            },
-        }
-    }
-
-    /// For archives of our own making.
-    pub fn none() -> Limits {
-        Limits {
-            bytes: u64::MAX,
-            entries: u64::MAX,
-        }
-    }
 }
 
 /// An archive being unpacked.
@@ -101,7 +72,7 @@ struct Late {
     path: Vec<u8>,
     mode: u32,
     /// Seconds and nanoseconds.
-    time: Option<(i64, u32)>,
+    time: (i64, u32),
 }
 
 #[derive(Debug)]
@@ -169,7 +140,7 @@ impl Unpacker {
                 State::Body { sink, left, .. } => {
                     let most = usize::try_from(*left).unwrap_or(usize::MAX);
                     let (now, rest) = piece.split_at(piece.len().min(most));
-                    sink.take(now, self.exact)?;
+                    sink.take(now)?;
                     *left -= now.len() as u64;
                     piece = rest;
                     if *left == 0 {
@@ -204,10 +175,8 @@ impl Unpacker {
         // Deepest first, so that a locked directory does not hide the ones in it.
         while let Some(Late { path, mode, time }) = self.late.pop() {
             let (parent, name) = self.locate(&path)?;
-            let done = set_mode(&parent, &name, mode).and_then(|()| match time {
-                Some(time) => exact::set_time(&parent, &name, time),
-                None => Ok(()),
-            });
+            let done =
+                set_mode(&parent, &name, mode).and_then(|()| exact::set_time(&parent, &name, time));
             done.map_err(|errno| failed(&path, errno))?;
         }
         let flushed = self.flush.all(&self.dest);
@@ -302,7 +271,7 @@ impl Unpacker {
             // The directory itself, which exists.
             return match header.kind {
                 Type::Directory if self.exact => {
-                    let set = exact::attributes_of(&self.dest, &header);
+                    let set = exact::attributes_of(&self.dest, &header, self.which());
                     set.map_err(|errno| failed(b".", errno))?;
                     Ok(Sink::Nothing)
                 }
@@ -312,13 +281,14 @@ impl Unpacker {
         }
         let (parent, name) = self.locate(&path)?;
         let result = match header.kind {
-            Type::File if header.real_size.is_some() && !self.exact => {
-                return Err(refused(&header.path, "is sparse, which is not supported"));
+            Type::File => {
+                let header = Header {
+                    path: path.clone(),
+                    ..self.dressed(header, &parent, &name)
+                };
+                let made = self.make_file(&parent, &name);
+                made.map(|(fd, staged)| Sink::file(fd, header, staged))
             }
-            Type::File => self.make_file(&parent, &name).map(|(fd, staged)| {
-                let path = path.clone();
-                Sink::file(fd, Header { path, ..header }, staged)
-            }),
             Type::Other(exact::PIPE) if self.exact => self
                 .put(&parent, &name, |at| exact::make_pipe(&parent, at, &header))
                 .map(|()| Sink::Nothing),
@@ -333,7 +303,12 @@ impl Unpacker {
                     .make_link(&parent, &name, &header)
                     .map(|()| Sink::Nothing);
             }
-            Type::Sparse => return Err(refused(&header.path, "is sparse, which is not supported")),
+            Type::Sparse => {
+                return Err(refused(
+                    &header.path,
+                    "is sparse in a way that is not supported",
+                ));
+            }
             _ => {
                 return Err(refused(
                     &header.path,
@@ -356,6 +331,31 @@ impl Unpacker {
                 uid: header.uid,
                 gid: header.gid,
             },
+        }
+    }
+
+    /// What a file is to be: what the archive says, or who was there before.
+    fn dressed(&self, header: Header, parent: &OwnedFd, name: &[u8]) -> Header {
+        if self.exact {
+            return header;
+        }
+        let before = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        let before = before.ok().filter(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                && matches!(self.ownership, Ownership::One(_))
+        });
+        let (owner, mode) = match before {
+            Some(stat) => {
+                let (uid, gid) = (stat.st_uid, stat.st_gid);
+                (Owner { uid, gid }, stat.st_mode & 0o7777)
+            }
+            None => (self.owner(&header), self.mode(&header, 0o777)),
+        };
+        Header {
+            mode,
+            uid: owner.uid,
+            gid: owner.gid,
+            ..header
         }
     }
 
@@ -426,16 +426,17 @@ impl Unpacker {
             }
             other => other?,
         }
-        let time = self.exact.then_some((header.mtime, header.nanos));
-        if (mode & 0o700 != 0o700 || time.is_some()) && self.late.len() < MAX_LATE {
-            let path = path.to_vec();
+        if self.late.len() < MAX_LATE {
+            let (path, time) = (path.to_vec(), (header.mtime, header.nanos));
             self.late.push(Late { path, mode, time });
         }
-        if self.exact {
-            return exact::make_directory(parent, name, header, mode | 0o700);
-        }
-        self.owner(header).give_at(parent, name)?;
-        set_mode(parent, name, mode | 0o700)
+        let owner = self.owner(header);
+        let header = &Header {
+            uid: owner.uid,
+            gid: owner.gid,
+            ..header.clone()
+        };
+        exact::make_directory(parent, name, header, (mode | 0o700, self.which()))
     }
 
     fn make_file(
@@ -477,10 +478,13 @@ impl Unpacker {
         }
         self.put(parent, name, |at| {
             rustix::fs::symlinkat(&header.link[..], parent, at)?;
-            if self.exact {
-                return exact::name(parent, at, header);
-            }
-            self.owner(header).give_at(parent, at)
+            let owner = self.owner(header);
+            let header = Header {
+                uid: owner.uid,
+                gid: owner.gid,
+                ..header.clone()
+            };
+            exact::name(parent, at, &header)
         })
     }
 
@@ -521,39 +525,13 @@ impl Unpacker {
                 staged,
             } => {
                 let fd = sink.finish(&header.path)?;
-                exact::file(&fd, &header)
-                    .and_then(|()| self.flush_each(&fd))
-                    .and_then(|()| take_place(staged))
-                    .map_err(|errno| failed(&header.path, errno))?;
-            }
-            Sink::File { fd, header, staged } if self.exact => {
-                // Zeros at the end were left out.
-                rustix::fs::ftruncate(&fd, header.size)
-                    .and_then(|()| exact::file(&fd, &header))
-                    .and_then(|()| self.flush_each(&fd))
-                    .and_then(|()| take_place(staged))
-                    .map_err(|errno| failed(&header.path, errno))?;
+                self.finish_file(&fd, &header, staged)?;
             }
             Sink::File { fd, header, staged } => {
-                let finish = || {
-                    self.owner(&header).give(&fd)?;
-                    rustix::fs::fchmod(&fd, Mode::from_raw_mode(self.mode(&header, 0o777)))?;
-                    let time = Timespec {
-                        tv_sec: header.mtime,
-                        tv_nsec: 0,
-                    };
-                    rustix::fs::futimens(
-                        &fd,
-                        &Timestamps {
-                            last_access: time,
-                            last_modification: time,
-                        },
-                    )
-                };
-                finish()
-                    .and_then(|()| self.flush_each(&fd))
-                    .and_then(|()| take_place(staged))
+                // Zeros at the end were left out.
+                rustix::fs::ftruncate(&fd, header.size)
                     .map_err(|errno| failed(&header.path, errno))?;
+                self.finish_file(&fd, &header, staged)?;
             }
             Sink::Meta { kind, mut bytes } => {
                 if kind != Type::Pax {
@@ -569,5 +547,25 @@ impl Unpacker {
             }
         }
         Ok(())
+    }
+
+    /// A file with all of its content gets everything else, and its name.
+    fn finish_file(
+        &self,
+        fd: &OwnedFd,
+        header: &Header,
+        staged: Option<Temporary>,
+    ) -> Result<(), Failed> {
+        exact::file(fd, header, self.which())
+            .and_then(|()| self.flush_each(fd))
+            .and_then(|()| take_place(staged))
+            .map_err(|errno| failed(&header.path, errno))
+    }
+
+    fn which(&self) -> Which {
+        match self.exact {
+            true => Which::All,
+            false => Which::Users,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::answer::Failed;
 use crate::blocking::Cancel;
-use crate::files::tar::Attributes;
+use crate::files::attributes::{self, Which};
 use bytes::Bytes;
 use motu_link::message::Facts;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -11,12 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Bytes compared at a time.
 const STEP: usize = 256 * 1024;
-/// The longest list of a file's attributes and the longest value, as in the kernel.
-const MAX_ATTRIBUTE: usize = 64 * 1024;
 /// More than the longest tick of the clock that stamps files.
 const TICK_NS: i64 = 20_000_000;
-/// Where overlayfs keeps notes of its own; they are no part of a file.
-const OVERLAY: &[u8] = b"user.overlay.";
 
 pub fn nanoseconds(seconds: i64, nanoseconds: u64) -> i64 {
     seconds
@@ -110,7 +106,7 @@ impl Named<'_> {
     }
 
     fn same_attributes(&self, other: &Named<'_>) -> bool {
-        let read = |named: &Named<'_>| attributes(named.open()?);
+        let read = |named: &Named<'_>| attributes::read(named.open()?, Which::All);
         // What cannot be read is said to be different: a report too many does no harm.
         matches!((read(self), read(other)), (Ok(a), Ok(b)) if a == b)
     }
@@ -160,33 +156,4 @@ pub fn look(directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>, Errno> {
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),
     }
-}
-
-/// The `user.` attributes of an open file, in the order of their names.
-pub fn attributes(file: OwnedFd) -> Result<Attributes, Errno> {
-    let mut names = vec![0; 1024];
-    let length = loop {
-        match rustix::fs::flistxattr(&file, &mut names[..]) {
-            Ok(length) => break length,
-            Err(Errno::RANGE) if names.len() < MAX_ATTRIBUTE => names.resize(MAX_ATTRIBUTE, 0),
-            // A file system without attributes.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
-            Err(errno) => return Err(errno),
-        }
-    };
-    let mut wanted: Vec<&[u8]> = names
-        .get(..length)
-        .unwrap_or_default()
-        .split(|byte| *byte == 0)
-        .filter(|name| name.starts_with(b"user.") && !name.starts_with(OVERLAY))
-        .collect();
-    wanted.sort_unstable();
-    let mut found = Vec::with_capacity(wanted.len());
-    for name in wanted {
-        let mut value = vec![0; MAX_ATTRIBUTE];
-        let length = rustix::fs::fgetxattr(&file, name, &mut value[..])?;
-        value.truncate(length);
-        found.push((name.to_vec(), value));
-    }
-    Ok(found)
 }

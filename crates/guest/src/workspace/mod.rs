@@ -8,6 +8,7 @@
 //!   restore   and back in
 //!   apply     several changes of files, all or none
 //!   undo      what holds of that when the machine ends in the middle
+//!   leftovers what an ended machine had begun to write
 //!   flush     what was acknowledged is on the host's disk
 //! ```
 
@@ -15,6 +16,7 @@ mod apply;
 mod facts;
 mod flush;
 mod inside;
+mod leftovers;
 mod pick;
 mod refusal;
 mod restore;
@@ -23,6 +25,7 @@ mod walk;
 
 pub use apply::apply;
 pub use flush::Flush;
+pub use leftovers::{now_ns, remove as remove_leftovers};
 pub use pick::pick;
 pub use restore::restore;
 
@@ -33,6 +36,7 @@ use crate::state::Guest;
 use bytes::Bytes;
 use inside::Inside;
 use motu_launch::WorkspaceDirs;
+use motu_launch::seeded::{self, Notes};
 use motu_link::frame::CHANNEL_IN;
 use motu_link::message::{Changes, Failure, ReadBase, Said};
 use motu_link::mux::Sender;
@@ -55,6 +59,9 @@ pub struct Workspace {
     /// The baseline.
     lower: OwnedFd,
     mode: Mode,
+    /// When the baseline was copied to where it can be changed, if it was: in nanoseconds since
+    /// 1970 by the clock of that file system. What has an older change time is as it was.
+    copied_unix_ns: Option<i64>,
     /// Whoever is behind the kernel keeps the errors of a flush to itself.
     errors_hidden: bool,
 }
@@ -63,13 +70,9 @@ pub struct Workspace {
 #[derive(Debug)]
 enum Mode {
     /// An overlay's upper directory has all the differences.
-    Overlay {
-        upper: OwnedFd,
-        /// What an opaque directory is marked with.
-        attribute: &'static str,
-    },
+    Overlay { upper: OwnedFd, notes: Notes },
     /// Two trees.
-    Compare { copied_unix_ns: Option<i64> },
+    Compare,
 }
 
 impl Workspace {
@@ -77,17 +80,20 @@ impl Workspace {
     pub fn open(dirs: WorkspaceDirs, errors_hidden: bool) -> Result<Workspace, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(CWD, &dirs.path, flags, FileMode::empty())?;
-        let mode = match dirs.upper {
-            Some(upper) => Mode::Overlay {
-                upper: upper.dir,
-                attribute: match upper.user_attributes {
-                    true => "user.overlay.opaque",
-                    false => "trusted.overlay.opaque",
-                },
-            },
-            None => Mode::Compare {
-                copied_unix_ns: dirs.copied_unix_ns,
-            },
+        let (mode, copied_unix_ns) = match dirs.upper {
+            Some(upper) => {
+                let notes = match upper.user_attributes {
+                    true => Notes::User,
+                    false => Notes::Trusted,
+                };
+                let copied = seeded::copied_unix_ns(&upper.dir, notes);
+                let mode = Mode::Overlay {
+                    upper: upper.dir,
+                    notes,
+                };
+                (mode, copied)
+            }
+            None => (Mode::Compare, dirs.copied_unix_ns),
         };
         if let Err(errno) = undo::recover(&top) {
             // It stays where it is, and the next start tries again.
@@ -97,6 +103,7 @@ impl Workspace {
             top,
             lower: dirs.lower,
             mode,
+            copied_unix_ns,
             errors_hidden,
         })
     }
@@ -112,7 +119,7 @@ impl Workspace {
     fn above(&self) -> &OwnedFd {
         match &self.mode {
             Mode::Overlay { upper, .. } => upper,
-            Mode::Compare { .. } => &self.top,
+            Mode::Compare => &self.top,
         }
     }
 }

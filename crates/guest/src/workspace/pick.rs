@@ -3,11 +3,12 @@
 //! A file that is written to while it is read is read again, as long as it is
 //! small enough to be held; what never settles is named at the end.
 
-use super::facts::{attributes, fill, modified_ns, stamp_ns};
+use super::facts::{fill, modified_ns, stamp_ns};
 use super::inside::Inside;
 use super::{MAX_LIST, Workspace, parse_all, parse_list, too_long, workspace};
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
+use crate::files::attributes::{MAX_ATTRIBUTES, Which, read_bounded};
 use crate::files::sparse::{self, Part};
 use crate::files::tar::{Attributes, BLOCK, Header, Type, padding};
 use crate::state::Guest;
@@ -30,8 +31,6 @@ const SETTLE_BYTES: u64 = 1024 * 1024;
 const SETTLE_TRIES: usize = 5;
 /// Paths named in the note at the end.
 const MAX_NAMED: usize = 1000;
-/// All attributes of one file; an extended header holds no more.
-const MAX_ATTRIBUTES: usize = 48 * 1024;
 /// The type of a named pipe in an archive.
 const PIPE: u8 = b'6';
 
@@ -185,12 +184,12 @@ impl Picker {
                 let target = rustix::fs::readlinkat(&directory, name, Vec::new())?;
                 self.header(Header {
                     link: target.into_bytes(),
-                    ..header(path.as_bytes(), &stat, Type::Symlink)
+                    ..Header::of(path.as_bytes(), &stat, Type::Symlink)
                 });
                 Ok(())
             }
             FileType::Fifo => {
-                self.header(header(path.as_bytes(), &stat, Type::Other(PIPE)));
+                self.header(Header::of(path.as_bytes(), &stat, Type::Other(PIPE)));
                 Ok(())
             }
             _ => {
@@ -203,8 +202,8 @@ impl Picker {
     fn add_directory(&mut self, path: Vec<u8>, fd: OwnedFd) -> Result<(), Errno> {
         let stat = rustix::fs::fstat(&fd)?;
         self.header(Header {
-            attributes: bounded(attributes(fd)?)?,
-            ..header(&path, &stat, Type::Directory)
+            attributes: read_bounded(fd, Which::All)?,
+            ..Header::of(&path, &stat, Type::Directory)
         });
         Ok(())
     }
@@ -219,13 +218,13 @@ impl Picker {
             if let Some(first) = self.linked.get(&key).cloned() {
                 self.header(Header {
                     link: first,
-                    ..header(path.as_bytes(), &stat, Type::HardLink)
+                    ..Header::of(path.as_bytes(), &stat, Type::HardLink)
                 });
                 return Ok(());
             }
             self.linked.insert(key, path.as_bytes().to_vec());
         }
-        let attributes = bounded(attributes(file.try_clone().map_err(|_| Errno::MFILE)?)?)?;
+        let attributes = read_bounded(&file, Which::All)?;
         let size = size(&stat);
         if (stat.st_blocks as u64).saturating_mul(512) < size
             && let Some(parts) = sparse::parts(&file, size)?
@@ -238,7 +237,7 @@ impl Picker {
             self.header(Header {
                 attributes,
                 size: body.len() as u64,
-                ..header(path.as_bytes(), &stat, Type::File)
+                ..Header::of(path.as_bytes(), &stat, Type::File)
             });
             self.picked.bytes += body.len() as u64;
             self.out.extend_from_slice(&body);
@@ -249,7 +248,7 @@ impl Picker {
         self.header(Header {
             attributes,
             size,
-            ..header(path.as_bytes(), &stat, Type::File)
+            ..Header::of(path.as_bytes(), &stat, Type::File)
         });
         self.body = Some(Body {
             path: path.clone(),
@@ -276,7 +275,7 @@ impl Picker {
             attributes,
             size: map.len() as u64 + stored,
             real_size: Some(size(&stat)),
-            ..header(path.as_bytes(), &stat, Type::File)
+            ..Header::of(path.as_bytes(), &stat, Type::File)
         });
         self.out.extend_from_slice(&map);
         self.body = Some(Body {
@@ -362,29 +361,4 @@ fn unchanged(before: &Stat, after: &Stat) -> bool {
     before.st_size == after.st_size
         && modified_ns(before) == modified_ns(after)
         && (stamp_ns(before) == stamp_ns(after) || before.st_nlink != after.st_nlink)
-}
-
-fn bounded(attributes: Attributes) -> Result<Attributes, Errno> {
-    // A name may treble where it is escaped; a record has some bytes of its own.
-    let size = |(name, value): &(Vec<u8>, Vec<u8>)| 3 * name.len() + value.len() + 32;
-    match attributes.iter().map(size).sum::<usize>() {
-        all if all > MAX_ATTRIBUTES => Err(Errno::TOOBIG),
-        _ => Ok(attributes),
-    }
-}
-
-fn header(path: &[u8], stat: &Stat, kind: Type) -> Header {
-    Header {
-        path: path.to_vec(),
-        link: Vec::new(),
-        kind,
-        mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        size: 0,
-        mtime: stat.st_mtime,
-        nanos: stat.st_mtime_nsec as u32,
-        attributes: Vec::new(),
-        real_size: None,
-    }
 }

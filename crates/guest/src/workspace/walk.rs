@@ -8,13 +8,15 @@
 //! A directory's own entry is at `a`, what is in it at `a/…`, and `a.txt` is
 //! between the two: so every directory is two items of its parent's list.
 
-use super::facts::{Named, kind, look, nanoseconds, stamp_ns};
+use super::facts::{Named, kind, look, modified_ns, stamp_ns};
 use super::inside::{Inside, MAX_PATH};
+use super::leftovers::now_ns;
 use super::undo::is_stage;
 use super::{Mode as WorkspaceMode, Workspace};
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
 use bytes::Bytes;
+use motu_launch::seeded::is_opaque;
 use motu_link::message::{Changed, ChangedEntry, Failure};
 use prost::Message as _;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
@@ -164,14 +166,11 @@ impl Walk {
     /// Whether a directory that is on both sides hides what it was.
     fn sides_of_pair(&self, above: &OwnedFd) -> Sides {
         match self.workspace.mode {
-            WorkspaceMode::Compare { .. } => Sides::Both,
-            WorkspaceMode::Overlay { attribute, .. } => {
-                let mut value = [0u8; 2];
-                match rustix::fs::fgetxattr(above, attribute, &mut value[..]) {
-                    Ok(1) if value[0] == b'y' => Sides::Both,
-                    _ => Sides::Overlaid,
-                }
-            }
+            WorkspaceMode::Compare => Sides::Both,
+            WorkspaceMode::Overlay { notes, .. } => match is_opaque(above, notes) {
+                true => Sides::Both,
+                false => Sides::Overlaid,
+            },
         }
     }
 
@@ -312,10 +311,9 @@ impl Walk {
         before: Named<'_>,
         after: Named<'_>,
     ) -> Result<Option<ChangedEntry>, Failed> {
-        if let WorkspaceMode::Compare {
-            copied_unix_ns: Some(copied),
-        } = self.workspace.mode
+        if let Some(copied) = self.workspace.copied_unix_ns
             && stamp_ns(after.stat) < copied
+            && looks_same(before.stat, after.stat)
         {
             return Ok(None);
         }
@@ -356,9 +354,13 @@ fn named<'a>(directory: &'a OwnedFd, name: &'a [u8], stat: &'a Stat) -> Named<'a
     }
 }
 
-fn now_ns() -> i64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    nanoseconds(now.tv_sec, now.tv_nsec as u64)
+/// Whether nothing that is told without opening them differs: who sets the clock back does not
+/// hide a change.
+fn looks_same(before: &Stat, after: &Stat) -> bool {
+    let plain = |stat: &Stat| (stat.st_mode, stat.st_uid, stat.st_gid);
+    let content = |stat: &Stat| (stat.st_size, modified_ns(stat), stat.st_nlink);
+    plain(before) == plain(after)
+        && (kind(before) == FileType::Directory || content(before) == content(after))
 }
 
 /// What overlayfs puts where something of the lower directory was removed.

@@ -42,6 +42,7 @@ mod tending;
 pub mod shared {
     pub use crate::cgroup::{Hierarchies, Kind, Made, Target, Version};
     pub use crate::disk::{Disks, Life, find_mke2fs, layers, mount_image, plain_directory};
+    pub use crate::kept::own_seed;
     pub use crate::record::{Process, boot_id, start_time};
     pub use crate::sys::{exit_status, watch};
     pub use crate::tending::{errors, flush, trim, trim_at_rest};

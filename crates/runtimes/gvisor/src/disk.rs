@@ -4,7 +4,7 @@
 //! share. One that is kept is an image with a name and a journal.
 
 use crate::prepare::{DISK, Disk};
-use motu_container::shared::{Disks, Life, find_mke2fs, mount_image, plain_directory};
+use motu_container::shared::{Disks, Life, find_mke2fs, mount_image, own_seed, plain_directory};
 use motu_core::runtime::{Ask, AtRest, Kept, MachineSpec, RestLayer};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind};
@@ -199,30 +199,29 @@ fn in_use(image: &Path) -> bool {
 /// workspace is: so it begins with the baseline's owner and mode.
 fn workspace_layers(at: BorrowedFd<'_>, baseline: &Path) -> io::Result<()> {
     const UPPER: &str = "workspace-upper";
+    const STAGED: &str = "workspace-upper.new";
     make_dir(at, "workspace-work", 0o700)?;
-    let was = std::fs::metadata(baseline)?;
-    if make_dir(at, UPPER, was.mode() & 0o7777)? == Made::Now {
-        let (uid, gid) = (Uid::from_raw(was.uid()), Gid::from_raw(was.gid()));
-        rustix::fs::chownat(at, UPPER, Some(uid), Some(gid), AtFlags::empty())?;
+    if rustix::fs::statat(at, UPPER, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Ok(());
     }
-    Ok(())
+    // Renamed when it is whole: a start that was interrupted begins again.
+    let was = std::fs::metadata(baseline)?;
+    make_dir(at, STAGED, was.mode() & 0o7777)?;
+    let (uid, gid) = (Uid::from_raw(was.uid()), Gid::from_raw(was.gid()));
+    rustix::fs::chownat(at, STAGED, Some(uid), Some(gid), AtFlags::empty())?;
+    own_seed(at, STAGED, baseline)?;
+    Ok(rustix::fs::renameat(at, STAGED, at, UPPER)?)
 }
 
-#[derive(PartialEq, Eq)]
-enum Made {
-    Now,
-    Before,
-}
-
-fn make_dir(at: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<Made> {
+fn make_dir(at: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode);
     match rustix::fs::mkdirat(at, name, mode) {
         Ok(()) => {
             // The umask of the daemon is not the machine's.
             rustix::fs::chmodat(at, name, mode, AtFlags::empty())?;
-            Ok(Made::Now)
+            Ok(())
         }
-        Err(rustix::io::Errno::EXIST) => Ok(Made::Before),
+        Err(rustix::io::Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

@@ -164,22 +164,41 @@ fn measure(root: &Path, journal: Journal) -> Result<Size, QemuError> {
 pub(crate) fn of_tree(tree: &Path, path: &Path) -> Result<(), QemuError> {
     let size = measure(tree, Journal::Without)?;
     make(path, size, Some(tree), Journal::Without)?;
-    own_top(tree, path)?;
+    finish(tree, path)?;
     freeze(path)
 }
 
-/// Makes the top directory that of the tree: mke2fs leaves its owner and mode alone and adds to it.
-fn own_top(tree: &Path, image: &Path) -> Result<(), QemuError> {
-    let top = tree
-        .metadata()
-        .map_err(QemuError::io("cannot look at what a disk is made of"))?;
-    let requests = format!(
+/// What mke2fs leaves out: the top directory's owner and mode (and it adds to that directory),
+/// and the nanoseconds of all times.
+fn finish(tree: &Path, image: &Path) -> Result<(), QemuError> {
+    let looking = || QemuError::io("cannot look at what a disk is made of");
+    let top = tree.metadata().map_err(looking())?;
+    let mut requests = format!(
         "set_inode_field <2> mode 0{:o}\nset_inode_field <2> uid {}\n\
          set_inode_field <2> gid {}\nrmdir lost+found\n",
         top.mode(),
         top.uid(),
         top.gid()
     );
+    let mut rest = vec![(tree.to_path_buf(), String::new())];
+    while let Some((directory, above)) = rest.pop() {
+        for entry in std::fs::read_dir(directory).map_err(looking())? {
+            let entry = entry.map_err(looking())?;
+            let found = entry.metadata().map_err(looking())?;
+            // Names that a request cannot hold keep whole seconds.
+            let name = entry.file_name();
+            let Some(name) = name.to_str().filter(|name| is_plain(name)) else {
+                continue;
+            };
+            let path = format!("{above}/{name}");
+            if let Some(time) = extra_time(&found) {
+                requests += &format!("set_inode_field \"{path}\" mtime_extra {time}\n");
+            }
+            if found.is_dir() {
+                rest.push((entry.path(), path));
+            }
+        }
+    }
     let script = image.with_extension("requests");
     std::fs::write(&script, requests).map_err(QemuError::io("cannot make a disk image"))?;
     let mut change = tool::command("debugfs")?;
@@ -187,6 +206,16 @@ fn own_top(tree: &Path, image: &Path) -> Result<(), QemuError> {
     let changed = tool::run(change);
     std::fs::remove_file(script).map_err(QemuError::io("cannot make a disk image"))?;
     changed.map(drop)
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.contains(|c: char| c == '"' || c == '\\' || c.is_control())
+}
+
+/// What does not fit into the 32 bits of a time: nanoseconds, and two bits more of the seconds.
+fn extra_time(found: &std::fs::Metadata) -> Option<i64> {
+    let epoch = (found.mtime() - i64::from(found.mtime() as i32)) >> 32;
+    Some(found.mtime_nsec() << 2 | epoch & 3).filter(|extra| *extra != 0)
 }
 
 fn make(path: &Path, size: Size, root: Option<&Path>, journal: Journal) -> Result<(), QemuError> {

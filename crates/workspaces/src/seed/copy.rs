@@ -26,7 +26,7 @@ use motu_core::sparse::SparseWriter;
 
 use super::{
     Options, SeedError,
-    place::{self, create_file, dress, open_directory, parent},
+    place::{self, attributes, create_file, dress, open_directory, parent},
 };
 use crate::{archive::Totals, tarball::Meta};
 
@@ -154,9 +154,12 @@ impl Work {
         let mut directories = directories.unwrap_or_else(PoisonError::into_inner);
         directories.sort_by(|a, b| b.0.cmp(&a.0));
         for (path, meta) in &directories {
-            open_directory(&self.to, path)
-                .and_then(|directory| dress(directory, *meta, self.options.owner))
-                .map_err(SeedError::io("writing", source))?;
+            let dressed = || {
+                let own = attributes(open_directory(&self.from, path)?)?;
+                let directory = open_directory(&self.to, path)?;
+                dress(directory, (*meta, &own), self.options.owner)
+            };
+            dressed().map_err(SeedError::io("writing", source))?;
         }
         Ok(Totals {
             entries: self.entries.into_inner(),
@@ -292,7 +295,8 @@ impl Work {
         if self.bytes.fetch_add(copied, Relaxed) + copied > limit {
             return Err(Failure::Limit("the size of the contents in bytes", limit));
         }
-        dress(&target, meta_of(&stat), self.options.owner).map_err(failed)
+        let own = attributes(&source).map_err(failed)?;
+        dress(&target, (meta_of(&stat), &own), self.options.owner).map_err(failed)
     }
 
     fn link(&self, first: &[u8], to: &OwnedFd, name: &[u8]) -> io::Result<()> {

@@ -8,14 +8,14 @@
 //! Owns turning what a person named into an immutable tree: nothing, a directory,
 //! or a tar archive told by its contents. The tree appears whole or not at all.
 //! Owners are the ones given, permissions are kept without the special bits, times
-//! and hard links are kept, symbolic links stay as they are. Attributes are not
-//! kept. Devices, pipes and sockets are left out and counted.
+//! and hard links are kept, so are attributes of users; symbolic links stay as they are. Devices,
+//! pipes and sockets are left out and counted.
 //!
 //! The tree survives the end of the daemon at any moment. It is not synced: what a
 //! power cut right after would take is for the file system to say.
 
 mod copy;
-mod place;
+pub(crate) mod place;
 mod unpack;
 
 use std::{
@@ -55,6 +55,8 @@ pub struct Options {
     /// Owner of everything; `None` leaves what is made to who makes it.
     pub owner: Option<(u32, u32)>,
     pub limits: Limits,
+    /// The top is what the archive says of it, too.
+    pub root: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -11,16 +11,26 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::Errno;
 
-use crate::tarball::Meta;
+use crate::tarball::{Attributes, Meta};
+
+/// The longest list of a file's attributes and the longest value, as in the kernel.
+const MAX_ATTRIBUTE: usize = 64 << 10;
+/// All attributes of one file; a guest takes no more.
+const MAX_ATTRIBUTES: usize = 48 << 10;
+/// Where overlayfs keeps notes of its own; they are no part of a file.
+const OVERLAY: &str = "user.overlay.";
 
 /// Zeros in runs of this size are left as holes.
 const HOLE_BYTES: usize = 64 << 10;
 const NANOSECONDS: i64 = 1_000_000_000;
 
 /// Opens a directory at or below `root` without following any link.
-pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn open_directory(root: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
     let path: &[u8] = match path {
         b"" => b".",
         path => path,
@@ -52,9 +62,14 @@ pub(super) fn create_file(directory: impl AsFd, name: &[u8]) -> io::Result<File>
     Ok(File::from(file))
 }
 
-/// Gives an open file or directory its owner, permissions and time.
-pub(super) fn dress(file: impl AsFd, meta: Meta, owner: Option<(u32, u32)>) -> io::Result<()> {
+/// Gives an open file or directory its owner, attributes, permissions and time.
+pub(crate) fn dress(
+    file: impl AsFd,
+    (meta, attributes): (Meta, &Attributes),
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
     let file = file.as_fd();
+    set_attributes(file, attributes)?;
     // The owner first: changing it takes permissions away.
     if let Some((uid, gid)) = owner {
         rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
@@ -79,6 +94,63 @@ pub(super) fn symlink(
         rustix::fs::chownat(directory, name, Some(uid), Some(gid), flags)?;
     }
     Ok(rustix::fs::utimensat(directory, name, &times(meta), flags)?)
+}
+
+/// Gives a file attributes of users. A file system that has none keeps what it can.
+fn set_attributes(file: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<()> {
+    for (name, value) in attributes {
+        match rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            Err(errno) => {
+                let error = io::Error::from(errno);
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("the attribute {name:?}: {error}"),
+                ));
+            }
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The attributes of users that an open file has: no more than an archive holds of one.
+pub(crate) fn attributes(file: impl AsFd) -> io::Result<Attributes> {
+    let file = file.as_fd();
+    let mut found = Attributes::new();
+    // Most files have none, which costs one call.
+    let mut names = vec![0; 256];
+    let length = loop {
+        match rustix::fs::flistxattr(file, &mut names[..]) {
+            Ok(length) => break length,
+            Err(Errno::RANGE) if names.len() < MAX_ATTRIBUTE => names.resize(MAX_ATTRIBUTE, 0),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(found),
+            Err(errno) => return Err(errno.into()),
+        }
+    };
+    let mut bytes = 0;
+    for name in names[..length].split(|byte| *byte == 0) {
+        let Ok(name) = std::str::from_utf8(name) else {
+            continue;
+        };
+        if !name.starts_with("user.") || name.starts_with(OVERLAY) {
+            continue;
+        }
+        let mut value = vec![0; MAX_ATTRIBUTE];
+        let length = match rustix::fs::fgetxattr(file, name, &mut value[..]) {
+            Err(Errno::NODATA) => continue,
+            other => other?,
+        };
+        value.truncate(length);
+        bytes += 3 * name.len() + length + 32;
+        if bytes > MAX_ATTRIBUTES {
+            return Err(io::Error::other(format!(
+                "it has more than {MAX_ATTRIBUTES} bytes of attributes"
+            )));
+        }
+        found.insert(name.to_owned(), value);
+    }
+    Ok(found)
 }
 
 fn times(meta: Meta) -> Timestamps {

@@ -41,6 +41,7 @@ fn unpack(bytes: &[u8], limits: Limits) -> (TempDir, Result<Seeded, SeedError>) 
     let source = directory.path().join("archive");
     fs::write(&source, bytes).unwrap();
     let options = Options {
+        root: false,
         owner: None,
         limits,
     };
@@ -125,6 +126,7 @@ fn owners_are_the_ones_given() {
     symlink("f", source.join("l")).unwrap();
     let base = directory.path().join("base");
     let options = Options {
+        root: false,
         owner: Some((1234, 5678)),
         ..Options::default()
     };
@@ -266,6 +268,7 @@ fn limits_hold() {
         fs::write(source.join(number.to_string()), "x").unwrap();
     }
     let options = Options {
+        root: false,
         owner: None,
         limits: small,
     };

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     archive::{self, About, ArchiveError, Item, Totals},
-    tarball::Meta,
+    tarball::{Attributes, Meta},
 };
 
 /// Unpacks into `target`, which is empty.
@@ -31,9 +31,12 @@ pub(super) fn unpack(
         directories: BTreeMap::new(),
         open: None,
     };
-    let totals = archive::read(source, options.limits, |about, item| {
+    let (totals, root) = archive::read_rooted(source, options.limits, |about, item| {
         tree.place(&about, item)
     })?;
+    if let Some(root) = root.filter(|_| options.root) {
+        tree.directories.insert(Vec::new(), root);
+    }
     tree.finish().map_err(ArchiveError::Io)?;
     Ok(totals)
 }
@@ -43,7 +46,7 @@ struct Tree {
     options: Options,
     /// Dressed last: writing into a directory changes its time, and its
     /// permissions may forbid it.
-    directories: BTreeMap<Vec<u8>, Meta>,
+    directories: BTreeMap<Vec<u8>, (Meta, Attributes)>,
     /// The directory used last: entries of one come together.
     open: Option<(Vec<u8>, OwnedFd)>,
 }
@@ -56,7 +59,8 @@ impl Tree {
                 let (directory, name) = parent(self.root.as_fd(), path)?;
                 rustix::fs::mkdirat(directory, name, Mode::RWXU)?;
             }
-            self.directories.insert(path.to_vec(), about.meta);
+            let dress = (about.meta, about.attributes.clone());
+            self.directories.insert(path.to_vec(), dress);
             return Ok(());
         }
         let root = self.root.try_clone()?;
@@ -70,7 +74,7 @@ impl Tree {
             Item::File { size, contents } => {
                 let mut file = create_file(directory, &name)?;
                 write_sparse(&mut file, size, contents)?;
-                dress(&file, about.meta, owner)
+                dress(&file, (about.meta, about.attributes), owner)
             }
             Item::Symlink { target } => place::symlink(directory, &name, target, about.meta, owner),
             Item::HardLink { target } => {
@@ -99,8 +103,9 @@ impl Tree {
 
     fn finish(self) -> io::Result<()> {
         // The deepest first: the ones above may forbid going down.
-        for (path, meta) in self.directories.iter().rev() {
-            dress(open_directory(&self.root, path)?, *meta, self.options.owner)?;
+        for (path, (meta, attributes)) in self.directories.iter().rev() {
+            let directory = open_directory(&self.root, path)?;
+            dress(directory, (*meta, attributes), self.options.owner)?;
         }
         Ok(())
     }

@@ -159,6 +159,10 @@ fn difference(from: Option<&Entry>, to: Option<&Entry>) -> Option<ChangedEntry> 
     })
 }
 
+fn is_pipe(mode: u32) -> bool {
+    rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Fifo
+}
+
 /// What has to go: deleted paths, and those that became something else. What is
 /// below a removed directory goes with it.
 fn removed(entries: &[Entry]) -> Vec<Bytes> {
@@ -241,7 +245,8 @@ impl Restore {
                         _ => writing(error),
                     })?;
                 }
-                // Sockets and pipes hold nothing.
+                _ if is_pipe(state.mode) => tar.pipe(path, meta).map_err(writing)?,
+                // A socket is nothing without the program behind it.
                 _ => {}
             }
         }

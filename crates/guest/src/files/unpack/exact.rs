@@ -1,12 +1,11 @@
 //! Making an entry exactly what its header says.
 
 use super::make_way;
+use crate::files::attributes::{self, Which};
 use crate::files::tar::Header;
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
-};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The type of a named pipe.
 pub const PIPE: u8 = b'6';
@@ -40,27 +39,17 @@ fn ids(header: &Header) -> (Option<Uid>, Option<Gid>) {
     )
 }
 
-fn set_attributes(fd: impl AsFd, header: &Header) -> Result<(), Errno> {
-    for (name, value) in &header.attributes {
-        // Others say more than what is in a file, and are not an archive's to give.
-        if name.starts_with(b"user.") {
-            rustix::fs::fsetxattr(fd.as_fd(), &name[..], value, XattrFlags::empty())?;
-        }
-    }
-    Ok(())
-}
-
 /// Owner, attributes and mode of something open; the mode after the owner, who would clear bits of it.
-pub fn attributes_of(fd: &OwnedFd, header: &Header) -> Result<(), Errno> {
+pub fn attributes_of(fd: &OwnedFd, header: &Header, which: Which) -> Result<(), Errno> {
     let (uid, gid) = ids(header);
     owned(rustix::fs::fchown(fd, uid, gid))?;
-    set_attributes(fd, header)?;
+    attributes::set(fd, &header.attributes, which)?;
     rustix::fs::fchmod(fd, Mode::from_raw_mode(header.mode))
 }
 
 /// The end of a file that has its content.
-pub fn file(fd: &OwnedFd, header: &Header) -> Result<(), Errno> {
-    attributes_of(fd, header)?;
+pub fn file(fd: &OwnedFd, header: &Header, which: Which) -> Result<(), Errno> {
+    attributes_of(fd, header, which)?;
     rustix::fs::futimens(fd, &times(header.mtime, header.nanos))
 }
 
@@ -69,11 +58,11 @@ pub fn make_directory(
     parent: &OwnedFd,
     name: &[u8],
     header: &Header,
-    mode: u32,
+    (mode, which): (u32, Which),
 ) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    attributes_of(&fd, header)?;
+    attributes_of(&fd, header, which)?;
     rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))
 }
 

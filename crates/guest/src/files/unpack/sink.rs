@@ -52,8 +52,8 @@ impl Sink {
         }
     }
 
-    /// Takes more of the body; `holes`: what is only zeros need not be written.
-    pub fn take(&mut self, mut bytes: &[u8], holes: bool) -> Result<(), Failed> {
+    /// Takes more of the body. What is only zeros need not be written.
+    pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), Failed> {
         match self {
             Sink::Nothing => Ok(()),
             Sink::Meta { bytes: known, .. } => {
@@ -62,7 +62,7 @@ impl Sink {
             }
             Sink::Sparse { sink, header, .. } => sink.take(bytes, &header.path),
             Sink::File { fd, header, .. } => {
-                if holes && bytes.len() >= HOLE && bytes.iter().all(|byte| *byte == 0) {
+                if bytes.len() >= HOLE && bytes.iter().all(|byte| *byte == 0) {
                     let ahead = rustix::fs::SeekFrom::Current(bytes.len() as i64);
                     return match rustix::fs::seek(&*fd, ahead) {
                         Ok(_) => Ok(()),

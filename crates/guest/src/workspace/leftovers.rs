@@ -1,0 +1,134 @@
+//! Files that an earlier machine was about to put in their place when it ended.
+//!
+//! What is written for the host is made under a name of ours beside its target. Whoever ends in
+//! between leaves that name behind, anywhere in `/workspace`: the next machine looks for them
+//! while it serves already.
+
+use super::Workspace;
+use super::facts::{kind, look, nanoseconds, stamp_ns};
+use super::inside::Inside;
+use motu_link::message::RESTORING;
+use rustix::fs::{AtFlags, Dir, FileType, OFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// What names of ours begin and end with; between them are sixteen hexadecimal digits.
+const BEGINNING: &[u8] = b".motu-";
+const END: &[u8] = b".tmp";
+const DIGITS: usize = 16;
+/// The deepest directory; each level holds a descriptor.
+const MAX_DEPTH: usize = 200;
+/// More than the longest tick of the clock that stamps files.
+const TICK_NS: i64 = 20_000_000;
+
+/// Removes what was left before `started_ns`, in nanoseconds since 1970.
+pub fn remove(workspace: &Workspace, started_ns: i64) {
+    let top = Inside::default();
+    // Over an overlay all of it is in the upper directory, which is perhaps only for reading.
+    let opened = top.open(workspace.above(), OFlags::RDONLY | OFlags::DIRECTORY);
+    let mut search = Search {
+        workspace,
+        before_ns: started_ns.saturating_sub(TICK_NS),
+    };
+    if let Err(errno) = opened.and_then(|fd| search.directory(&fd, &mut Vec::new(), 0)) {
+        // They stay, and the next start tries again.
+        eprintln!("motu-guest: unfinished files could not be looked for: {errno}");
+    }
+}
+
+pub fn now_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    nanoseconds(now.tv_sec, now.tv_nsec as u64)
+}
+
+struct Search<'a> {
+    workspace: &'a Workspace,
+    before_ns: i64,
+}
+
+impl Search<'_> {
+    fn directory(&mut self, fd: &OwnedFd, path: &mut Vec<u8>, depth: usize) -> Result<(), Errno> {
+        for found in Dir::read_from(fd)? {
+            let found = found?;
+            let name = found.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let length = path.len();
+            path.extend_from_slice(name);
+            match found.file_type() {
+                FileType::Directory if depth < MAX_DEPTH => {
+                    path.push(b'/');
+                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                    let flags = flags | OFlags::CLOEXEC;
+                    match rustix::fs::openat(fd, name, flags, rustix::fs::Mode::empty()) {
+                        Ok(below) => self.directory(&below, path, depth + 1)?,
+                        // Gone or something else meanwhile.
+                        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                        Err(errno) => return Err(errno),
+                    }
+                }
+                FileType::RegularFile | FileType::Unknown if is_ours(name) => {
+                    self.file(fd, name, path)?;
+                }
+                _ => {}
+            }
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn file(&self, fd: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), Errno> {
+        let old = look(fd, name)?.is_some_and(|stat| {
+            kind(&stat) == FileType::RegularFile && stamp_ns(&stat) < self.before_ns
+        });
+        let Ok(inside) = Inside::parse(path) else {
+            return Ok(());
+        };
+        if !old {
+            return Ok(());
+        }
+        let (directory, name) = inside.entry(&self.workspace.top)?;
+        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// Whether a name is one that only we make.
+fn is_ours(name: &[u8]) -> bool {
+    let rest = match name.strip_prefix(RESTORING) {
+        Some(rest) => Some(rest),
+        None => name.strip_prefix(BEGINNING),
+    };
+    let digits = rest.and_then(|rest| rest.strip_suffix(END));
+    digits.is_some_and(|digits| {
+        digits.len() == DIGITS && digits.iter().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ours_are_ours() {
+        for name in [
+            &b".motu-0123456789abcdef.tmp"[..],
+            b".motu-restoring-0123456789abcdef.tmp",
+        ] {
+            assert!(is_ours(name));
+        }
+        for name in [
+            &b".motu-0123456789abcdef"[..],
+            b".motu-0123456789abcde.tmp",
+            b".motu-0123456789abcdeg.tmp",
+            b"motu-0123456789abcdef.tmp",
+            b".motu-notes.tmp",
+        ] {
+            assert!(!is_ours(name));
+        }
+        assert!(is_ours(&crate::files::fresh_name().unwrap()));
+    }
+}

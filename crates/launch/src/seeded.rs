@@ -1,0 +1,347 @@
+//! The seed of a workspace as files of its own.
+//!
+//! Over a lower layer a directory cannot be renamed, the names of a file part with the first
+//! write, and whoever has mapped a file before it does not see it. So a seed that is not too
+//! large is copied into the upper layer, every directory opaque: nothing of the lower one shows
+//! through, and all of it behaves as on a plain disk. The baseline stays what a diff and a
+//! reset compare with.
+//!
+//! When the copy was complete is noted at the upper layer's root, where overlayfs hides it from
+//! everybody who looks through it: what has an older change time is as it was.
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT,
+    Uid, XattrFlags,
+};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The largest seed that is copied. Beyond it starting and comparing would cost more than they
+/// should.
+pub const MAX_BYTES: u64 = 256 << 20;
+pub const MAX_ENTRIES: u64 = 20_000;
+/// The part of the disk's free space a copy may take.
+const SHARE: u64 = 4;
+/// The deepest directory; each level holds two descriptors.
+const MAX_DEPTH: usize = 100;
+/// Bytes copied at once.
+const STEP: usize = 256 * 1024;
+/// The longest list of attributes and the longest value, as in the kernel.
+const MAX_ATTRIBUTE: usize = 64 * 1024;
+/// What overlayfs calls its notes where everybody may read them.
+const OVERLAY: &[u8] = b"user.overlay.";
+
+/// Which attributes an overlay keeps its notes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notes {
+    User,
+    Trusted,
+}
+
+impl Notes {
+    /// Marks a directory that hides the one below it.
+    fn opaque(self) -> &'static str {
+        match self {
+            Notes::User => "user.overlay.opaque",
+            Notes::Trusted => "trusted.overlay.opaque",
+        }
+    }
+
+    /// Says on the upper layer's root when the lower one had been copied into it.
+    fn copied(self) -> &'static str {
+        match self {
+            Notes::User => "user.overlay.motu-copied",
+            Notes::Trusted => "trusted.overlay.motu-copied",
+        }
+    }
+}
+
+/// Whether a seed is copied into the disk that `upper` is on.
+fn is_small(lower: impl AsFd, upper: impl AsFd) -> io::Result<bool> {
+    let room = rustix::fs::fstatvfs(upper)?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize) / SHARE;
+    let mut left = Budget {
+        bytes: MAX_BYTES.min(free),
+        entries: MAX_ENTRIES.min(room.f_ffree / SHARE),
+    };
+    left.spend(&open_directory(lower, c".")?, 0)
+}
+
+struct Budget {
+    bytes: u64,
+    entries: u64,
+}
+
+impl Budget {
+    /// Counts what is in a directory; false when it is too much, or of a kind no seed has.
+    fn spend(&mut self, directory: &OwnedFd, depth: usize) -> io::Result<bool> {
+        for entry in Dir::read_from(directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            let (Some(bytes), Some(entries)) =
+                (self.bytes.checked_sub(bytes), self.entries.checked_sub(1))
+            else {
+                return Ok(false);
+            };
+            *self = Budget { bytes, entries };
+            let fits = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory if depth < MAX_DEPTH => {
+                    self.spend(&open_directory(directory, name)?, depth + 1)?
+                }
+                FileType::RegularFile | FileType::Symlink => true,
+                _ => false,
+            };
+            if !fits {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Fills `upper`, which is not in use, with a seed that is small. Where that fails nothing is left
+/// of it, and the seed stays below.
+pub fn own(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
+    let (lower, upper) = (lower.as_fd(), upper.as_fd());
+    // What a start that was interrupted has left.
+    clear(&open_directory(upper, c".")?)?;
+    if !is_small(lower, upper)? {
+        return Ok(());
+    }
+    copy(lower, upper, notes).or_else(|error| {
+        let top = open_directory(upper, c".")?;
+        let _ = rustix::fs::fremovexattr(&top, notes.copied());
+        clear(&top)?;
+        Err(error)
+    })
+}
+
+/// Removes everything in a directory of ours.
+fn clear(directory: &OwnedFd) -> io::Result<()> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => {
+                clear(&open_directory(directory, name)?)?;
+                rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?;
+            }
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Copies `lower` into `upper`, which is empty. Everything is on the disk before the note that
+/// says so.
+fn copy(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
+    let top = open_directory(upper, c".")?;
+    let mut copy = Copy {
+        top: &top,
+        notes,
+        links: HashMap::new(),
+        buffer: vec![0; STEP],
+    };
+    let lower = open_directory(lower, c".")?;
+    copy.fill(&lower, &top, &mut Vec::new())?;
+    copy.dress(&top, &lower, &rustix::fs::fstat(&lower)?)?;
+    rustix::fs::syncfs(&top)?;
+    // By the clock of the file system, which is coarse: nothing copied is younger.
+    let done = rustix::fs::fstat(&top)?;
+    let done = done.st_ctime.saturating_mul(1_000_000_000) + done.st_ctime_nsec as i64;
+    let text = done.to_string();
+    rustix::fs::fsetxattr(&top, notes.copied(), text.as_bytes(), XattrFlags::empty())?;
+    Ok(rustix::fs::fsync(&top)?)
+}
+
+/// When the lower layer was copied into the upper one, in nanoseconds since 1970; `None` where it
+/// was not.
+pub fn copied_unix_ns(upper: impl AsFd, notes: Notes) -> Option<i64> {
+    let mut text = [0u8; 24];
+    let top = open_directory(upper, c".").ok()?;
+    let length = rustix::fs::fgetxattr(&top, notes.copied(), &mut text[..]).ok()?;
+    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+    // gVisor fills the buffer up with zeros, and says that they belong to the value.
+    text.trim_end_matches('\0').parse().ok()
+}
+
+/// Whether a directory of the upper layer hides the one below it.
+pub fn is_opaque(directory: impl AsFd, notes: Notes) -> bool {
+    let mut value = [0u8; 2];
+    let read = rustix::fs::fgetxattr(directory, notes.opaque(), &mut value[..]);
+    // With zeros after it in gVisor, as above.
+    read.is_ok() && value == *b"y\0"
+}
+
+struct Copy<'a> {
+    top: &'a OwnedFd,
+    notes: Notes,
+    /// The copy of each file that has several names.
+    links: HashMap<(u64, u64), Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl Copy<'_> {
+    /// Copies what is in a directory; `path` is where it is, with a slash at its end unless empty.
+    fn fill(&mut self, from: &OwnedFd, to: &OwnedFd, path: &mut Vec<u8>) -> io::Result<()> {
+        for entry in Dir::read_from(from)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let length = path.len();
+            path.extend_from_slice(name.to_bytes());
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {
+                    rustix::fs::mkdirat(to, name, Mode::RWXU)?;
+                    let (below, above) = (open_directory(from, name)?, open_directory(to, name)?);
+                    path.push(b'/');
+                    self.fill(&below, &above, path)?;
+                    let opaque = self.notes.opaque();
+                    rustix::fs::fsetxattr(&above, opaque, b"y", XattrFlags::empty())?;
+                    self.dress(&above, &below, &stat)?;
+                }
+                FileType::Symlink => {
+                    let target = rustix::fs::readlinkat(from, name, Vec::new())?;
+                    rustix::fs::symlinkat(&target, to, name)?;
+                    give(to, name, &stat)?;
+                    let flags = AtFlags::SYMLINK_NOFOLLOW;
+                    rustix::fs::utimensat(to, name, &times(&stat), flags)?;
+                }
+                FileType::RegularFile => self.file(from, to, name, path, &stat)?,
+                _ => return Err(io::ErrorKind::Unsupported.into()),
+            }
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        name: &std::ffi::CStr,
+        path: &[u8],
+        stat: &Stat,
+    ) -> io::Result<()> {
+        if stat.st_nlink > 1 {
+            let key = (stat.st_dev, stat.st_ino);
+            if let Some(first) = self.links.get(&key) {
+                let flags = AtFlags::empty();
+                return Ok(rustix::fs::linkat(self.top, &first[..], to, name, flags)?);
+            }
+            self.links.insert(key, path.to_vec());
+        }
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let source = rustix::fs::openat(from, name, flags | OFlags::RDONLY, Mode::empty())?;
+        let fresh = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let target = rustix::fs::openat(to, name, fresh, Mode::RUSR | Mode::WUSR)?;
+        self.contents(&source, &target, u64::try_from(stat.st_size).unwrap_or(0))?;
+        self.dress(&target, &source, stat)
+    }
+
+    /// Copies the parts of a file that are written, so that holes stay holes.
+    fn contents(&mut self, source: &OwnedFd, target: &OwnedFd, size: u64) -> io::Result<()> {
+        let mut at = 0;
+        while at < size {
+            at = match rustix::fs::seek(source, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => break,
+                // A file system that knows of no holes.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+                Err(errno) => return Err(errno.into()),
+            };
+            let end = match rustix::fs::seek(source, SeekFrom::Hole(at)) {
+                Ok(end) => end.min(size),
+                Err(_) => size,
+            };
+            while at < end {
+                let most = usize::try_from(end - at).unwrap_or(STEP).min(STEP);
+                let got = rustix::io::pread(source, &mut self.buffer[..most], at)?;
+                if got == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let mut rest = &self.buffer[..got];
+                while !rest.is_empty() {
+                    let written = rustix::io::pwrite(target, rest, at)?;
+                    at += written as u64;
+                    rest = rest.get(written..).unwrap_or_default();
+                }
+            }
+        }
+        Ok(rustix::fs::ftruncate(target, size)?)
+    }
+
+    /// Owner, attributes, mode and time; the mode after the owner, who would clear bits of it.
+    fn dress(&self, target: &OwnedFd, source: &OwnedFd, stat: &Stat) -> io::Result<()> {
+        let now = rustix::fs::fstat(target)?;
+        if (now.st_uid, now.st_gid) != (stat.st_uid, stat.st_gid) {
+            let (uid, gid) = ids(stat);
+            rustix::fs::fchown(target, uid, gid)?;
+        }
+        copy_attributes(source, target)?;
+        rustix::fs::fchmod(target, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+        Ok(rustix::fs::futimens(target, &times(stat))?)
+    }
+}
+
+fn copy_attributes(source: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+    let mut names = Vec::with_capacity(MAX_ATTRIBUTE);
+    match rustix::fs::flistxattr(source, rustix::buffer::spare_capacity(&mut names)) {
+        Ok(_) => {}
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    }
+    let wanted = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(OVERLAY);
+    for name in names.split(|byte| *byte == 0).filter(wanted) {
+        let mut value = Vec::with_capacity(MAX_ATTRIBUTE);
+        rustix::fs::fgetxattr(source, name, rustix::buffer::spare_capacity(&mut value))?;
+        rustix::fs::fsetxattr(target, name, &value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn ids(stat: &Stat) -> (Option<Uid>, Option<Gid>) {
+    let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    (Some(uid), Some(gid))
+}
+
+fn give(directory: &OwnedFd, name: &std::ffi::CStr, stat: &Stat) -> io::Result<()> {
+    let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if (now.st_uid, now.st_gid) == (stat.st_uid, stat.st_gid) {
+        return Ok(());
+    }
+    let (uid, gid) = ids(stat);
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    Ok(rustix::fs::chownat(directory, name, uid, gid, flags)?)
+}
+
+fn times(stat: &Stat) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: stat.st_mtime,
+            tv_nsec: stat.st_mtime_nsec as _,
+        },
+    }
+}
+
+fn open_directory(at: impl AsFd, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
