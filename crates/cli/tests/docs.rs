@@ -30,3 +30,27 @@ fn exit_codes() {
 fn limits() {
     check("limits.md", &motu_cli::docs::limits());
 }
+
+/// A limit nobody looks at is a promise nobody keeps.
+#[test]
+fn every_limit_is_kept_somewhere() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut sources = String::new();
+    let mut waiting = vec![crates];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).expect("sources can be read") {
+            let path = entry.expect("sources can be read").path();
+            let rust = path.extension().is_some_and(|end| end == "rs");
+            if path.is_dir() {
+                waiting.push(path);
+            } else if rust && !path.ends_with("core/src/limits.rs") {
+                sources += &std::fs::read_to_string(path).expect("sources are text");
+            }
+        }
+    }
+    for limit in motu_core::limits::TABLE {
+        let constant = limit.name.to_ascii_uppercase();
+        let used = sources.contains(&format!("limits::{constant}"));
+        assert!(used, "{} is in the table, and nothing keeps it", limit.name);
+    }
+}

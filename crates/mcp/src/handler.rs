@@ -89,7 +89,7 @@ enum Outcome {
 
 fn annotations(effect: Effect) -> ToolAnnotations {
     let (destructive, idempotent) = match effect {
-        Effect::Looks => {
+        Effect::Reads => {
             return ToolAnnotations::new().read_only(true).open_world(false);
         }
         Effect::Changes => (false, false),

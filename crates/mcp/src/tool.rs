@@ -5,24 +5,10 @@ use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::schema::Field;
 use futures_util::future::BoxFuture;
+pub use motu_core::verb::Effect;
 
 /// The function behind a tool.
 pub type Run = for<'a> fn(&'a Call, Arguments) -> BoxFuture<'a, Result<Answer, Stop>>;
-
-/// What a tool does to the world, for a client that asks its user first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Only looks.
-    Looks,
-    /// Adds or changes; again does more.
-    Changes,
-    /// Changes; again is the same.
-    Settles,
-    /// Takes something away; again is the same.
-    Destroys,
-    /// Runs what the caller says, which may do anything inside a machine.
-    Runs,
-}
 
 /// A tool, before a profile narrows it.
 pub struct Tool {

@@ -12,7 +12,7 @@ use serde_json::json;
 /// Most edits of one file at once.
 pub const MAX_EDITS: usize = 256;
 /// Longest `old` and `new` of one edit.
-pub const MAX_EDIT_BYTES: usize = 1 << 20;
+pub const MAX_EDIT_BYTES: usize = motu_core::limits::PATCH_BYTES.max as usize;
 /// Largest file that is edited, and largest that an edit may make.
 pub const MAX_EDITED_BYTES: usize = 64 << 20;
 /// Places named in an error.

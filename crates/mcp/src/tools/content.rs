@@ -42,7 +42,7 @@ pub const TOOLS: &[Tool] = &[
         about: "List files under /workspace.",
         fields: &[WORKSPACE_ID, PATH.usually("/workspace"), flag("recursive")],
         output: LISTED,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(file_list),
     },
     Tool {
@@ -50,7 +50,7 @@ pub const TOOLS: &[Tool] = &[
         about: "Read a text file under /workspace.",
         fields: &[WORKSPACE_ID, PATH.required(), MAX_BYTES],
         output: TEXT,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(file_read),
     },
     Tool {
@@ -88,7 +88,7 @@ pub const TOOLS: &[Tool] = &[
             ("truncated", "boolean"),
             ("rest", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(diff),
     },
     Tool {
@@ -136,7 +136,7 @@ pub const TOOLS: &[Tool] = &[
         about: "List files on the disk of a stopped workspace without starting it.",
         fields: &[WORKSPACE_ID, PATH.usually("/workspace"), flag("recursive")],
         output: LISTED,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(disk_list),
     },
     Tool {
@@ -144,7 +144,7 @@ pub const TOOLS: &[Tool] = &[
         about: "Read a text file on the disk of a stopped workspace without starting it.",
         fields: &[WORKSPACE_ID, PATH.required(), MAX_BYTES],
         output: TEXT,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(disk_read),
     },
 ];

@@ -58,7 +58,7 @@ pub const TOOLS: &[Tool] = &[
         about: "List the services of a workspace.",
         fields: &[WORKSPACE_ID],
         output: &[("count", "integer"), ("services", "array")],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(list),
     },
     Tool {
@@ -66,7 +66,7 @@ pub const TOOLS: &[Tool] = &[
         about: "Show one service: its state, why it ended, its ports.",
         fields: &[WORKSPACE_ID, SERVICE_NAME],
         output: SERVICE,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(status),
     },
     Tool {
@@ -84,7 +84,7 @@ pub const TOOLS: &[Tool] = &[
             ("truncated", "boolean"),
             ("rest", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(logs),
     },
     Tool {

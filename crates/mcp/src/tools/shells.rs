@@ -54,7 +54,7 @@ pub const TOOLS: &[Tool] = &[
             ("lost", "boolean"),
             ("state", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(read),
     },
     Tool {

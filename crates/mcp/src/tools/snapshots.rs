@@ -31,7 +31,7 @@ pub const TOOLS: &[Tool] = &[
         about: "List the snapshots of a workspace, the baseline first.",
         fields: &[WORKSPACE_ID],
         output: &[("snapshots", "array")],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(list),
     },
     Tool {

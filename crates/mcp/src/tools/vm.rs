@@ -60,7 +60,7 @@ pub const TOOLS: &[Tool] = &[
                 workspace_create; one that is not installed is installed then, which takes a while.",
         fields: &[],
         output: &[("environments", "array")],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(vm_list_environments),
     },
     Tool {
@@ -116,7 +116,7 @@ pub const TOOLS: &[Tool] = &[
         about: "Show a machine: its state, what it was made from, and when it expires.",
         fields: &[VM_ID],
         output: MACHINE,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(vm_status),
     },
     Tool {
@@ -129,7 +129,7 @@ pub const TOOLS: &[Tool] = &[
             ("network_enabled", "boolean"),
             ("ports", "array"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(vm_network_info),
     },
     Tool {

@@ -66,7 +66,7 @@ pub const TOOLS: &[Tool] = &[
         about: "List workspaces, the last used first. Use it to find one again.",
         fields: &[],
         output: &[("count", "integer"), ("workspaces", "array")],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(list),
     },
     Tool {
@@ -74,7 +74,7 @@ pub const TOOLS: &[Tool] = &[
         about: "Show one workspace: state, network, services, snapshots.",
         fields: &[WORKSPACE_ID],
         output: WORKSPACE,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(status),
     },
     Tool {
@@ -117,7 +117,7 @@ pub const TOOLS: &[Tool] = &[
             ("truncated", "boolean"),
             ("rest", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(logs),
     },
     Tool {

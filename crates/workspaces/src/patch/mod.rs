@@ -29,7 +29,7 @@ pub use error::{Mismatch, PatchError};
 pub use quote::quoted;
 
 /// Longest patch.
-pub const MAX_PATCH_BYTES: usize = 8 << 20;
+pub const MAX_PATCH_BYTES: usize = motu_core::limits::PATCH_BYTES.max as usize;
 /// Most files in a patch.
 pub const MAX_PATCH_FILES: usize = 4096;
 /// Most hunks in a patch, all files together.

@@ -22,7 +22,7 @@ pub const MAX_NAME_BYTES: usize = 64;
 /// Longest value.
 pub const MAX_VALUE_BYTES: usize = 64 << 10;
 /// Most secrets of one workspace.
-pub const MAX_SECRETS: usize = 64;
+pub const MAX_SECRETS: usize = motu_core::limits::SECRETS.max as usize;
 /// All values of one workspace together.
 pub const MAX_TOTAL_BYTES: usize = 256 << 10;
 

@@ -37,7 +37,7 @@ pub const BASELINE: &str = "baseline";
 /// Longest name.
 pub const MAX_NAME_BYTES: usize = 64;
 /// Most snapshots of one workspace.
-pub const MAX_SNAPSHOTS: usize = 256;
+pub const MAX_SNAPSHOTS: usize = motu_core::limits::SNAPSHOTS.max as usize;
 /// Most changed paths in one snapshot.
 pub const MAX_ENTRIES: usize = 2_000_000;
 /// Most bytes one snapshot may add.

@@ -32,7 +32,7 @@ pub const TOOLS: &[Tool] = &[
             ("vt100_ok", "boolean"),
             ("state_reason", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(get_screen),
     },
     Tool {
@@ -53,7 +53,7 @@ pub const TOOLS: &[Tool] = &[
             ("rest", "string"),
             ("state_reason", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(get_scrollback),
     },
     Tool {
@@ -88,7 +88,7 @@ pub const TOOLS: &[Tool] = &[
             ("end", "integer"),
             ("state_reason", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(transcript),
     },
 ];

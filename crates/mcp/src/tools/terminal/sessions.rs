@@ -69,7 +69,7 @@ pub const TOOLS: &[Tool] = &[
         about: "Show a session: directory, process in front, size, times, where it runs.",
         fields: &[SESSION_ID],
         output: SESSION,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(get_metadata),
     },
     Tool {
@@ -113,7 +113,7 @@ pub const TOOLS: &[Tool] = &[
             ("total", "integer"),
             ("next_after", "string"),
         ],
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         run: run!(list_sessions),
     },
     Tool {
