@@ -16,7 +16,7 @@ use crate::driver::Handle;
 use crate::engine::Engine;
 use futures_util::future::join_all;
 use motu_core::sandbox::State;
-use motu_core::{Error, Result};
+use motu_core::{Error, Result, SandboxId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -118,6 +118,13 @@ where
         }
         Err(_) => tracing::warn!("a machine takes long to be paused or resumed"),
     }
+}
+
+/// The answer to a call that a sandbox cannot serve because the host has no space.
+pub(crate) fn shortage(id: &SandboxId, reason: &str) -> Error {
+    Error::limit(format!("{id} is paused: {reason}"))
+        .hint("free some space on the host's disk, for example with `motu env prune`; it goes on by itself")
+        .details(serde_json::json!({ "sandbox_id": id, "state": State::Paused }))
 }
 
 /// The disk of a sandbox that has met errors, in words; nothing for one that has not.

@@ -43,6 +43,9 @@ impl Driver {
                 self.expect_answers();
                 return Err(error);
             }
+            if let Some(guest) = self.inside.guest().as_ref() {
+                guest.starve(&reason);
+            }
             self.row.sandbox.reason = Some(reason);
             self.become_state(State::Paused).await?;
         }

@@ -302,9 +302,7 @@ pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
         }
         Refusal::Paused if held(sandbox) => {
             let reason = sandbox.reason.as_deref().unwrap_or_default();
-            Error::limit(format!("{id} is paused: {reason}"))
-                .hint("free some space on the host's disk, for example with `motu env prune`; it goes on by itself")
-                .details(details)
+            crate::space::shortage(id, reason)
         }
         Refusal::Paused => Error::conflict(format!("sandbox {id} is paused"))
             .hint(format!("`motu resume {id}` wakes it"))

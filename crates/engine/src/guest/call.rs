@@ -9,7 +9,9 @@
 //!   command   a command outlives its own time limit and a grace (see `exec`): `timeout`
 //! ```
 //!
-//! While the driver holds a machine still (pause, fork) none of them counts.
+//! While the driver holds a machine still (pause, fork) none of them counts. But where it does so
+//! because the host's disk is full, nobody can say for how long: a call that has waited for one
+//! silence is answered `limit`, with the reason.
 
 use super::{Guest, broken};
 use bytes::Bytes;
@@ -51,6 +53,8 @@ pub(super) struct About {
     pub bounds: Bounds,
     /// The host itself holds the machine still.
     held: AtomicBool,
+    /// Why it does, when there is no end in sight.
+    shortage: watch::Sender<Option<String>>,
     /// Why the machine must end.
     doom: watch::Sender<Option<String>>,
 }
@@ -61,12 +65,34 @@ impl About {
             id,
             bounds,
             held: AtomicBool::new(false),
+            shortage: watch::Sender::new(None),
             doom: watch::Sender::new(None),
         }
     }
 
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
+    }
+
+    pub fn starve(&self, reason: &str) {
+        self.shortage.send_replace(Some(reason.to_string()));
+    }
+
+    /// Returns when the machine has been without space for too long to wait, with the answer.
+    pub async fn starved(&self) -> Error {
+        let mut shortage = self.shortage.subscribe();
+        // The sender lives in `self`, so waiting cannot fail.
+        loop {
+            let begun = shortage.wait_for(Option::is_some).await;
+            let reason = begun.ok().and_then(|why| why.clone()).unwrap_or_default();
+            let over = shortage.wait_for(Option::is_none);
+            let waited = tokio::time::timeout(self.bounds.silence, over)
+                .await
+                .is_err();
+            if waited {
+                return crate::space::shortage(&self.id, &reason);
+            }
+        }
     }
 
     pub fn late(&self, what: &str) -> Error {
@@ -89,8 +115,14 @@ impl Guest {
         self.about.held.store(true, Ordering::Relaxed);
     }
 
+    /// The same, because the host has no space; nobody knows for how long.
+    pub fn starve(&self, reason: &str) {
+        self.about.starve(reason);
+    }
+
     pub fn let_go(&self) {
         self.about.held.store(false, Ordering::Relaxed);
+        self.about.shortage.send_replace(None);
     }
 
     /// Returns when the machine must be ended, with the reason.
@@ -119,7 +151,12 @@ impl Call {
     /// The next event, which may not take longer than a call may be silent.
     pub async fn recv(&mut self) -> Result<Event> {
         loop {
-            match tokio::time::timeout(self.about.bounds.call, self.rx.recv()).await {
+            let waiting = tokio::time::timeout(self.about.bounds.call, self.rx.recv());
+            let waited = tokio::select! {
+                waited = waiting => waited,
+                error = self.about.starved() => return Err(error),
+            };
+            match waited {
                 Ok(event) => return event.map_err(broken),
                 Err(_) if self.about.is_held() => {}
                 Err(_) => return Err(self.silent()),

@@ -306,7 +306,12 @@ impl Follow {
                 return self.call.recv_some_day().await;
             };
             let begin = Instant::now();
-            match tokio::time::timeout(left, self.call.rx.recv()).await {
+            let waiting = tokio::time::timeout(left, self.call.rx.recv());
+            let waited = tokio::select! {
+                waited = waiting => waited,
+                error = self.call.about.starved() => return Err(error),
+            };
+            match waited {
                 Ok(event) => {
                     self.left = Some(left.saturating_sub(begin.elapsed()));
                     return event.map_err(broken);

@@ -136,6 +136,29 @@ async fn unread(what: &str, frames: impl Fn(u32) -> Vec<Frame> + Send + Sync + '
     assert!(why.contains(what), "{why}");
 }
 
+/// A call that waits for a machine without space is answered, one that waits for a pause is not.
+#[tokio::test(start_paused = true)]
+async fn a_call_in_flight_does_not_wait_for_space_for_ever() {
+    let about = super::call::About::new(
+        SandboxId::parse("sb-full").unwrap(),
+        super::Bounds {
+            silence: SOON,
+            call: SOON,
+        },
+    );
+    let waits = tokio::time::timeout(SOON * 3, about.starved()).await;
+    assert!(waits.is_err(), "{waits:?}");
+    about.starve("the host's disk is nearly full");
+    let begun = tokio::time::Instant::now();
+    let error = tokio::time::timeout(SOON * 3, about.starved())
+        .await
+        .unwrap();
+    assert!(begun.elapsed() >= SOON);
+    assert_eq!(error.kind, motu_core::ErrorKind::Limit);
+    assert!(error.message.contains("disk is nearly full"), "{error}");
+    assert!(error.hint.is_some());
+}
+
 #[tokio::test]
 async fn empty_data_is_cut_off() {
     unread("data without a byte", |stream| {
