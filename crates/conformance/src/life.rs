@@ -169,7 +169,7 @@ impl Life {
             .stat(
                 &sandbox.sandbox_id,
                 StatFile {
-                    path: path,
+                    path,
                     follow: false,
                 },
             )

@@ -26,6 +26,19 @@ pub struct Known {
     pub recorded: bool,
 }
 
+/// What is known of something whose disks are gone: the row of a removal that had begun when the
+/// daemon ended may not say so yet, and would be of a workspace without disks.
+fn ending(mut known: Known) -> Known {
+    let state = &mut known.row.sandbox.state;
+    if matches!(
+        state,
+        State::Running | State::Paused | State::Stopped | State::Failed
+    ) {
+        *state = State::Destroying;
+    }
+    known
+}
+
 impl Engine {
     /// Every sandbox that is remembered, by the newest that is known of it.
     pub(crate) async fn reconcile(&self) -> Result<Vec<Known>> {
@@ -100,7 +113,7 @@ impl Engine {
                     .map(|known| known.row.sandbox.runtime.clone());
                 let runtime = runtime.or_else(|| Some(beside.into_record()?.sandbox.runtime));
                 self.remove_kept(id, runtime.as_deref()).await;
-                Ok(known)
+                Ok(known.map(ending))
             }
             Verdict::SetAside(why) => {
                 self.lost().put(LostKind::Kept, dir, why)?;

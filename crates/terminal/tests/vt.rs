@@ -19,7 +19,7 @@ fn text(bytes: &str) -> String {
 }
 
 fn replies(bytes: &str) -> String {
-    String::from_utf8(screen(bytes).take_replies()).unwrap()
+    String::from_utf8(screen(bytes).take_replies()).expect("replies are text")
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl Args {
             Command::Prune { all, json } => {
                 answer(
                     json,
-                    &client.prune_environments(Prune { all: all }).await?,
+                    &client.prune_environments(Prune { all }).await?,
                     pruned,
                 );
             }

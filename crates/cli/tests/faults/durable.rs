@@ -280,9 +280,7 @@ async fn an_edit_whose_machine_is_killed_is_all_or_nothing() {
         let moment = blows.moment(60);
         let edit = {
             let (client, id, edits) = (world.client(), id.clone(), edits(FILES, &version, &next));
-            tokio::spawn(
-                async move { client.edit_workspace(&id, EditFiles { edits: edits }).await },
-            )
+            tokio::spawn(async move { client.edit_workspace(&id, EditFiles { edits }).await })
         };
         tokio::time::sleep(moment).await;
         let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);

@@ -244,7 +244,7 @@ async fn a_daemon_killed_while_it_saves() {
                         return (number, None);
                     }
                     let saved = client
-                        .create_snapshot(&id, SaveAs::named(&format!("s-{number}")))
+                        .create_snapshot(&id, SaveAs::named(format!("s-{number}")))
                         .await;
                     if !answered(&saved) {
                         return (number, Some(number));

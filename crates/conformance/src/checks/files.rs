@@ -409,13 +409,7 @@ pub async fn chmod_changes_the_mode(life: Life) {
         let file = path(&sandbox, "file");
         let changed = life
             .engine
-            .chmod(
-                &sandbox.sandbox_id,
-                ChangeMode {
-                    path: file,
-                    mode: mode,
-                },
-            )
+            .chmod(&sandbox.sandbox_id, ChangeMode { path: file, mode })
             .await;
         assert_eq!(changed.expect("changed").mode, mode);
     }

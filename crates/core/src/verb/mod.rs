@@ -210,7 +210,7 @@ macro_rules! verbs {
                 ) -> $crate::Result<$answer> {
                     let call = $verb {
                         $($part: ToOwned::to_owned($part),)*
-                        ask: verbs!(@or $(ask as $ask)?),
+                        ask: std::convert::identity(verbs!(@or $(ask as $ask)?)),
                     };
                     $crate::verb::Carry::$shape(self, call $(, $extra)?).await
                 }
@@ -241,8 +241,8 @@ macro_rules! verbs {
                 type Answer = $answer;
                 type Extra = verbs!(@extra $($extra_type)?);
 
-                #[allow(unused_variables)]
                 fn status(answer: &$answer) -> u16 {
+                    let _ = answer;
                     $(if !answer.$flag {
                         return $found;
                     })?
@@ -261,9 +261,9 @@ macro_rules! verbs {
                     &mut self.ask
                 }
 
-                #[allow(unused_mut, unused_variables)]
                 fn read(parts: &[&str], ask: Self::Ask) -> $crate::Result<Self> {
-                    let mut parts = parts.iter().copied();
+                    let parts = &mut parts.iter().copied();
+                    let _ = &parts;
                     Ok($verb {
                         $($part: <$part_type as $crate::verb::Part>::read(parts.next().unwrap_or_default())?,)*
                         ask,
@@ -274,12 +274,12 @@ macro_rules! verbs {
                     None $(.or(<$part_type as $crate::verb::Part>::sandbox(&mut self.$part)))*
                 }
 
-                #[allow(unused_variables)]
                 fn on<'a>(
                     self,
                     service: &'a dyn $crate::Service,
                     extra: Self::Extra,
                 ) -> futures_util::future::BoxFuture<'a, $crate::Result<$answer>> {
+                    let _ = &extra;
                     Box::pin(async move {
                         service.$method(
                             $(&self.$part,)*

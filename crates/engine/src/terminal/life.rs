@@ -164,8 +164,10 @@ impl Engine {
         self.shared.store.put_terminal(&row).await?;
         let dir = self.shared.home.make_terminal(id)?;
         let header = header(&row);
+        let writer = self.terminals.writer()?;
+        // The last words of the shell before this one, in the same files, come first.
+        writer.reached().await;
         let (pen, offset) = blocking({
-            let writer = self.terminals.writer()?;
             move || {
                 let files = open_files(&dir, &header)?;
                 let end = files.recorder.transcript().end();

@@ -135,6 +135,13 @@ impl Writer {
         }))
     }
 
+    /// Waits until everything that was handed over so far is in the files.
+    pub async fn reached(&self) {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Reached(answer));
+        let _ = answered.await;
+    }
+
     fn send(&self, job: Job) {
         let jobs = self.jobs.lock().unwrap_or_else(|lost| lost.into_inner());
         if let Some(jobs) = jobs.as_ref() {
@@ -235,9 +242,7 @@ impl Pen {
 
     /// Waits until everything handed over so far is in the files.
     pub async fn reached(&self) {
-        let (answer, answered) = oneshot::channel();
-        self.writer.send(Job::Reached(answer));
-        let _ = answered.await;
+        self.writer.reached().await;
     }
 }
 

@@ -317,6 +317,10 @@ pub fn a_new_daemon_finds_workspaces_and_what_runs_in_them(bench: &Bench) {
             service_name: "web".to_string(),
             command: vec!["echo up; sleep 600".to_string()],
             mode: ExecMode::Shell,
+            // What it says is there before the daemon goes.
+            readiness: Some(Readiness::Log {
+                pattern: "^up".to_string(),
+            }),
             ..StartService::default()
         };
         life.engine

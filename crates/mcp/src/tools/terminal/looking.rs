@@ -131,7 +131,7 @@ async fn get_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, Sto
         call.service().terminal_scrollback(
             &id,
             ReadScrollback {
-                lines: lines,
+                lines,
                 strip_ansi: strip,
             },
         )

@@ -349,7 +349,7 @@ async fn count(call: &Call, id: &TerminalId, seen: &Seen, before: u64) -> std::c
 
 /// Types something and answers with what came of it.
 async fn send(call: &Call, arguments: &Arguments, send: SendToTerminal) -> Result<Answer, Stop> {
-    let id = call.session(&arguments)?;
+    let id = call.session(arguments)?;
     let verb = || call.service().send_to_terminal(&id, send.clone());
     let work = with_session(call, &id, Unknown::Open, verb);
     Ok(told(&id, call.told(&Seen::default(), work).await?))
