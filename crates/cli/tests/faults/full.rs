@@ -4,12 +4,14 @@
 //! namespace that only the daemon lives in. The test reaches into it through
 //! `/proc/PID/root`, and the mount ends with the daemon.
 
+use super::workspaces::{asked, create, script, sh};
 use crate::support::{Told, World, at, connect, eventually, refused, shell, small, stream};
 use motu_api::Client;
 use motu_api::client::SocketAt;
 use motu_core::files::{WriteFile, WriteOptions};
 use motu_core::sandbox::State;
-use motu_core::{ErrorKind, SandboxId, Service};
+use motu_core::workspace::{CreateWorkspace, ReadText, SaveAs, WriteText};
+use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -275,4 +277,50 @@ async fn a_destroy_on_a_full_disk_is_a_destroy() {
     let found = client.get_sandbox(&id).await.unwrap();
     assert_eq!(found.state, State::Destroyed);
     small_disk.assert_works(&other).await;
+}
+
+#[tokio::test]
+async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
+    let Some(world) = World::new() else { return };
+    let request = CreateWorkspace {
+        disk_mib: Some(24),
+        ..asked("full")
+    };
+    let id = create(&world, request).await;
+    let client = world.client();
+    sh(&world, &id, "echo mine > kept").await;
+    let filled = client
+        .exec_workspace(&id, script("cat /dev/zero > filler"))
+        .await;
+    let filled = filled.unwrap();
+    assert_ne!(filled.exit_code, 0, "{filled:?}");
+    assert!(filled.stderr.contains("No space left"), "{filled:?}");
+    let big = || WriteText {
+        path: "big".to_string(),
+        text: "x".repeat(1 << 20),
+    };
+    refused(
+        ErrorKind::Limit,
+        client.write_workspace_file(&id, big()).await,
+    );
+    // Half of it is not there, and what was there still is.
+    let missing = client
+        .read_workspace_file(&id, ReadText::new("big", None))
+        .await;
+    refused(ErrorKind::NotFound, missing);
+    assert_eq!(sh(&world, &id, "cat kept").await.stdout, "mine\n");
+    assert_eq!(client.list_workspaces().await.unwrap().len(), 1);
+    // Full as it is, it stops and starts.
+    client.stop_workspace(&id).await.unwrap();
+    client.start_workspace(&id).await.unwrap();
+    sh(&world, &id, "rm filler").await;
+    client.write_workspace_file(&id, big()).await.unwrap();
+    client
+        .create_snapshot(&id, SaveAs::named("emptied"))
+        .await
+        .unwrap();
+    assert_eq!(
+        sh(&world, &id, "cat kept; wc -c < big").await.stdout,
+        "mine\n1048576\n"
+    );
 }

@@ -18,7 +18,7 @@ const ROUNDS: u64 = 5;
 const FILES: usize = 60;
 const FILE_BYTES: usize = 100_000;
 
-fn asked(id: &str) -> CreateWorkspace {
+pub fn asked(id: &str) -> CreateWorkspace {
     CreateWorkspace {
         environment: ENVIRONMENT.to_string(),
         workspace_id: Some(SandboxId::parse(id).unwrap()),
@@ -29,7 +29,7 @@ fn asked(id: &str) -> CreateWorkspace {
     }
 }
 
-fn script(text: &str) -> WorkspaceExec {
+pub fn script(text: &str) -> WorkspaceExec {
     WorkspaceExec {
         command: vec![text.to_string()],
         mode: ExecMode::Shell,
@@ -37,12 +37,12 @@ fn script(text: &str) -> WorkspaceExec {
     }
 }
 
-async fn create(world: &World, request: CreateWorkspace) -> WorkspaceId {
+pub async fn create(world: &World, request: CreateWorkspace) -> WorkspaceId {
     let made = world.client().create_workspace(request).await;
     made.unwrap().workspace_id
 }
 
-async fn sh(world: &World, id: &WorkspaceId, text: &str) -> ExecResult {
+pub async fn sh(world: &World, id: &WorkspaceId, text: &str) -> ExecResult {
     let result = world.client().exec_workspace(id, script(text)).await;
     let result = result.unwrap();
     assert_eq!(result.exit_code, 0, "{text}: {result:?}");
@@ -564,50 +564,4 @@ async fn a_workspace_whose_environment_is_gone() {
     world.client().start_workspace(&id).await.unwrap();
     assert_eq!(sh(&world, &id, "cat file").await.stdout, "kept\n");
     assert_eq!(assert_whole(&world).await.len(), 1);
-}
-
-#[tokio::test]
-async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
-    let Some(world) = World::new() else { return };
-    let request = CreateWorkspace {
-        disk_mib: Some(24),
-        ..asked("full")
-    };
-    let id = create(&world, request).await;
-    let client = world.client();
-    sh(&world, &id, "echo mine > kept").await;
-    let filled = client
-        .exec_workspace(&id, script("cat /dev/zero > filler"))
-        .await;
-    let filled = filled.unwrap();
-    assert_ne!(filled.exit_code, 0, "{filled:?}");
-    assert!(filled.stderr.contains("No space left"), "{filled:?}");
-    let big = || WriteText {
-        path: "big".to_string(),
-        text: "x".repeat(1 << 20),
-    };
-    refused(
-        ErrorKind::Limit,
-        client.write_workspace_file(&id, big()).await,
-    );
-    // Half of it is not there, and what was there still is.
-    let missing = client
-        .read_workspace_file(&id, ReadText::new("big", None))
-        .await;
-    refused(ErrorKind::NotFound, missing);
-    assert_eq!(sh(&world, &id, "cat kept").await.stdout, "mine\n");
-    assert_eq!(client.list_workspaces().await.unwrap().len(), 1);
-    // Full as it is, it stops and starts.
-    client.stop_workspace(&id).await.unwrap();
-    client.start_workspace(&id).await.unwrap();
-    sh(&world, &id, "rm filler").await;
-    client.write_workspace_file(&id, big()).await.unwrap();
-    client
-        .create_snapshot(&id, SaveAs::named("emptied"))
-        .await
-        .unwrap();
-    assert_eq!(
-        sh(&world, &id, "cat kept; wc -c < big").await.stdout,
-        "mine\n1048576\n"
-    );
 }

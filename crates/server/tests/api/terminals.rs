@@ -2,6 +2,7 @@
 
 use super::stub::terminals as made;
 use super::*;
+use futures_util::SinkExt;
 use motu_core::limits;
 use motu_core::terminal::*;
 use serde_json::json;

@@ -2,6 +2,7 @@
 
 use super::stub::workspaces as made;
 use super::*;
+use futures_util::SinkExt;
 use motu_core::limits;
 use motu_core::workspace::*;
 use serde_json::json;
