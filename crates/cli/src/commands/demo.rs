@@ -128,9 +128,9 @@ async fn tour(client: &Client, id: &SandboxId) -> Result<()> {
     ));
 
     // Last, because what it leaves behind fills the machine until the machine goes.
-    say("Limits hold: a fork bomb");
-    let bomb = "f() { f | f & }; f; sleep 1; echo the shell is still here";
-    shell(client, id, bomb).await?;
+    say("Limits hold: processes without end");
+    let endless = "sh -c 'while :; do sleep 9 & done'; echo the shell is still here";
+    shell(client, id, endless).await?;
     let metrics = client.metrics(id).await?;
     fact(&format!(
         "{} processes now; the limit is {PIDS}",
