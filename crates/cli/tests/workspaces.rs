@@ -389,6 +389,18 @@ fn content_goes_in_and_out() {
         world.sends("edit ws-a f --old a --new= --count 2"),
         ("edit_workspace", json!(["ws-a", [edit]]))
     );
+    let dashed = json!({"path": "f", "old": "-a", "new": "--b"});
+    assert_eq!(
+        world.sends("edit ws-a f --old -a --new --b"),
+        ("edit_workspace", json!(["ws-a", [dashed]]))
+    );
+    told!(world.motu("file write ws-a f --text -text"), @"f: 5 B written");
+    told!(world.motu("patch apply ws-a --patch-file ."), @r#"
+    ------- stderr -------
+    error: read .: it is a directory
+    hint: name a file
+    [exit code: 102]
+    "#);
     let edits = json!([edit]).to_string();
     let told = world.fed("edit ws-a --edits-file -", &edits);
     assert_eq!(told.code, 0, "{told}");

@@ -20,7 +20,10 @@ pub struct Runtimes {
 }
 
 /// How long a runtime that does not work is taken at its word: somebody may be installing it.
-const DOUBT: Duration = Duration::from_secs(1);
+/// Whoever names it is told the truth of now; a call that takes what there is does not pay for
+/// looking at what is not there, but once in a while.
+const DOUBT_NAMED: Duration = Duration::from_secs(1);
+const DOUBT_AUTO: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Known {
@@ -119,7 +122,7 @@ impl Runtimes {
             )
             .hint("pass --allow-host-compat to run on the host all the same"));
         }
-        let report = known.report().await;
+        let report = known.report(DOUBT_NAMED).await;
         if report.works {
             Ok(known.runtime.clone())
         } else {
@@ -143,7 +146,7 @@ impl Runtimes {
             {
                 continue;
             }
-            let report = known.report().await;
+            let report = known.report(DOUBT_AUTO).await;
             match (report.works, report.emulated) {
                 // Where sudo is part of the environment, a runtime without it comes after one with it.
                 (true, false) if demand.setuid && !runtime.capabilities().setuid => {
@@ -172,10 +175,10 @@ impl Runtimes {
 
 impl Known {
     /// What is known, which is as old as the daemon for one that works.
-    async fn report(&self) -> Arc<RuntimeReport> {
+    async fn report(&self, doubt: Duration) -> Arc<RuntimeReport> {
         let mut known = self.report.lock().await;
         match &*known {
-            Some((when, report)) if report.works || when.elapsed() < DOUBT => report.clone(),
+            Some((when, report)) if report.works || when.elapsed() < doubt => report.clone(),
             _ => self.ask(&mut known).await,
         }
     }
