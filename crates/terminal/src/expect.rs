@@ -189,17 +189,24 @@ impl Watch {
     }
 
     /// Takes the echo out of a line. An unfinished line may hold only the beginning of one.
+    ///
+    /// What was typed just as a command ended may be echoed within the shell's marks, and is not
+    /// seen here: an echo that comes says that those before it will not.
     fn without_echo(&mut self, text: &mut String, finished: bool) {
-        let Some(echo) = self.echoes.front() else {
-            return;
-        };
-        if let Some(at) = text.find(echo.as_str()) {
-            text.replace_range(at..at + echo.len(), "");
+        let whole = self
+            .echoes
+            .iter()
+            .enumerate()
+            .find_map(|(nth, echo)| Some((nth, text.find(echo.as_str())?, echo.len())));
+        if let Some((nth, at, len)) = whole {
+            text.replace_range(at..at + len, "");
             if finished {
-                self.echoes.pop_front();
+                self.echoes.drain(..=nth);
                 self.echo_patience = ECHO_SEARCH_CHARS;
             }
-        } else if !finished && let Some(len) = overlap(text, echo) {
+        } else if !finished
+            && let Some(len) = self.echoes.iter().find_map(|echo| overlap(text, echo))
+        {
             text.truncate(text.len() - len);
         }
     }
@@ -392,6 +399,19 @@ mod tests {
         }
         watch.take(b"BUILD_DONE\r\n");
         assert_eq!(watch.find().unwrap().text, "BUILD_DONE");
+    }
+
+    #[test]
+    fn an_echo_that_never_comes_does_not_hide_the_next() {
+        let mut watch = watch("needle");
+        watch.expect_echo("typed at a prompt\n");
+        watch.expect_echo("needle\n");
+        for byte in b"needle\r\n" {
+            watch.take(&[*byte]);
+            assert!(watch.find().is_none());
+        }
+        watch.take(b"needle\r\n");
+        assert!(watch.find().is_some(), "this one is output");
     }
 
     #[test]

@@ -75,7 +75,7 @@ async fn a_daemon_killed_while_it_copies_a_machine() {
         let fork = fork.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         tokio::time::sleep(blows.moment(900)).await;
         world.kill();
-        let output = fork.unwrap().wait_with_output().unwrap();
+        let output = world.outcome(fork.unwrap());
         blows.hit(usize::from(!output.status.success()));
         let answered = String::from_utf8_lossy(&output.stdout);
         let answered: BTreeSet<String> = answered.lines().map(str::to_string).collect();
@@ -178,7 +178,7 @@ async fn a_daemon_killed_while_machines_wait_ready() {
         before = world.traces.found().directories;
         world.kill();
         if let Some(run) = cut_off {
-            let output = run.wait_with_output().unwrap();
+            let output = world.outcome(run);
             let name = String::from_utf8_lossy(&output.stdout).trim().to_string();
             let new = name.is_empty() || used.insert(name);
             assert!(new, "handed out twice: {output:?}");

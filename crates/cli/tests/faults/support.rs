@@ -13,7 +13,7 @@ use motu_environments::{Environments, Privilege, Progress};
 use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -174,6 +174,14 @@ impl World {
 
     pub fn motu(&self, args: &[impl AsRef<OsStr>]) -> Told {
         Told::of(self.command(args))
+    }
+
+    /// What became of a client whose daemon was killed. One that came too late for the blow found
+    /// nobody, and started a daemon of its own, which is not kept.
+    pub fn outcome(&self, client: Child) -> Output {
+        let output = client.wait_with_output().unwrap();
+        self.motu(&["serve", "--stop"]);
+        output
     }
 
     /// The daemon's log so far.
