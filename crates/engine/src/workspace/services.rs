@@ -28,6 +28,12 @@ use tokio::sync::{Notify, watch};
 
 /// How long a service may take to end after SIGTERM.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(5);
+/// A service without a probe that fails within this time has failed to start.
+const AT_ONCE: Duration = Duration::from_millis(250);
+/// Lines of its output in the error of a service that did not start.
+const LAST_LINES: usize = 10;
+/// The longest of them.
+const LAST_LINE_CHARS: usize = 200;
 /// Output per channel that is kept when the process is gone.
 pub(super) const LAST_WORDS: usize = 64 * 1024;
 
@@ -95,16 +101,51 @@ impl Supervised {
         self.ended.notify_waiters();
     }
 
-    /// Asks for its end and waits for it.
-    async fn end(&self, reason: &str) {
+    /// Waits until it is not alive any more, if it still is.
+    async fn gone(&self) {
         let ended = self.ended.notified();
         tokio::pin!(ended);
         ended.as_mut().enable();
-        if !self.status().state.is_alive() {
-            return;
+        if self.status().state.is_alive() {
+            ended.await;
         }
+    }
+
+    /// Asks for its end and waits for it.
+    async fn end(&self, reason: &str) {
         self.ending.send_replace(Some(reason.to_string()));
-        let _ = tokio::time::timeout(STOP_GRACE * 3, ended).await;
+        let _ = tokio::time::timeout(STOP_GRACE * 3, self.gone()).await;
+    }
+
+    /// Why it did not start: how it ended, and what it said last.
+    fn failed_to_start(&self, kind: ErrorKind, what: &str) -> Error {
+        let row = self.row();
+        let name = &row.status.service_name;
+        let reason = row.status.reason.unwrap_or_default();
+        let said = match row.stderr.trim().is_empty() {
+            true => &row.stdout,
+            false => &row.stderr,
+        };
+        let lines: Vec<&str> = said
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        let from = lines.len().saturating_sub(LAST_LINES);
+        let cut = |line: &&str| line.chars().take(LAST_LINE_CHARS).collect::<String>();
+        let lines: Vec<String> = lines[from..].iter().map(cut).collect();
+        let mut message = format!("service {name:?} {what}: {reason}");
+        match lines.is_empty() {
+            true => message.push_str("; it said nothing"),
+            false => message.push_str(&format!("; its last lines:\n  {}", lines.join("\n  "))),
+        }
+        Error::new(kind, message)
+            .hint(format!(
+                "`motu workspace service logs {} {name}` shows all it said",
+                row.status.workspace_id
+            ))
+            .details(serde_json::json!({
+                "exit_code": row.status.exit_code, "last_lines": lines,
+            }))
     }
 }
 
@@ -165,11 +206,8 @@ impl Engine {
             Err(_) => {
                 let reason = format!("it was not ready after {patience} s");
                 service.end(&reason).await;
-                return Err(Error::new(
-                    ErrorKind::Timeout,
-                    format!("service {:?}: {reason}", request.service_name),
-                )
-                .hint(format!(
+                let late = service.failed_to_start(ErrorKind::Timeout, "did not start");
+                return Err(late.hint(format!(
                     "`motu workspace service logs {id} {}` shows its output; --ready-timeout-seconds gives it longer",
                     request.service_name
                 )));
@@ -231,7 +269,6 @@ impl Engine {
         interval: Duration,
     ) -> Result<()> {
         let row = service.row();
-        let name = row.status.service_name.clone();
         if let Some(readiness) = &row.status.readiness {
             let scene = Scene {
                 guest,
@@ -240,23 +277,21 @@ impl Engine {
                 interval,
                 logged: service.logged.subscribe(),
             };
-            let ended = service.ended.notified();
             tokio::select! {
                 biased;
                 ready = probes::wait(readiness, scene) => ready?,
-                () = ended => {}
+                () = service.gone() => {}
             }
+        } else if row.status.restart == Restart::Never {
+            let _ = tokio::time::timeout(AT_ONCE, service.gone()).await;
         }
         let status = service.status();
         if !status.state.is_alive() && status.readiness.is_some() {
-            return Err(Error::unavailable(format!(
-                "service {name:?} ended before it was ready: {}",
-                status.reason.unwrap_or_default()
-            ))
-            .hint(format!(
-                "`motu workspace service logs {} {name}` shows its output",
-                status.workspace_id
-            )));
+            let what = "ended before it was ready";
+            return Err(service.failed_to_start(ErrorKind::Unavailable, what));
+        }
+        if status.state == ServiceState::Failed {
+            return Err(service.failed_to_start(ErrorKind::Unavailable, "ended at once"));
         }
         if status.state == ServiceState::Starting {
             service

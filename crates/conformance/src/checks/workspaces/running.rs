@@ -62,10 +62,12 @@ pub async fn a_service_is_ready_when_its_probe_says_so(life: Life) {
     let failed = engine.status_service(id, "never").await.expect("a status");
     assert_eq!(failed.state, ServiceState::Failed);
     let ended = service("ended", "echo oh; exit 7", Some(Readiness::Tcp { port: 9 }));
-    refused(
+    let error = refused(
         ErrorKind::Unavailable,
         engine.start_service(id, ended).await,
     );
+    assert!(error.message.contains("exit code 7"), "{error:?}");
+    assert!(error.message.contains("its last lines:\n  oh"), "{error:?}");
     let ended = engine.status_service(id, "ended").await.expect("a status");
     assert_eq!(
         (ended.state, ended.exit_code),
@@ -81,6 +83,35 @@ pub async fn a_service_is_ready_when_its_probe_says_so(life: Life) {
         ErrorKind::NotFound,
         engine.status_service(id, "nobody").await,
     );
+}
+
+pub async fn a_service_that_dies_at_once_says_why(life: Life) {
+    let Some(workspace) = create(&life).await else {
+        return;
+    };
+    let id = &workspace.workspace_id;
+    let service = || StartService {
+        service_name: "typo".to_string(),
+        command: vec!["echo begun; echo no such option >&2; exit 64".to_string()],
+        mode: ExecMode::Shell,
+        ..StartService::default()
+    };
+    // A machine that is slow to see the end says so later, and is asked again.
+    eventually("its end is told by the call that started it", || async {
+        let Err(error) = life.engine.start_service(id, service()).await else {
+            return false;
+        };
+        if error.kind == ErrorKind::Conflict {
+            return false;
+        }
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
+        assert!(error.message.contains("exit code 64"), "{error:?}");
+        assert!(error.message.contains("no such option"), "{error:?}");
+        true
+    })
+    .await;
+    let status = life.engine.status_service(id, "typo").await;
+    assert_eq!(status.expect("a status").state, ServiceState::Failed);
 }
 
 pub async fn a_failed_service_is_started_again_when_asked_to(life: Life) {
