@@ -210,10 +210,29 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// `1 entry`, `2 entries`.
-pub fn entries(count: u64) -> String {
-    match count {
-        1 => "1 entry".to_string(),
-        count => format!("{count} entries"),
+pub fn entries(number: u64) -> String {
+    count(number, "entry", "entries")
+}
+
+/// A number of things.
+pub fn count(number: u64, one: &str, more: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        number => format!("{number} {more}"),
+    }
+}
+
+/// A command as a person would type it.
+pub fn words(command: &[String]) -> String {
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-./=:,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
@@ -254,6 +273,12 @@ mod tests {
         assert_eq!(bytes(300_000_000), "286 MiB");
         assert_eq!(seconds(59), "59s");
         assert_eq!(seconds(3600), "1h");
+    }
+
+    #[test]
+    fn words_can_be_typed_again() {
+        assert_eq!(words(&["a-b=c".to_string(), String::new()]), "a-b=c ''");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 
     #[test]

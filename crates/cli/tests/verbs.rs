@@ -42,6 +42,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("stop_workspace", "workspace stop"),
     ("start_workspace", "workspace start"),
     ("reset_workspace", "workspace reset"),
+    ("undo_workspace", "workspace undo"),
     ("delete_workspace", "workspace delete"),
     ("fork_workspace", "workspace fork"),
     ("exec_workspace_stream", "workspace exec"),

@@ -4,6 +4,8 @@
 
 #[path = "workspaces/attach.rs"]
 mod attach;
+#[path = "workspaces/checkpoints.rs"]
+mod checkpoints;
 #[expect(dead_code, reason = "the other stories use all of it")]
 mod story;
 #[path = "../../server/tests/stub/mod.rs"]
@@ -147,6 +149,7 @@ fn creating_says_everything_that_was_asked_for() {
     services      3, 1 running
     shells        1
     snapshots     4
+    checkpoints   5, one before each command
     ------- stderr -------
     motu: not isolated: stub runs on the host itself, with its files and its network
     "#);

@@ -83,6 +83,7 @@ limits! {
     DIFF_BYTES = "diff_bytes", default 262_144, 0 => 16_777_216, "bytes", "patch text in one diff";
     DIFF_ENTRIES = "diff_entries", default 10_000, 1 => 10_000, "entries", "changed paths named in one diff";
     SNAPSHOTS = "snapshots", default 256, 1 => 256, "snapshots", "named snapshots of a workspace";
+    CHECKPOINTS = "checkpoints", default 20, 1 => 20, "checkpoints", "states of a workspace kept for `undo`; the oldest is dropped for a new one";
     SEED_BYTES = "seed_bytes", default 68_719_476_736, 1 => 68_719_476_736, "bytes", "content of a seed or a pushed tree";
     EXPORT_BYTES = "export_bytes", default 17_179_869_184, 1 => 1_099_511_627_776, "bytes", "content of one export, disk export or copy out of a machine, holes included";
     SEED_ENTRIES = "seed_entries", default 2_000_000, 1 => 2_000_000, "entries", "files and directories of a seed or a pushed tree";

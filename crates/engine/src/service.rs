@@ -198,8 +198,11 @@ impl Service for Engine {
     }
 
     async fn exec_stream(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecSession> {
-        let start = command(&self.config, request, Follow::Foreground)?;
         let handle = self.handle(id).await?;
+        if let Some(room) = self.workspaces.get(id) {
+            return self.follow_remembered(room, handle, request, None).await;
+        }
+        let start = command(&self.config, request, Follow::Foreground)?;
         let session = guest!(self, id, guest => guest.start(start))?;
         Ok(explained(session, handle))
     }
@@ -213,8 +216,16 @@ impl Service for Engine {
             .tag
             .get_or_insert_with(|| format!("proc-{}", motu_core::id::random_name(8)))
             .clone();
-        let start = command(&self.config, request, Follow::Background)?;
-        let started = guest!(self, id, guest => guest.start_background(start))?;
+        let started = match self.workspaces.get(id) {
+            Some(room) => {
+                let handle = self.handle(id).await?;
+                self.start_remembered(&room, &handle, request).await?
+            }
+            None => {
+                let start = command(&self.config, request, Follow::Background)?;
+                guest!(self, id, guest => guest.start_background(start))?
+            }
+        };
         Ok(Background {
             pid: started.pid,
             tag,

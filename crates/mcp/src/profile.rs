@@ -74,8 +74,10 @@ impl Profile {
     /// The fields of a tool that this profile shows.
     pub(crate) fn fields(self, tool: &Tool) -> Vec<Field> {
         let hidden: &[&str] = match (self, tool.name) {
-            (Profile::WorkspaceCore, "workspace_create") => &["network_policy", "secrets"],
-            (Profile::WorkspaceCore, "workspace_exec") => &["secret_env"],
+            (Profile::WorkspaceCore, "workspace_create") => {
+                &["network_policy", "secrets", "checkpoint"]
+            }
+            (Profile::WorkspaceCore, "workspace_exec") => &["secret_env", "checkpoint"],
             _ => &[],
         };
         let shown = tool.fields.iter();

@@ -27,8 +27,8 @@ use crate::workspace::{
     ForkWorkspace as Copies, ListPaths, LogOptions, OpenShell as NewShell, Patch, PatchReport,
     PathList, ReadShell as ShellCursor, ReadText, ResetTo, SaveAs, ServiceLogs, ServiceStatus,
     Shell, ShellOutput, SignalShell as ShellSignal, Since, Snapshot, SnapshotList,
-    StartService as NewService, SyncPush, SyncReport, UpdateWorkspace as Update, Workspace,
-    WorkspaceExec, WorkspaceId, WorkspaceSummary, WriteShell as Keystrokes, WriteText,
+    StartService as NewService, SyncPush, SyncReport, Undo, Undone, UpdateWorkspace as Update,
+    Workspace, WorkspaceExec, WorkspaceId, WorkspaceSummary, WriteShell as Keystrokes, WriteText,
 };
 use crate::{SandboxId, report, sandbox};
 
@@ -233,6 +233,13 @@ verbs! {
     /// Make the whole machine anew, with `/workspace` as a snapshot has it
     value reset_workspace = ResetWorkspace(id: WorkspaceId; ResetTo) -> Workspace,
         POST "/v1/workspaces/{id}/reset" 200, Destroys, "workspaces";
+    /// Take the last commands back, in place
+    ///
+    /// `/workspace` is again as it was before the last command with a checkpoint, or before the
+    /// last `steps` of them. The machine, its services and shells go on; what commands did outside
+    /// `/workspace` stays.
+    value undo_workspace = UndoWorkspace(id: WorkspaceId; Undo) -> Undone,
+        POST "/v1/workspaces/{id}/undo" 200, Destroys, "workspaces";
     /// Delete a workspace, with its snapshots, secrets and history
     value delete_workspace = DeleteWorkspace(id: WorkspaceId) -> Workspace,
         DELETE "/v1/workspaces/{id}" 200, Destroys, "workspaces";

@@ -154,6 +154,9 @@ pub struct CreateWorkspace {
     pub ttl_seconds: Option<u64>,
     /// Work on the host itself, with no isolation, if no runtime works.
     pub allow_host_compat: bool,
+    /// Save `/workspace` before each command, for `undo`; a command may say otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checkpoint: bool,
 }
 
 /// How `/workspace` began.
@@ -211,6 +214,12 @@ pub struct Workspace {
     pub shell_count: u64,
     /// Named snapshots, the baseline not counted.
     pub snapshot_count: u64,
+    /// `/workspace` is saved before each command.
+    #[serde(default)]
+    pub checkpoint: bool,
+    /// How many commands `undo` can take back.
+    #[serde(default)]
+    pub checkpoint_count: u64,
 }
 
 /// One row of a listing.
@@ -327,6 +336,9 @@ pub struct WorkspaceExec {
     pub stdin: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_bytes: Option<u64>,
+    /// Save `/workspace` first, for `undo`; default: what the workspace was created with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<bool>,
 }
 
 /// One command of a workspace's history. Output is cut, and secrets are redacted.
@@ -339,7 +351,8 @@ pub struct CommandRecord {
     /// Missing while it runs, and when its end was never seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// `running`, `exited`, `timed_out`, `lost`.
+    /// `running`, `exited`, `timed_out`, `cancelled`, `lost`; `background` for one that nobody
+    /// waited for.
     pub status: String,
     pub stdout: String,
     pub stderr: String,
@@ -347,6 +360,37 @@ pub struct CommandRecord {
     pub duration_ms: u64,
     #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
+    /// The state that was saved before it, for `undo`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
+}
+
+/// How far `/workspace` goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Undo {
+    /// How many commands with a checkpoint are taken back; default 1.
+    pub steps: u64,
+}
+
+impl Default for Undo {
+    fn default() -> Undo {
+        Undo { steps: 1 }
+    }
+}
+
+/// What an `undo` did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Undone {
+    pub workspace_id: WorkspaceId,
+    pub steps: u64,
+    /// The commands that were taken back, the last one first, as far as the history knows them.
+    pub commands: Vec<Vec<String>>,
+    /// Paths that were put back, and paths that were removed with all below them.
+    pub restored_count: u64,
+    pub removed_count: u64,
+    /// How many more commands can be taken back.
+    pub checkpoint_count: u64,
 }
 
 /// A page of history, oldest first.
@@ -376,3 +420,4 @@ impl Ask for CreateWorkspace {
 impl Ask for UpdateWorkspace {}
 impl Ask for ForkWorkspace {}
 impl Ask for WorkspaceExec {}
+impl Ask for Undo {}

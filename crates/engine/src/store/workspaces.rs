@@ -34,6 +34,9 @@ pub struct WorkspaceRow {
     /// Counts its changes; the record beside its disks has the same count.
     #[serde(default)]
     pub revision: u64,
+    /// Save `/workspace` before each command.
+    #[serde(default)]
+    pub checkpoint: bool,
 }
 
 /// A secret as it is at rest.

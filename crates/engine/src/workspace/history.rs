@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, unfold};
 use jiff::Timestamp;
 use motu_core::collect::Collector;
-use motu_core::exec::{ExecEvent, ExecRequest, ExecResult, ExecSession, Exited};
+use motu_core::exec::{ExecEvent, ExecRequest, ExecResult, ExecSession, Exited, Started};
 use motu_core::workspace::{CommandLog, CommandRecord, WORKSPACE, WorkspaceExec, WorkspaceId};
 use motu_core::{Error, Result, limits};
 use std::sync::Arc;
@@ -36,34 +36,32 @@ impl Engine {
         let (room, handle) = self.room(id).await?;
         let mut env = request.env;
         env.extend(room.secrets.environment(&request.secret_env)?);
-        let workdir = request.workdir.unwrap_or_else(|| self.workdir(&handle));
         let exec = ExecRequest {
-            command: request.command.clone(),
+            command: request.command,
             mode: request.mode,
-            workdir: Some(workdir.clone()),
+            workdir: request.workdir,
             env,
             stdin: request.stdin,
             timeout_seconds: request.timeout_seconds,
             ..ExecRequest::default()
         };
+        self.follow_remembered(room, handle, exec, request.checkpoint)
+            .await
+    }
+
+    /// Runs a command in a workspace, whoever asked for it and by whichever verb.
+    pub(crate) async fn follow_remembered(
+        &self,
+        room: Arc<Room>,
+        handle: Arc<Handle>,
+        mut exec: ExecRequest,
+        checkpoint: Option<bool>,
+    ) -> Result<ExecSession> {
+        exec.workdir.get_or_insert_with(|| self.workdir(&handle));
+        let asked = exec.clone();
         let start = command(&self.config, exec, Follow::Foreground)?;
         let guest = handle.guest().map_err(in_words)?;
-        let redact = |text: &String| room.secrets.redact(text);
-        let record = CommandRecord {
-            sequence: 0,
-            command: request.command.iter().map(redact).collect(),
-            workdir,
-            exit_code: None,
-            status: "running".to_string(),
-            stdout: String::new(),
-            stderr: String::new(),
-            truncated: false,
-            duration_ms: 0,
-            started_at: Timestamp::now(),
-        };
-        let store = &self.shared.store;
-        let record = store.begin_command(id, record).await?;
-        let mut remembered = Remembered::new(store.clone(), id.clone(), record);
+        let mut remembered = self.remember(&room, &handle, &asked, checkpoint).await?;
         let session = match guest.start(start).await {
             Ok(session) => session,
             Err(error) => {
@@ -85,6 +83,63 @@ impl Engine {
             .boxed(),
             input: session.input,
         })
+    }
+
+    /// Enters a command into the history, after the checkpoint it is to have.
+    async fn remember(
+        &self,
+        room: &Room,
+        handle: &Handle,
+        asked: &ExecRequest,
+        checkpoint: Option<bool>,
+    ) -> Result<Remembered> {
+        let wanted = checkpoint.unwrap_or_else(|| room.row().checkpoint);
+        let checkpoint = match wanted {
+            true => Some(self.checkpoint(room, handle).await?),
+            false => None,
+        };
+        let redact = |text: &String| room.secrets.redact(text);
+        let record = CommandRecord {
+            sequence: 0,
+            command: asked.command.iter().map(redact).collect(),
+            workdir: asked.workdir.clone().unwrap_or_default(),
+            exit_code: None,
+            status: "running".to_string(),
+            stdout: String::new(),
+            stderr: String::new(),
+            truncated: false,
+            duration_ms: 0,
+            started_at: Timestamp::now(),
+            checkpoint,
+        };
+        let store = &self.shared.store;
+        let record = store.begin_command(&room.id, record).await?;
+        Ok(Remembered::new(store.clone(), room.id.clone(), record))
+    }
+
+    /// Starts a command in a workspace that runs on by itself. Its output stays with the machine;
+    /// the history knows that it was started.
+    pub(crate) async fn start_remembered(
+        &self,
+        room: &Room,
+        handle: &Handle,
+        mut exec: ExecRequest,
+    ) -> Result<Started> {
+        exec.workdir.get_or_insert_with(|| self.workdir(handle));
+        let asked = exec.clone();
+        let start = command(&self.config, exec, Follow::Background)?;
+        let guest = handle.guest()?;
+        let mut remembered = self.remember(room, handle, &asked, None).await?;
+        match guest.start_background(start).await {
+            Ok(started) => {
+                remembered.finish("background", None).await;
+                Ok(started)
+            }
+            Err(error) => {
+                remembered.finish("lost", None).await;
+                Err(handle.explain_soon(error).await)
+            }
+        }
     }
 
     /// Where commands of a workspace run unless told otherwise.

@@ -49,6 +49,7 @@ impl Engine {
             last_reset_at: None,
             created_at: admitted.sandbox.created_at,
             revision: 0,
+            checkpoint: request.checkpoint,
         };
         let leased = crate::kept::seeded(&baseline);
         let begun = match self.shared.home.make_disks(&id) {

@@ -7,6 +7,7 @@
 //!   content     files, exporting; pushing what came later
 //!   patching    patches, edits, diffs
 //!   snapshots   named states of /workspace
+//!   checkpoints states before commands, and going back to them in place
 //!   disk        the disks of a stopped one
 //!   services    long-running processes: watching them, probes that say when one is ready,
 //!               publish for who reaches it
@@ -16,6 +17,7 @@
 //!   checks      names, labels and paths callers give
 //! ```
 
+mod checkpoints;
 mod checks;
 mod content;
 mod disk;
@@ -78,6 +80,10 @@ impl Workspaces for Engine {
 
     async fn reset_workspace(&self, id: &WorkspaceId, ask: ResetTo) -> Result<Workspace> {
         self.rewind(id, &ask.snapshot).await
+    }
+
+    async fn undo_workspace(&self, id: &WorkspaceId, ask: Undo) -> Result<Undone> {
+        self.undo(id, ask.steps).await
     }
 
     async fn delete_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {

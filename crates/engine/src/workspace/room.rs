@@ -144,6 +144,7 @@ impl Engine {
         let command_count = store.command_count(&room.id).await?;
         let shell_count = store.shells(&room.id).await?.len() as u64;
         let snapshot_count = self.snapshot_count(&room.id).await?;
+        let checkpoint_count = self.checkpoint_count(&room.id).await?;
         let (service_count, running_service_count) = {
             let services = room.services();
             let alive = services
@@ -181,6 +182,8 @@ impl Engine {
             running_service_count,
             shell_count,
             snapshot_count,
+            checkpoint: row.checkpoint,
+            checkpoint_count,
         })
     }
 }

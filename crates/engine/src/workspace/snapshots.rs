@@ -246,7 +246,7 @@ fn content(
 }
 
 /// Refuses a disk that has met errors: what is read from it may not be what was written.
-async fn sound(handle: &Handle, guest: &Guest) -> Result<()> {
+pub(super) async fn sound(handle: &Handle, guest: &Guest) -> Result<()> {
     if let Some(error) = crate::space::faulty(handle) {
         return Err(error);
     }
@@ -264,7 +264,7 @@ async fn sound(handle: &Handle, guest: &Guest) -> Result<()> {
 }
 
 /// Saves what a machine has in `/workspace` now.
-async fn take(guest: &Guest, store: &Snapshots, name: &str) -> Result<Summary> {
+pub(super) async fn take(guest: &Guest, store: &Snapshots, name: &str) -> Result<Summary> {
     let mut last = Error::internal("no snapshot was tried");
     for _ in 0..TRIES {
         let changes = guest.changes(limits::SEED_ENTRIES.max).await?;
@@ -296,7 +296,7 @@ async fn take(guest: &Guest, store: &Snapshots, name: &str) -> Result<Summary> {
 }
 
 /// What a snapshot can bring back: not a socket or a device.
-fn lasting(entry: &ChangedEntry) -> bool {
+pub(super) fn lasting(entry: &ChangedEntry) -> bool {
     const TYPE: u32 = 0o170_000;
     const KEPT: [u32; 4] = [0o100_000, 0o040_000, 0o120_000, 0o010_000];
     match &entry.after {

@@ -11,12 +11,12 @@ use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::cut;
 use crate::progress::Seen;
-use crate::schema::{Field, flag, map, nested, one_of, text, texts};
+use crate::schema::{Field, flag, integer, map, nested, one_of, text, texts};
 use crate::tool::{Effect, Tool, run};
 use motu_core::exec::ExecMode;
 use motu_core::limits;
 use motu_core::workspace::{
-    CommandRecord, CreateWorkspace, NetworkPolicy, ResetTo, UpdateWorkspace, Workspace,
+    CommandRecord, CreateWorkspace, NetworkPolicy, ResetTo, Undo, UpdateWorkspace, Workspace,
     WorkspaceExec,
 };
 use motu_core::{Result as Outcome, workspace::WorkspaceSummary};
@@ -56,6 +56,7 @@ pub const TOOLS: &[Tool] = &[
             VCPU_COUNT,
             MEM_MIB,
             ALLOW_HOST_COMPAT,
+            flag("checkpoint").about("Save /workspace before each command, for workspace_undo."),
         ],
         output: WORKSPACE,
         effect: Effect::Changes,
@@ -102,6 +103,7 @@ pub const TOOLS: &[Tool] = &[
             TIMEOUT_SECONDS,
             SECRET_ENV,
             MAX_OUTPUT_BYTES,
+            flag("checkpoint").about("Save /workspace first, for workspace_undo."),
         ],
         output: OUTPUT,
         effect: Effect::Runs,
@@ -144,6 +146,24 @@ pub const TOOLS: &[Tool] = &[
         output: WORKSPACE,
         effect: Effect::Destroys,
         run: run!(reset),
+    },
+    Tool {
+        name: "workspace_undo",
+        about: "Take the last commands back that ran with a checkpoint: /workspace is as it was before \
+                them. The machine and its services go on.",
+        fields: &[
+            WORKSPACE_ID,
+            integer("steps", 1, limits::CHECKPOINTS.max).usually_number(1),
+        ],
+        output: &[
+            ("steps", "integer"),
+            ("commands", "array"),
+            ("restored_count", "integer"),
+            ("removed_count", "integer"),
+            ("checkpoint_count", "integer"),
+        ],
+        effect: Effect::Destroys,
+        run: run!(undo),
     },
     Tool {
         name: "workspace_delete",
@@ -194,6 +214,7 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
         vcpu_count: arguments.integer("vcpu_count"),
         mem_mib: arguments.integer("mem_mib"),
         allow_host_compat: arguments.flag("allow_host_compat"),
+        checkpoint: arguments.flag("checkpoint"),
         ..CreateWorkspace::default()
     })
 }
@@ -267,6 +288,7 @@ async fn exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         mode: ExecMode::Shell,
         secret_env: secret_env(&arguments),
         timeout_seconds: arguments.integer("timeout_seconds"),
+        checkpoint: arguments.flag_maybe("checkpoint"),
         ..WorkspaceExec::default()
     };
     let seen = Seen::default();
@@ -370,6 +392,23 @@ async fn reset(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         .service()
         .reset_workspace(&id, ResetTo::snapshot(&snapshot));
     Ok(shown(&call.told(&Seen::default(), work).await?))
+}
+
+async fn undo(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
+    let id = arguments.workspace()?;
+    let steps = arguments.integer("steps").unwrap_or(1);
+    let what = count(steps, "command");
+    let question = format!("Take back what the last {what} of the workspace {id} did?");
+    call.approve(&question).await?;
+    let work = call.service().undo_workspace(&id, Undo { steps });
+    let undone = call.told(&Seen::default(), work).await?;
+    let text = format!(
+        "{what} taken back: {} put back, {} removed; {} more can be taken back",
+        count(undone.restored_count, "path"),
+        count(undone.removed_count, "path"),
+        undone.checkpoint_count
+    );
+    Ok(Answer::new(text, &undone))
 }
 
 async fn delete(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {

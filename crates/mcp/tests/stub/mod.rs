@@ -108,6 +108,8 @@ pub fn workspace(id: &WorkspaceId) -> Workspace {
         running_service_count: 0,
         shell_count: 0,
         snapshot_count: 0,
+        checkpoint: false,
+        checkpoint_count: 0,
     }
 }
 

@@ -61,6 +61,8 @@ async fn the_life_of_a_workspace() {
     verb!(world.stop_workspace(&ws()) gets "ws-a", answers one);
     verb!(world.start_workspace(&ws()) gets "ws-a", answers one);
     verb!(world.reset_workspace(&ws(), ResetTo::snapshot(ODD)) gets ["ws-a", ODD], answers one);
+    let undo = Undo { steps: 2 };
+    verb!(world.undo_workspace(&ws(), undo) gets ["ws-a", undo], answers made::undone(&ws(), 2));
     let fork = ForkWorkspace {
         count: Some(2),
         name: Some("try".to_string()),

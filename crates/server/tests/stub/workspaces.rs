@@ -54,6 +54,19 @@ pub fn workspace(id: &WorkspaceId) -> Workspace {
         running_service_count: 1,
         shell_count: 1,
         snapshot_count: 4,
+        checkpoint: true,
+        checkpoint_count: 5,
+    }
+}
+
+pub fn undone(id: &WorkspaceId, steps: u64) -> Undone {
+    Undone {
+        workspace_id: id.clone(),
+        steps,
+        commands: vec![vec!["make".to_string(), "it so".to_string()]],
+        restored_count: 3,
+        removed_count: 1,
+        checkpoint_count: 4,
     }
 }
 
@@ -227,6 +240,10 @@ impl Workspaces for Stub {
         let snapshot = ask.snapshot.as_str();
         self.note("reset_workspace", (id, snapshot));
         Ok(workspace(id))
+    }
+    async fn undo_workspace(&self, id: &WorkspaceId, ask: Undo) -> Result<Undone> {
+        self.note("undo_workspace", (id, ask));
+        Ok(undone(id, ask.steps))
     }
     async fn delete_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
         self.note("delete_workspace", id);

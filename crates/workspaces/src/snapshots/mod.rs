@@ -26,6 +26,7 @@ mod error;
 mod manifest;
 mod pack;
 mod restore;
+mod rewind;
 mod store;
 
 pub use error::SnapshotError;

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io::{self, Write},
+    path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
@@ -12,19 +13,24 @@ use super::{
     BASELINE, SnapshotError, Snapshots,
     manifest::{Entry, State},
     pack::PackReader,
+    rewind,
+    store::listed,
 };
 use crate::{
     diff::Kind,
+    seed::place::attributes,
     tarball::{Meta, TarWriter},
 };
 
-/// A snapshot opened to be put back over the baseline.
+/// A snapshot opened to be put back over the baseline, or over a later state.
 #[derive(Debug)]
 pub struct Restore {
-    /// What to remove from the baseline first.
+    /// What to remove first.
     pub remove: Vec<Bytes>,
     entries: Vec<Entry>,
     packs: PackReader,
+    /// Where files that are neither stored nor there any more are taken from.
+    baseline: Option<PathBuf>,
 }
 
 /// The contents of a path in a snapshot.
@@ -50,6 +56,29 @@ impl Snapshots {
             remove: removed(&entries),
             entries,
             packs,
+            baseline: None,
+        })
+    }
+
+    /// Opens a snapshot to be put back over a later state, of which `current` says how it differs
+    /// from the baseline. Only what was changed since is in it: nothing else is touched.
+    pub fn rewind(
+        &self,
+        name: &str,
+        current: &[ChangedEntry],
+        baseline: &Path,
+    ) -> Result<Restore, SnapshotError> {
+        let mut packs = PackReader::new(&self.packs());
+        let (_, saved) = self.load(name, &mut packs)?;
+        let (remove, entries) = rewind::differences(&listed(current)?, &saved);
+        for stored in entries.iter().filter_map(|entry| entry.stored) {
+            packs.check(&stored)?;
+        }
+        Ok(Restore {
+            remove,
+            entries,
+            packs,
+            baseline: Some(baseline.to_owned()),
         })
     }
 
@@ -67,19 +96,8 @@ impl Snapshots {
             name => self.load(name, &mut packs).map(|(_, entries)| entries),
         };
         let (from, to) = (load(from)?, load(to)?);
-        let (mut left, mut right) = (from.iter().peekable(), to.iter().peekable());
-        let mut changes = Vec::new();
-        loop {
-            // The path that comes first, with the entry of each side that has it.
-            let (a, b) = match (left.peek(), right.peek()) {
-                (None, None) => return Ok(changes),
-                (Some(a), Some(b)) if a.path == b.path => (left.next(), right.next()),
-                (Some(a), Some(b)) if a.path > b.path => (None, right.next()),
-                (Some(_), _) => (left.next(), None),
-                (None, Some(_)) => (None, right.next()),
-            };
-            changes.extend(difference(a, b));
-        }
+        let pairs = rewind::pairs(&from, &to).into_iter();
+        Ok(pairs.filter_map(|(a, b)| difference(a, b)).collect())
     }
 
     /// The contents of one file in a state, up to `limit` bytes.
@@ -187,6 +205,16 @@ fn removed(entries: &[Entry]) -> Vec<Bytes> {
 }
 
 impl Restore {
+    /// How many paths the archive has.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is nothing to put back and nothing to remove.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.remove.is_empty()
+    }
+
     /// The paths the archive has.
     pub fn changes(&self) -> impl Iterator<Item = ChangedEntry> {
         self.entries.iter().map(ChangedEntry::from)
@@ -244,6 +272,12 @@ impl Restore {
                         }
                         _ => writing(error),
                     })?;
+                }
+                (Kind::File, None) => {
+                    let file = rewind::open_base(self.baseline.as_deref(), &entry.path);
+                    let written =
+                        file.and_then(|file| tar.disk_file(path, meta, &attributes(&file)?, &file));
+                    written.map_err(writing)?;
                 }
                 _ if is_pipe(state.mode) => tar.pipe(path, meta).map_err(writing)?,
                 // A socket is nothing without the program behind it.

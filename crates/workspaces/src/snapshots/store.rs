@@ -354,7 +354,7 @@ impl Summary {
 }
 
 /// Changes as entries in the order of their paths, each path once.
-fn listed(changes: &[ChangedEntry]) -> Result<Vec<Entry>, SnapshotError> {
+pub(super) fn listed(changes: &[ChangedEntry]) -> Result<Vec<Entry>, SnapshotError> {
     let mut entries = Vec::with_capacity(changes.len());
     for change in changes {
         // The root of the workspace may differ too, and is nobody's child.

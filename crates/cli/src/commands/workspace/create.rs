@@ -49,6 +49,10 @@ pub struct Args {
     #[arg(long, value_name = "POLICY", default_value = "off", value_parser = word::<NetworkPolicy>)]
     network_policy: NetworkPolicy,
 
+    /// Save /workspace before each command, for `motu workspace undo`
+    #[arg(long)]
+    checkpoint: bool,
+
     /// Print only its id
     #[arg(long, conflicts_with = "json")]
     id_only: bool,
@@ -133,6 +137,7 @@ impl Args {
             iops: self.iops,
             ttl_seconds: self.ttl_seconds,
             allow_host_compat: self.allow_host_compat,
+            checkpoint: self.checkpoint,
         })
     }
 

@@ -38,6 +38,14 @@ pub struct Args {
     #[arg(long, alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
 
+    /// Save /workspace first, for `motu workspace undo` [default: as it was created]
+    #[arg(long, conflicts_with = "no_checkpoint")]
+    checkpoint: bool,
+
+    /// Do not save /workspace first
+    #[arg(long)]
+    no_checkpoint: bool,
+
     /// Pass standard input on
     #[arg(short = 'i', long)]
     stdin: bool,
@@ -62,6 +70,10 @@ impl Args {
             secret_env: self.secret_env,
             timeout_seconds: self.timeout_seconds,
             stdin: self.stdin,
+            checkpoint: match (self.checkpoint, self.no_checkpoint) {
+                (false, false) => None,
+                (wanted, _) => Some(wanted),
+            },
             ..WorkspaceExec::default()
         };
         if json {
@@ -115,11 +127,10 @@ fn record(record: &CommandRecord) -> String {
         Some(_) => show::RED,
         None => show::YELLOW,
     });
-    let words: Vec<String> = record.command.iter().map(|word| quoted(word)).collect();
     let mut text = format!(
         "{bold}#{} $ {}{bold:#}\n{colour}{}{end}{colour:#}{dim} after {} ms, {} in {}{dim:#}\n",
         record.sequence,
-        show::safe(&words.join(" ")),
+        show::safe(&show::words(&record.command)),
         show::safe(&record.status),
         record.duration_ms,
         record.started_at,
@@ -137,25 +148,4 @@ fn record(record: &CommandRecord) -> String {
         text.push_str(&format!("{dim}(there was more){dim:#}\n"));
     }
     text
-}
-
-/// A word as a person would type it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "_-./=:,@%+".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_string(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_can_be_typed_again() {
-        assert_eq!(quoted("a-b=c"), "a-b=c");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-    }
 }

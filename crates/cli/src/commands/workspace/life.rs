@@ -1,4 +1,4 @@
-//! `motu workspace list`, `status`, `update`, `stop`, `start`, `reset`, `fork`, `delete`.
+//! `motu workspace list`, `status`, `update`, `stop`, `start`, `reset`, `undo`, `fork`, `delete`.
 
 use super::{Which, given};
 use crate::cli::answer;
@@ -6,7 +6,8 @@ use crate::show;
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::workspace::{
-    BASELINE, ForkWorkspace, ResetTo, UpdateWorkspace, Workspace, WorkspaceSummary, Workspaces,
+    BASELINE, ForkWorkspace, ResetTo, Undo, Undone, UpdateWorkspace, Workspace, WorkspaceSummary,
+    Workspaces,
 };
 use motu_core::{Error, Result};
 use std::collections::BTreeMap;
@@ -152,6 +153,53 @@ impl ResetArgs {
     }
 }
 
+/// Take the last commands back that ran with a checkpoint
+///
+/// /workspace is again as it was before the last of them, or before the last N. The
+/// machine, its services and its shells go on; what was done outside /workspace stays,
+/// and so does the history. A program that has a file open keeps the one it opened.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu workspace create debian:12 --id try --checkpoint
+  motu workspace exec try -- rm -rf src
+  motu workspace undo try
+  motu workspace undo try 3")]
+pub struct UndoArgs {
+    #[command(flatten)]
+    which: Which,
+
+    /// How many commands
+    #[arg(value_name = "N", default_value_t = 1)]
+    steps: u64,
+}
+
+impl UndoArgs {
+    pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
+        let ask = Undo { steps: self.steps };
+        answer(
+            json,
+            &client.undo_workspace(&self.which.id, ask).await?,
+            undone,
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn undone(undone: &Undone) -> String {
+    // The one before which it is now: the first of those that were taken back.
+    let before = match undone.commands.last() {
+        Some(command) => format!("`{}`", show::safe(&show::words(command))),
+        None => show::count(undone.steps, "command", "commands"),
+    };
+    format!(
+        "{} is as it was before {before}: {} put back, {} removed\n{} can be taken back\n",
+        undone.workspace_id,
+        show::count(undone.restored_count, "path", "paths"),
+        undone.removed_count,
+        show::count(undone.checkpoint_count, "more command", "more commands"),
+    )
+}
+
 /// Copy a workspace
 ///
 /// Prints the ids of the copies, one a line. Each has a /workspace of its own that
@@ -277,7 +325,16 @@ pub fn facts(workspace: &Workspace) -> String {
         ("services", Some(services)),
         ("shells", Some(workspace.shell_count.to_string())),
         ("snapshots", Some(workspace.snapshot_count.to_string())),
+        ("checkpoints", checkpoints(workspace)),
     ])
+}
+
+fn checkpoints(workspace: &Workspace) -> Option<String> {
+    match (workspace.checkpoint, workspace.checkpoint_count) {
+        (true, count) => Some(format!("{count}, one before each command")),
+        (false, 0) => None,
+        (false, count) => Some(count.to_string()),
+    }
 }
 
 fn rows(workspaces: &[WorkspaceSummary], now: Timestamp) -> String {

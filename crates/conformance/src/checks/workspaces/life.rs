@@ -33,6 +33,107 @@ pub async fn commands_are_remembered(life: Life) {
     assert_eq!(now.command_count, 2);
 }
 
+pub async fn an_undo_goes_back_in_place(life: Life) {
+    let Some(workspace) = create(&life).await else {
+        return;
+    };
+    let (id, engine) = (&workspace.workspace_id, &life.engine);
+    let saving = |text: &str| WorkspaceExec {
+        checkpoint: Some(true),
+        ..script(text)
+    };
+    let ran = |text: &'static str| async move {
+        let ran = engine.exec_workspace(id, saving(text)).await;
+        assert_eq!(ran.expect("a result").exit_code, 0, "{text}");
+    };
+    refused(
+        ErrorKind::NotFound,
+        engine.undo_workspace(id, Undo::default()).await,
+    );
+    run(
+        &life,
+        &workspace,
+        "mkdir a && echo one > a/f && ln a/f a/g && echo 1 > kept",
+    )
+    .await;
+    let service = StartService {
+        service_name: "there".to_string(),
+        command: vec!["echo up; exec sleep 600".to_string()],
+        mode: ExecMode::Shell,
+        ..StartService::default()
+    };
+    let service = engine.start_service(id, service).await.expect("started");
+    ran("echo two > a/f; chmod 600 kept; ln -s a link").await;
+    ran("rm -r a; mkdir -p b/c; echo x > b/c/d; echo y > a").await;
+    ran("rm kept; mkdir kept; echo z > kept/z").await;
+    let undone = engine.undo_workspace(id, Undo::default()).await;
+    let undone = undone.expect("undone");
+    assert_eq!(undone.checkpoint_count, 2);
+    assert_eq!(
+        undone.commands[0][0],
+        "rm kept; mkdir kept; echo z > kept/z"
+    );
+    let seen = "cat kept; stat -c %a kept; cat a b/c/d; ls -d kept/z 2>/dev/null || readlink link";
+    assert_eq!(
+        run(&life, &workspace, seen).await.stdout,
+        "1\n600\ny\nx\na\n"
+    );
+    // Two more at once: to before the first of them, and nothing is left of what they made.
+    let undone = engine.undo_workspace(id, Undo { steps: 2 }).await;
+    assert_eq!(undone.expect("undone").checkpoint_count, 0);
+    let seen = "cat a/f a/g; stat -c %a kept; ls; [ a/f -ef a/g ] && echo linked";
+    assert_eq!(
+        run(&life, &workspace, seen).await.stdout,
+        "one\none\n644\na\nkept\nlinked\n"
+    );
+    refused(
+        ErrorKind::NotFound,
+        engine.undo_workspace(id, Undo::default()).await,
+    );
+    // The machine is the same one, and so is what runs in it.
+    let now = engine.status_workspace(id).await.expect("a status");
+    assert_eq!((now.reset_count, now.running_service_count), (0, 1));
+    let same = engine.status_service(id, "there").await.expect("a status");
+    assert_eq!(same.pid, service.pid);
+}
+
+pub async fn checkpoints_are_bounded(life: Life) {
+    let most = motu_core::limits::CHECKPOINTS.max;
+    let saving = CreateWorkspace {
+        checkpoint: true,
+        ..request(&life)
+    };
+    let Some(workspace) = create_with(&life, saving).await else {
+        return;
+    };
+    let (id, engine) = (&workspace.workspace_id, &life.engine);
+    // By the verb of every sandbox too: it is a command of the workspace.
+    let plain = motu_core::exec::ExecRequest {
+        command: vec!["echo 0 > n".to_string()],
+        mode: ExecMode::Shell,
+        ..Default::default()
+    };
+    use motu_core::Service as _;
+    engine.exec(id, plain).await.expect("a result");
+    for number in 1..=most {
+        run(&life, &workspace, &format!("echo {number} > n")).await;
+    }
+    let now = engine.status_workspace(id).await.expect("a status");
+    assert_eq!(now.checkpoint_count, most);
+    let log = engine.logs_workspace(id).await.expect("a history");
+    assert_eq!(log.entries[0].command, ["echo 0 > n"]);
+    assert_eq!(log.entries[0].exit_code, Some(0));
+    assert!(log.entries.iter().all(|entry| entry.checkpoint.is_some()));
+    let too_far = Undo { steps: most + 1 };
+    refused(
+        ErrorKind::NotFound,
+        engine.undo_workspace(id, too_far).await,
+    );
+    let all = engine.undo_workspace(id, Undo { steps: most }).await;
+    assert_eq!(all.expect("undone").commands.len() as u64, most);
+    assert_eq!(read_text(&life, &workspace, "n").await, "0\n");
+}
+
 pub async fn a_reset_brings_a_snapshot_back(life: Life) {
     let Some(workspace) = create(&life).await else {
         return;

@@ -1,0 +1,32 @@
+//! Checkpoints and `undo`, as they are asked for and told.
+
+use super::World;
+use serde_json::json;
+
+#[test]
+fn an_undo_says_what_it_went_back_to() {
+    let world = World::new();
+    let told = world.motu("undo ws-a").to_string();
+    insta::assert_snapshot!(told, @r"
+    ws-a is as it was before `make 'it so'`: 3 paths put back, 1 removed
+    4 more commands can be taken back
+    ");
+    let asked = world.sends("undo ws-a 3");
+    assert_eq!(asked, ("undo_workspace", json!(["ws-a", {"steps": 3}])));
+}
+
+#[test]
+fn a_checkpoint_is_asked_for_or_declined() {
+    let world = World::new();
+    for (flag, asked) in [
+        ("", json!(null)),
+        ("--checkpoint ", json!(true)),
+        ("--no-checkpoint ", json!(false)),
+    ] {
+        world.motu(&format!("exec ws-a {flag}-- make")).to_string();
+        let (_, request) = world.called();
+        assert_eq!(request[1]["checkpoint"], asked, "{flag}");
+    }
+    let (_, request) = world.sends("create debian:12 --id ws-a --checkpoint");
+    assert_eq!(request["checkpoint"], json!(true));
+}
