@@ -117,6 +117,13 @@ fn tree(at: &Path) {
     sparse.write_all_at(b"middle", 40 << 20).unwrap();
     attribute(&at.join("plain"), "user.n=%me", b"\0v=alue\n");
     attribute(&at.join("sub"), "user.of", b"a directory");
+    for (twin, content) in [("left", "this"), ("right", "that")] {
+        fs::create_dir_all(at.join(twin).join("deep")).unwrap();
+        for file in ["file", "deep/file"] {
+            fs::write(at.join(twin).join(file), content).unwrap();
+            set_time(&at.join(twin).join(file));
+        }
+    }
     for path in ["plain", "sub", "link"] {
         set_time(&at.join(path));
     }
@@ -309,6 +316,7 @@ assert sys.argv[1:] or os.getxattr(\"plain\", \"user.n=%me\") == b\"\\0v=alue\\n
         "",
     );
     owner_stays(&kept);
+    twins_are_told_apart(&kept);
 
     kept.sh(PLAIN_DISK, "");
     let changed = kept.changed();
@@ -317,6 +325,28 @@ assert sys.argv[1:] or os.getxattr(\"plain\", \"user.n=%me\") == b\"\\0v=alue\\n
         "{changed}"
     );
     snapshots(&kept);
+}
+
+/// A directory that took the place of another is another, though nothing in it has changed and
+/// all of it has the names, sizes and times of what was there.
+fn twins_are_told_apart(kept: &Kept) {
+    kept.sh("cd /workspace && rm -r right && mv left right", "");
+    let told = kept.motu(&["workspace", "diff", &kept.id, "--json"]);
+    let diff: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let entries = diff["entries"].as_array().into_iter().flatten();
+    let words = |entry: &serde_json::Value| format!("{} {}", entry["status"], entry["path"]);
+    let mut found: Vec<_> = entries.map(|entry| words(entry).replace('"', "")).collect();
+    found.sort();
+    let expected = [
+        "deleted left",
+        "deleted left/deep",
+        "deleted left/deep/file",
+        "deleted left/file",
+        "modified right/deep/file",
+        "modified right/file",
+    ];
+    assert_eq!(found, expected);
+    kept.motu(&["workspace", "reset", &kept.id]);
 }
 
 /// What takes the place of a file belongs to whom the file belonged.

@@ -199,6 +199,52 @@ grep -q 'rip  *0x' gdb.out
 grep -q 'exited normally' gdb.out
 "#;
 
+/// Compilers and what they make, in the environment of that name that `tools/programs` makes.
+const COMPILERS: &str = r#"
+set -e
+step() { echo "step: $*" >&2; }
+cd "$(mktemp -d /root/compilers.XXXXXX)"
+export HOME="$PWD"
+step "gcc and make"
+mkdir c
+printf '#include <stdio.h>\nint answer(void);\nint main(void) { printf("%%d\\n", answer()); }\n' >c/main.c
+printf 'int answer(void) { return 42; }\n' >c/answer.c
+printf 'main: main.o answer.o\n\t$(CC) -o $@ $^\n' >c/Makefile
+make -s -j2 -C c
+test "$(c/main)" = 42
+step "npm: pack, install, run"
+mkdir tiny app
+printf '{"name":"tiny","version":"1.0.0","main":"main.js","bin":{"tiny":"main.js"}}' >tiny/package.json
+printf '#!/usr/bin/env node\nmodule.exports = 42;\nconsole.log(module.exports);\n' >tiny/main.js
+printf '{"name":"app","version":"1.0.0","scripts":{"answer":"tiny"}}' >app/package.json
+(cd tiny && npm pack --silent >/dev/null)
+(cd app && npm install --silent --offline --no-audit --no-fund ../tiny/tiny-1.0.0.tgz)
+test "$(cd app && npm run --silent answer)" = 42
+step "Go: build, run"
+mkdir program
+cat >program/main.go <<'GO'
+package main
+
+import "fmt"
+
+func main() {
+	answers := make(chan int)
+	for i := 0; i < 6; i++ {
+		go func() { answers <- 7 }()
+	}
+	sum := 0
+	for i := 0; i < 6; i++ {
+		sum += <-answers
+	}
+	fmt.Println(sum)
+}
+GO
+cd program
+GOFLAGS=-mod=mod go mod init example.com/answer 2>/dev/null
+go build -o answer .
+test "$(./answer)" = 42
+"#;
+
 /// A job of the next minute, begun before everything else and looked for at the end.
 const CRON_BEGINS: &str = r#"
 echo '* * * * * root echo "$LOGNAME" >/run/cron-ran' >/etc/cron.d/ordinary
@@ -247,24 +293,29 @@ fn ordinary(runtime: &str, script: &str) {
     assert_eq!(told.code, 0, "{runtime}: {told}");
 }
 
-fn servers(runtime: &str) {
+/// Runs the script as root among the programs of that kind.
+fn among(kind: &str, runtime: &str, script: &str) {
     let Some(story) = story() else { return };
     if !works(&story, runtime) {
         return;
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let made = std::process::Command::new(root.join("tools/programs")).output();
-    let made = made.unwrap();
+    let mut made = std::process::Command::new(root.join("tools/programs"));
+    let made = made.arg(kind).output().unwrap();
     assert!(made.status.success(), "{made:?}");
     let name = format!("tar:{}", String::from_utf8_lossy(&made.stdout).trim());
     let pulled = story.motu(&["env", "pull", &name]);
     assert_eq!(pulled.code, 0, "{pulled}");
     let mut arguments = vec!["run", &name, "--runtime", runtime, "--user", "root"];
     arguments.extend(["--mem-mib", "768", "--timeout-seconds", "600"]);
-    let script = [CRON_BEGINS, SERVERS, TOOLS, TRACERS, CRON_ENDS].concat();
-    arguments.extend(["--", "bash", "-c", &script]);
+    arguments.extend(["--", "bash", "-c", script]);
     let told = story.motu(&arguments);
     assert_eq!(told.code, 0, "{runtime}: {told}");
+}
+
+fn servers(runtime: &str) {
+    let script = [CRON_BEGINS, SERVERS, TOOLS, TRACERS, CRON_ENDS].concat();
+    among("everyday", runtime, &script);
 }
 
 #[test]
@@ -298,4 +349,19 @@ fn servers_in_gvisor() {
 #[test]
 fn servers_in_a_virtual_machine() {
     servers("qemu");
+}
+
+#[test]
+fn compilers_in_a_container() {
+    among("compilers", "container", COMPILERS);
+}
+
+#[test]
+fn compilers_in_gvisor() {
+    among("compilers", "gvisor", COMPILERS);
+}
+
+#[test]
+fn compilers_in_a_virtual_machine() {
+    among("compilers", "qemu", COMPILERS);
 }

@@ -7,7 +7,9 @@
 //! reset compare with.
 //!
 //! When the copy was complete is noted at the upper layer's root, where overlayfs hides it from
-//! everybody who looks through it: what has an older change time is as it was.
+//! everybody who looks through it: what has an older change time is as it was. It may be
+//! elsewhere, though, since moving a directory changes nothing in it. So every directory also has
+//! a note of where it was made.
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT,
@@ -54,6 +56,14 @@ impl Notes {
         match self {
             Notes::User => "user.overlay.motu-copied",
             Notes::Trusted => "trusted.overlay.motu-copied",
+        }
+    }
+
+    /// Says on a directory of the copy where it was made.
+    fn place(self) -> &'static str {
+        match self {
+            Notes::User => "user.overlay.motu-place",
+            Notes::Trusted => "trusted.overlay.motu-place",
         }
     }
 }
@@ -175,6 +185,23 @@ pub fn copied_unix_ns(upper: impl AsFd, notes: Notes) -> Option<i64> {
     text.trim_end_matches('\0').parse().ok()
 }
 
+/// The note of a directory: its name, and the number of the directory it is in.
+fn place(parent: u64, name: &[u8]) -> Vec<u8> {
+    [parent.to_string().as_bytes(), b"/", name].concat()
+}
+
+/// Whether a directory of the upper layer, found by this name in that parent, was put there by
+/// the copy. Whether the parent itself was, is another question.
+pub fn is_in_place(directory: impl AsFd, parent: u64, name: &[u8], notes: Notes) -> bool {
+    let mut note = [0u8; 320];
+    let Ok(length) = rustix::fs::fgetxattr(directory, notes.place(), &mut note[..]) else {
+        return false;
+    };
+    let found = note.get(..length).unwrap_or_default();
+    // With zeros after it in gVisor, as above; a name has none.
+    found.split(|byte| *byte == 0).next() == Some(&place(parent, name)[..])
+}
+
 /// Whether a directory of the upper layer hides the one below it.
 pub fn is_opaque(directory: impl AsFd, notes: Notes) -> bool {
     let mut value = [0u8; 2];
@@ -194,6 +221,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Copies what is in a directory; `path` is where it is, with a slash at its end unless empty.
     fn fill(&mut self, from: &OwnedFd, to: &OwnedFd, path: &mut Vec<u8>) -> io::Result<()> {
+        let parent = rustix::fs::fstat(to)?.st_ino;
         for entry in Dir::read_from(from)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -211,6 +239,9 @@ impl Copy<'_> {
                     self.fill(&below, &above, path)?;
                     let opaque = self.notes.opaque();
                     rustix::fs::fsetxattr(&above, opaque, b"y", XattrFlags::empty())?;
+                    let place = place(parent, name.to_bytes());
+                    let note = self.notes.place();
+                    rustix::fs::fsetxattr(&above, note, &place, XattrFlags::empty())?;
                     self.dress(&above, &below, &stat)?;
                 }
                 FileType::Symlink => {

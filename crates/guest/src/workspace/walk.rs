@@ -16,7 +16,7 @@ use super::{Mode as WorkspaceMode, Workspace};
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
 use bytes::Bytes;
-use motu_launch::seeded::is_opaque;
+use motu_launch::seeded::{Notes, is_in_place, is_opaque};
 use motu_link::message::{Changed, ChangedEntry, Failure};
 use prost::Message as _;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
@@ -50,6 +50,9 @@ struct Level {
     sides: Sides,
     above: Option<OwnedFd>,
     below: Option<OwnedFd>,
+    /// Whether `above` and everything above it is where the copy of the baseline put it: then what
+    /// has not changed since is as it was.
+    in_place: bool,
     /// The path with a slash at its end unless empty.
     prefix: Vec<u8>,
     /// What is left to do, the next at the end.
@@ -154,31 +157,67 @@ impl Walk {
                 b"",
                 named(&below, b".", &before),
                 named(&above, b".", &after),
+                true,
             )?,
             false => None,
         };
-        let sides = self.sides_of_pair(&above);
-        self.push(sides, Some(above), Some(below), Vec::new())
+        let sides = self.sides_of_pair(&above, true);
+        self.push(sides, (Some(above), Some(below)), true, Vec::new())
             .map_err(failed)?;
         Ok(entry)
     }
 
     /// Whether a directory that is on both sides hides what it was.
-    fn sides_of_pair(&self, above: &OwnedFd) -> Sides {
+    fn sides_of_pair(&self, above: &OwnedFd, in_place: bool) -> Sides {
         match self.workspace.mode {
             WorkspaceMode::Compare => Sides::Both,
-            WorkspaceMode::Overlay { notes, .. } => match is_opaque(above, notes) {
-                true => Sides::Both,
-                false => Sides::Overlaid,
-            },
+            WorkspaceMode::Overlay { notes, .. } => {
+                let stat = rustix::fs::fstat(above).ok();
+                let untouched = in_place && stat.is_some_and(|stat| self.untouched(&stat));
+                match is_opaque(above, notes) && !untouched {
+                    true => Sides::Both,
+                    // No name came or went.
+                    false => Sides::Overlaid,
+                }
+            }
+        }
+    }
+
+    /// Whether the change time alone says that this is as the copy of the baseline made it. In a
+    /// machine with a kernel of its own it does not: the clock can be set back.
+    fn untouched(&self, stat: &Stat) -> bool {
+        let hosts_clock = matches!(
+            self.workspace.mode,
+            WorkspaceMode::Overlay {
+                notes: Notes::User,
+                ..
+            }
+        );
+        let copied = self.workspace.copied_unix_ns;
+        hosts_clock && copied.is_some_and(|copied| stamp_ns(stat) < copied)
+    }
+
+    /// Whether a directory that was found by this name is where the copy put it, if the one it is
+    /// in is.
+    fn is_in_place(&self, above: &OwnedFd, parent: &OwnedFd, name: &[u8]) -> bool {
+        let Some(copied) = self.workspace.copied_unix_ns else {
+            return false;
+        };
+        match self.workspace.mode {
+            WorkspaceMode::Overlay { notes, .. } => rustix::fs::fstat(parent)
+                .is_ok_and(|parent| is_in_place(above, parent.st_ino, name, notes)),
+            // There is no note. Moving a directory changes it.
+            WorkspaceMode::Compare => {
+                rustix::fs::fstat(above).is_ok_and(|stat| stamp_ns(&stat) < copied)
+            }
         }
     }
 
     fn push(
         &mut self,
         sides: Sides,
-        above: Option<OwnedFd>,
-        below: Option<OwnedFd>,
+        (above, below): (Option<OwnedFd>, Option<OwnedFd>),
+        in_place: bool,
         prefix: Vec<u8>,
     ) -> Result<(), Errno> {
         let mut names = BTreeSet::new();
@@ -210,6 +249,7 @@ impl Walk {
             sides,
             above,
             below,
+            in_place,
             prefix,
             items,
         });
@@ -236,14 +276,18 @@ impl Walk {
         };
         let above = open(&level.above, sides != Sides::Below).map_err(failed)?;
         let below = open(&level.below, sides != Sides::Above).map_err(failed)?;
+        let in_place = match (&above, &level.above) {
+            (Some(above), Some(parent)) if level.in_place => self.is_in_place(above, parent, name),
+            _ => false,
+        };
         let sides = match (&above, &below) {
-            (Some(above), Some(_)) => self.sides_of_pair(above),
+            (Some(above), Some(_)) => self.sides_of_pair(above, in_place),
             (Some(_), None) => Sides::Above,
             (None, Some(_)) if sides == Sides::Below => Sides::Below,
             // Gone meanwhile.
             _ => return Ok(()),
         };
-        self.push(sides, above, below, prefix.clone())
+        self.push(sides, (above, below), in_place, prefix.clone())
             .map_err(failed)
     }
 
@@ -269,17 +313,22 @@ impl Walk {
         }
         let overlay = matches!(self.workspace.mode, WorkspaceMode::Overlay { .. });
         let after = found.filter(|stat| !(overlay && is_whiteout(stat)));
+        let known = level.in_place && level.below.is_some();
+        let same = known && after.as_ref().is_some_and(|stat| self.untouched(stat));
         let before = match level.below {
+            // It is not looked at where that would say nothing new.
+            Some(_) if same => after,
             Some(_) => side(&level.below).map_err(failed)?,
             None => None,
         };
         let wanted = self.way.is_empty();
         let entry = match (&level.below, &level.above, before, after) {
-            _ if !wanted => None,
+            _ if !wanted || same => None,
             (Some(below), Some(above), Some(before), Some(after)) => self.compare(
                 &path,
                 named(below, name, &before),
                 named(above, name, &after),
+                level.in_place,
             )?,
             (Some(below), _, Some(before), None) => {
                 Some(self.entry(&path, Some(named(below, name, &before)), None))
@@ -310,8 +359,10 @@ impl Walk {
         path: &[u8],
         before: Named<'_>,
         after: Named<'_>,
+        in_place: bool,
     ) -> Result<Option<ChangedEntry>, Failed> {
         if let Some(copied) = self.workspace.copied_unix_ns
+            && in_place
             && stamp_ns(after.stat) < copied
             && looks_same(before.stat, after.stat)
         {
@@ -403,6 +454,7 @@ mod tests {
             sides: Sides::Both,
             above: None,
             below: None,
+            in_place: false,
             prefix: Vec::new(),
             items: vec![item(b"b"), item(b"a0"), item(b"a.txt")],
         };
