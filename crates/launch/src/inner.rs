@@ -4,10 +4,11 @@
 //! none on the host, and gives up what it does not need as its last steps: the
 //! filters go on at the end because the steps before them use what they forbid.
 
-use crate::outer::{Layers, WITH_DEVICES, Workspace, Xattrs, overlay, workspace};
+use crate::overlay::{Layers, Workspace, Xattrs, overlay, workspace};
 use crate::plan::{GuestStart, Inner, Plan, Upper, WorkspaceDirs};
 use crate::report::{Failure, Reporter, receive_packet};
-use crate::{Side, sys, view};
+use crate::view::{self, QUIET};
+use crate::{Side, sys};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -35,9 +36,8 @@ const TERMINALS: u32 = 320;
 /// Where `/workspace` is.
 const WORKSPACE: &str = "/workspace";
 
-pub(crate) const QUIET: MountFlags = MountFlags::NOSUID
-    .union(MountFlags::NODEV)
-    .union(MountFlags::NOEXEC);
+/// The word that says that the last descriptor is a `/dev` with device nodes.
+pub(crate) const WITH_DEVICES: &[u8] = b"go+dev";
 
 /// What the launcher leaves to pid 1.
 pub(crate) struct Given {

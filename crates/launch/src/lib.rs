@@ -22,6 +22,7 @@ pub mod seeded;
 
 mod inner;
 mod outer;
+mod overlay;
 mod sys;
 mod view;
 

@@ -5,10 +5,12 @@
 //! detached mount, so nothing is left behind when it fails half-way: pid 1
 //! sees its end of the socket close and leaves.
 
-use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan, WORKSPACE_LAYERS};
+use crate::inner::{self, WITH_DEVICES};
+use crate::overlay::{Layers, Workspace, Xattrs, open_dir, overlay, workspace};
+use crate::plan::{Disk, IdMap, IdRange, Mapper, Namespaces, Outer, Plan};
 use crate::report::{Failure, Reporter, send_packet};
 use crate::sys::{self, Cloned};
-use crate::{LINK_SOCKET, Side, inner};
+use crate::{LINK_SOCKET, Side};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
@@ -36,13 +38,6 @@ struct Launcher<'a> {
     root: Option<OwnedFd>,
     baseline: Option<OwnedFd>,
     workspace: Option<Workspace>,
-}
-
-/// The overlay of `/workspace` as a detached mount, and its upper directory.
-pub(crate) struct Workspace {
-    pub(crate) mount: OwnedFd,
-    pub(crate) upper: OwnedFd,
-    pub(crate) lower: OwnedFd,
 }
 
 /// Pid 1, seen from the host.
@@ -96,11 +91,6 @@ pub(crate) fn run(
         }
     }
     Ok(Side::Done)
-}
-
-fn open_dir(at: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(at, path, flags, Mode::empty())
 }
 
 impl Launcher<'_> {
@@ -306,8 +296,6 @@ impl Launcher<'_> {
     }
 }
 
-/// The word that says that the last descriptor is a `/dev` with device nodes.
-pub(crate) const WITH_DEVICES: &[u8] = b"go+dev";
 /// Everything in `/dev`, shared memory included, may be this large.
 const DEV_SIZE: &str = "64m";
 /// Devices that give a process nothing but bytes, by number.
@@ -348,75 +336,6 @@ fn device_nodes() -> io::Result<OwnedFd> {
     rustix::process::umask(mask);
     made?;
     Ok(mount)
-}
-
-/// Makes the overlay of `/workspace` as a detached mount. Its notes are in `user.`
-/// attributes also where the host's root makes it: the guest reads them, and
-/// `trusted.` ones cannot be read in a user namespace. Nobody can forge them:
-/// overlayfs hides them from everybody who looks through it.
-pub(crate) fn workspace(
-    lower: OwnedFd,
-    disk: impl AsFd,
-    allow_setuid: bool,
-) -> io::Result<Workspace> {
-    let top = Path::new(WORKSPACE_LAYERS);
-    let layers = Layers {
-        lower: lower.as_fd(),
-        upper: open_dir(&disk, &top.join("upper"))?,
-        work: open_dir(&disk, &top.join("work"))?,
-    };
-    let mount = overlay(&layers, allow_setuid, Xattrs::User)?;
-    let upper = layers.upper;
-    Ok(Workspace {
-        mount,
-        upper,
-        lower,
-    })
-}
-
-/// The layers of a root.
-pub(crate) struct Layers<'a> {
-    pub(crate) lower: BorrowedFd<'a>,
-    pub(crate) upper: OwnedFd,
-    pub(crate) work: OwnedFd,
-}
-
-/// Which extended attributes overlayfs keeps its notes in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Xattrs {
-    /// `trusted.*`, out of reach of the machine; needs the host's root.
-    Trusted,
-    /// `user.*`, for overlays made inside a user namespace.
-    User,
-}
-
-/// Makes an overlay of the layers, as a detached mount.
-pub(crate) fn overlay(
-    layers: &Layers<'_>,
-    allow_setuid: bool,
-    xattrs: Xattrs,
-) -> io::Result<OwnedFd> {
-    let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(&fs, "source", "motu")?;
-    // By descriptor: values are limited to 255 bytes, and paths are not.
-    rustix::mount::fsconfig_set_string(&fs, "lowerdir", sys::fd_path(layers.lower))?;
-    rustix::mount::fsconfig_set_string(&fs, "upperdir", sys::fd_path(&layers.upper))?;
-    rustix::mount::fsconfig_set_string(&fs, "workdir", sys::fd_path(&layers.work))?;
-    if xattrs == Xattrs::User {
-        rustix::mount::fsconfig_set_flag(&fs, "userxattr")?;
-    }
-    rustix::mount::fsconfig_create(&fs)?;
-    // An overlay does not ask its disk whether reading is worth a write: without this a diff or a
-    // snapshot would write to everything it looks at.
-    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
-    if !allow_setuid {
-        attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID;
-    }
-    Ok(rustix::mount::fsmount(
-        &fs,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        attributes,
-    )?)
 }
 
 fn flags(namespaces: Namespaces) -> i32 {

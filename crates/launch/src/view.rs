@@ -4,7 +4,6 @@
 //! programs that size themselves by what there is (`free`, Node.js, Java, Go) about the machine.
 //! Each step is best effort: a kernel that refuses costs the machine a view, not its start.
 
-use crate::inner::QUIET;
 use crate::plan::ControlGroups;
 use rustix::fs::{CWD, Mode};
 use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
@@ -17,6 +16,11 @@ const MEMINFO: &str = "/proc/meminfo";
 /// Where the file is made that covers [`MEMINFO`]; its name is gone right after.
 const STAGED: &str = "/dev/.meminfo";
 const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
+
+/// How everything of the kernel's own is mounted.
+pub(crate) const QUIET: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 
 /// Mounts the machine's own groups, and no others, read-only. In a control group namespace their
 /// roots are the machine's groups; a controller without one would show the host's.

@@ -3,20 +3,23 @@
 //! A request becomes a call of one verb, and its answer a response. What a call
 //! means, allows or costs is never decided here.
 //!
-//! - [`accept`]: connections, and whether anybody is there.
-//! - [`app`]: the routes and the shape of every answer.
+//! - [`accept`]: connections; [`activity`]: whether anybody is there.
+//! - `router`: the routes and the shape of every answer; [`app`]: what handlers have.
 //! - `corridor`: requests to calls, answers to responses; one way per shape.
 //! - [`document`]: the OpenAPI document.
 //! - `stream`, `websocket`: live sessions over HTTP bodies and WebSockets.
 
 pub mod accept;
+pub mod activity;
 pub mod app;
 mod corridor;
 pub mod document;
 mod extract;
 mod fault;
+mod router;
 mod stream;
 mod websocket;
 
-pub use accept::{Activity, Server, serve};
+pub use accept::{Server, serve};
+pub use activity::Activity;
 pub use document::openapi;

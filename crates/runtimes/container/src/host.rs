@@ -2,8 +2,35 @@
 //!
 //! Reads a few files; changes nothing but this process's own limit of open files.
 
-use crate::prepare;
 use motu_launch::{IdMap, IdRange, Mapper};
+
+/// Files and directories of the kernel that tell about the host or act on it.
+/// `/sys/kernel/debug` and its like are not among them: in the machine's own
+/// `/sys` nothing is mounted there, so they are empty.
+const MASKED: [&str; 13] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/cmdline",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    // The files behind the host's loop devices, among others.
+    "/sys/devices/virtual/block",
+    "/sys/firmware",
+];
+/// Settings of the kernel that may be read.
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -16,9 +43,9 @@ pub(crate) struct Host {
     pub(crate) nofile_max: u64,
     /// The ids an ordinary user's machines have.
     pub(crate) user_map: IdMap,
-    /// What of [`prepare::MASKED`] this kernel has, and whether it is a directory.
+    /// What of [`MASKED`] this kernel has, and whether it is a directory.
     pub(crate) masked: Vec<(&'static str, bool)>,
-    /// What of [`prepare::READ_ONLY`] this kernel has.
+    /// What of [`READ_ONLY`] this kernel has.
     pub(crate) read_only: Vec<&'static str>,
 }
 
@@ -32,11 +59,11 @@ impl Host {
             user_map: user_map(),
             // A machine's /proc and /sys come from the same kernel: knowing
             // what is there saves each machine a dozen failing calls.
-            masked: prepare::MASKED
+            masked: MASKED
                 .iter()
                 .filter_map(|path| Some((*path, std::fs::metadata(path).ok()?.is_dir())))
                 .collect(),
-            read_only: prepare::READ_ONLY
+            read_only: READ_ONLY
                 .iter()
                 .copied()
                 .filter(|path| std::path::Path::new(path).exists())

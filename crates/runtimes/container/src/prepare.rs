@@ -17,34 +17,6 @@ const DEV_SHARE: u64 = 2;
 /// The group that owns terminals on every distribution.
 const TTY_GROUP: u32 = 5;
 
-/// Files and directories of the kernel that tell about the host or act on it.
-/// `/sys/kernel/debug` and its like are not among them: in the machine's own
-/// `/sys` nothing is mounted there, so they are empty.
-pub(crate) const MASKED: [&str; 13] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/cmdline",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    // The files behind the host's loop devices, among others.
-    "/sys/devices/virtual/block",
-    "/sys/firmware",
-];
-/// Settings of the kernel that may be read.
-pub(crate) const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
-
 /// Capabilities by number; all of them count only inside the machine's user namespace.
 mod cap {
     pub(super) const CHOWN: u32 = 0;

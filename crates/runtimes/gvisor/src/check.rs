@@ -1,6 +1,6 @@
 //! What works on this host, and what would make the rest work.
 
-use crate::machine::{self, Maker};
+use crate::machine::{self, INSTALL, Maker};
 use crate::oci::Program;
 use crate::record::Record;
 use motu_container::shared::{Kind, boot_id};
@@ -12,9 +12,6 @@ use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// How people get `runsc`.
-pub(crate) const INSTALL: &str =
-    "on Debian 12: `apt-get install -t bookworm-backports runsc`, with the backports suite enabled";
 /// The first release whose systrap platform is the default.
 const OLDEST: u32 = 20_230_801;
 /// The name of a machine that is only made to see whether it can be.

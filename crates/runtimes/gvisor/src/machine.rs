@@ -365,11 +365,15 @@ fn container<'a>(id: &'a SandboxId, dir: &'a Path) -> Container<'a> {
     }
 }
 
+/// How people get `runsc`.
+pub(crate) const INSTALL: &str =
+    "on Debian 12: `apt-get install -t bookworm-backports runsc`, with the backports suite enabled";
+
 /// What a failed call of `runsc` means to people.
 fn explain(error: OciError) -> Error {
     let message = error.to_string();
     match error {
-        OciError::Missing { .. } => Error::unavailable(message).hint(crate::check::INSTALL),
+        OciError::Missing { .. } => Error::unavailable(message).hint(INSTALL),
         OciError::Slow { .. } => Error::new(ErrorKind::Timeout, message),
         OciError::Failed { .. } => {
             Error::unavailable(message).hint("`motu doctor` says whether gVisor works on this host")

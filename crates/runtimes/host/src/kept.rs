@@ -7,7 +7,6 @@
 //!     lock         held by the guest that has the workspace
 //! ```
 
-use crate::spawn::WORKSPACE;
 use motu_core::Error;
 use motu_core::runtime::Kept;
 use rustix::fs::{FlockOperation, OFlags};
@@ -19,6 +18,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Where commands of a machine work.
+pub const WORKSPACE: &str = "workspace";
 const STAGED: &str = "workspace.new";
 const COPIED: &str = "copied";
 const LOCK: &str = "lock";

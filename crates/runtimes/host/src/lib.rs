@@ -28,6 +28,7 @@ mod sys;
 mod tree;
 
 use async_trait::async_trait;
+use kept::WORKSPACE;
 use motu_core::report::{Check, Health};
 use motu_core::runtime::{
     Ask, Capabilities, Connection, Ended, Kept, Machine, MachineLimits, MachineSpec, Surroundings,
@@ -35,7 +36,7 @@ use motu_core::runtime::{
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, Isolation, Runtime, SandboxId};
 use record::Record;
-use spawn::{Program, WORKSPACE};
+use spawn::Program;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Starting a guest that belongs to nobody, and talking to it.
 
-use crate::kept::{self, Copied};
+use crate::kept::{self, Copied, WORKSPACE};
 use crate::record::{self, Record};
 use crate::{sys, tree};
 use motu_core::runtime::{Connection, Kept};
@@ -14,8 +14,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Where commands of a machine work.
-pub const WORKSPACE: &str = "workspace";
 /// Where the guest listens.
 pub const SOCKET: &str = "link.sock";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

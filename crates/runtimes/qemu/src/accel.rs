@@ -6,7 +6,6 @@
 //! this boot of the host.
 
 use crate::error::QemuError;
-use crate::record::boot_id;
 use crate::sys::kvm;
 use motu_core::Accel;
 use serde::{Deserialize, Serialize};
@@ -112,6 +111,12 @@ impl Probe {
             },
         }
     }
+}
+
+/// Different after every boot of the host.
+pub(crate) fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    text.map_or_else(|_| String::new(), |id| id.trim().to_string())
 }
 
 #[cfg(test)]

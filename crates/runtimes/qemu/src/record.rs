@@ -3,7 +3,7 @@
 //! A pid alone names nobody: numbers come again. A process is the one we
 //! started if its pid, its start time and the boot of the host all agree.
 
-use crate::accel::Accelerator;
+use crate::accel::{Accelerator, boot_id};
 use motu_core::Error;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
@@ -138,12 +138,6 @@ fn parse_stat(stat: &str) -> Option<Stat> {
     // Field 22 of all; the state was field 3.
     let start_time = fields.nth(18)?.parse().ok()?;
     Some(Stat { start_time, over })
-}
-
-/// Different after every boot of the host.
-pub(crate) fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    text.map_or_else(|_| String::new(), |id| id.trim().to_string())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Making requests.
 
-use super::wait::{Waiter, asks};
+use super::wait::{FIRST_PROMPT, Waiter, asks};
 use super::{End, Expect, Input, Poll, Record, Run, Send, SendPassword, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, Status};
 use crate::error::TerminalError;
@@ -15,8 +15,6 @@ use std::time::Duration;
 const SENT: usize = 64;
 /// What is typed where it is not shown is watched for from this length on.
 const GUARDED_BYTES: usize = 4;
-/// How long a shell may read its files before commands are typed without having seen a mark.
-pub(super) const FIRST_PROMPT: Duration = Duration::from_secs(5);
 
 impl Session {
     fn ticket(&mut self) -> Result<Ticket, TerminalError> {

@@ -1,6 +1,5 @@
 //! When a request is answered.
 
-use super::requests::FIRST_PROMPT;
 use super::{End, Expect, Outcome, Poll, Run, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, State, Status};
 use crate::error::TerminalError;
@@ -12,6 +11,8 @@ use std::time::Duration;
 /// How long a shell that nobody can look at may take to begin what was typed, before it is
 /// believed to want the rest of it.
 const UNSEEN: Duration = Duration::from_secs(5);
+/// How long a shell may read its files before commands are typed without having seen a mark.
+pub(super) const FIRST_PROMPT: Duration = Duration::from_secs(5);
 /// How long facts may take to come before a wait goes on without them.
 const FACTS_PATIENCE: Duration = Duration::from_millis(500);
 /// The pause between two looks at a shell that is about to wait.

@@ -6,8 +6,8 @@ use base64::{
 };
 use zeroize::Zeroizing;
 
-use super::redact::MIN_REDACTED_BYTES;
-
+/// Shorter values are not looked for.
+pub const MIN_REDACTED_BYTES: usize = 4;
 /// Values up to this size are also looked for in encoded forms.
 const MAX_ENCODED_BYTES: usize = 1 << 10;
 /// Shorter encoded forms could be anything.

@@ -14,7 +14,8 @@ use motu_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-pub use redact::{MIN_REDACTED_BYTES, Redactor, Stream};
+pub use forms::MIN_REDACTED_BYTES;
+pub use redact::{Redactor, Stream};
 pub use vault::Vault;
 
 /// Longest name.

@@ -11,10 +11,8 @@ use std::{ops::Range, sync::Arc};
 use aho_corasick::{AhoCorasick, MatchKind};
 use zeroize::Zeroizing;
 
-use super::{Secret, SecretError, forms::forms};
-
-/// Shorter values are not looked for.
-pub const MIN_REDACTED_BYTES: usize = 4;
+use super::forms::forms;
+use super::{Secret, SecretError};
 
 /// Longer forms are searched one by one: the common automaton would be huge, and
 /// there are few of them.

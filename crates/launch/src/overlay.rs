@@ -1,0 +1,90 @@
+//! Overlays as detached mounts: of the root, and of `/workspace`.
+
+use crate::plan::WORKSPACE_LAYERS;
+use crate::sys;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The overlay of `/workspace` as a detached mount, and its upper directory.
+pub(crate) struct Workspace {
+    pub(crate) mount: OwnedFd,
+    pub(crate) upper: OwnedFd,
+    pub(crate) lower: OwnedFd,
+}
+
+pub(crate) fn open_dir(at: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(at, path, flags, Mode::empty())
+}
+
+/// Makes the overlay of `/workspace` as a detached mount. Its notes are in `user.`
+/// attributes also where the host's root makes it: the guest reads them, and
+/// `trusted.` ones cannot be read in a user namespace. Nobody can forge them:
+/// overlayfs hides them from everybody who looks through it.
+pub(crate) fn workspace(
+    lower: OwnedFd,
+    disk: impl AsFd,
+    allow_setuid: bool,
+) -> io::Result<Workspace> {
+    let top = Path::new(WORKSPACE_LAYERS);
+    let layers = Layers {
+        lower: lower.as_fd(),
+        upper: open_dir(&disk, &top.join("upper"))?,
+        work: open_dir(&disk, &top.join("work"))?,
+    };
+    let mount = overlay(&layers, allow_setuid, Xattrs::User)?;
+    let upper = layers.upper;
+    Ok(Workspace {
+        mount,
+        upper,
+        lower,
+    })
+}
+
+/// The layers of a root.
+pub(crate) struct Layers<'a> {
+    pub(crate) lower: BorrowedFd<'a>,
+    pub(crate) upper: OwnedFd,
+    pub(crate) work: OwnedFd,
+}
+
+/// Which extended attributes overlayfs keeps its notes in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Xattrs {
+    /// `trusted.*`, out of reach of the machine; needs the host's root.
+    Trusted,
+    /// `user.*`, for overlays made inside a user namespace.
+    User,
+}
+
+/// Makes an overlay of the layers, as a detached mount.
+pub(crate) fn overlay(
+    layers: &Layers<'_>,
+    allow_setuid: bool,
+    xattrs: Xattrs,
+) -> io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(&fs, "source", "motu")?;
+    // By descriptor: values are limited to 255 bytes, and paths are not.
+    rustix::mount::fsconfig_set_string(&fs, "lowerdir", sys::fd_path(layers.lower))?;
+    rustix::mount::fsconfig_set_string(&fs, "upperdir", sys::fd_path(&layers.upper))?;
+    rustix::mount::fsconfig_set_string(&fs, "workdir", sys::fd_path(&layers.work))?;
+    if xattrs == Xattrs::User {
+        rustix::mount::fsconfig_set_flag(&fs, "userxattr")?;
+    }
+    rustix::mount::fsconfig_create(&fs)?;
+    // An overlay does not ask its disk whether reading is worth a write: without this a diff or a
+    // snapshot would write to everything it looks at.
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
+    if !allow_setuid {
+        attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID;
+    }
+    Ok(rustix::mount::fsmount(
+        &fs,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
+}
