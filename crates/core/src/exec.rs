@@ -1,7 +1,7 @@
 //! Running commands: requests, live sessions, results.
 
+use crate::ask::{Ask, Part};
 use crate::sandbox::{CreateSandbox, Sandbox};
-use crate::verb::Ask;
 use crate::{Error, Isolation, SandboxId, Signal};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -306,6 +306,19 @@ impl Ask for RunRequest {
 impl Ask for Attach {}
 impl Ask for SignalProcess {}
 impl Ask for TtySize {}
+
+impl Part for Selector {
+    fn text(part: &Selector) -> String {
+        match part {
+            Selector::Pid(pid) => pid.to_string(),
+            Selector::Tag(tag) => tag.clone(),
+        }
+    }
+
+    fn read(text: &str) -> crate::Result<Selector> {
+        Selector::parse(text)
+    }
+}
 
 #[cfg(test)]
 mod tests {

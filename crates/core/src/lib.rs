@@ -9,6 +9,7 @@
 //! This crate does no I/O.
 
 pub mod accel;
+pub mod ask;
 pub mod collect;
 pub mod config;
 pub mod error;
@@ -20,7 +21,6 @@ pub mod limits;
 pub mod report;
 pub mod runtime;
 pub mod sandbox;
-pub mod service;
 pub mod signal;
 pub mod sparse;
 pub mod terminal;
@@ -32,6 +32,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use id::SandboxId;
 pub use isolation::Isolation;
 pub use runtime::Runtime;
-pub use service::{Service, Terminals, Workspaces};
 pub use signal::Signal;
 pub use terminal::TerminalId;
+pub use verb::{Service, Terminals, Workspaces};

@@ -1,7 +1,7 @@
 //! What the service tells about itself, its host and its machines.
 
 use crate::Isolation;
-use crate::verb::Ask;
+use crate::ask::Ask;
 use serde::{Deserialize, Serialize};
 
 /// One measurement of a sandbox, taken now.
@@ -189,3 +189,6 @@ impl Ask for BackUp {
         vec!["output_path"]
     }
 }
+
+/// Where the steps of a long call are reported. Never waited for: a slow reader misses steps, not the call.
+pub type ProgressSink = tokio::sync::mpsc::Sender<ProgressEvent>;

@@ -1,6 +1,6 @@
 //! A sandbox: how it is asked for and what is known of it.
 
-use crate::verb::Ask;
+use crate::ask::Ask;
 use crate::{Accel, Isolation, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -13,10 +13,10 @@
 //! record counts. Everything is staged under another name beside the output and renamed when it
 //! is whole, so nothing that has the name is half a backup.
 
+use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::home::Home;
 use crate::store::{Store, Stored};
-use crate::workspace::blocking;
 use jiff::Timestamp;
 use motu_core::report::Backup;
 use motu_core::{Error, Result, SandboxId, id};

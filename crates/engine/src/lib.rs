@@ -23,6 +23,7 @@ mod absent;
 mod admission;
 mod adopt;
 pub mod backup;
+mod blocking;
 mod choose;
 mod clock;
 mod doctor;

@@ -10,13 +10,13 @@ use futures_util::stream::{BoxStream, StreamExt};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
+use motu_core::report::ProgressSink;
 use motu_core::report::{
     BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Port, Prune, Pruned,
     Version,
 };
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Reaped, Sandbox};
-use motu_core::service::ProgressSink;
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
 use std::collections::HashSet;

@@ -9,8 +9,8 @@ use motu_api::wire::{
 };
 use motu_core::exec::{Background, ExecResult, ExecSession, SignalProcess};
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
+use motu_core::report::ProgressSink;
 use motu_core::runtime::Connection;
-use motu_core::service::ProgressSink;
 use motu_core::terminal::TerminalOpened;
 use motu_core::verb::{self, Ask, Changes, Exec, ExecWorkspace, Info, Nothing, Run, Verb, Visit};
 use serde_json::{Map, Value, json};

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod mouse;
 pub mod osc;
 pub mod output;
+pub mod palette;
 pub mod plain;
 pub mod record;
 pub mod redact;
@@ -31,6 +32,8 @@ pub mod ring;
 pub mod scan;
 pub mod screen;
 pub mod session;
+pub mod size;
+pub mod style;
 
 pub use classify::{Confidence, KernelFacts, Prompt, State, Status};
 pub use error::TerminalError;

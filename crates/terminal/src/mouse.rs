@@ -8,7 +8,7 @@
 //! Column and row count from zero, as the cursor of a screen does.
 
 use crate::error::TerminalError;
-use crate::screen::Size;
+use crate::size::Size;
 
 /// What a program wants to hear of the mouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,8 +11,8 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper_util::rt::TokioIo;
 use motu_core::exec::ExecSession;
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
+use motu_core::report::ProgressSink;
 use motu_core::runtime::Connection;
-use motu_core::service::ProgressSink;
 use motu_core::verb::{Ask, Carry, Changes, Value, Verb};
 use motu_core::{Error, Result};
 

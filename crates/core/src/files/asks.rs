@@ -2,7 +2,7 @@
 
 use super::text::{base64_option, octal, octal_option};
 use super::{GuestPath, ListOptions, ReadRange, WriteOptions};
-use crate::verb::Ask;
+use crate::ask::Ask;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 

@@ -13,6 +13,7 @@ pub use answers::*;
 pub use requests::*;
 pub use state::*;
 
+use crate::ask::Part;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -65,5 +66,15 @@ impl TryFrom<String> for TerminalId {
 impl From<TerminalId> for String {
     fn from(id: TerminalId) -> String {
         id.0
+    }
+}
+
+impl Part for TerminalId {
+    fn text(part: &TerminalId) -> String {
+        part.to_string()
+    }
+
+    fn read(text: &str) -> Result<TerminalId> {
+        TerminalId::parse(text)
     }
 }

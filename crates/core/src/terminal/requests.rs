@@ -1,7 +1,7 @@
 //! What can be asked of a terminal.
 
+use crate::ask::Ask;
 use crate::exec::TtySize;
-use crate::verb::Ask;
 use crate::{Error, Result, SandboxId, limits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

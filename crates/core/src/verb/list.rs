@@ -9,10 +9,10 @@ use crate::files::{
     AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, ListFiles,
     MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten, WatchFiles, WriteFile,
 };
+use crate::report::ProgressSink;
 use crate::report::{Backup, Doctor, Environment, Metrics, Port, Pruned, Version};
 use crate::runtime::Connection;
 use crate::sandbox::{Fork, Keepalive, Reaped, Sandbox};
-use crate::service::ProgressSink;
 use crate::terminal::{
     ConfigureTerminal, ExpectInTerminal as Expect, OpenTerminal as Open, PollTerminal as Poll,
     ReadScreen, ReadScrollback, ReadTranscript, RunInTerminal as RunLine,

@@ -10,13 +10,12 @@
 //! A carrier ([`Carry`]) takes whole calls somewhere else: over a socket, through the gate, into a
 //! test's notebook. It says how one call of each shape travels and is a [`Service`] by that alone.
 
-mod ask;
 mod list;
 #[cfg(any(test, feature = "recorder"))]
 mod recorder;
 mod shape;
 
-pub use ask::{Ask, Nothing, Part};
+pub use crate::ask::{Ask, Nothing, Part};
 pub use list::*;
 #[cfg(any(test, feature = "recorder"))]
 pub use recorder::{Recorder, Written};

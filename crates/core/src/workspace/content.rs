@@ -1,8 +1,8 @@
 //! What is in `/workspace`: pushing, reading, patching, comparing, saving.
 
 use super::{BASELINE, WORKSPACE, WorkspaceId};
+use crate::ask::Ask;
 use crate::files::FileType;
-use crate::verb::Ask;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

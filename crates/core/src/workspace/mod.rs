@@ -10,8 +10,8 @@ pub use crate::verb::Workspaces;
 pub use content::*;
 pub use running::*;
 
+use crate::ask::Ask;
 use crate::exec::ExecMode;
-use crate::verb::Ask;
 use crate::{Accel, Error, Isolation, SandboxId, sandbox::State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! What runs in a workspace for longer than a call: services and shells.
 
 use super::{SecretEnv, WorkspaceId};
+use crate::ask::Ask;
 use crate::exec::{ExecMode, TtySize};
-use crate::verb::Ask;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Copying the disks of a sandbox, running or not.
 
 use super::Driver;
-use crate::workspace::blocking;
+use crate::blocking::blocking;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use motu_core::runtime::Machine;

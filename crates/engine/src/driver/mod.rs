@@ -129,7 +129,7 @@ impl Shared {
         row.revision += 1;
         if row.sandbox.keep && self.home.kept(&row.sandbox.sandbox_id).exists() {
             let (home, beside) = (self.home.clone(), row.clone());
-            let written = crate::workspace::blocking(move || record::write_sandbox(&home, &beside));
+            let written = crate::blocking::blocking(move || record::write_sandbox(&home, &beside));
             match written.await {
                 // Whoever is told that it runs can rely on the record.
                 Err(error) if row.sandbox.state == State::Running => return Err(error),

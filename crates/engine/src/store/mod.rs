@@ -8,6 +8,7 @@
 //! says how many of them a database has taken.
 
 mod baselines;
+mod json;
 mod paths;
 mod rows;
 mod terminals;

@@ -1,6 +1,7 @@
 //! Rows of the store.
 
 use super::Store;
+use super::json::{damaged, from_json, to_json};
 use super::paths::{Base, LAUNCH, MACHINE};
 use crate::driver::Launch;
 use crate::record::WorkspaceRecord;
@@ -74,10 +75,6 @@ impl SandboxRow {
         let kept = self.launch.as_ref()?.kept.as_ref()?;
         crate::kept::seeded(&kept.baseline)
     }
-}
-
-pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
-    serde_json::to_string(value).map_err(|error| Error::internal(format!("store: {error}")))
 }
 
 impl Store {
@@ -258,10 +255,6 @@ fn from_value<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|error| damaged(&error))
 }
 
-fn damaged(error: &serde_json::Error) -> Error {
-    Error::internal(format!("store: a row is damaged: {error}"))
-}
-
 /// Rewrites rows of earlier versions, which have absolute paths.
 pub(super) fn make_relative(connection: &mut Connection, base: &Base) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
@@ -288,22 +281,6 @@ pub(super) fn make_relative(connection: &mut Connection, base: &Base) -> rusqlit
 
 /// A sandbox, its machine and its launch, as JSON; the row's revision.
 type Columns = (String, Option<String>, Option<String>, i64);
-
-fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|error| damaged(&error))
-}
-
-/// The rows that can be read; one that cannot costs itself.
-pub(super) fn readable<T: serde::de::DeserializeOwned>(what: &str, rows: &[String]) -> Vec<T> {
-    let read = |text: &String| match from_json(text) {
-        Ok(row) => Some(row),
-        Err(error) => {
-            tracing::error!(what, %error, "a row of the store was passed over");
-            None
-        }
-    };
-    rows.iter().filter_map(read).collect()
-}
 
 /// A kept sandbox outlives the host's own restarts.
 fn durability(row: &SandboxRow) -> super::Durability {

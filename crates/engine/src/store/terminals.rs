@@ -1,7 +1,7 @@
 //! Rows of terminal sessions.
 
 use super::Store;
-use super::rows::{readable, to_json};
+use super::json::{readable, to_json};
 use jiff::Timestamp;
 use motu_core::exec::TtySize;
 use motu_core::terminal::TerminalId;

@@ -1,7 +1,7 @@
 //! Rows of workspaces and of what belongs to them.
 
 use super::Store;
-use super::rows::{readable, to_json};
+use super::json::{readable, to_json};
 use crate::record::WorkspaceRecord;
 use jiff::Timestamp;
 use motu_core::exec::ExecMode;

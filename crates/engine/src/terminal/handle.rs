@@ -1,12 +1,10 @@
 //! The outside of a session: what everyone else sees and asks.
 
 use super::owner::{Ask, Freshness, Owner};
-use crate::store::TerminalRow;
 use motu_core::{Error, Result};
 use motu_terminal::TerminalError;
 use motu_terminal::session::{Outcome, Session, Ticket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -14,45 +12,6 @@ use tokio::sync::{mpsc, oneshot};
 const INBOX: usize = 64;
 
 static NEXT_REQUEST: AtomicU64 = AtomicU64::new(1);
-
-/// What is known of a session whether or not a task has it.
-#[derive(Debug)]
-pub struct Known(Mutex<TerminalRow>);
-
-impl Known {
-    pub fn new(row: TerminalRow) -> Arc<Known> {
-        Arc::new(Known(Mutex::new(row)))
-    }
-
-    /// A copy: nobody holds the lock while they do something else.
-    pub fn row(&self) -> TerminalRow {
-        self.locked().clone()
-    }
-
-    pub fn change<T>(&self, change: impl FnOnce(&mut TerminalRow) -> T) -> T {
-        change(&mut self.locked())
-    }
-
-    /// What the guest calls the newest shell.
-    pub fn tag(&self) -> Option<String> {
-        let row = self.locked();
-        row.shell.as_ref().map(|shell| shell.tag.clone())
-    }
-
-    pub fn is_alive(&self) -> bool {
-        self.locked().is_alive()
-    }
-
-    pub fn is_terminated(&self) -> bool {
-        self.locked().terminated
-    }
-
-    fn locked(&self) -> MutexGuard<'_, TerminalRow> {
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
 
 /// The way to a session's task.
 #[derive(Clone, Debug)]

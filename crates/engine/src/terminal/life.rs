@@ -7,11 +7,13 @@
 use super::answers;
 use super::checks::{self, Wanted};
 use super::forget;
-use super::handle::{Handle, Known};
+use super::handle::Handle;
+use super::known::Known;
 use super::owner::{Begin, Freshness, Owner};
 use super::shell::Plan;
 use super::table::{Entry, missing};
 use super::writer::{Files, Pen, Position};
+use crate::blocking::blocking;
 use crate::driver;
 use crate::engine::Engine;
 use crate::store::{TerminalEnd, TerminalRow, TerminalShell};
@@ -470,12 +472,4 @@ pub(super) fn transcript_limits() -> TranscriptLimits {
         segment_bytes: limits::TERMINAL_TRANSCRIPT_BYTES.default / SEGMENTS,
         segments: SEGMENTS as usize,
     }
-}
-
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| Error::internal("a worker panicked"))?
 }

@@ -21,6 +21,7 @@ mod checks;
 mod forget;
 mod handle;
 mod join;
+mod known;
 mod life;
 mod owner;
 mod place;
@@ -284,7 +285,7 @@ impl motu_core::Terminals for Engine {
         let picture = self.view_session(id, Freshness::New, picture).await?;
         match format {
             // A picture of a large screen is a lot of pixels.
-            ScreenFormat::Png => life::blocking(move || Ok(picture.draw())).await,
+            ScreenFormat::Png => crate::blocking::blocking(move || Ok(picture.draw())).await,
             _ => Ok(picture.draw()),
         }
     }

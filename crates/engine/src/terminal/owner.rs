@@ -14,8 +14,8 @@
 mod hearing;
 mod looking;
 
-use super::handle::Known;
 use super::join::{self, Lost};
+use super::known::Known;
 use super::watchers::Watchers;
 use super::writer::{Pen, Position};
 use crate::driver;

@@ -1,6 +1,7 @@
 //! All sessions, by name.
 
-use super::handle::{Handle, Known};
+use super::handle::Handle;
+use super::known::Known;
 use super::writer::Writer;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, limits};

@@ -1,7 +1,8 @@
 //! Reading back what a session printed.
 
-use super::life::{blocking, transcript_limits};
+use super::life::transcript_limits;
 use super::owner::{Freshness, Owner};
+use crate::blocking::blocking;
 use crate::engine::Engine;
 use bytes::Bytes;
 use futures_util::stream::StreamExt as _;

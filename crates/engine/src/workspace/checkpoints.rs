@@ -3,10 +3,10 @@
 //! They are snapshots in a store of their own, numbered, and the oldest make room. Going back
 //! changes only the files that differ: the machine, its services and its shells go on.
 
-use super::life::blocking;
 use super::pipe;
 use super::room::{Room, in_words};
 use super::snapshots::{lasting, sound, take};
+use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::engine::Engine;
 use motu_core::workspace::*;

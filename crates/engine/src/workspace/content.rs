@@ -1,10 +1,10 @@
 //! Files of a running workspace: looked at, written, pushed, exported.
 
 use super::checks;
-use super::life::blocking;
 use super::patching::{carry_out, write};
 use super::pipe;
 use super::room::in_words;
+use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::guest::Guest;
 use crate::guest::workspace::collect;

@@ -2,7 +2,7 @@
 
 use super::checks;
 use super::content::text_of;
-use super::life::blocking;
+use crate::blocking::blocking;
 use crate::engine::Engine;
 use motu_core::files::FileType;
 use motu_core::runtime::{AtRest, RestLayer};

@@ -9,6 +9,7 @@ use super::room::Room;
 use super::secrets::Secrets;
 use super::snapshots::Saved;
 use crate::admission::Admitted;
+use crate::blocking::blocking;
 use crate::driver::{Handle, Keep, Origin, Prepare, expiry};
 use crate::engine::Engine;
 use crate::kept::{Baselines, Owner, owner};
@@ -517,13 +518,4 @@ async fn baseline_of(handle: &Handle) -> Result<std::path::PathBuf> {
 /// Brings a new machine's `/workspace` to a saved state.
 fn restoring(saved: Saved) -> Prepare {
     Box::new(move |guest| async move { saved.restore(&guest).await }.boxed())
-}
-
-/// Work that blocks, off the daemon's own threads.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| Error::internal("a worker panicked"))?
 }

@@ -37,7 +37,6 @@ mod shells;
 mod snapshots;
 mod watching;
 
-pub(crate) use life::blocking;
 pub use room::Rooms;
 pub(crate) use shells::signal_number;
 

@@ -4,9 +4,9 @@
 //! baseline is a tree on this host, and the guest says what differs from it.
 
 use super::checks;
-use super::life::blocking;
 use super::pipe;
 use super::room::in_words;
+use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::kept::owner;

@@ -1,9 +1,9 @@
 //! Named states of `/workspace`.
 
-use super::life::blocking;
 use super::patching::diff_report;
 use super::pipe;
 use super::room::in_words;
+use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::guest::Guest;

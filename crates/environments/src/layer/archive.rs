@@ -11,11 +11,11 @@ use std::{
 
 use super::{
     entry::EntryKind,
+    header::{BLOCK, invalid, number, until_zero},
     sparse::{Regions, SparseRecords},
 };
 use crate::tree::{Meta, keeps_attribute};
 
-pub(super) const BLOCK: usize = 512;
 /// Largest record block of one entry. Real ones hold a path and a few attributes.
 const MAX_RECORDS_BYTES: u64 = 1 << 20;
 /// Longest name in an extension of its own: a path, or too long to be one.
@@ -337,41 +337,12 @@ fn path_of(block: &[u8; BLOCK]) -> Vec<u8> {
     name.to_vec()
 }
 
-/// A number of a header: octal text, or binary when the first bit is set.
-pub(super) fn number(field: &[u8]) -> io::Result<u64> {
-    let wrong = || invalid("number in a header is not a number");
-    if field[0] & 0x80 != 0 {
-        if field[0] & 0x40 != 0 {
-            return Err(wrong());
-        }
-        return field[1..]
-            .iter()
-            .try_fold(u64::from(field[0] & 0x3f), |number, byte| {
-                number.checked_mul(256)?.checked_add(u64::from(*byte))
-            })
-            .ok_or_else(wrong);
-    }
-    let text = std::str::from_utf8(until_zero(field)).map_err(|_| wrong())?;
-    match text.trim() {
-        "" => Ok(0),
-        digits => u64::from_str_radix(digits, 8).map_err(|_| wrong()),
-    }
-}
-
 fn id(value: u64) -> io::Result<u64> {
     // The last number means "leave it" to the kernel.
     if value >= u64::from(u32::MAX) {
         return Err(invalid("owner is not a valid id"));
     }
     Ok(value)
-}
-
-fn until_zero(bytes: &[u8]) -> &[u8] {
-    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
-}
-
-pub(super) fn invalid(reason: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 #[cfg(test)]

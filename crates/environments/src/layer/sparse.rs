@@ -9,7 +9,7 @@ use std::{
     io::{self, Read},
 };
 
-use super::archive::{BLOCK, invalid, number};
+use super::header::{BLOCK, invalid, number};
 
 /// Most data regions of one file.
 const MAX_REGIONS: usize = 100_000;

@@ -7,6 +7,7 @@ mod change;
 mod entry;
 mod glob;
 mod list;
+mod mkdir;
 mod pack;
 mod place;
 mod read;
@@ -81,7 +82,7 @@ fn run_simple(guest: &Guest, verb: Verb, cancel: Cancel) -> Result<Vec<Entries>,
         Verb::List(request) => Ok(vec![list_page(guest, &root, request, cancel)?]),
         Verb::Mkdir(request) => {
             let owner = Owner::find(guest, &request.user)?;
-            let made = change::mkdir(&root, &names, &request, owner)?;
+            let made = mkdir::mkdir(&root, &names, &request, owner)?;
             flush.parent(&root, &Place::parse(&request.path)?)?;
             settled(made)
         }
@@ -240,7 +241,7 @@ fn open_unpacker(
             Ownership::Archive => Owner::find(guest, "")?,
         };
         // Making something below the place makes the place itself.
-        change::make_parents(&root, &place.join(b"x"), owner)?;
+        mkdir::make_parents(&root, &place.join(b"x"), owner)?;
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let dest = root

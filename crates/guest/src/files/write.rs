@@ -1,8 +1,8 @@
 //! Writing files: atomically through a temporary file beside the target, or by
 //! appending. A write that does not finish leaves nothing behind.
 
-use super::change::make_parents;
 use super::entry::{self, Owner};
+use super::mkdir::make_parents;
 use super::place::{Place, Root};
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;

@@ -6,7 +6,7 @@
 //! found by name is handed over as a descriptor.
 
 use crate::accel::Accelerator;
-use crate::place::DISKS;
+use crate::disks::{BASELINE, DISKS, disk_file, disk_node};
 use crate::record::Shape;
 use std::os::fd::RawFd;
 
@@ -33,8 +33,6 @@ const COMMAND_LINE: &str = "quiet console=ttyS0 panic=-1 mitigations=off no_time
      cryptomgr.notests random.trust_cpu=on audit=0 nowatchdog \
      lsm=landlock,yama psi=0 noautogroup tsc=reliable cgroup.memory=nokmem,nosocket \
      transparent_hugepage=madvise -- init";
-/// Says which disk is meant when one is named.
-pub(crate) const BASELINE: &str = "base";
 /// What QEMU exits with when a machine's kernel has given up.
 pub(crate) const PANICKED: i32 = 1;
 const MACHINE: &str = "q35,hpet=off,smbus=off,sata=off,vmport=off,i8042=off,usb=off,\
@@ -145,15 +143,6 @@ fn memory(line: &mut Line, shape: &Shape, origin: Origin) {
             "memory-backend-file,id=ram,size={mem}M,mem-path=/proc/self/fd/{RAM_FD},share={share}"
         ),
     );
-}
-
-/// The file a disk's generation is kept in, which is also its name inside QEMU.
-pub(crate) fn disk_file(disk: &str, layer: u32) -> String {
-    format!("{disk}-{layer}.qcow2")
-}
-
-pub(crate) fn disk_node(disk: &str, layer: u32) -> String {
-    format!("{disk}-{layer}")
 }
 
 /// The same as a path that QEMU finds.

@@ -11,17 +11,20 @@
 //! start in that time. Its pages are read through the kernel's view of its
 //! process, so QEMU has no part in it.
 
-use crate::arguments::{RAM_FD, disk_file, disk_node, disk_path, kept_path};
+use crate::arguments::{RAM_FD, disk_path, kept_path};
+use crate::blocking::blocking;
 use crate::cache;
+use crate::disks::{DISKS, disk_file, disk_node};
 use crate::error::QemuError;
 use crate::kept::{self, Manifest};
-use crate::machine::{self, PROGRAM, blocking, record_of};
-use crate::place::{DISKS, Place, QMP, Site};
+use crate::machine::{self, PROGRAM, record_of};
+use crate::place::{Place, QMP, Site};
 use crate::process::{Launch, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::ram::{self, PAGE};
 use crate::record::{Process, Record, Shape};
+use crate::removal::remove;
 use crate::template;
 use crate::throttle::Throttle;
 use crate::tool;
@@ -100,9 +103,9 @@ pub(crate) async fn fork(source: &Machine, copies: &[MachineSpec]) -> Result<Vec
 /// Removes whatever there is of copies that were not to be.
 async fn clear(copies: &[MachineSpec]) {
     for copy in copies {
-        let mut removed = machine::remove(&copy.dir).await;
+        let mut removed = remove(&copy.dir).await;
         if let Some(kept) = &copy.kept {
-            removed = removed.and(machine::remove(&kept.dir).await);
+            removed = removed.and(remove(&kept.dir).await);
         }
         if let Err(left) = removed {
             tracing::warn!(id = %copy.id, %left, "something was left of a failed copy");

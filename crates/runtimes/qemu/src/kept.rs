@@ -31,12 +31,12 @@
 //! A new directory that has a `baseline.ext4` and no `kept.json` keeps that
 //! image: whoever resets a workspace can link it from the old directory to the new one.
 
-use crate::arguments::disk_file;
+use crate::blocking::blocking;
 use crate::cache;
+use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
 use crate::image::{self, Image, SLACK};
-use crate::machine::blocking;
-use crate::place::{DISKS, Place};
+use crate::place::Place;
 use crate::qcow2::{self, Below};
 use crate::tool;
 use motu_core::Error;
@@ -51,9 +51,6 @@ const MANIFEST: &str = "kept.json";
 /// The images below the first layers, in the order of the disks.
 const IMAGES: [&str; 2] = ["root.ext4", "blank.ext4"];
 pub(crate) const BASELINE: &str = "baseline.ext4";
-/// Every machine sees its baseline on a disk of this size, however large the baseline is,
-/// so that one template serves all.
-pub(crate) const BASELINE_BYTES: u64 = 1 << 40;
 
 /// What is known of a directory of kept disks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

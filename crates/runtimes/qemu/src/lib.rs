@@ -24,13 +24,16 @@
 
 mod accel;
 mod arguments;
+mod blocking;
 mod cache;
 mod cgroup;
 mod check;
 mod cpio;
+mod disks;
 mod error;
 mod fork;
 mod guest;
+mod identity;
 mod image;
 mod kept;
 mod kernel;
@@ -42,6 +45,7 @@ mod qcow2;
 pub mod qmp;
 mod ram;
 mod record;
+mod removal;
 mod spare;
 mod sys;
 mod template;
@@ -174,9 +178,9 @@ impl Runtime for Qemu {
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
         // A daemon that makes no machine cleans up after the one before it too.
         self.inner.sweep().await;
-        machine::remove_known(&machine.dir, machine::record_of(machine))
+        removal::remove_known(&machine.dir, machine::record_of(machine))
             .await
-            .map_err(machine::left_behind)
+            .map_err(removal::left_behind)
     }
 
     fn has_disks(&self, kept: &Kept) -> bool {
@@ -188,6 +192,6 @@ impl Runtime for Qemu {
     }
 
     async fn sweep(&self, _id: &SandboxId, dir: &Path) -> Result<(), Error> {
-        machine::remove(dir).await.map_err(machine::left_behind)
+        removal::remove(dir).await.map_err(removal::left_behind)
     }
 }

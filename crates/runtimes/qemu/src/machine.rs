@@ -6,31 +6,33 @@
 //! process, so a crash at any point leaves enough to sweep.
 
 use crate::Settings;
-use crate::accel::{Accelerator, Probe};
+use crate::accel::Probe;
+use crate::blocking::blocking;
+use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
 use crate::image::{Image, Images, Journal, SLACK};
 use crate::kept::{self, Manifest};
 use crate::kernel::{Kernel, Kernels};
-use crate::place::{self, BASE, BLANK, DISKS, Place, QMP, Site};
+use crate::place::{BASE, BLANK, Place, QMP, Site};
 use crate::process::{self, Launch, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::{Record, Shape};
+use crate::removal::remove;
 use crate::spare::{self, Spare, Spares};
 use crate::sys::Leash;
 use crate::template::{Kind, Template, Templates};
 use crate::throttle::Throttle;
-use crate::{arguments, cache, cgroup, guest, template, tool};
+use crate::{arguments, cache, guest, template, tool};
 use motu_boot::Matter;
 use motu_core::runtime::{Ask, Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
-use motu_core::{Accel, Error, ErrorKind};
+use motu_core::{Accel, Error};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -339,7 +341,7 @@ fn lay_out(place: &Place, kind: &Kind, template: &Template) -> Result<(), QemuEr
     }
     place.link(&kind.blank.path, BLANK)?;
     for disk in DISKS {
-        let below = arguments::disk_file(disk, 0);
+        let below = disk_file(disk, 0);
         place.link(&template.layer(disk), &below)?;
         place.add_layer(disk, 1, &kind.shape, (&below, Below::Qcow2))?;
     }
@@ -525,75 +527,4 @@ pub(crate) async fn resume(machine: &Machine) -> Result<(), QemuError> {
         tracing::warn!(id = %machine.id, %error, "a machine goes on with the wrong time");
     }
     Ok(())
-}
-
-/// Ends the machine in a directory and empties the directory. May be done twice.
-pub(crate) async fn remove(dir: &Path) -> Result<(), QemuError> {
-    remove_known(dir, Record::load(dir)).await
-}
-
-/// The same with what is known of the machine, whose directory may be gone.
-pub(crate) async fn remove_known(dir: &Path, record: Option<Record>) -> Result<(), QemuError> {
-    if let Some(record) = record {
-        if let Some(pidfd) = record.open_ended() {
-            process::end(pidfd).await?;
-        }
-        let leaving = move || {
-            cgroup::remove(&record.cgroups);
-            Ok(())
-        };
-        blocking(leaving).await?;
-    }
-    place::clear(dir).map_err(QemuError::io("cannot empty the machine's directory"))
-}
-
-/// An error of cleaning up, for the border.
-pub(crate) fn left_behind(error: QemuError) -> Error {
-    Error::new(ErrorKind::Cleanup, error.to_string())
-}
-
-/// Runs work that blocks.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, QemuError> + Send + 'static,
-) -> Result<T, QemuError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(QemuError::Io {
-            context: "work was interrupted".into(),
-            error: error.into(),
-        }),
-    }
-}
-
-/// The same file, read from its start independently of others who read it.
-pub(crate) fn reopen(file: &File) -> Result<File, QemuError> {
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
-        .map_err(QemuError::io("cannot open a machine's state"))
-}
-
-/// Tells one version of a program from the next without running it.
-pub(crate) fn file_identity(path: &Path) -> String {
-    let found = path
-        .canonicalize()
-        .and_then(|path: PathBuf| Ok((path.metadata()?, path)));
-    found.map_or_else(
-        |_| String::new(),
-        |(found, path)| {
-            let (size, time) = (found.len(), found.mtime());
-            format!("{} {size} {time} {}", path.display(), found.mtime_nsec())
-        },
-    )
-}
-
-/// With KVM a saved machine has seen the host's own processor.
-pub(crate) fn processor_identity(accel: Accelerator) -> String {
-    if accel == Accelerator::Tcg {
-        return String::new();
-    }
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let facts = ["model name", "stepping", "microcode", "flags"];
-    text.lines()
-        .take_while(|line| !line.is_empty())
-        .filter(|line| facts.iter().any(|fact| line.starts_with(fact)))
-        .collect()
 }

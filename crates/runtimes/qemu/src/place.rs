@@ -5,7 +5,7 @@
 //! and not writable, so it also stays while the cache is cleaned.
 
 use crate::accel::Accelerator;
-use crate::arguments::disk_file;
+use crate::disks::{BASELINE, BASELINE_BYTES, DISKS, disk_file};
 use crate::error::QemuError;
 use crate::qcow2::{self, Below};
 use crate::record::Shape;
@@ -27,8 +27,6 @@ pub(crate) const BLANK: &str = "blank.ext4";
 const FROZEN: u32 = 0o444;
 /// Where QEMU saves the state of the devices.
 pub(crate) const STATE: &str = "state";
-/// The machine's disks.
-pub(crate) const DISKS: [&str; 2] = ["root", "work"];
 
 /// Where a machine's files are: in its own directory, and its disks in another one if they are kept.
 #[derive(Debug)]
@@ -140,9 +138,9 @@ impl Place {
 
     /// Shows a baseline to the machine in this directory.
     pub(crate) fn show_baseline(&self, image: &str) -> Result<(), QemuError> {
-        let name = disk_file(crate::arguments::BASELINE, 0);
+        let name = disk_file(BASELINE, 0);
         let path = self.file(&name);
-        qcow2::create(&path, crate::kept::BASELINE_BYTES, image, Below::Raw)
+        qcow2::create(&path, BASELINE_BYTES, image, Below::Raw)
             .map_err(QemuError::io("cannot make a disk"))?;
         self.freeze(&name)
     }
@@ -227,7 +225,7 @@ impl Place {
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok());
         // The view of a baseline belongs to one machine.
-        let own = disk_file(crate::arguments::BASELINE, 0);
+        let own = disk_file(BASELINE, 0);
         Ok(names
             .filter(|name| name.ends_with(".ext4") || name.ends_with(".qcow2"))
             .filter(|name| !top.contains(name) && *name != own)

@@ -3,10 +3,11 @@
 use crate::accel::Accelerator;
 use crate::arguments::{
     CONSOLE, KEPT_FD, LEASH_FD, LINK_FD, MESSAGES_FD, NEWS_FD, Origin, PANICKED, QMP_FD, RAM_FD,
-    STATE_FD, TURN_FD, arguments, disk_file,
+    STATE_FD, TURN_FD, arguments,
 };
+use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
-use crate::place::{DISKS, LINK, NEWS, QMP, STATE, Site, TURN};
+use crate::place::{LINK, NEWS, QMP, STATE, Site, TURN};
 use crate::record::{Process, Record, Shape};
 use crate::sys::{self, Jail, Leash, Spawn};
 use crate::throttle::{self, Throttle};

@@ -12,9 +12,9 @@
 //! `sys::Leash`), and its directory is swept by the next one. It goes by
 //! itself when nobody has wanted it for a while.
 
+use crate::blocking::blocking;
 use crate::error::QemuError;
 use crate::guest;
-use crate::machine::blocking;
 use crate::place::{Place, QMP};
 use crate::process;
 use crate::qmp::Qmp;

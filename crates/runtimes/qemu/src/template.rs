@@ -10,24 +10,27 @@
 //!   templates/KEY/   manifest.json  state  ram  root-0.qcow2  work-0.qcow2
 //! ```
 
-use crate::arguments::{self, Origin, disk_file};
+use crate::arguments::{self, Origin};
+use crate::blocking::blocking;
 use crate::cache::{self, Claim, Shelf};
+use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
 use crate::image::Image;
 use crate::kernel::Kernel;
-use crate::place::{BASE, BLANK, DISKS, Place, QMP, STATE, Site};
+use crate::place::{BASE, BLANK, Place, QMP, STATE, Site};
 use crate::process::{self, Launch, Messages, Start};
 use crate::qcow2::Below;
 use crate::qmp::Qmp;
 use crate::record::Shape;
 use crate::throttle::Throttle;
-use crate::{guest, machine, ram, tool};
+use crate::{guest, identity, ram, removal, tool};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,13 +70,13 @@ impl Kind {
         add(&self.blank.digest);
         add(&self.kernel.digest);
         add(&format!("{:?}", self.shape));
-        add(&machine::file_identity(&self.program));
+        add(&identity::file_identity(&self.program));
         for origin in [Origin::Boot, Origin::Restore] {
             for argument in arguments::arguments("", &self.shape, 0, origin) {
                 add(&argument);
             }
         }
-        add(&machine::processor_identity(self.shape.accel));
+        add(&identity::processor_identity(self.shape.accel));
         crate::kernel::hex(&digest)
     }
 
@@ -83,7 +86,7 @@ impl Kind {
         let digest = Sha256::new()
             .chain_update(VERSION.to_le_bytes())
             .chain_update(&self.kernel.digest)
-            .chain_update(machine::file_identity(&self.program));
+            .chain_update(identity::file_identity(&self.program));
         crate::kernel::hex(&digest)
     }
 }
@@ -99,7 +102,7 @@ pub(crate) struct Template {
 
 impl Template {
     pub(crate) fn state(&self) -> Result<File, QemuError> {
-        machine::reopen(&self.state)
+        reopen(&self.state)
     }
 
     /// The disk layer machines of this template begin above.
@@ -140,7 +143,7 @@ impl Templates {
     /// Ends what a daemon that died left half made.
     pub(crate) async fn sweep(&self) {
         for leftover in self.shelf.leftovers() {
-            let swept = machine::remove(&leftover.join(SEED)).await;
+            let swept = removal::remove(&leftover.join(SEED)).await;
             if let Err(error) = swept.and_then(|()| cache::remove(&leftover)) {
                 tracing::warn!(%error, "a half-made template was left behind");
             }
@@ -181,7 +184,7 @@ impl Templates {
             Err(error @ QemuError::Damaged { .. }) => {
                 tracing::warn!(%key, %error, "a template is made again");
                 let (shelf, name) = (self.shelf.clone(), key.clone());
-                machine::blocking(move || shelf.discard(&name)).await?;
+                blocking(move || shelf.discard(&name)).await?;
                 self.make(&key, kind).await?
             }
             Err(error) => return Err(error),
@@ -211,17 +214,17 @@ impl Templates {
             return Ok(None);
         }
         let key = key.to_string();
-        machine::blocking(move || load(&dir, &key)).await.map(Some)
+        blocking(move || load(&dir, &key)).await.map(Some)
     }
 
     async fn make(&self, key: &str, kind: &Kind) -> Result<Template, QemuError> {
         let (shelf, name) = (self.shelf.clone(), key.to_string());
-        let claim = machine::blocking(move || shelf.claim(&name)).await?;
+        let claim = blocking(move || shelf.claim(&name)).await?;
         if let Some(claim) = claim {
             let seed = claim.staging.join(SEED);
             let built = build(&claim, key, kind).await;
             // Whatever happened, the machine it was made from ends.
-            machine::remove(&seed).await?;
+            removal::remove(&seed).await?;
             built?;
             cache::remove(&seed)?;
             claim.publish(key)?;
@@ -245,7 +248,7 @@ async fn build(claim: &Claim, key: &str, kind: &Kind) -> Result<(), QemuError> {
     }
     stop_and_save(&place).await?;
     let (key, base) = (key.to_string(), kind.base());
-    machine::blocking(move || keep(&staging, &seed, (key, base), &memory)).await
+    blocking(move || keep(&staging, &seed, (key, base), &memory)).await
 }
 
 /// Boots a machine in an empty directory until somebody in it answers; returns its
@@ -414,4 +417,10 @@ fn damaged(reason: &str) -> QemuError {
     QemuError::Damaged {
         reason: reason.to_string(),
     }
+}
+
+/// The same file, read from its start independently of others who read it.
+fn reopen(file: &File) -> Result<File, QemuError> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .map_err(QemuError::io("cannot open a machine's state"))
 }

@@ -3,9 +3,9 @@
 //! They belong to the devices, so they stay when a disk gets a new layer. A machine that has some
 //! starts stopped and goes on when they are set: nothing in it ever runs without them.
 
-use crate::arguments::BASELINE;
+use crate::disks::{BASELINE, DISKS};
 use crate::error::QemuError;
-use crate::place::{DISKS, Place, QMP};
+use crate::place::{Place, QMP};
 use crate::qmp::Qmp;
 use crate::record::Shape;
 use motu_core::runtime::MachineLimits;

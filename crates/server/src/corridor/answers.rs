@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use motu_api::wire::StepLine;
 use motu_core::files::ByteStream;
-use motu_core::service::ProgressSink;
+use motu_core::report::ProgressSink;
 use motu_core::verb::{Value, Verb};
 use motu_core::{Error, Result};
 use motu_gate::Caller;

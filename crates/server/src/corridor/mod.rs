@@ -23,8 +23,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use motu_core::exec::ExecSession;
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
+use motu_core::report::ProgressSink;
 use motu_core::runtime::Connection;
-use motu_core::service::ProgressSink;
 use motu_core::verb::{self, Ask, Changes, Info, Method, Value, Verb, Visit};
 
 /// What a handler gives.

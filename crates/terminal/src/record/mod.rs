@@ -21,7 +21,7 @@ pub use transcript::{Transcript, TranscriptLimits};
 
 use crate::classify::Status;
 use crate::screen::Size;
-use crate::session::End;
+use motu_core::terminal::End;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write as _};

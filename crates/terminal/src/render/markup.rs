@@ -1,6 +1,6 @@
 //! A screen as HTML and as SVG: text stays text, so it can be searched and copied.
 
-use super::palette::{self, CELL_HEIGHT, CELL_WIDTH, Rgb};
+use crate::palette::{self, CELL_HEIGHT, CELL_WIDTH, Rgb};
 use crate::screen::{Attrs, Style, View};
 use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr as _;

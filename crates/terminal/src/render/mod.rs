@@ -2,7 +2,6 @@
 
 mod ansi;
 mod markup;
-pub mod palette;
 mod png;
 
 pub use ansi::{lines as ansi_lines, redraw};

@@ -3,7 +3,7 @@
 //! Letters come from a table made of a free font (`assets/GLYPHS.md`); a character
 //! it does not have, such as an ideograph, is drawn as an empty frame of its width.
 
-use super::palette::{self, CELL_HEIGHT, CELL_WIDTH, Rgb};
+use crate::palette::{self, CELL_HEIGHT, CELL_WIDTH, Rgb};
 use crate::screen::{Attrs, Style, View};
 use flate2::{Compression, Crc, read::ZlibDecoder, write::ZlibEncoder};
 use std::io::{Read as _, Write as _};

@@ -6,8 +6,8 @@
 //! instead of nineteen, and a row keeps the width it had; rows that were one
 //! line are joined again when read, which is what reflow would show.
 
-use super::style::{self, Style};
 use crate::limits::{COMBINING_PER_CELL, SCROLLBACK_BYTES, SCROLLBACK_ROWS};
+use crate::style::{self, Style};
 use alacritty_terminal::grid::Row;
 use alacritty_terminal::index::Column;
 use alacritty_terminal::term::cell::{Cell, Flags};

@@ -9,25 +9,24 @@
 
 mod line;
 mod report;
-mod style;
 mod view;
 mod vt;
 
+pub use crate::style::{Attrs, Ink, Style};
 pub use line::{Line, Run};
-pub use style::{Attrs, Ink, Style};
 pub use view::{Cursor, Modes, View, joined};
 
 use crate::chars::{self, Held};
 use crate::limits::*;
-use crate::render::palette;
+use crate::palette;
 use crate::scan::{Piece, Scanner, Seen};
+pub use crate::size::Size;
 use alacritty_terminal::event::{Event, EventListener, WindowSize};
 use alacritty_terminal::grid::Dimensions;
 use alacritty_terminal::index::{Column, Line as GridLine};
 use alacritty_terminal::term::{Config, Osc52, Term, TermMode};
 use alacritty_terminal::vte::ansi::{Processor, Rgb, Timeout};
 use line::{History, Packer};
-use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,59 +44,15 @@ const SWEEP_EVERY: usize = 64 * 1024;
 /// History the grid may need while a wide screen becomes a narrow one.
 const RESIZE_HISTORY: usize = 50_000;
 
-/// A screen's size, always within its limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "RawSize")]
-pub struct Size {
-    cols: u16,
-    rows: u16,
-}
-
-#[derive(Deserialize)]
-struct RawSize {
-    cols: u16,
-    rows: u16,
-}
-
-impl From<RawSize> for Size {
-    fn from(raw: RawSize) -> Size {
-        Size::new(raw.cols, raw.rows)
-    }
-}
-
-impl Size {
-    /// The nearest size within the limits.
-    pub fn new(cols: u16, rows: u16) -> Size {
-        Size {
-            cols: cols.clamp(MIN_COLS, MAX_COLS),
-            rows: rows.clamp(MIN_ROWS, MAX_ROWS),
-        }
-    }
-
-    pub fn cols(self) -> u16 {
-        self.cols
-    }
-
-    pub fn rows(self) -> u16 {
-        self.rows
-    }
-}
-
-impl Default for Size {
-    fn default() -> Size {
-        Size::new(80, 24)
-    }
-}
-
 impl Dimensions for Size {
     fn total_lines(&self) -> usize {
-        self.rows.into()
+        self.rows().into()
     }
     fn screen_lines(&self) -> usize {
-        self.rows.into()
+        self.rows().into()
     }
     fn columns(&self) -> usize {
-        self.cols.into()
+        self.cols().into()
     }
 }
 
@@ -157,8 +112,8 @@ impl EventListener for Ear {
             }
             Event::TextAreaSizeRequest(format) => {
                 let window = WindowSize {
-                    num_lines: heard.size.rows,
-                    num_cols: heard.size.cols,
+                    num_lines: heard.size.rows(),
+                    num_cols: heard.size.cols(),
                     cell_width: palette::CELL_WIDTH as u16,
                     cell_height: palette::CELL_HEIGHT as u16,
                 };
@@ -208,7 +163,7 @@ impl Screen {
             size,
             unswept: 0,
             rebuilt: 0,
-            vt: vt::Vt::new(size.rows),
+            vt: vt::Vt::new(size.rows()),
         }
     }
 
@@ -255,7 +210,7 @@ impl Screen {
             self.rebuilt += 1;
             self.parser = Processor::new();
             self.term = term(self.size, &self.ear);
-            self.vt.reset(self.size.rows);
+            self.vt.reset(self.size.rows());
         }
     }
 
@@ -283,7 +238,7 @@ impl Screen {
     fn sweep(&mut self) {
         let grid = self.term.grid_mut();
         let top = -(grid.history_size() as i32);
-        for row in top..i32::from(self.size.rows) {
+        for row in top..i32::from(self.size.rows()) {
             let row = &mut grid[GridLine(row)];
             for column in 0..row.len() {
                 if row[Column(column)].extra.is_none() {
@@ -309,7 +264,7 @@ impl Screen {
             return;
         }
         self.size = size;
-        self.vt.reset(size.rows);
+        self.vt.reset(size.rows());
         self.ear.lock().size = size;
         self.contained(|screen| {
             if !screen.term.mode().contains(TermMode::ALT_SCREEN) {

@@ -119,11 +119,11 @@ impl Screen {
             Ours::Align => {
                 self.feed(bytes);
                 self.feed(b"\x1b[r");
-                self.vt.reset(self.size.rows);
+                self.vt.reset(self.size.rows());
                 self.put(0, 0);
             }
             Ours::Reset => {
-                self.vt = Vt::new(self.size.rows);
+                self.vt = Vt::new(self.size.rows());
                 self.feed(bytes);
             }
             Ours::Setting(what) => {
@@ -142,7 +142,7 @@ impl Screen {
             (0, 0, b'F') => self.move_rows(-count, true),
             (0, 0, b'e') => {
                 let at = self.at();
-                let last = i32::from(self.size.rows) - 1;
+                let last = i32::from(self.size.rows()) - 1;
                 self.put((at.line.0 + count).min(last), at.column.0);
             }
             (0, 0, b's') => self.save_cursor(),
@@ -170,7 +170,7 @@ impl Screen {
     }
 
     fn put(&mut self, line: i32, column: usize) {
-        let last = usize::from(self.size.cols) - 1;
+        let last = usize::from(self.size.cols()) - 1;
         let cursor = &mut self.term.grid_mut().cursor;
         cursor.point = Point::new(GridLine(line), Column(column.min(last)));
         cursor.input_needs_wrap = false;
@@ -193,14 +193,14 @@ impl Screen {
         let most = if line < bottom {
             bottom - 1
         } else {
-            i32::from(self.size.rows) - 1
+            i32::from(self.size.rows()) - 1
         };
         let column = if to_first_column { 0 } else { at.column.0 };
         self.put((line + by).clamp(least, most), column);
     }
 
     fn set_margins(&mut self, csi: &Csi, bytes: &[u8]) {
-        let rows = i32::from(self.size.rows);
+        let rows = i32::from(self.size.rows());
         let param = |at: usize| csi.params.get(at).copied().filter(|param| *param > 0);
         let top = i32::from(param(0).unwrap_or(1));
         let bottom = param(1).map_or(rows, i32::from).min(rows);
@@ -233,7 +233,7 @@ impl Screen {
     fn soft_reset(&mut self) {
         let at = self.at();
         self.feed(b"\x1b[?25h\x1b[?6l\x1b[?7h\x1b[4l\x1b[?1l\x1b>\x1b[r\x1b[0m\x1b(B\x0f");
-        self.vt.reset(self.size.rows);
+        self.vt.reset(self.size.rows());
         self.vt.saved_origin = [false; 2];
         self.term.grid_mut().saved_cursor = Cursor::default();
         self.put(at.line.0, at.column.0);
@@ -250,7 +250,7 @@ impl Screen {
                 mode => {
                     self.feed(format!("\x1b[?{mode}{}", char::from(csi.end)).as_bytes());
                     if *mode == 3 {
-                        self.vt.reset(self.size.rows);
+                        self.vt.reset(self.size.rows());
                     }
                 }
             }
@@ -326,7 +326,7 @@ impl Screen {
 
     /// Top, left, bottom, right, from one and to the last by default; within the margins in origin mode.
     pub(super) fn area(&self, params: &[u16]) -> Option<Area> {
-        let (rows, cols) = (i32::from(self.size.rows), usize::from(self.size.cols));
+        let (rows, cols) = (i32::from(self.size.rows()), usize::from(self.size.cols()));
         let (first, last) = match self.origin() {
             true => self.vt.margins,
             false => (0, rows),

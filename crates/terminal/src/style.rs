@@ -107,7 +107,7 @@ fn ink(color: Color) -> Ink {
     }
 }
 
-pub(super) fn of(cell: &Cell) -> Style {
+pub(crate) fn of(cell: &Cell) -> Style {
     const PAIRS: [(Flags, Attrs); 7] = [
         (Flags::BOLD, Attrs::BOLD),
         (Flags::DIM, Attrs::DIM),

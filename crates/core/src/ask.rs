@@ -1,7 +1,5 @@
 //! What a call is made of: the parts of its address, and what the caller says.
 
-use crate::exec::Selector;
-use crate::terminal::TerminalId;
 use crate::{Error, Result, SandboxId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -58,29 +56,6 @@ impl Part for SandboxId {
 
     fn sandbox(part: &mut SandboxId) -> Option<&mut SandboxId> {
         Some(part)
-    }
-}
-
-impl Part for TerminalId {
-    fn text(part: &TerminalId) -> String {
-        part.to_string()
-    }
-
-    fn read(text: &str) -> Result<TerminalId> {
-        TerminalId::parse(text)
-    }
-}
-
-impl Part for Selector {
-    fn text(part: &Selector) -> String {
-        match part {
-            Selector::Pid(pid) => pid.to_string(),
-            Selector::Tag(tag) => tag.clone(),
-        }
-    }
-
-    fn read(text: &str) -> Result<Selector> {
-        Selector::parse(text)
     }
 }
 

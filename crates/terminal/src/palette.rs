@@ -1,6 +1,6 @@
 //! The colours and measures of a picture.
 
-use crate::screen::{Attrs, Ink, Style};
+use crate::style::{Attrs, Ink, Style};
 
 /// Pixels of one cell.
 pub const CELL_WIDTH: usize = 9;
