@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Kernel modules in the initial file system, loaded in the order of their names.
 pub const MODULES: &str = "/modules";
-/// The same for machines whose disks are kept, which need more of them.
+/// Further kernel modules, for machines whose disks are kept.
 pub const KEPT_MODULES: &str = "/modules-kept";
 /// The argument after `init` of a machine whose disks are kept.
 pub const KEPT: &str = "kept";

@@ -44,7 +44,7 @@ pub enum Matter {
     Here,
     /// Time and randomness.
     News,
-    /// The same, and the disks of this machine are attached.
+    /// Time and randomness, and that the disks of this machine are attached.
     Disks,
 }
 

@@ -207,7 +207,7 @@ pub fn path(sandbox: &Sandbox, name: &str) -> GuestPath {
     GuestPath::new(place(sandbox, name)).expect("the path is absolute")
 }
 
-/// The same as text.
+/// A path of the sandbox as text.
 pub fn place(sandbox: &Sandbox, name: &str) -> String {
     format!("{}/{name}", sandbox.workdir.trim_end_matches('/'))
 }

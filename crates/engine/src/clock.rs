@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Deadline {
     pub boot_id: String,
     pub at_ms: u64,
-    /// The same end by the wall clock: another one means another deadline.
+    /// When that is by the wall clock; a different time means a different deadline.
     pub expires_at: Timestamp,
 }
 

@@ -34,7 +34,7 @@ pub enum Request {
     Created,
     /// The machine ended without being asked to.
     MachineEnded,
-    /// The same, where the disks are kept.
+    /// The machine ended without being asked to, and its disks are kept.
     KeptMachineEnded,
     /// Everything the sandbox had is gone.
     Released,

@@ -30,7 +30,7 @@ const WARM_TIME: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
 
 /// How long callers who are being served may hold up the making of machines.
-const COURTESY: Duration = Duration::from_millis(250);
+const CALLERS_FIRST: Duration = Duration::from_millis(250);
 
 /// What two machines must have in common to stand for each other.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,7 +116,7 @@ impl Pool {
         let mut served = self.served.subscribe();
         let nobody = served.wait_for(|callers| *callers == 0);
         // Late or not, the machine is made.
-        let _ = tokio::time::timeout(COURTESY, nobody).await;
+        let _ = tokio::time::timeout(CALLERS_FIRST, nobody).await;
     }
 
     /// A machine for this sandbox, which then has the machine's id. Limits that a caller

@@ -36,7 +36,7 @@ impl Failed {
         Failed::errno_as(kind_of(errno), what, errno)
     }
 
-    /// The same with a kind that the caller knows better.
+    /// A failed system call whose kind the caller knows better than its errno says.
     pub fn errno_as(kind: Failure, what: impl fmt::Display, errno: Errno) -> Failed {
         Failed {
             kind,

@@ -190,7 +190,7 @@ pub enum Inner {
         disk: PathBuf,
         allow_setuid: bool,
     },
-    /// The same for `/workspace`, on a baseline of its own.
+    /// An ordinary user's overlay of `/workspace`, over its baseline, made inside as well.
     MakeWorkspace {
         baseline: PathBuf,
         disk: PathBuf,

@@ -187,7 +187,7 @@ impl Document {
         json!({"description": "Done.", "content": content("application/json", &schema)})
     }
 
-    /// The same session over a WebSocket.
+    /// The entry of a live session's second way, a WebSocket.
     fn web_socket<V: Verb>(&mut self) {
         let info = V::INFO;
         let id = format!("{}_ws", info.name.trim_end_matches("_stream"));

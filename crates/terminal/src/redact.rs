@@ -13,7 +13,7 @@ pub const REDACTED: &[u8] = b"[redacted]";
 pub const SHORT_WINDOW: Duration = Duration::from_secs(10);
 /// How long the beginning of what may be a secret is kept back before it is shown after all.
 pub const HOLD: Duration = Duration::from_millis(100);
-/// The same for one that is so many bytes long already: a secret may be printed slowly.
+/// How long a beginning of [`SLOW_BYTES`] or more is kept back: a secret may be printed slowly.
 pub const SLOW_HOLD: Duration = Duration::from_secs(10);
 const SLOW_BYTES: usize = 3;
 

@@ -162,7 +162,7 @@ pub fn read(
     read_rooted(source, limits, visit).map(|(totals, _)| totals)
 }
 
-/// The same, with what the archive says of its root.
+/// Reads an archive, and returns what it says of its root as well.
 pub fn read_rooted(
     source: impl Read,
     limits: Limits,

@@ -59,7 +59,7 @@ fn was_reset(error: &hyper::Error) -> bool {
 }
 
 impl Call {
-    /// The same once more, unless its body comes in pieces.
+    /// A copy to be sent again; `None` when the body comes in pieces.
     fn copy(&self) -> Option<Call> {
         match &self.content {
             Content::Whole(bytes) => Some(Call {

@@ -34,7 +34,7 @@ impl Recorder {
         self.on_with::<V, _>(move |call, _| std::future::ready(answer(call)));
     }
 
-    /// The same for an answer that takes time, or takes what cannot be written down.
+    /// Answers a verb by a future, which also gets what cannot be written down (sinks, streams).
     pub fn on_with<V: Verb, F>(&self, answer: impl Fn(V, V::Extra) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<V::Answer>> + Send + 'static,

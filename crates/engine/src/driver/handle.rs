@@ -34,7 +34,7 @@ pub(super) struct Inside {
     pub(super) last_active_ms: AtomicI64,
     /// The disks of the machine there is now, where they are kept.
     pub(super) disk: Mutex<Option<(Arc<dyn Runtime>, Kept)>>,
-    /// The same, since the host was started.
+    /// When the machine was last used, in milliseconds since the host was started.
     last_used_ms: AtomicU64,
     /// When the time to live is over, since the host was started.
     deadline_ms: AtomicU64,

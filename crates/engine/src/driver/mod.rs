@@ -95,7 +95,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The same for one machine in one place.
+    /// What a runtime must know to make this machine in this directory.
     pub fn spec(&self, id: SandboxId, dir: PathBuf) -> MachineSpec {
         MachineSpec {
             hostname: id.to_string(),

@@ -115,7 +115,7 @@ impl Guest {
         self.about.held.store(true, Ordering::Relaxed);
     }
 
-    /// The same, because the host has no space; nobody knows for how long.
+    /// The host holds the machine still because it has no space; nobody knows for how long.
     pub fn starve(&self, reason: &str) {
         self.about.starve(reason);
     }

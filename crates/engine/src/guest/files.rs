@@ -31,7 +31,7 @@ impl Guest {
         expect_entry(self.ask(Verb::Stat(request)).await?).map(entry)
     }
 
-    /// The same machine's files, of one directory alone.
+    /// The files of one directory of this machine, and of nothing outside it.
     pub fn within(self: &Arc<Self>, top: GuestPath) -> Within {
         Within {
             guest: self.clone(),

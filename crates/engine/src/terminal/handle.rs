@@ -61,7 +61,7 @@ impl Handle {
         self.request_then(freshness, make, |_, _| {}).await
     }
 
-    /// The same, with something to be done once the request is made.
+    /// Makes a request of the session, does `then` at once, and waits for the outcome.
     pub async fn request_then(
         &self,
         freshness: Freshness,

@@ -269,7 +269,7 @@ impl Engine {
         if let Some(shell) = &row.shell
             && let Some(place) = self.table.get(&row.sandbox_id)
         {
-            bury(&place, &shell.tag).await?;
+            forget_shell(&place, &shell.tag).await?;
         }
         known.change(|row| {
             row.shell = None;
@@ -336,7 +336,7 @@ impl Engine {
             if row.terminated {
                 if let (Some(place), Some(shell)) = (place.filter(|_| running), row.shell.take()) {
                     // The former daemon had no time to.
-                    self.bury_later(place, shell.tag, row.clone());
+                    self.forget_shell_later(place, shell.tag, row.clone());
                 }
             } else if row.is_alive() && !running {
                 row.end = Some(ended_with("its machine was gone when the daemon came back"));
@@ -354,11 +354,11 @@ impl Engine {
         Ok(())
     }
 
-    fn bury_later(&self, place: Arc<driver::Handle>, tag: String, row: TerminalRow) {
+    fn forget_shell_later(&self, place: Arc<driver::Handle>, tag: String, row: TerminalRow) {
         let store = self.shared.store.clone();
         tokio::spawn(async move {
-            let buried = bury(&place, &tag).await;
-            if let Err(error) = match buried {
+            let forgotten = forget_shell(&place, &tag).await;
+            if let Err(error) = match forgotten {
                 Ok(()) => store.put_terminal(&row).await,
                 Err(error) => Err(error),
             } {
@@ -380,7 +380,7 @@ fn ended_with(reason: &str) -> TerminalEnd {
 }
 
 /// Kills everything on a terminal and has the machine forget it.
-async fn bury(place: &driver::Handle, tag: &str) -> Result<()> {
+async fn forget_shell(place: &driver::Handle, tag: &str) -> Result<()> {
     // A machine that does not run has nothing to kill.
     let Ok(guest) = place.guest() else {
         return Ok(());

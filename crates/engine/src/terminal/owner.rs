@@ -50,7 +50,7 @@ const INPUT_PIECE: usize = 32 * 1024;
 const VIEW_AGE: Duration = Duration::from_millis(50);
 /// How long a view waits for the guest to look at the kernel.
 const VIEW_PATIENCE: Duration = Duration::from_millis(200);
-/// The same for a secret, which must not be shown, and for a session that was just found again.
+/// How long a view waits for that look where a secret must not be shown, or the session was just found again.
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
 /// A guest that could not look is left alone for this long.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ pub enum Freshness {
     Any,
     /// A look since the last thing that happened, where marks do not say everything.
     Fresh,
-    /// The same, but only while a command runs that something is typed into.
+    /// As `Fresh`, but only while a command runs that something is typed into.
     InCommand,
     /// A look that begins now.
     New,

@@ -95,7 +95,7 @@ pub fn inside(path: &str) -> Result<Option<WorkspacePath>> {
     }
 }
 
-/// The same, for one file or directory below `/workspace`.
+/// A path of one file or directory below `/workspace`; not `/workspace` itself.
 pub fn below(path: &str) -> Result<WorkspacePath> {
     inside(path)?.ok_or_else(|| Error::invalid("the path is /workspace itself"))
 }

@@ -67,7 +67,7 @@ pub fn read(file: impl AsFd, which: Which) -> Result<Attributes, Errno> {
     Ok(found)
 }
 
-/// The same for an archive; `TOOBIG` when they do not fit.
+/// Reads the attributes of a file for an archive; `TOOBIG` when they do not fit into one record.
 pub fn read_bounded(file: impl AsFd, which: Which) -> Result<Attributes, Errno> {
     let attributes = read(file, which)?;
     // A name may treble where it is escaped; a record has some bytes of its own.

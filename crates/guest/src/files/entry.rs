@@ -63,7 +63,7 @@ pub fn stat(names: &Names, root: &Root, place: &Place, follow: bool) -> Result<E
     stat_within(names, root, place, follow, b"")
 }
 
-/// The same, of what is at or below `within`; empty is everywhere.
+/// Describes a path that is at or below `within`; an empty `within` allows every path.
 pub fn stat_within(
     names: &Names,
     root: &Root,

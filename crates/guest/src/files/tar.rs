@@ -9,7 +9,7 @@
 pub const BLOCK: usize = 512;
 /// The largest number an octal field of twelve bytes holds.
 const MAX_OCTAL_SIZE: u64 = 0o77_777_777_777;
-/// The same for the eight-byte fields of ids.
+/// The largest id an octal field of eight bytes holds.
 const MAX_OCTAL_ID: u32 = 0o7_777_777;
 /// Before the name of an extended attribute in a record's key.
 const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";

@@ -248,7 +248,7 @@ pub fn fresh_name() -> Result<Vec<u8>, Errno> {
     fresh_name_after(b".motu-")
 }
 
-/// The same, with a beginning that says whose it is.
+/// A name nobody else uses, with a beginning that says whose it is.
 pub fn fresh_name_after(beginning: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;

@@ -104,7 +104,7 @@ impl Inside {
         Err(Errno::AGAIN)
     }
 
-    /// The same one name at a time, where the kernel cannot do it at once.
+    /// Opens a path one name at a time, where the kernel has no `openat2`.
     fn walk(&self, top: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let Some((parent, name)) = self.split() else {
             return rustix::fs::openat(top, c".", flags, Mode::empty());

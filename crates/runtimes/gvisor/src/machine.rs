@@ -107,7 +107,7 @@ impl Maker {
         *self.allows_suid.get_or_init(|| ask().unwrap_or(false))
     }
 
-    /// The same, where it is known already.
+    /// Notes whether this `runsc` can honour setuid programs, where that is known already.
     pub(crate) fn remember_suid(&self, allows: bool) {
         self.allows_suid.get_or_init(|| allows);
     }

@@ -145,7 +145,7 @@ fn memory(line: &mut Line, shape: &Shape, origin: Origin) {
     );
 }
 
-/// The same as a path that QEMU finds.
+/// The path by which QEMU finds the file of a disk's generation.
 pub(crate) fn disk_path(disk: &str, layer: u32, shape: &Shape) -> String {
     let file = disk_file(disk, layer);
     match shape.kept {

@@ -102,7 +102,7 @@ impl Claim {
         publish(&self.staging, &self.shelf.join(name))
     }
 
-    /// The same for a single staged file.
+    /// Gives a single staged file its name.
     pub(crate) fn publish_file(self, file: &str, name: &str) -> Result<(), QemuError> {
         publish(&self.staging.join(file), &self.shelf.join(name))
     }
@@ -118,7 +118,7 @@ impl Drop for Claim {
 
 fn publish(from: &Path, to: &Path) -> Result<(), QemuError> {
     match std::fs::rename(from, to) {
-        // The same content got there first under this name.
+        // Somebody else published this content first.
         Err(_) if to.exists() => Ok(()),
         done => done.map_err(QemuError::io("cannot publish to the cache")),
     }

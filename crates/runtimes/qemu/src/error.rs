@@ -46,7 +46,7 @@ impl QemuError {
         move |error| QemuError::Io { context, error }
     }
 
-    /// The same for system calls.
+    /// Names the work during which a system call failed.
     pub(crate) fn errno(context: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> QemuError {
         let context = context.into();
         move |errno| QemuError::Io {

@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 
 /// How long a running guest may take to begin a conversation.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// The same for a machine that has just gone on; without an answer it goes on all the same.
+/// How long a machine that was resumed may take to set its clock; without an answer it goes on all the same.
 const CLOCK_TIME: Duration = Duration::from_secs(1);
 /// How long a first command may take.
 const WARM_TIME: Duration = Duration::from_secs(10);

@@ -234,7 +234,7 @@ pub async fn flatten(kept_dir: &Path, output: &Path) -> Result<(), Error> {
     flatten_disk(kept_dir, DISKS[0], output).await
 }
 
-/// The same for what was written to `/workspace`, as the overlay keeps it.
+/// Writes the disk of `/workspace` as raw ext4: the layers of its overlay, as they are.
 pub async fn flatten_workspace(kept_dir: &Path, output: &Path) -> Result<(), Error> {
     flatten_disk(kept_dir, DISKS[1], output).await
 }

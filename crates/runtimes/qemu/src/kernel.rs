@@ -35,7 +35,7 @@ const WANTED: [&str; 9] = [
     "pvpanic-mmio",
 ];
 
-/// The same for machines whose disks are kept.
+/// Further modules, for machines whose disks are kept.
 const WANTED_KEPT: [&str; 1] = ["overlay"];
 
 /// What a machine boots.

@@ -245,7 +245,7 @@ impl Maker {
 
     async fn settle_spare(&self, key: &str) {
         let _alone = self.making_spare.lock().await;
-        let Some(spare) = self.spares.take_unborn(key) else {
+        let Some(spare) = self.spares.take_unstarted(key) else {
             return;
         };
         match spare.settle().await {
@@ -331,7 +331,12 @@ fn make_spare(key: &str, kind: &Kind, template: &Template, dir: &Path) -> Result
     };
     let (pidfd, _) = process::start(launch)?;
     let waiting = (state, File::from(to));
-    Ok(Spare::unborn(key.to_string(), dir, (pidfd, leash), waiting))
+    Ok(Spare::unstarted(
+        key.to_string(),
+        dir,
+        (pidfd, leash),
+        waiting,
+    ))
 }
 
 /// What a machine of a template finds in its directory.
@@ -399,7 +404,7 @@ pub(crate) async fn restore(
     Ok(made(spec, launch.shape, record))
 }
 
-/// The same without the words for it.
+/// Starts QEMU from a saved state and waits until its guest has taken in the news.
 async fn begin(launch: Launch<'_>, matter: Matter) -> Result<OwnedFd, QemuError> {
     let place = &launch.site.own;
     let (pidfd, mut messages) = process::start(launch)?;

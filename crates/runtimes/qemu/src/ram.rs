@@ -75,7 +75,7 @@ pub(crate) fn copy(from: &File, to: &File) -> Result<Sum, QemuError> {
     Ok(sum)
 }
 
-/// The same between files that cannot go wrong.
+/// Copies every page that is not zero between two files in memory, which need no checksum.
 pub(crate) fn duplicate(from: &File, to: &File) -> Result<(), QemuError> {
     copy_pages(from, to, |_, _| ())
 }

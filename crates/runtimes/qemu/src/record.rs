@@ -92,7 +92,7 @@ impl Record {
         (!stat.over).then_some(pidfd)
     }
 
-    /// The same, also when it has ended and nobody has taken note of it yet.
+    /// A handle on the machine's process, also when it has ended and was not waited for yet.
     pub(crate) fn open_ended(&self) -> Option<OwnedFd> {
         self.find().map(|(pidfd, _)| pidfd)
     }

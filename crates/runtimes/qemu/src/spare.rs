@@ -4,7 +4,7 @@
 //! told the time and given new randomness.
 //!
 //! ```text
-//!   a machine is made ──► one more process, unborn ──► a moment of quiet ──► settled
+//!   a machine is made ──► one more process, unstarted ──► a moment of quiet ──► settled
 //!   the next of its kind ──► renamed, given its state or continued, renewed
 //! ```
 //!
@@ -51,14 +51,14 @@ pub(crate) struct Spare {
 #[derive(Debug)]
 enum Stage {
     /// A process that waits for the state of its devices on a pipe.
-    Unborn { state: File, to: File },
+    Unstarted { state: File, to: File },
     /// A machine that has run and is stopped.
     Settled(Qmp),
 }
 
 impl Spare {
     /// A process that reads its state from the other end of `to`.
-    pub(crate) fn unborn(
+    pub(crate) fn unstarted(
         key: String,
         dir: &Path,
         (pidfd, leash): (OwnedFd, Leash),
@@ -69,12 +69,12 @@ impl Spare {
             dir: dir.to_path_buf(),
             pidfd,
             leash: Some(leash),
-            stage: Stage::Unborn { state, to },
+            stage: Stage::Unstarted { state, to },
         }
     }
 
-    fn is_unborn(&self) -> bool {
-        matches!(self.stage, Stage::Unborn { .. })
+    fn is_unstarted(&self) -> bool {
+        matches!(self.stage, Stage::Unstarted { .. })
     }
 
     /// Lets it live for a moment, warms it and stops it.
@@ -113,7 +113,7 @@ impl Spare {
         let stage = &mut self.stage;
         let living = async {
             match stage {
-                Stage::Unborn { state, to } => hand_over(state, to).await?,
+                Stage::Unstarted { state, to } => hand_over(state, to).await?,
                 Stage::Settled(qmp) => drop(qmp.execute("cont", json!({})).await?),
             }
             guest::renew(place, Matter::News).await
@@ -201,9 +201,9 @@ impl Spares {
     }
 
     /// One that has not lived yet.
-    pub(crate) fn take_unborn(&self, key: &str) -> Option<Spare> {
+    pub(crate) fn take_unstarted(&self, key: &str) -> Option<Spare> {
         let mut waiting = self.locked();
-        let wanted = |spare: &Spare| spare.key == key && spare.is_unborn();
+        let wanted = |spare: &Spare| spare.key == key && spare.is_unstarted();
         let at = waiting.iter().position(|(_, spare)| wanted(spare))?;
         Some(waiting.remove(at).1)
     }

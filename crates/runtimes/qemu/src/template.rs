@@ -419,7 +419,7 @@ fn damaged(reason: &str) -> QemuError {
     }
 }
 
-/// The same file, read from its start independently of others who read it.
+/// Opens a file once more: a new descriptor has an offset of its own.
 fn reopen(file: &File) -> Result<File, QemuError> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
         .map_err(QemuError::io("cannot open a machine's state"))

@@ -200,7 +200,7 @@ async fn attach<V: Verb<Extra = (), Answer = ExecSession>>(
     Ok(respond(&app, session, Inbound::new(request.into_body())))
 }
 
-/// The same without input.
+/// A live session that is only listened to: `GET`, without a body.
 async fn follow<V: Verb<Extra = (), Answer = ExecSession>>(
     State(app): State<App>,
     Introduced(caller): Introduced,

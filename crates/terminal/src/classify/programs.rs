@@ -86,7 +86,7 @@ fn base(name: &str) -> &str {
     let end = name
         .find(|char: char| char.is_ascii_digit() || char == '.')
         .unwrap_or(name.len());
-    // Names that are nothing without their digit keep it.
+    // `7z` and `w3m` keep their digit: without it the name would be empty or a single letter.
     if end < 2 {
         name
     } else {

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 pub(super) struct Screen<'a> {
     /// The cursor's line up to the cursor.
     before: String,
-    /// The same, without blanks at its end.
+    /// The cursor's line up to the cursor, without blanks at its end.
     line: String,
     /// Whether there is text to the right of the cursor.
     text_after: bool,

@@ -35,7 +35,7 @@ use std::time::Duration;
 const GRID_HISTORY: usize = 1000;
 /// Rows of history left in the grid, so that a screen that grows finds its lines again.
 const GRID_KEEP: usize = 32;
-/// The same for a screen that has been quiet.
+/// Rows of history left in the grid of a screen that has been quiet.
 const SETTLED_KEEP: usize = 4;
 /// Bytes parsed between two looks at the grid's history; a byte makes at most one row.
 const SLICE: usize = GRID_HISTORY - GRID_KEEP - 128;

@@ -64,7 +64,7 @@ pub(super) fn differences(now: &[Entry], saved: &[Entry]) -> (Vec<Bytes>, Vec<En
     (remove, put)
 }
 
-/// The same file, and nobody has written to it since.
+/// Whether this is the very file that was saved, and nobody has written to it since.
 fn untouched(is: &State, was: &State) -> bool {
     let facts = |state: &State| {
         let owner = (state.uid, state.gid);
