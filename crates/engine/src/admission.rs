@@ -4,8 +4,8 @@
 //! written or made.
 
 use crate::choose::{Demand, Runtimes};
-use crate::driver::{Launch, expiry};
 use crate::home::Home;
+use crate::launch::{Launch, expiry};
 use bytes::Bytes;
 use jiff::Timestamp;
 use motu_core::config::Config;

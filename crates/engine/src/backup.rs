@@ -14,6 +14,7 @@
 //! is whole, so nothing that has the name is half a backup.
 
 use crate::blocking::blocking;
+use crate::copy_tree::copy;
 use crate::engine::Engine;
 use crate::home::Home;
 use crate::store::{Store, Stored};
@@ -25,7 +26,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 const MANIFEST: &str = "backup.json";
 const VERSION: u32 = 1;
@@ -257,26 +257,6 @@ fn make_private(dir: &Path) -> Result<()> {
         .mode(0o700)
         .create(dir)
         .map_err(|error| Error::with_file(format_args!("make {}", dir.display()), &error))
-}
-
-/// Copies a file or a tree with everything that can be: owners, times, links, attributes, holes.
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
-    let failed = |error| Error::io(format_args!("copy {}", from.display()), &error);
-    let output = Command::new("cp")
-        .args(["-a", "-T", "--"])
-        .args([from, to])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().unwrap_or("cp failed").to_string();
-    Err(match said.contains("No space left") {
-        true => Error::limit(format!("copy {}: {said}", from.display())),
-        false => failed(std::io::Error::other(said)),
-    })
 }
 
 /// Makes an empty state directory what a backup holds. No daemon serves it meanwhile.

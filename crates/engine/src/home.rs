@@ -14,7 +14,7 @@
 //!     terminals/ID/    transcript, recording and log of a terminal session
 //! ```
 
-use crate::store::Base;
+use crate::paths::Base;
 use motu_core::config::Config;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, Runtime, SandboxId};

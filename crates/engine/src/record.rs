@@ -11,7 +11,7 @@
 use crate::found::{Says, Witness};
 use crate::home::Home;
 use crate::lost;
-use crate::store::{SandboxRow, SealedSecret, WorkspaceRow};
+use crate::store::{SandboxRow, WorkspaceRecord};
 use motu_core::{Error, Result, SandboxId};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -26,13 +26,6 @@ struct Versioned<T> {
     version: u32,
     #[serde(flatten)]
     record: T,
-}
-
-/// What is remembered of a workspace beside its disks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WorkspaceRecord {
-    pub workspace: WorkspaceRow,
-    pub secrets: Vec<SealedSecret>,
 }
 
 /// What was found in a directory.

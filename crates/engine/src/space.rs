@@ -15,8 +15,8 @@
 use crate::driver::Handle;
 use crate::engine::Engine;
 use futures_util::future::join_all;
+use motu_core::Result;
 use motu_core::sandbox::State;
-use motu_core::{Error, Result, SandboxId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -118,28 +118,4 @@ where
         }
         Err(_) => tracing::warn!("a machine takes long to be paused or resumed"),
     }
-}
-
-/// The answer to a call that a sandbox cannot serve because the host has no space.
-pub(crate) fn shortage(id: &SandboxId, reason: &str) -> Error {
-    Error::limit(format!("{id} is paused: {reason}"))
-        .hint("free some space on the host's disk, for example with `motu env prune`; it goes on by itself")
-        .details(serde_json::json!({ "sandbox_id": id, "state": State::Paused }))
-}
-
-/// The disk of a sandbox that has met errors, in words; nothing for one that has not.
-pub(crate) fn faulty(handle: &Handle) -> Option<Error> {
-    let (runtime, kept) = handle.disk()?;
-    let count = runtime.disk_errors(&kept);
-    (count > 0).then(|| {
-        let id = handle.sandbox().sandbox_id;
-        let disk = kept.dir.display().to_string();
-        Error::unavailable(format!(
-            "the disk of {id} in {disk} has met {count} errors and takes no more writes"
-        ))
-        .hint(format!(
-            "stop {id}, repair the image with `e2fsck -f` in {disk}, and start it again"
-        ))
-        .details(serde_json::json!({ "sandbox_id": id, "disk": disk, "errors": count }))
-    })
 }

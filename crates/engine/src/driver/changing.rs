@@ -2,8 +2,8 @@
 
 use super::handle::{Prepare, held, refused};
 use super::{Driver, Keep};
+use crate::launch::expiry;
 use crate::lifecycle::{Refusal, Request};
-use jiff::{SignedDuration, Timestamp};
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId, limits};
@@ -367,12 +367,4 @@ impl Driver {
         self.status.send_replace(self.row.sandbox.clone());
         written
     }
-}
-
-/// When a time to live that begins now is over; 0 is never.
-pub(crate) fn expiry(ttl_seconds: u64) -> Option<Timestamp> {
-    let ttl = SignedDuration::from_secs(i64::try_from(ttl_seconds).unwrap_or(i64::MAX));
-    (ttl_seconds > 0)
-        .then(|| Timestamp::now().checked_add(ttl).ok())
-        .flatten()
 }

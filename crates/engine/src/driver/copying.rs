@@ -43,7 +43,7 @@ impl Driver {
             }
         }
         let from = self.shared.home.kept(&self.row.sandbox.sandbox_id);
-        blocking(move || crate::backup::copy(&from, &to)).await
+        blocking(move || crate::copy_tree::copy(&from, &to)).await
     }
 
     /// Pauses a machine after it has written out what only its own kernel knows of; false where

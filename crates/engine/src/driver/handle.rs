@@ -96,6 +96,23 @@ impl Inside {
 }
 
 impl Handle {
+    /// The disk of a sandbox that has met errors, in words; nothing for one that has not.
+    pub(crate) fn faulty(&self) -> Option<Error> {
+        let (runtime, kept) = self.disk()?;
+        let count = runtime.disk_errors(&kept);
+        (count > 0).then(|| {
+            let id = self.sandbox().sandbox_id;
+            let disk = kept.dir.display().to_string();
+            Error::unavailable(format!(
+                "the disk of {id} in {disk} has met {count} errors and takes no more writes"
+            ))
+            .hint(format!(
+                "stop {id}, repair the image with `e2fsck -f` in {disk}, and start it again"
+            ))
+            .details(serde_json::json!({ "sandbox_id": id, "disk": disk, "errors": count }))
+        })
+    }
+
     /// The sandbox as it is now.
     pub fn sandbox(&self) -> Sandbox {
         let mut sandbox = self.status.borrow().clone();
@@ -151,7 +168,7 @@ impl Handle {
     /// failed write by the state of the disk, when that is the cause.
     pub fn explain(&self, error: Error) -> Error {
         if matches!(error.kind, ErrorKind::Internal | ErrorKind::Denied) {
-            return crate::space::faulty(self).unwrap_or(error);
+            return self.faulty().unwrap_or(error);
         }
         if !unreachable(&error) {
             return error;
@@ -302,7 +319,7 @@ pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
         }
         Refusal::Paused if held(sandbox) => {
             let reason = sandbox.reason.as_deref().unwrap_or_default();
-            crate::space::shortage(id, reason)
+            crate::shortage::shortage(id, reason)
         }
         Refusal::Paused => Error::conflict(format!("sandbox {id} is paused"))
             .hint(format!("`motu resume {id}` wakes it"))

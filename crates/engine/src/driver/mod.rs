@@ -15,13 +15,16 @@ mod changing;
 mod copying;
 mod handle;
 mod making;
+mod table;
 
-pub(crate) use changing::expiry;
+pub use crate::launch::Launch;
+pub(crate) use crate::launch::expiry;
 pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
 pub(crate) use making::identity;
+pub use table::Table;
 
-use crate::clock::{self, Deadline, Now};
+use crate::clock::{self, Now};
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::lifecycle::{self, Decision, Request};
@@ -32,11 +35,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use handle::Inside;
 use jiff::Timestamp;
-use motu_core::runtime::{Ended, Kept, Machine, MachineLimits, MachineSpec};
+use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
-use motu_core::{Accel, Result, Runtime, SandboxId};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use motu_core::{Result, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -79,37 +80,6 @@ pub enum Keep {
     Transient,
 }
 
-/// Everything a machine is made from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Launch {
-    pub root: PathBuf,
-    pub wants_sudo: bool,
-    pub limits: MachineLimits,
-    /// Variables of every command.
-    pub env: BTreeMap<String, String>,
-    pub accel: Accel,
-    pub kept: Option<Kept>,
-    /// When its time to live is over, by a clock that does not jump.
-    #[serde(default)]
-    pub deadline: Option<Deadline>,
-}
-
-impl Launch {
-    /// What a runtime must know to make this machine in this directory.
-    pub fn spec(&self, id: SandboxId, dir: PathBuf) -> MachineSpec {
-        MachineSpec {
-            hostname: id.to_string(),
-            id,
-            dir,
-            root: self.root.clone(),
-            wants_sudo: self.wants_sudo,
-            limits: self.limits,
-            accel: self.accel,
-            kept: self.kept.clone(),
-        }
-    }
-}
-
 /// What every driver shares.
 #[derive(Debug)]
 pub struct Shared {
@@ -120,7 +90,7 @@ pub struct Shared {
     /// How long guests may be silent.
     pub bounds: crate::guest::Bounds,
     /// The table that lists live sandboxes; a driver removes itself at its end.
-    pub table: Weak<crate::engine::Table>,
+    pub table: Weak<Table>,
 }
 
 impl Shared {

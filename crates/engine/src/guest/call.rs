@@ -90,7 +90,7 @@ impl About {
                 .await
                 .is_err();
             if waited {
-                return crate::space::shortage(&self.id, &reason);
+                return crate::shortage::shortage(&self.id, &reason);
             }
         }
     }

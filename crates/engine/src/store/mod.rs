@@ -9,7 +9,6 @@
 
 mod baselines;
 mod json;
-mod paths;
 mod rows;
 mod terminals;
 mod workspaces;
@@ -21,11 +20,11 @@ use std::path::Path;
 use std::sync::mpsc;
 use tokio::sync::oneshot;
 
+pub use crate::paths::Base;
 pub use baselines::BaselineRef;
-pub use paths::Base;
 pub use rows::{SandboxRow, Stored};
 pub use terminals::{TerminalEnd, TerminalRow, TerminalShell};
-pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRow};
+pub use workspaces::{SealedSecret, ServiceRow, WorkspaceRecord, WorkspaceRow};
 
 /// Schema steps; only ever appended to.
 const MIGRATIONS: &[&str] = &[

@@ -1,10 +1,9 @@
 //! Rows of the store.
 
-use super::Store;
 use super::json::{damaged, from_json, to_json};
-use super::paths::{Base, LAUNCH, MACHINE};
-use crate::driver::Launch;
-use crate::record::WorkspaceRecord;
+use super::{Store, WorkspaceRecord};
+use crate::launch::Launch;
+use crate::paths::{Base, LAUNCH, MACHINE};
 use motu_core::runtime::Machine;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId};

@@ -2,7 +2,6 @@
 
 use super::Store;
 use super::json::{readable, to_json};
-use crate::record::WorkspaceRecord;
 use jiff::Timestamp;
 use motu_core::exec::ExecMode;
 use motu_core::workspace::{
@@ -81,6 +80,13 @@ pub(super) fn put(
         )?;
     }
     Ok(())
+}
+
+/// What is remembered of a workspace beside its disks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkspaceRecord {
+    pub workspace: WorkspaceRow,
+    pub secrets: Vec<SealedSecret>,
 }
 
 impl Store {

@@ -35,6 +35,7 @@ mod secrets;
 mod services;
 mod shells;
 mod snapshots;
+mod supervised;
 mod watching;
 
 pub use room::Rooms;

@@ -1,6 +1,6 @@
 //! What the daemon knows of each workspace while it runs.
 
-use super::services::Supervised;
+use super::supervised::Supervised;
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::store::WorkspaceRow;

@@ -7,147 +7,23 @@
 use super::checks;
 use super::probes::{self, Scene};
 use super::publish::{self, Published};
-use super::ring::{self, Enough};
 use super::room::{Room, in_words};
+use super::supervised::{Supervised, last_words, start_of};
 use super::watching::Watcher;
-use crate::admission::{Follow, command};
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::guest::Guest;
-use crate::store::{ServiceRow, Store};
+use crate::store::ServiceRow;
 use jiff::Timestamp;
-use motu_core::config::Config;
-use motu_core::exec::{AttachFrom, ExecRequest, ExecSession, Selector};
+use motu_core::exec::{AttachFrom, ExecSession, Selector};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Result, id, limits};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
 
-/// How long a service may take to end after SIGTERM.
-pub(super) const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A service without a probe that fails within this time has failed to start.
 const AT_ONCE: Duration = Duration::from_millis(250);
-/// Lines of its output in the error of a service that did not start.
-const LAST_LINES: usize = 10;
-/// The longest of them.
-const LAST_LINE_CHARS: usize = 200;
-/// Output per channel that is kept when the process is gone.
-pub(super) const LAST_WORDS: usize = 64 * 1024;
-
-/// A service and the task that watches over it.
-#[derive(Debug)]
-pub struct Supervised {
-    row: watch::Sender<ServiceRow>,
-    /// Somebody asked for its end, and why.
-    pub(super) ending: watch::Sender<Option<String>>,
-    ended: Notify,
-    pub(super) logged: watch::Sender<bool>,
-    published: std::sync::Mutex<Published>,
-    store: Store,
-}
-
-impl Supervised {
-    fn new(row: ServiceRow, published: Published, store: Store) -> Supervised {
-        Supervised {
-            row: watch::Sender::new(row),
-            ending: watch::Sender::new(None),
-            ended: Notify::new(),
-            logged: watch::Sender::new(false),
-            published: std::sync::Mutex::new(published),
-            store,
-        }
-    }
-
-    pub fn status(&self) -> ServiceStatus {
-        self.row.borrow().status.clone()
-    }
-
-    pub(super) fn row(&self) -> ServiceRow {
-        self.row.borrow().clone()
-    }
-
-    /// Changes what is said of it, in the store first.
-    pub(super) async fn change(&self, change: impl FnOnce(&mut ServiceRow)) {
-        let mut row = self.row();
-        change(&mut row);
-        if let Err(error) = self.store.put_service(&row).await {
-            tracing::warn!(service = row.status.service_name, %error, "a service is not in the store");
-        }
-        self.row.send_replace(row);
-    }
-
-    pub(super) async fn close(
-        &self,
-        state: ServiceState,
-        reason: Option<String>,
-        exit_code: Option<i32>,
-    ) {
-        // Ports close with the service.
-        *self
-            .published
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()) = Published::default();
-        self.change(|row| {
-            row.status.state = state;
-            row.status.reason = reason;
-            row.status.exit_code = exit_code;
-            row.status.pid = None;
-            row.status.ended_at = Some(Timestamp::now());
-        })
-        .await;
-        self.ended.notify_waiters();
-    }
-
-    /// Waits until it is not alive any more, if it still is.
-    async fn gone(&self) {
-        let ended = self.ended.notified();
-        tokio::pin!(ended);
-        ended.as_mut().enable();
-        if self.status().state.is_alive() {
-            ended.await;
-        }
-    }
-
-    /// Asks for its end and waits for it.
-    async fn end(&self, reason: &str) {
-        self.ending.send_replace(Some(reason.to_string()));
-        let _ = tokio::time::timeout(STOP_GRACE * 3, self.gone()).await;
-    }
-
-    /// Why it did not start: how it ended, and what it said last.
-    fn failed_to_start(&self, kind: ErrorKind, what: &str) -> Error {
-        let row = self.row();
-        let name = &row.status.service_name;
-        let reason = row.status.reason.unwrap_or_default();
-        let said = match row.stderr.trim().is_empty() {
-            true => &row.stdout,
-            false => &row.stderr,
-        };
-        let lines: Vec<&str> = said
-            .lines()
-            .filter(|line| !line.trim().is_empty())
-            .collect();
-        let from = lines.len().saturating_sub(LAST_LINES);
-        let cut = |line: &&str| line.chars().take(LAST_LINE_CHARS).collect::<String>();
-        let lines: Vec<String> = lines[from..].iter().map(cut).collect();
-        let mut message = format!("service {name:?} {what}: {reason}");
-        match lines.is_empty() {
-            true => message.push_str("; it said nothing"),
-            false => message.push_str(&format!("; its last lines:\n  {}", lines.join("\n  "))),
-        }
-        Error::new(kind, message)
-            .hint(format!(
-                "`motu workspace service logs {} {name}` shows all it said",
-                row.status.workspace_id
-            ))
-            .details(serde_json::json!({
-                "exit_code": row.status.exit_code, "last_lines": lines,
-            }))
-    }
-}
 
 /// The service of that name.
 pub fn named(room: &Room, name: &str) -> Result<Arc<Supervised>> {
@@ -464,50 +340,6 @@ fn new_row(
         stderr: String::new(),
         cut: false,
     }
-}
-
-pub(super) fn start_of(
-    config: &Config,
-    row: &ServiceRow,
-    secrets: BTreeMap<String, String>,
-) -> Result<motu_link::message::Start> {
-    let mut env = row.env.clone();
-    env.extend(secrets);
-    let request = ExecRequest {
-        command: row.status.command.clone(),
-        mode: row.mode,
-        workdir: Some(row.status.cwd.clone()),
-        env,
-        tag: Some(row.tag.clone()),
-        no_timeout: true,
-        ..ExecRequest::default()
-    };
-    command(config, request, Follow::Background)
-}
-
-/// The end of a process's output, and whether there was more.
-pub(super) async fn last_words(
-    guest: &Guest,
-    tag: &str,
-    most: usize,
-) -> Result<(String, String, bool)> {
-    let enough = Enough {
-        max_bytes: usize::MAX,
-        idle: None,
-        patience: Duration::from_secs(10),
-    };
-    let output = ring::read(guest, tag, AttachFrom::Oldest, enough).await?;
-    let cut = |bytes: &[u8]| {
-        let from = bytes.len().saturating_sub(most);
-        (
-            String::from_utf8_lossy(&bytes[from..]).into_owned(),
-            from > 0,
-        )
-    };
-    let (stdout, cut_out) = cut(&output.stdout.bytes);
-    let (stderr, cut_err) = cut(&output.stderr.bytes);
-    let lost = output.stdout.lost || output.stderr.lost || cut_out || cut_err;
-    Ok((stdout, stderr, lost))
 }
 
 /// The last lines of a text, and whether something is missing before them.

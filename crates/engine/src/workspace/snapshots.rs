@@ -247,7 +247,7 @@ fn content(
 
 /// Refuses a disk that has met errors: what is read from it may not be what was written.
 pub(super) async fn sound(handle: &Handle, guest: &Guest) -> Result<()> {
-    if let Some(error) = crate::space::faulty(handle) {
+    if let Some(error) = handle.faulty() {
         return Err(error);
     }
     // A machine with a kernel of its own is the only one who knows.

@@ -1,7 +1,7 @@
 //! The task that watches over one service: sees its end, and starts it again where the policy says so.
 
 use super::room::Room;
-use super::services::{LAST_WORDS, STOP_GRACE, Supervised, last_words, start_of};
+use super::supervised::{LAST_WORDS, STOP_GRACE, Supervised, last_words, start_of};
 use crate::driver::Handle;
 use futures_util::StreamExt;
 use jiff::Timestamp;

@@ -11,12 +11,12 @@ use std::path::{Component, Path, PathBuf};
 /// Where a row's JSON has paths, and in which part of the state directory they lie.
 type Fields = &'static [(&'static str, &'static str)];
 
-pub(super) const LAUNCH: Fields = &[
+pub(crate) const LAUNCH: Fields = &[
     ("/root", ENVIRONMENTS),
     ("/kept/dir", "kept"),
     ("/kept/baseline", "baselines"),
 ];
-pub(super) const MACHINE: Fields = &[("/dir", "machines"), ("/record/kept", "kept")];
+pub(crate) const MACHINE: Fields = &[("/dir", "machines"), ("/record/kept", "kept")];
 
 /// Environments may be shared with other state directories and lie elsewhere.
 const ENVIRONMENTS: &str = "environments";
@@ -35,7 +35,7 @@ impl Base {
     }
 
     /// A row's JSON as it is stored.
-    pub(super) fn stored(&self, mut value: Value, fields: Fields) -> Value {
+    pub(crate) fn stored(&self, mut value: Value, fields: Fields) -> Value {
         for (pointer, part) in fields {
             replace(&mut value, pointer, |path| self.relative(path, part));
         }
@@ -43,7 +43,7 @@ impl Base {
     }
 
     /// A row's JSON as it is used.
-    pub(super) fn loaded(&self, mut value: Value, fields: Fields) -> Value {
+    pub(crate) fn loaded(&self, mut value: Value, fields: Fields) -> Value {
         for (pointer, part) in fields {
             replace(&mut value, pointer, |path| {
                 // Joining an absolute path gives that path.

@@ -1,0 +1,48 @@
+//! What a machine is made from, as the store keeps it.
+
+use crate::clock::Deadline;
+use jiff::{SignedDuration, Timestamp};
+use motu_core::runtime::{Kept, MachineLimits, MachineSpec};
+use motu_core::{Accel, SandboxId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Everything a machine is made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    pub root: PathBuf,
+    pub wants_sudo: bool,
+    pub limits: MachineLimits,
+    /// Variables of every command.
+    pub env: BTreeMap<String, String>,
+    pub accel: Accel,
+    pub kept: Option<Kept>,
+    /// When its time to live is over, by a clock that does not jump.
+    #[serde(default)]
+    pub deadline: Option<Deadline>,
+}
+
+impl Launch {
+    /// What a runtime must know to make this machine in this directory.
+    pub fn spec(&self, id: SandboxId, dir: PathBuf) -> MachineSpec {
+        MachineSpec {
+            hostname: id.to_string(),
+            id,
+            dir,
+            root: self.root.clone(),
+            wants_sudo: self.wants_sudo,
+            limits: self.limits,
+            accel: self.accel,
+            kept: self.kept.clone(),
+        }
+    }
+}
+
+/// When a time to live that begins now is over; 0 is never.
+pub(crate) fn expiry(ttl_seconds: u64) -> Option<Timestamp> {
+    let ttl = SignedDuration::from_secs(i64::try_from(ttl_seconds).unwrap_or(i64::MAX));
+    (ttl_seconds > 0)
+        .then(|| Timestamp::now().checked_add(ttl).ok())
+        .flatten()
+}
