@@ -12,6 +12,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("list_environments", "env list"),
     ("inspect_environment", "env inspect"),
     ("pull_environment", "env pull"),
+    ("remove_environment", "env rm"),
+    ("tag_environment", "env tag"),
     ("prune_environments", "env prune"),
     ("create_sandbox", "create"),
     ("list_sandboxes", "ps"),

@@ -30,6 +30,14 @@ pub enum Isolation {
 }
 
 impl Isolation {
+    /// The strongest first.
+    pub const ALL: [Isolation; 4] = [
+        Isolation::Vm,
+        Isolation::Gvisor,
+        Isolation::Container,
+        Isolation::None,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::None => "none",
@@ -50,16 +58,11 @@ impl std::str::FromStr for Isolation {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        [
-            Isolation::None,
-            Isolation::Container,
-            Isolation::Gvisor,
-            Isolation::Vm,
-        ]
-        .into_iter()
-        .find(|isolation| isolation.as_str() == text)
-        .ok_or_else(|| {
-            Error::invalid("unknown isolation").hint("one of: vm, gvisor, container, none")
-        })
+        Isolation::ALL
+            .into_iter()
+            .find(|isolation| isolation.as_str() == text)
+            .ok_or_else(|| {
+                Error::invalid("unknown isolation").hint("one of: vm, gvisor, container, none")
+            })
     }
 }

@@ -181,8 +181,17 @@ pub struct Prune {
     pub all: bool,
 }
 
+/// Another name for an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TagAs {
+    /// A word, such as `mine:1`, that is not the name of anything yet.
+    pub name: String,
+}
+
 impl Ask for Examine {}
 impl Ask for Prune {}
+impl Ask for TagAs {}
 
 impl Ask for BackUp {
     fn host_paths(&self) -> Vec<&'static str> {

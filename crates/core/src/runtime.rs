@@ -273,6 +273,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
+    /// Removes what was built for machines to come and can be built again, and says how many bytes
+    /// of the disk it took. Machines that are there keep what they need.
+    async fn prune(&self) -> Result<u64, Error> {
+        Ok(0)
+    }
+
     /// Whether a directory has the disks of a machine that was started with it before.
     fn has_disks(&self, _kept: &Kept) -> bool {
         true

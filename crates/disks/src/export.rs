@@ -58,8 +58,15 @@ pub fn export_ext4(
     Ok(size)
 }
 
+/// Where administrators' programs are.
+const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
+
 fn make_ext4(staging: &Path, output: &Path) -> Result<(), DiskError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(SYSTEM.iter().map(Into::into));
     let run = Command::new("mke2fs")
+        // Administrators' programs are not on everybody's path.
+        .env("PATH", std::env::join_paths(places).unwrap_or(path.clone()))
         .args(["-q", "-F", "-t", "ext4", "-m", "0", "-d"])
         .arg(staging)
         .arg(output)

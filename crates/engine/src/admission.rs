@@ -247,7 +247,7 @@ pub fn environment_error(error: EnvironmentError) -> Error {
             ErrorKind::Unavailable
         }
         From::TimedOut { .. } | From::Stalled { .. } => ErrorKind::Timeout,
-        From::Cancelled { .. } | From::InUse { .. } => ErrorKind::Conflict,
+        From::Cancelled { .. } | From::InUse { .. } | From::NameTaken { .. } => ErrorKind::Conflict,
         From::NoSpace { .. } | From::TooLarge { .. } => ErrorKind::Limit,
         From::Refused { .. } | From::AuthRequired { .. } => ErrorKind::Denied,
         From::Registry { status: 404, .. } => ErrorKind::NotFound,

@@ -102,10 +102,30 @@ impl Engine {
     fn host_checks(&self) -> Vec<Check> {
         vec![
             self.disk_check(),
+            self.environments_check(),
             files_check(),
             memory_check(),
             kernel_check(),
         ]
+    }
+
+    /// Without an environment there is no sandbox.
+    fn environments_check(&self) -> Check {
+        let name = "environments".to_string();
+        match self.environments.check() {
+            Ok(()) => Check {
+                name,
+                health: Health::Ok,
+                detail: "can be installed".to_string(),
+                fix: None,
+            },
+            Err(error) => Check {
+                name,
+                health: Health::Failed,
+                detail: format!("cannot be installed: {error}"),
+                fix: error.hint(),
+            },
+        }
     }
 
     fn disk_check(&self) -> Check {

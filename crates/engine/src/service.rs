@@ -13,7 +13,7 @@ use motu_core::files::*;
 use motu_core::report::ProgressSink;
 use motu_core::report::{
     BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Port, Prune, Pruned,
-    Version,
+    TagAs, Version,
 };
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Reaped, Sandbox};
@@ -70,27 +70,31 @@ impl Service for Engine {
         pulled.map(environment).map_err(environment_error)
     }
 
+    async fn remove_environment(&self, name: &str) -> Result<Pruned> {
+        let _nobody_takes_one = self.environments_in_use.write().await;
+        let in_use = self.digests_in_use();
+        let removed = self.environments.remove(name, &in_use).await;
+        removed.map(pruned).map_err(environment_error)
+    }
+
+    async fn tag_environment(&self, name: &str, ask: TagAs) -> Result<Environment> {
+        let tagged = self.environments.tag(name, &ask.name).await;
+        tagged.map(environment).map_err(environment_error)
+    }
+
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {
         let _nobody_takes_one = self.environments_in_use.write().await;
-        let in_use: HashSet<String> = self
-            .table
-            .all()
-            .iter()
-            .map(|handle| handle.sandbox().digest)
-            .chain(self.pool.digests())
-            .collect();
-        let pruned = self
-            .environments
-            .prune(&in_use, ask.all)
-            .await
-            .map_err(environment_error)?;
+        let in_use = self.digests_in_use();
+        let swept = self.environments.prune(&in_use, ask.all).await;
+        let mut pruned = swept.map(pruned).map_err(environment_error)?;
+        if ask.all {
+            for runtime in self.runtimes.all() {
+                pruned.freed_bytes += runtime.prune().await?;
+            }
+        }
         Ok(Pruned {
-            removed: pruned.names.into_iter().chain(pruned.digests).collect(),
-            freed_bytes: pruned.bytes,
-            in_use: in_use
-                .into_iter()
-                .filter(|digest| !digest.is_empty())
-                .collect(),
+            in_use: in_use.into_iter().collect(),
+            ..pruned
         })
     }
 
@@ -360,6 +364,24 @@ fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>
     ExecSession {
         events: events.boxed(),
         input: session.input,
+    }
+}
+
+impl Engine {
+    /// The environments of sandboxes, and of machines that wait for one.
+    fn digests_in_use(&self) -> HashSet<String> {
+        let sandboxes = self.table.all();
+        let digests = sandboxes.iter().map(|handle| handle.sandbox().digest);
+        let digests = digests.chain(self.pool.digests());
+        digests.filter(|digest| !digest.is_empty()).collect()
+    }
+}
+
+fn pruned(pruned: motu_environments::Pruned) -> Pruned {
+    Pruned {
+        removed: pruned.names.into_iter().chain(pruned.digests).collect(),
+        freed_bytes: pruned.bytes,
+        in_use: Vec::new(),
     }
 }
 

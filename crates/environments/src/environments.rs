@@ -106,6 +106,11 @@ impl Environments {
         })
     }
 
+    /// Why no environment could be installed here, if that is so.
+    pub fn check(&self) -> Result<(), EnvironmentError> {
+        self.inner.store.privilege().check()
+    }
+
     /// The environments that can be pulled.
     pub fn catalog(&self) -> &[CatalogEntry] {
         &self.inner.catalog
@@ -235,7 +240,13 @@ impl Environments {
             let Some(record) = store.name(&name)? else {
                 return Err(EnvironmentError::NotInstalled { name });
             };
-            if in_use.contains(&record.digest) {
+            // Another name may go on meaning it.
+            let mut others = store.names()?.into_iter().filter(|other| *other != name);
+            let meant = |other: String| {
+                let other = store.name(&other).ok().flatten();
+                other.is_some_and(|other| other.digest == record.digest)
+            };
+            if in_use.contains(&record.digest) && !others.any(meant) {
                 return Err(EnvironmentError::InUse {
                     name,
                     digest: record.digest,
@@ -248,6 +259,35 @@ impl Environments {
                 },
                 &in_use,
             )
+        })
+        .await
+    }
+
+    /// Gives an installed environment another name, under which nothing else may be known.
+    pub async fn tag(&self, name: &str, new: &str) -> Result<EnvironmentInfo, EnvironmentError> {
+        name::validate(name)?;
+        name::validate(new)?;
+        if self.entry(new).is_some() || reference::is_explicit(new) {
+            return Err(EnvironmentError::NameTaken { name: new.into() });
+        }
+        let (this, name, new) = (self.clone(), name.to_owned(), new.to_owned());
+        blocking(move || {
+            let store = &this.inner.store;
+            let _guard = store.lock()?;
+            let Some(record) = store.name(&this.stored_name(&name))? else {
+                return Err(this.missing(&name));
+            };
+            match store.name(&new)? {
+                Some(other) if other.digest != record.digest => {
+                    return Err(EnvironmentError::NameTaken { name: new });
+                }
+                _ => {}
+            }
+            store.write_name(&NameRecord {
+                name: new.clone(),
+                ..record
+            })?;
+            this.describe(&new)
         })
         .await
     }

@@ -26,7 +26,12 @@ pub enum EnvironmentError {
     #[error("program {tool:?} is not installed on this host")]
     ToolMissing { tool: String, hint: String },
     #[error("user {user} has no range of subordinate ids in {file}")]
-    NoIdMap { user: String, file: &'static str },
+    NoIdMap {
+        user: String,
+        file: &'static str,
+        /// Where ids begin that nobody has.
+        free: u64,
+    },
     #[error(
         "build of environment {name:?} failed at stage {stage}: {}",
         last_line(tail_of_log)
@@ -45,6 +50,8 @@ pub enum EnvironmentError {
     NoSpace { context: String },
     #[error("environment {name:?} is in use by a sandbox")]
     InUse { name: String, digest: String },
+    #[error("{name:?} is the name of another environment, or of where one comes from")]
+    NameTaken { name: String },
     #[error("stored environment {digest} is corrupt: {reason}")]
     Corrupt { digest: String, reason: String },
     #[error("root filesystem holds {path:?}, which is refused: {reason}")]
@@ -105,11 +112,15 @@ impl EnvironmentError {
             },
             Self::NotInstalled { name } => Some(format!("motu env pull {name}")),
             Self::ToolMissing { hint, .. } => Some(hint.clone()),
-            Self::NoIdMap { user, .. } => Some(format!(
-                "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
-            )),
+            Self::NoIdMap { user, free, .. } => {
+                let range = format!("{free}-{}", free + 65_535);
+                Some(format!(
+                    "usermod --add-subuids {range} --add-subgids {range} {user}"
+                ))
+            }
             Self::NoSpace { .. } => Some("motu env prune".to_owned()),
             Self::InUse { .. } => Some("destroy the sandboxes that use it first".to_owned()),
+            Self::NameTaken { .. } => Some("choose another word, such as mine:1".to_owned()),
             Self::Corrupt { .. } => Some("pull it again to rebuild it".to_owned()),
             Self::AuthRequired { registry, .. } => Some(format!(
                 "docker login {registry}, or check the spelling: some registries say this of \

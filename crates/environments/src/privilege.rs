@@ -16,6 +16,9 @@ use crate::{
 
 const SUBORDINATE_FILES: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
 
+/// Where the ranges of a Debian system begin.
+const FIRST_SUBORDINATE: u64 = 100_000;
+
 /// Whose rights environments are built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,10 +49,12 @@ impl Privilege {
         process::require("newuidmap", "apt-get install uidmap")?;
         let uid = rustix::process::geteuid().as_raw();
         let user = user_name(uid).unwrap_or_else(|| uid.to_string());
-        for file in SUBORDINATE_FILES {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            if !has_range(&text, &user, uid) {
-                return Err(EnvironmentError::NoIdMap { user, file });
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        let texts = SUBORDINATE_FILES.map(read);
+        for (file, text) in SUBORDINATE_FILES.into_iter().zip(&texts) {
+            if !has_range(text, &user, uid) {
+                let free = first_free(&texts);
+                return Err(EnvironmentError::NoIdMap { user, file, free });
             }
         }
         Ok(())
@@ -121,6 +126,18 @@ fn has_range(text: &str, user: &str, uid: u32) -> bool {
     })
 }
 
+/// Where ids begin that no range in these files has, and no ordinary user either.
+fn first_free(texts: &[String]) -> u64 {
+    let end = |line: &str| {
+        let mut fields = line.split(':').skip(1);
+        let first: u64 = fields.next()?.trim().parse().ok()?;
+        let count: u64 = fields.next()?.trim().parse().ok()?;
+        first.checked_add(count)
+    };
+    let ends = texts.iter().flat_map(|text| text.lines()).filter_map(end);
+    ends.fold(FIRST_SUBORDINATE, u64::max)
+}
+
 /// Disk space a tree takes, for reports. Unreadable parts do not count.
 pub(crate) fn disk_usage(path: &Path) -> u64 {
     let Ok(meta) = fs::symlink_metadata(path) else {
@@ -150,6 +167,16 @@ mod tests {
         assert!(has_range(text, "carl", 1002));
         assert!(!has_range(text, "bob", 1003));
         assert!(!has_range(text, "an", 100));
+    }
+
+    #[test]
+    fn a_range_that_is_proposed_is_nobodys() {
+        let (uids, gids) = (
+            "ann:100000:65536\nbob:300000:65536\n",
+            "x\n1:165536:65536\n",
+        );
+        assert_eq!(first_free(&[uids.into(), gids.into()]), 365_536);
+        assert_eq!(first_free(&[String::new(), String::new()]), 100_000);
     }
 
     #[test]

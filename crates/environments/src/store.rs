@@ -287,6 +287,11 @@ impl Store {
         write_record(&self.name_file(&name.name), name)
     }
 
+    /// Makes a name mean what the record says. The caller holds the lock.
+    pub fn write_name(&self, record: &NameRecord) -> Result<(), EnvironmentError> {
+        write_record(&self.name_file(&record.name), record)
+    }
+
     /// Forgets a name. The caller holds the lock.
     pub fn remove_name(&self, name: &str) -> Result<(), EnvironmentError> {
         let path = self.name_file(name);

@@ -19,7 +19,7 @@ use motu_api::client::SocketAt;
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
-use motu_core::report::Prune;
+use motu_core::report::{Prune, TagAs};
 use motu_core::sandbox::Keepalive;
 use motu_core::{Error, ErrorKind, SandboxId, Service};
 use motu_gate::Gate;
@@ -474,6 +474,14 @@ async fn verbs_on_sandboxes() {
             .freed_bytes
             == 1
     );
+    // A name with everything an address cannot hold as it is.
+    let odd = "docker.io/library/x:1";
+    assert_eq!(client.remove_environment(odd).await.unwrap().removed, [odd]);
+    let tag = TagAs {
+        name: "mine:1".to_string(),
+    };
+    let tagged = client.tag_environment("debian:12", tag).await.unwrap();
+    assert_eq!(tagged.name, "mine:1");
     let request = motu_core::sandbox::CreateSandbox {
         environment: "debian:12".to_string(),
         ..Default::default()

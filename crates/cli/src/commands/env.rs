@@ -3,7 +3,7 @@
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
 use crate::{pull, show};
-use motu_core::report::{Environment, EnvironmentLayer, Prune, Pruned};
+use motu_core::report::{Environment, EnvironmentLayer, Prune, Pruned, TagAs};
 use motu_core::{Result, Service};
 use std::process::ExitCode;
 
@@ -23,8 +23,23 @@ enum Command {
         json: bool,
     },
     /// Install an environment, or bring it up to date
+    ///
+    /// From the catalog (`motu env list`), from a registry, or from files of this host:
+    ///
+    ///   oci:/path/to/layout[:tag]        a directory in the OCI image layout
+    ///
+    ///   docker-archive:/path/image.tar   what `docker save` or `podman save` writes
+    ///
+    ///   tar:/path/root.tar[.gz|.zst]     a root file system in an archive
+    ///
+    ///   dir:/path/to/root                a root file system in a directory
+    #[command(after_help = "Examples:
+  motu env pull debian:12
+  motu env pull docker.io/library/python:3.12
+  docker save app:1 -o app.tar && motu env pull docker-archive:$PWD/app.tar
+  motu env tag docker-archive:$PWD/app.tar app:1")]
     Pull {
-        /// Its name, such as debian:12
+        /// Its name, such as debian:12, or where it comes from
         name: String,
         /// Print everything that is known of it as JSON
         #[arg(long)]
@@ -38,9 +53,29 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Remove one installed environment, unless a sandbox uses it
+    Rm {
+        /// Its name
+        name: String,
+        /// Print what was removed as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give an installed environment another name
+    Tag {
+        /// Its name
+        name: String,
+        /// The new name: a word, such as mine:1
+        #[arg(value_name = "NEW")]
+        new: String,
+        /// Print everything that is known of it as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove environments that nothing uses and nothing could be started from any more
     Prune {
-        /// Also those that could be used again
+        /// Also those that could be used again, cached packages and layers, and what virtual
+        /// machines are made from
         #[arg(long)]
         all: bool,
         /// Print what was removed as JSON
@@ -55,6 +90,8 @@ impl Args {
             Command::List { json }
             | Command::Pull { json, .. }
             | Command::Inspect { json, .. }
+            | Command::Rm { json, .. }
+            | Command::Tag { json, .. }
             | Command::Prune { json, .. } => json,
         }
     }
@@ -73,6 +110,13 @@ impl Args {
             }
             Command::Inspect { name, json } => {
                 answer(json, &client.inspect_environment(&name).await?, inspect);
+            }
+            Command::Rm { name, json } => {
+                answer(json, &client.remove_environment(&name).await?, pruned);
+            }
+            Command::Tag { name, new, json } => {
+                let tagged = client.tag_environment(&name, TagAs { name: new }).await?;
+                answer(json, &tagged, |tagged| format!("{}\n", tagged.name));
             }
             Command::Prune { all, json } => {
                 answer(

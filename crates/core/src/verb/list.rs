@@ -65,6 +65,14 @@ verbs! {
     /// Answers with one `PullLine` per line; the last one is the result or the error.
     steps pull_environment = PullEnvironment(name: str => progress: ProgressSink) -> Environment,
         POST "/v1/environments/{name}/pull" 200, Settles, "environments";
+    /// Remove one installed environment
+    ///
+    /// One that sandboxes use is a `conflict`.
+    value remove_environment = RemoveEnvironment(name: str) -> Pruned,
+        DELETE "/v1/environments/{name}" 200, Destroys, "environments";
+    /// Give an installed environment another name
+    value tag_environment = TagEnvironment(name: str; report::TagAs) -> Environment,
+        POST "/v1/environments/{name}/tag" 200, Settles, "environments";
     /// Remove environments nobody uses
     value prune_environments = PruneEnvironments(; report::Prune) -> Pruned,
         POST "/v1/environments/prune" 200, Destroys, "environments";

@@ -11,7 +11,12 @@ use motu_core::runtime::MachineSpec;
 
 /// Every check, the reasons for failure first.
 pub(crate) async fn all(maker: &Maker) -> Vec<Check> {
-    let mut checks = vec![architecture(), program(PROGRAM), program("mke2fs")];
+    let mut checks = vec![
+        architecture(),
+        privilege(),
+        program(PROGRAM),
+        program("mke2fs"),
+    ];
     checks.push(kernel(maker));
     checks.push(accelerator(maker).await);
     checks
@@ -40,6 +45,21 @@ fn architecture() -> Check {
             "architecture",
             Health::Failed,
             format!("virtual machines are x86_64 only; this host is {other}"),
+        ),
+    }
+}
+
+/// Files of an environment have owners, which only root can put on a disk.
+fn privilege() -> Check {
+    match rustix::process::geteuid().is_root() {
+        true => check("privilege", Health::Ok, "root"),
+        false => fixed_by(
+            check(
+                "privilege",
+                Health::Failed,
+                "environments of a daemon that is not root cannot be made into disks yet",
+            ),
+            "run the daemon as root, or use another runtime",
         ),
     }
 }

@@ -65,6 +65,10 @@ impl Images {
         })
     }
 
+    pub(crate) fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
     /// The image of an environment's root. Blocks; the first time for a second or more.
     pub(crate) fn root(&self, root: &Path, journal: Journal) -> Result<Image, QemuError> {
         let digest = identity(root)?;

@@ -41,6 +41,7 @@ mod lz4;
 mod machine;
 mod place;
 mod process;
+mod prune;
 mod qcow2;
 pub mod qmp;
 mod ram;
@@ -181,6 +182,10 @@ impl Runtime for Qemu {
         removal::remove_known(&machine.dir, machine::record_of(machine))
             .await
             .map_err(removal::left_behind)
+    }
+
+    async fn prune(&self) -> Result<u64, Error> {
+        Ok(prune::all(&self.inner).await?)
     }
 
     fn has_disks(&self, kept: &Kept) -> bool {

@@ -49,8 +49,8 @@ pub(crate) struct Maker {
     pub(crate) accel: Accel,
     pub(crate) probe: Probe,
     pub(crate) kernels: Kernels,
-    images: Images,
-    templates: Templates,
+    pub(crate) images: Images,
+    pub(crate) templates: Templates,
     kernel: OnceCell<Kernel>,
     pub(crate) spares: Spares,
     /// One at a time: they are made beside what is wanted now.

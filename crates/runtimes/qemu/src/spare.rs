@@ -229,6 +229,13 @@ impl Spares {
         drop(gone);
     }
 
+    /// Lets all of them go.
+    pub(crate) fn clear(&self) {
+        let gone = std::mem::take(&mut *self.locked());
+        // Ended without the lock.
+        drop(gone);
+    }
+
     /// Lets those go that have waited too long.
     pub(crate) fn expire(&self) {
         let mut waiting = self.locked();

@@ -166,6 +166,14 @@ impl Templates {
         }
     }
 
+    /// Lets go of those that are at hand; the next machine looks on the shelf.
+    pub(crate) fn forget(&self) {
+        self.slots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
     pub(crate) fn shelf(&self) -> &Shelf {
         &self.shelf
     }

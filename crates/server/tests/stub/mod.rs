@@ -29,6 +29,8 @@ pub struct Stub {
     pub signals: Mutex<Vec<(Selector, i32, bool)>>,
     /// The verb of workspaces or terminals that was called last, and its arguments.
     pub called: Mutex<Option<(&'static str, serde_json::Value)>>,
+    /// Lets the verb go on that was asked for the workspace `ws-slow`.
+    pub go_on: Notify,
     /// Where terminals say that their files are.
     pub directory: Mutex<String>,
 }
@@ -251,6 +253,18 @@ impl Service for Stub {
         Ok(motu_core::report::Backup {
             output_path: output_path.to_string(),
             ..Default::default()
+        })
+    }
+    async fn remove_environment(&self, name: &str) -> Result<Pruned> {
+        Ok(Pruned {
+            removed: vec![name.to_string()],
+            ..Pruned::default()
+        })
+    }
+    async fn tag_environment(&self, name: &str, ask: TagAs) -> Result<Environment> {
+        Ok(Environment {
+            name: ask.name,
+            ..self.inspect_environment(name).await?
         })
     }
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {

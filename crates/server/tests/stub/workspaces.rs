@@ -230,6 +230,9 @@ impl Workspaces for Stub {
     }
     async fn stop_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
         self.note("stop_workspace", id);
+        if id.as_str() == "ws-slow" {
+            self.go_on.notified().await;
+        }
         Ok(workspace(id))
     }
     async fn start_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {

@@ -37,6 +37,18 @@ impl World {
         let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/test-home/qemu");
         std::fs::create_dir_all(&home).unwrap();
         let root = busybox_root(&home);
+        World::open(home, root, (mem_mib, accel, spares))
+    }
+
+    /// One whose cache has what the shared one has, and is its own.
+    pub fn apart(home: &Path) -> World {
+        let shared = World::new();
+        link_tree(&shared.home.join("cache"), &home.join("cache"));
+        let root = shared.root.clone();
+        World::open(home.to_path_buf(), root, (MEM_MIB, Accel::Tcg, 1))
+    }
+
+    fn open(home: PathBuf, root: PathBuf, (mem_mib, accel, spares): (u64, Accel, usize)) -> World {
         let program = guest_program();
         let guest = std::fs::read(&program)
             .unwrap_or_else(|error| panic!("{}: {error}; set MOTU_GUEST_BIN", program.display()));
@@ -296,6 +308,22 @@ async fn drain(mut stream: Stream) -> (String, Option<i32>, Outcome) {
             }
             Event::Reset => panic!("the guest reset the stream"),
             Event::Data { .. } | Event::Eof => {}
+        }
+    }
+}
+
+/// A second name for everything in a tree that others may change meanwhile.
+fn link_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(b".") || name == "spares" {
+            continue;
+        }
+        let target = to.join(&name);
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => link_tree(&entry.path(), &target),
+            _ => drop(std::fs::hard_link(entry.path(), target)),
         }
     }
 }

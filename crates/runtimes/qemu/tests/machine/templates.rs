@@ -124,6 +124,37 @@ async fn a_template_of_another_version_goes() {
     next.runtime.destroy(&machine).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_prune_takes_nothing_from_a_machine_that_is_there() {
+    // The shared cache has what this needs; a machine more costs nothing.
+    let shared = World::new();
+    let (machine, _) = shared.create().await;
+    shared.runtime.destroy(&machine).await.unwrap();
+    let place = shared.home.parent().unwrap();
+    let home = tempfile::tempdir_in(place).unwrap();
+    let world = World::apart(home.path());
+    let (machine, guest) = world.create().await;
+    let images = home.path().join("cache/images");
+    std::fs::write(images.join("old-v1.ext4"), [1; 8192]).unwrap();
+    let freed = world.runtime.prune().await.unwrap();
+    assert!(freed >= 8192, "{freed} bytes");
+    assert_eq!(world.runtime.spares(), 0);
+    for shelf in [images, home.path().join("cache/templates")] {
+        let left = std::fs::read_dir(shelf).unwrap().flatten();
+        let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        let hidden = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(b".");
+        assert!(left.iter().all(hidden), "{left:?}");
+    }
+    // What it has not read yet of its disks is there, too.
+    assert_eq!(
+        guest
+            .sh("cat /bin/busybox | wc -c > n; [ -s n ] && echo whole")
+            .await,
+        "whole"
+    );
+    world.runtime.destroy(&machine).await.unwrap();
+}
+
 /// The template whose memory has this size.
 fn own_template(world: &World, mem_mib: u64) -> std::path::PathBuf {
     let found = world.templates().into_iter().filter(|dir| {
