@@ -77,6 +77,9 @@ enum Command {
     Demo(commands::demo::Args),
     Serve(commands::serve::Args),
     Completions(commands::completions::Args),
+    #[command(name = "__complete")]
+    Complete(commands::completions::CompleteArgs),
+    Man(commands::man::Args),
     Version(commands::version::Args),
 }
 
@@ -188,7 +191,9 @@ impl Command {
             | Command::Demo(_)
             | Command::Mcp(_)
             | Command::Serve(_)
-            | Command::Completions(_) => false,
+            | Command::Completions(_)
+            | Command::Complete(_)
+            | Command::Man(_) => false,
         }
     }
 
@@ -196,6 +201,8 @@ impl Command {
         match self {
             Command::Serve(args) => args.run(context),
             Command::Completions(args) => Ok(args.run()),
+            Command::Complete(args) => wait(args.run(context)),
+            Command::Man(args) => args.run(),
             Command::Run(args) => wait(args.run(context)),
             Command::Create(args) => wait(args.run(context)),
             Command::Exec(args) => wait(args.run(context)),

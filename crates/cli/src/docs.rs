@@ -25,7 +25,7 @@ fn section(text: &mut String, command: &mut clap::Command, name: &str) {
         .collect();
     let _ = write!(text, "\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
     for inner in command.get_subcommands_mut() {
-        if inner.get_name() != "help" {
+        if inner.get_name() != "help" && !inner.is_hide_set() {
             let name = format!("{name} {}", inner.get_name());
             section(text, inner, &name);
         }

@@ -13,6 +13,7 @@
 
 mod cli;
 mod commands;
+mod complete;
 mod connect;
 mod daemon;
 mod detach;
@@ -26,7 +27,9 @@ mod output;
 mod pull;
 mod serving;
 mod show;
+mod table;
 mod terminal;
+mod waiting;
 
 use std::process::ExitCode;
 

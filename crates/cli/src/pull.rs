@@ -93,7 +93,8 @@ impl Bars {
     fn layer(&mut self, name: &str, done: u64, total: u64) {
         if !self.layers.contains_key(name) && self.layers.len() < LAYERS_SHOWN {
             let bar = self.all.add(ProgressBar::new(total));
-            let style = "  {prefix} {bar:30} {binary_bytes:>11} of {binary_total_bytes}";
+            let style =
+                "  {prefix} {bar:30} {percent:>3}% {binary_bytes:>11} of {binary_total_bytes}";
             if let Ok(style) = ProgressStyle::with_template(style) {
                 bar.set_style(style);
             }

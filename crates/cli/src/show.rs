@@ -4,7 +4,9 @@
 //! terminal. Nothing here fails: a reader that has gone away is not an error, and output that
 //! could not be written for another reason is told at the end ([`finish`]).
 
+use crate::table;
 use anstyle::{AnsiColor, Color, Style};
+use jiff::Timestamp;
 use motu_core::{Error, Isolation};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -175,38 +177,17 @@ pub fn made_by(runtime: &str, isolation: Isolation, accelerator: Option<&str>) -
     }
 }
 
-/// Columns under headings. The last column is never padded.
+/// Columns under headings, no wider than the terminal they are shown on.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.len()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let last = headings.len().saturating_sub(1);
-    let mut text = String::new();
-    let bold = bold();
-    for (column, heading) in headings.iter().enumerate() {
-        let width = if column == last {
-            0
-        } else {
-            widths[column] + 2
-        };
-        let _ = write!(text, "{bold}{heading:width$}{bold:#}");
-    }
-    text.push('\n');
-    for row in rows {
-        for (column, cell) in row.iter().enumerate() {
-            let width = if column == last {
-                0
-            } else {
-                widths[column] + 2
-            };
-            let _ = write!(text, "{:width$}", safe(cell));
-        }
-        text.push('\n');
-    }
-    text
+    let safely = |row: &Vec<String>| row.iter().map(|cell| safe(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(safely).collect();
+    table::fitted(headings, &rows, table::room())
+}
+
+/// How long ago something was, for people.
+pub fn ago(at: Timestamp, now: Timestamp) -> String {
+    let passed = now.duration_since(at).as_secs().max(0);
+    format!("{} ago", seconds(passed))
 }
 
 /// `1 entry`, `2 entries`.

@@ -218,7 +218,7 @@ fn services_and_shells_live_on_between_commands() {
     // Without a page it answers, but not well.
     told!(ws(start), @r#"
     ------- stderr -------
-    error: service "web": it was not ready after 2 s
+    error: service "web" did not start: it was not ready after 2 s; it said nothing
     hint: `motu workspace service logs ws web` shows its output; --ready-timeout-seconds gives it longer
     [exit code: 124]
     "#);

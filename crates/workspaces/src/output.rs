@@ -10,9 +10,10 @@
 //! is refused. All of it appears at once, or nothing.
 
 use std::{
+    collections::HashMap,
     fs::{self, File, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -301,11 +302,30 @@ pub fn unpack_tree(
                 .hint("name a directory that does not exist, or is empty"),
         );
     }
+    let (staging, totals) = stage(archive, target, most)?;
+    let made = staging.path().join(STAGED);
+    if over {
+        merge(&made, target, &Sent::default())?;
+        return Ok(totals);
+    }
+    // A directory replaces an empty one, and nothing else.
+    match fs::rename(&made, target) {
+        Ok(()) => Ok(totals),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(exists(target)),
+        Err(error) => Err(failed("write", target)(error)),
+    }
+}
+
+/// The tree in a staging directory.
+const STAGED: &str = "tree";
+
+/// Unpacks an archive beside its place.
+fn stage(archive: impl Read, target: &Path, most: u64) -> Result<(tempfile::TempDir, Totals)> {
     let staging = tempfile::Builder::new()
         .prefix(".motu-")
         .tempdir_in(beside(target))
         .map_err(failed("write", target))?;
-    let made = staging.path().join("tree");
+    let made = staging.path().join(STAGED);
     fs::create_dir(&made).map_err(failed("write", target))?;
     let options = Options {
         owner: None,
@@ -323,16 +343,81 @@ pub fn unpack_tree(
         } if limit == most => too_much(target, most),
         error => Error::from(error),
     })?;
-    if over {
-        merge(&made, target)?;
-        return Ok(totals);
+    Ok((staging, totals))
+}
+
+/// What a directory had in it when it was sent to a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent(HashMap<PathBuf, Facts>);
+
+/// What tells a file that was written to from one that was not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Facts {
+    mode: u32,
+    size: u64,
+    modified: (i64, i64),
+    link: Option<PathBuf>,
+}
+
+impl Facts {
+    fn of(path: &Path) -> io::Result<Facts> {
+        let found = fs::symlink_metadata(path)?;
+        let link = match found.is_symlink() {
+            true => Some(fs::read_link(path)?),
+            false => None,
+        };
+        // A link is what it points to, and nothing else of it comes back as it was.
+        Ok(match link {
+            Some(link) => Facts {
+                mode: 0,
+                size: 0,
+                modified: (0, 0),
+                link: Some(link),
+            },
+            None => Facts {
+                mode: found.mode() & !0o7000,
+                size: found.len(),
+                modified: (found.mtime(), found.mtime_nsec()),
+                link: None,
+            },
+        })
     }
-    // A directory replaces an empty one, and nothing else.
-    match fs::rename(&made, target) {
-        Ok(()) => Ok(totals),
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(exists(target)),
-        Err(error) => Err(failed("write", target)(error)),
+}
+
+impl Sent {
+    /// Looks at a directory that is about to be sent.
+    pub fn of(root: &Path) -> Result<Sent> {
+        let mut all = HashMap::new();
+        let mut rest = vec![PathBuf::new()];
+        while let Some(below) = rest.pop() {
+            let directory = root.join(&below);
+            for entry in fs::read_dir(&directory).map_err(failed("read", &directory))? {
+                let entry = entry.map_err(failed("read", &directory))?;
+                let path = below.join(entry.file_name());
+                let kind = entry.file_type().map_err(failed("read", &directory))?;
+                if kind.is_dir() {
+                    rest.push(path);
+                    continue;
+                }
+                let facts = Facts::of(&entry.path()).map_err(failed("read", &entry.path()))?;
+                all.insert(path, facts);
+            }
+        }
+        Ok(Sent(all))
     }
+
+    fn has(&self, path: &Path, staged: &Path) -> bool {
+        let sent = self.0.get(path);
+        sent.is_some_and(|sent| Facts::of(staged).is_ok_and(|now| now == *sent))
+    }
+}
+
+/// Brings back what a machine made of a directory that was sent to it: what is new there, and
+/// plain files that were changed there. Nothing is deleted, and what was not touched there stays
+/// as it is here by now. Says how many files and directories were brought.
+pub fn bring_back(archive: impl Read, target: &Path, sent: &Sent, most: u64) -> Result<u64> {
+    let (staging, _) = stage(archive, target, most)?;
+    merge(&staging.path().join(STAGED), target, sent)
 }
 
 fn is_empty(directory: &Path) -> Result<bool> {
@@ -340,24 +425,34 @@ fn is_empty(directory: &Path) -> Result<bool> {
     Ok(entries.next().is_none())
 }
 
-/// Moves a tree into one that is there: first everything is looked at, so that a tree that does
-/// not fit changes nothing.
-fn merge(from: &Path, to: &Path) -> Result<()> {
+/// Moves a tree into one that is there, without what was sent and came back the same: first
+/// everything is looked at, so that a tree that does not fit changes nothing.
+fn merge(from: &Path, to: &Path, sent: &Sent) -> Result<u64> {
     let mut moves = Vec::new();
-    plan(from, to, &mut moves)?;
+    plan((from, to), Path::new(""), sent, &mut moves)?;
+    let count = moves.len() as u64;
     for (from, to) in moves {
         fs::rename(&from, &to).map_err(failed("write", &to))?;
     }
-    Ok(())
+    Ok(count)
 }
 
-fn plan(from: &Path, to: &Path, moves: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
+fn plan(
+    (from, to): (&Path, &Path),
+    below: &Path,
+    sent: &Sent,
+    moves: &mut Vec<(PathBuf, PathBuf)>,
+) -> Result<()> {
     for entry in fs::read_dir(from).map_err(failed("read", from))? {
         let entry = entry.map_err(failed("read", from))?;
         let is_directory = entry.file_type().map_err(failed("read", from))?.is_dir();
+        let below = below.join(entry.file_name());
         let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if sent.has(&below, &from) {
+            continue;
+        }
         match there(&to)? {
-            There::Directory if is_directory => plan(&from, &to, moves)?,
+            There::Directory if is_directory => plan((&from, &to), &below, sent, moves)?,
             There::Nothing => moves.push((from, to)),
             There::PlainFile if !is_directory => moves.push((from, to)),
             There::PlainFile | There::Directory => {

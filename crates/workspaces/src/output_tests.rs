@@ -1,6 +1,5 @@
 use super::*;
 use motu_core::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
 
 fn write(target: &Path, replace: Replace, text: &str) -> Result<u64> {
@@ -151,4 +150,61 @@ fn a_tree_over_a_tree_replaces_plain_files_or_changes_nothing() {
     assert_eq!(fs::read(target.join("a")).unwrap(), b"kept");
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
     assert_eq!(names(dir.path()), ["out", "precious"]);
+}
+
+/// What a machine would send back of a directory.
+fn packed(tree: &Path) -> Vec<u8> {
+    let mut archive = Vec::new();
+    crate::tree::pack(tree, b".", &mut archive).unwrap();
+    archive
+}
+
+#[test]
+fn only_what_the_machine_changed_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+    for tree in [&here, &there] {
+        fs::create_dir_all(tree.join("sub")).unwrap();
+    }
+    for name in ["same", "theirs", "gone", "sub/deep"] {
+        fs::write(here.join(name), "old").unwrap();
+        // A machine has the time of every file.
+        fs::copy(here.join(name), there.join(name)).unwrap();
+        let time = fs::metadata(here.join(name)).unwrap().modified().unwrap();
+        File::options()
+            .write(true)
+            .open(there.join(name))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    }
+    for tree in [&here, &there] {
+        std::os::unix::fs::symlink("same", tree.join("link")).unwrap();
+    }
+    let sent = Sent::of(&here).unwrap();
+    fs::write(here.join("same"), "changed here meanwhile").unwrap();
+    fs::write(there.join("theirs"), "changed there").unwrap();
+    fs::write(there.join("sub/new"), "new").unwrap();
+    fs::remove_file(there.join("gone")).unwrap();
+    assert_eq!(
+        bring_back(&packed(&there)[..], &here, &sent, 1000).unwrap(),
+        2
+    );
+    let read = |name: &str| fs::read_to_string(here.join(name)).unwrap();
+    assert_eq!(read("same"), "changed here meanwhile");
+    assert_eq!(read("theirs"), "changed there");
+    assert_eq!(read("sub/new"), "new");
+    assert_eq!(
+        (read("gone"), read("sub/deep")),
+        ("old".into(), "old".into())
+    );
+
+    // A link here is never written through, and then nothing is brought.
+    fs::remove_file(there.join("link")).unwrap();
+    fs::create_dir(there.join("link")).unwrap();
+    fs::write(there.join("link/x"), "x").unwrap();
+    fs::write(there.join("theirs"), "again").unwrap();
+    conflict(bring_back(&packed(&there)[..], &here, &sent, 1000));
+    assert_eq!(read("theirs"), "changed there");
+    assert!(here.join("link").is_symlink());
 }

@@ -2,8 +2,9 @@
 
 use crate::cli::{Context, answer};
 use crate::commands::workspace::given::host_path;
+use crate::failure::Reader;
 use crate::serving::exclusively;
-use crate::show;
+use crate::{show, waiting};
 use motu_core::report::BackUp;
 use motu_core::{Result, Service};
 use motu_engine::Home;
@@ -50,12 +51,11 @@ pub struct RestoreArgs {
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let output = host_path(&self.output)?;
-        let made = context
-            .client()
-            .backup(BackUp {
-                output_path: output.to_string(),
-            })
-            .await?;
+        let client = context.client();
+        let work = client.backup(BackUp {
+            output_path: output.to_string(),
+        });
+        let made = waiting::told("copying what is kept", Reader::of(self.json), work).await?;
         answer(self.json, &made, |made| {
             let count = made.sandbox_ids.len();
             format!("{}: {count} kept\n", show::safe(&made.output_path))

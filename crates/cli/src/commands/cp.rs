@@ -164,7 +164,18 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
         let bytes = written.await?.size;
         return Ok(Copied { destination, bytes });
     }
-    let (parent, name) = (parent(&to)?, name(to.as_bytes())?.to_vec());
+    let bytes = send_tree(client, from, id, &to).await?;
+    Ok(Copied { destination, bytes })
+}
+
+/// Sends a file or a tree to exactly this path of a sandbox. Gives the bytes of its files.
+pub async fn send_tree(
+    client: &Client,
+    from: PathBuf,
+    id: &SandboxId,
+    to: &GuestPath,
+) -> Result<u64> {
+    let (parent, name) = (parent(to)?, name(to.as_bytes())?.to_vec());
     let (sender, packed) = tokio::sync::oneshot::channel();
     let archive = produce(move |sink| {
         let sink = std::io::BufWriter::with_capacity(CHUNK, sink);
@@ -180,8 +191,7 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
             packed.skipped
         );
     }
-    let bytes = packed.bytes;
-    Ok(Copied { destination, bytes })
+    Ok(packed.bytes)
 }
 
 /// Whether a file can be put at a path as it is: nothing is there, or a plain file.
@@ -295,7 +305,7 @@ async fn download(
 
 /// What a sandbox sends is trusted with nothing: it goes to a new name or over plain files, has no
 /// devices, owners or special permission bits, and is bounded.
-async fn receive<T: Send + 'static>(
+pub async fn receive<T: Send + 'static>(
     mut content: ByteStream,
     work: impl FnOnce(Source) -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -314,7 +324,7 @@ async fn receive<T: Send + 'static>(
 }
 
 /// A stream, for blocking code to read.
-struct Source {
+pub struct Source {
     chunks: mpsc::Receiver<Result<Bytes>>,
     current: Bytes,
 }

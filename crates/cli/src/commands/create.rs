@@ -3,7 +3,9 @@
 use super::shape::SandboxArgs;
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
-use crate::{pull, show};
+use crate::{pull, show, waiting};
+use motu_api::Client;
+use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
 
@@ -44,17 +46,24 @@ impl Args {
         request.sandbox_id = self.id;
         request.idle_seconds = self.idle_seconds;
         request.keep = self.keep;
-        let sandbox = match client.create_sandbox(request.clone()).await {
-            Err(error) if pull::would_help(&error) => {
-                pull::pull(&client, &request.environment, Reader::of(self.json)).await?;
-                client.create_sandbox(request).await?
-            }
-            outcome => outcome?,
-        };
+        let sandbox = make(&client, request, Reader::of(self.json)).await?;
         show::warn_if_open(&sandbox.runtime, sandbox.isolation);
         answer(self.json, &sandbox, |sandbox| {
             format!("{}\n", sandbox.sandbox_id)
         });
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Makes a sandbox, after pulling its environment if that is all that is missing.
+pub async fn make(client: &Client, request: CreateSandbox, reader: Reader) -> Result<Sandbox> {
+    let make =
+        |request| waiting::machine("making a sandbox", reader, client.create_sandbox(request));
+    match make(request.clone()).await {
+        Err(error) if pull::would_help(&error) => {
+            pull::pull(client, &request.environment, reader).await?;
+            make(request).await
+        }
+        outcome => outcome,
     }
 }

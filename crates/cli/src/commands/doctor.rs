@@ -1,8 +1,8 @@
 //! `motu doctor`: what works on this host, and what would help.
 
 use crate::cli::{Context, answer};
-use crate::failure::exit_code;
-use crate::show;
+use crate::failure::{Reader, exit_code};
+use crate::{show, waiting};
 use motu_core::report::{Check, Doctor, Examine, Health};
 use motu_core::{ErrorKind, Result, Service};
 use std::process::ExitCode;
@@ -23,7 +23,9 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let doctor = context.client().doctor(Examine { deep: self.deep }).await?;
+        let client = context.client();
+        let work = client.doctor(Examine { deep: self.deep });
+        let doctor = waiting::told("looking at this host", Reader::of(self.json), work).await?;
         answer(self.json, &doctor, text);
         Ok(match doctor.healthy {
             true => ExitCode::SUCCESS,

@@ -1,6 +1,8 @@
 //! `motu fork`: live copies of a sandbox.
 
 use crate::cli::{Context, answer};
+use crate::failure::Reader;
+use crate::waiting;
 use motu_core::sandbox::Fork;
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
@@ -29,10 +31,9 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let copies = context
-            .client()
-            .fork_sandbox(&self.id, Fork { count: self.count })
-            .await?;
+        let client = context.client();
+        let work = client.fork_sandbox(&self.id, Fork { count: self.count });
+        let copies = waiting::told("copying", Reader::of(self.json), work).await?;
         answer(self.json, &copies, |copies| {
             let lines = copies.iter().map(|copy| format!("{}\n", copy.sandbox_id));
             lines.collect()

@@ -1,10 +1,12 @@
 //! `motu run`: one command in a sandbox of its own.
 
-use super::shape::{CommandArgs, SandboxArgs};
+use super::create;
+use super::shape::{CommandArgs, SandboxArgs, word};
+use super::volume::{self, Volume};
 use crate::cli::Context;
 use crate::failure::Reader;
 use crate::live::{self, Live};
-use crate::{pull, show};
+use crate::{pull, show, waiting};
 use motu_api::Client;
 use motu_core::collect::Collector;
 use motu_core::exec::{ExecSession, RunRequest};
@@ -23,6 +25,7 @@ use std::process::ExitCode;
   motu run debian:12 --mem-mib 256 --timeout-seconds 5 -- python3 script.py
   echo 'print(6 * 7)' | motu run -i debian:12 -- python3
   motu run -t debian:12 -- bash
+  motu run -v .:/src --workdir /src debian:12 -- make
   motu run --json debian:12 -- sh -c 'echo out; echo err >&2; exit 3'")]
 pub struct Args {
     #[command(flatten)]
@@ -30,6 +33,15 @@ pub struct Args {
 
     #[command(flatten)]
     command: CommandArgs,
+
+    /// Copy a directory in, and after the command copy back what it changed there; with :ro
+    /// nothing is copied back. May be given several times
+    ///
+    /// Files that are new or were changed in the sandbox come back, and what was only changed here
+    /// meanwhile stays. Nothing is ever deleted here. Symbolic links, devices and directories here
+    /// are never replaced: that is an error, and nothing of the volume is copied back.
+    #[arg(short, long = "volume", value_name = "HOST:GUEST[:ro]", value_parser = word::<Volume>)]
+    volumes: Vec<Volume>,
 
     /// Print one JSON value with the output and how it ended
     #[arg(long, conflicts_with = "tty")]
@@ -53,23 +65,74 @@ impl Args {
         if exec.command.is_empty() {
             exec.command = own_command(&client, &sandbox.environment, reader).await?;
         }
-        let request = RunRequest { sandbox, exec };
         let live = Live {
             stdin: self.command.stdin(),
             tty: self.command.tty(),
             ..Live::default()
         };
+        if !self.volumes.is_empty() {
+            return with_volumes(
+                &client,
+                RunRequest { sandbox, exec },
+                (&self.volumes, live),
+                reader,
+            )
+            .await;
+        }
+        let request = RunRequest { sandbox, exec };
         let session = start(&client, request, reader).await?;
-        match reader {
-            Reader::Person => live::follow(session, live).await,
-            Reader::Program => {
-                let collector = Collector::new(None)?;
-                let result = live::collect(session, live, collector).await?.finish()?;
-                show::json(&result);
-                Ok(live::exit_code(result.exit_code, result.timed_out))
-            }
+        shown(session, live, Collector::new(None)?, reader).await
+    }
+}
+
+/// Shows a session to its end.
+async fn shown(
+    session: ExecSession,
+    live: Live,
+    collector: Collector,
+    reader: Reader,
+) -> Result<ExitCode> {
+    match reader {
+        Reader::Person => live::follow(session, live).await,
+        Reader::Program => {
+            let result = live::collect(session, live, collector).await?.finish()?;
+            show::json(&result);
+            Ok(live::exit_code(result.exit_code, result.timed_out))
         }
     }
+}
+
+/// The same with directories of this host: the sandbox is made first and thrown away last.
+async fn with_volumes(
+    client: &Client,
+    request: RunRequest,
+    (volumes, live): (&[Volume], Live),
+    reader: Reader,
+) -> Result<ExitCode> {
+    for volume in volumes {
+        volume.check()?;
+    }
+    let sandbox = create::make(client, request.sandbox, reader).await?;
+    show::warn_if_open(&sandbox.runtime, sandbox.isolation);
+    let id = sandbox.sandbox_id.clone();
+    let ran = async {
+        let mounted = volume::send(client, &id, volumes, reader).await?;
+        let session = client.exec_stream(&id, request.exec).await?;
+        let collector = Collector::new(None)?.within(sandbox);
+        let code = shown(session, live, collector, reader).await?;
+        Ok((code, mounted))
+    };
+    let (code, mounted) = match ran.await {
+        Ok(ran) => ran,
+        Err(error) => {
+            volume::drop_sandbox(client, &id).await;
+            return Err(error);
+        }
+    };
+    // What could not be copied back is still in the sandbox.
+    volume::fetch(client, &id, mounted, reader).await?;
+    volume::drop_sandbox(client, &id).await;
+    Ok(code)
 }
 
 /// What an image runs when nothing else is asked for.
@@ -90,10 +153,11 @@ async fn own_command(client: &Client, name: &str, reader: Reader) -> Result<Vec<
 
 /// Starts a one-shot, after pulling its environment if that is all that is missing.
 async fn start(client: &Client, request: RunRequest, reader: Reader) -> Result<ExecSession> {
-    match client.run(request.clone()).await {
+    let run = |request| waiting::machine("making a sandbox", reader, client.run(request));
+    match run(request.clone()).await {
         Err(error) if pull::would_help(&error) => {
             pull::pull(client, &request.sandbox.environment, reader).await?;
-            client.run(request).await
+            run(request).await
         }
         outcome => outcome,
     }

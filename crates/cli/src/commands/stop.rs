@@ -1,6 +1,8 @@
 //! `motu stop` and `motu start`: a sandbox without its machine, and with one again.
 
 use crate::cli::{Context, answer};
+use crate::failure::Reader;
+use crate::waiting;
 use motu_core::sandbox::Sandbox;
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
@@ -34,7 +36,9 @@ pub struct StartArgs {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let sandbox = context.client().stop_sandbox(&self.id).await?;
+        let client = context.client();
+        let work = client.stop_sandbox(&self.id);
+        let sandbox = waiting::told("stopping", Reader::of(self.json), work).await?;
         answer(self.json, &sandbox, text);
         Ok(ExitCode::SUCCESS)
     }
@@ -42,7 +46,9 @@ impl Args {
 
 impl StartArgs {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
-        let sandbox = context.client().start_sandbox(&self.id).await?;
+        let client = context.client();
+        let work = client.start_sandbox(&self.id);
+        let sandbox = waiting::machine("starting", Reader::of(self.json), work).await?;
         answer(self.json, &sandbox, text);
         Ok(ExitCode::SUCCESS)
     }

@@ -295,7 +295,6 @@ fn facts(terminal: &Terminal) -> String {
 
 fn rows(terminals: &[Terminal], now: Timestamp) -> String {
     let row = |terminal: &Terminal| {
-        let quiet = now.duration_since(terminal.last_activity_at).as_secs();
         let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_string());
         vec![
             terminal.session_id.clone(),
@@ -305,7 +304,7 @@ fn rows(terminals: &[Terminal], now: Timestamp) -> String {
             terminal.sandbox_id.to_string(),
             format!("{} ({})", terminal.runtime, terminal.isolation),
             format!("{}x{}", terminal.cols, terminal.rows),
-            format!("{} ago", show::seconds(quiet.max(0))),
+            show::ago(terminal.last_activity_at, now),
             terminal.description.clone().unwrap_or_default(),
         ]
     };

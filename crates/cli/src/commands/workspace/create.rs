@@ -4,7 +4,7 @@ use super::{given, life};
 use crate::cli::answer;
 use crate::commands::shape::word;
 use crate::failure::Reader;
-use crate::{pull, show};
+use crate::{pull, show, waiting};
 use motu_api::Client;
 use motu_core::workspace::{CreateWorkspace, NetworkPolicy, Workspace, WorkspaceId, Workspaces};
 use motu_core::{Accel, Isolation, Result};
@@ -155,10 +155,14 @@ impl Args {
 
 /// Makes a workspace, after pulling its environment if that is all that is missing.
 async fn make(client: &Client, request: CreateWorkspace, reader: Reader) -> Result<Workspace> {
-    match client.create_workspace(request.clone()).await {
+    let make = |request| {
+        let work = client.create_workspace(request);
+        waiting::machine("making a workspace", reader, work)
+    };
+    match make(request.clone()).await {
         Err(error) if pull::would_help(&error) => {
             pull::pull(client, &request.environment, reader).await?;
-            client.create_workspace(request).await
+            make(request).await
         }
         outcome => outcome,
     }

@@ -3,7 +3,8 @@
 use super::file::{ListArgs, ReadArgs, told_list, told_text};
 use super::{Which, given};
 use crate::cli::answer;
-use crate::show;
+use crate::failure::Reader;
+use crate::{show, waiting};
 use motu_api::Client;
 use motu_core::Result;
 use motu_core::workspace::{DiskExported, ExportDisk, ListPaths, ReadText, Workspaces};
@@ -53,7 +54,9 @@ impl Args {
                     &args.which.id,
                     ExportDisk::new(&output, args.options.into()),
                 );
-                answer(json, &exported.await?, told);
+                let reader = Reader::of(json);
+                let exported = waiting::told("writing the disk", reader, exported).await?;
+                answer(json, &exported, told);
             }
             Command::List(args) => {
                 let list = client.list_workspace_disk(

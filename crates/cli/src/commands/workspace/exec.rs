@@ -5,6 +5,7 @@ use crate::cli::answer;
 use crate::commands::shape::Variables;
 use crate::live::{self, Live};
 use crate::show;
+use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::workspace::{CommandLog, CommandRecord, SecretEnv, WorkspaceExec, Workspaces};
 use motu_core::{Error, Result};
@@ -112,10 +113,16 @@ fn log(log: &CommandLog) -> String {
     if log.entries.is_empty() {
         return "no commands yet\n".to_string();
     }
-    log.entries.iter().map(record).collect()
+    let now = Timestamp::now();
+    let records = log.entries.iter();
+    records.map(|entry| record(entry, now)).collect()
 }
 
-fn record(record: &CommandRecord) -> String {
+fn record(record: &CommandRecord, now: Timestamp) -> String {
+    let saved = match record.checkpoint {
+        Some(_) => ", with a checkpoint",
+        None => "",
+    };
     let (bold, dim) = (show::bold(), show::dim());
     let end = match record.exit_code {
         Some(0) => String::new(),
@@ -128,12 +135,12 @@ fn record(record: &CommandRecord) -> String {
         None => show::YELLOW,
     });
     let mut text = format!(
-        "{bold}#{} $ {}{bold:#}\n{colour}{}{end}{colour:#}{dim} after {} ms, {} in {}{dim:#}\n",
+        "{bold}#{} $ {}{bold:#}\n{colour}{}{end}{colour:#}{dim} after {} ms, {} in {}{saved}{dim:#}\n",
         record.sequence,
         show::safe(&show::words(&record.command)),
         show::safe(&record.status),
         record.duration_ms,
-        record.started_at,
+        show::ago(record.started_at, now),
         show::safe(&record.workdir),
     );
     for output in [&record.stdout, &record.stderr] {

@@ -2,7 +2,8 @@
 
 use super::{Which, given};
 use crate::cli::answer;
-use crate::show;
+use crate::failure::Reader;
+use crate::{show, waiting};
 use motu_api::Client;
 use motu_core::Result;
 use motu_core::workspace::{ExportFiles, Exported, Workspaces};
@@ -37,7 +38,8 @@ impl Args {
             &self.which.id,
             ExportFiles::new(&self.path, &output, self.options.into()),
         );
-        answer(json, &exported.await?, exported_text);
+        let exported = waiting::told("copying", Reader::of(json), exported).await?;
+        answer(json, &exported, exported_text);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -128,7 +128,8 @@ fn told_written(written: &FileWritten) -> String {
 /// Shows a listing.
 pub fn told_list(json: bool, list: &PathList) {
     answer(json, list, |list| {
-        let rows: Vec<Vec<String>> = list.entries.iter().map(row).collect();
+        let now = Timestamp::now();
+        let rows: Vec<Vec<String>> = list.entries.iter().map(|entry| row(entry, now)).collect();
         show::table(&["MODE", "SIZE", "MODIFIED", "PATH"], &rows)
     });
     if !json && list.truncated {
@@ -136,7 +137,7 @@ pub fn told_list(json: bool, list: &PathList) {
     }
 }
 
-fn row(entry: &PathInfo) -> Vec<String> {
+fn row(entry: &PathInfo, now: Timestamp) -> Vec<String> {
     let kind = match entry.kind {
         FileType::File => '-',
         FileType::Directory => 'd',
@@ -144,7 +145,7 @@ fn row(entry: &PathInfo) -> Vec<String> {
         FileType::Other => '?',
     };
     let modified = Timestamp::from_millisecond(entry.modified_unix_ms);
-    let modified = modified.map(|at| at.strftime("%Y-%m-%d %H:%M").to_string());
+    let modified = modified.map(|at| show::ago(at, now));
     // A name may not break the table.
     let one_line = |text: &str| text.replace(['\n', '\t'], "\u{fffd}");
     let path = one_line(&entry.path);

@@ -2,7 +2,8 @@
 
 use super::{Which, given};
 use crate::cli::answer;
-use crate::show;
+use crate::failure::Reader;
+use crate::{show, waiting};
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::workspace::{
@@ -98,7 +99,8 @@ pub struct StopArgs {
 
 impl StopArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let workspace = client.stop_workspace(&self.which.id).await?;
+        let work = client.stop_workspace(&self.which.id);
+        let workspace = waiting::told("stopping", Reader::of(json), work).await?;
         answer(json, &workspace, state);
         Ok(ExitCode::SUCCESS)
     }
@@ -113,7 +115,8 @@ pub struct StartArgs {
 
 impl StartArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let workspace = client.start_workspace(&self.which.id).await?;
+        let work = client.start_workspace(&self.which.id);
+        let workspace = waiting::machine("starting", Reader::of(json), work).await?;
         answer(json, &workspace, state);
         Ok(ExitCode::SUCCESS)
     }
@@ -138,9 +141,8 @@ pub struct ResetArgs {
 
 impl ResetArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let workspace = client
-            .reset_workspace(&self.which.id, ResetTo::snapshot(&self.snapshot))
-            .await?;
+        let work = client.reset_workspace(&self.which.id, ResetTo::snapshot(&self.snapshot));
+        let workspace = waiting::machine("resetting", Reader::of(json), work).await?;
         answer(json, &workspace, |workspace| {
             format!(
                 "{} is {}, reset to {}\n",
@@ -176,11 +178,9 @@ pub struct UndoArgs {
 impl UndoArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         let ask = Undo { steps: self.steps };
-        answer(
-            json,
-            &client.undo_workspace(&self.which.id, ask).await?,
-            undone,
-        );
+        let work = client.undo_workspace(&self.which.id, ask);
+        let done = waiting::told("going back", Reader::of(json), work).await?;
+        answer(json, &done, undone);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -228,7 +228,8 @@ impl ForkArgs {
             count: self.count,
             name: self.name,
         };
-        let copies = client.fork_workspace(&self.which.id, fork).await?;
+        let work = client.fork_workspace(&self.which.id, fork);
+        let copies = waiting::told("copying", Reader::of(json), work).await?;
         answer(json, &copies, |copies| {
             let lines = copies.iter().map(|copy| format!("{}\n", copy.workspace_id));
             lines.collect()
@@ -248,7 +249,8 @@ pub struct DeleteArgs {
 
 impl DeleteArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
-        let workspace = client.delete_workspace(&self.which.id).await?;
+        let work = client.delete_workspace(&self.which.id);
+        let workspace = waiting::told("deleting", Reader::of(json), work).await?;
         answer(json, &workspace, |workspace| {
             format!("{}\n", workspace.workspace_id)
         });
@@ -339,7 +341,6 @@ fn checkpoints(workspace: &Workspace) -> Option<String> {
 
 fn rows(workspaces: &[WorkspaceSummary], now: Timestamp) -> String {
     let row = |workspace: &WorkspaceSummary| {
-        let quiet = now.duration_since(workspace.last_activity_at).as_secs();
         vec![
             workspace.workspace_id.to_string(),
             workspace.name.clone().unwrap_or_else(|| "-".to_string()),
@@ -351,7 +352,7 @@ fn rows(workspaces: &[WorkspaceSummary], now: Timestamp) -> String {
                 "{}/{}",
                 workspace.running_service_count, workspace.service_count
             ),
-            format!("{} ago", show::seconds(quiet.max(0))),
+            show::ago(workspace.last_activity_at, now),
             labels(&workspace.labels).unwrap_or_default(),
         ]
     };

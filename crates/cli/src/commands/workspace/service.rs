@@ -3,8 +3,10 @@
 use super::Which;
 use crate::cli::answer;
 use crate::commands::shape::{Variables, word};
+use crate::failure::Reader;
 use crate::live;
-use crate::show;
+use crate::{show, waiting};
+use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::workspace::{
     LogOptions, Publish, Readiness, Restart, SecretEnv, ServiceLogs, ServiceState, ServiceStatus,
@@ -241,7 +243,9 @@ impl StartArgs {
             command: self.command,
             ..StartService::default()
         };
-        let status = client.start_service(&self.one.which.id, request).await?;
+        let work = client.start_service(&self.one.which.id, request);
+        let reader = Reader::of(json);
+        let status = waiting::told("waiting until it is ready", reader, work).await?;
         answer(json, &status, facts);
         match status.state {
             ServiceState::Failed => Ok(ExitCode::FAILURE),
@@ -315,6 +319,7 @@ fn facts(status: &ServiceStatus) -> String {
 }
 
 fn rows(services: &[ServiceStatus]) -> String {
+    let now = Timestamp::now();
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
     let row = |status: &ServiceStatus| {
         vec![
@@ -322,6 +327,7 @@ fn rows(services: &[ServiceStatus]) -> String {
             status.state.as_str().to_string(),
             or_dash(status.pid.map(|pid| pid.to_string())),
             or_dash(status.exit_code.map(|code| code.to_string())),
+            show::ago(status.ended_at.unwrap_or(status.started_at), now),
             status.restart_count.to_string(),
             or_dash(ports(status)),
             status.command.join(" "),
@@ -329,7 +335,7 @@ fn rows(services: &[ServiceStatus]) -> String {
     };
     let rows: Vec<Vec<String>> = services.iter().map(row).collect();
     let headings = [
-        "SERVICE", "STATE", "PID", "EXIT", "RESTARTS", "PORTS", "COMMAND",
+        "SERVICE", "STATE", "PID", "EXIT", "SINCE", "RESTARTS", "PORTS", "COMMAND",
     ];
     show::table(&headings, &rows)
 }

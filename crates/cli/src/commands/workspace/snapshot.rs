@@ -2,7 +2,9 @@
 
 use super::{Which, diff};
 use crate::cli::answer;
-use crate::show;
+use crate::failure::Reader;
+use crate::{show, waiting};
+use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::Result;
 use motu_core::workspace::{SaveAs, Since, Snapshot, SnapshotList, Workspaces};
@@ -61,9 +63,8 @@ impl Args {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         match self.command {
             Command::Create { which, name } => {
-                let snapshot = client
-                    .create_snapshot(&which.id, SaveAs::named(&name))
-                    .await?;
+                let work = client.create_snapshot(&which.id, SaveAs::named(&name));
+                let snapshot = waiting::told("saving", Reader::of(json), work).await?;
                 answer(json, &snapshot, named);
             }
             Command::List { which } => {
@@ -93,14 +94,12 @@ fn named(snapshot: &Snapshot) -> String {
 }
 
 fn list(list: &SnapshotList) -> String {
+    let now = Timestamp::now();
     let row = |snapshot: &Snapshot| {
         vec![
             snapshot.snapshot_name.clone(),
             snapshot.kind.clone(),
-            snapshot
-                .created_at
-                .strftime("%Y-%m-%d %H:%M:%S")
-                .to_string(),
+            show::ago(snapshot.created_at, now),
             snapshot.entry_count.to_string(),
             show::bytes(snapshot.stored_bytes),
         ]

@@ -2,7 +2,8 @@
 
 use super::{Which, given};
 use crate::cli::answer;
-use crate::show;
+use crate::failure::Reader;
+use crate::{show, waiting};
 use motu_api::Client;
 use motu_core::Result;
 use motu_core::workspace::{SyncPush, SyncReport, Workspaces};
@@ -54,7 +55,8 @@ impl Args {
             dest: args.dest,
             gitignore: args.gitignore,
         };
-        let report = client.push_workspace_sync(&args.which.id, push).await?;
+        let work = client.push_workspace_sync(&args.which.id, push);
+        let report = waiting::told("sending", Reader::of(json), work).await?;
         answer(json, &report, pushed);
         Ok(ExitCode::SUCCESS)
     }

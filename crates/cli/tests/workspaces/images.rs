@@ -1,0 +1,37 @@
+//! Images that have a command of their own.
+
+use super::World;
+
+#[test]
+fn an_image_has_a_command_of_its_own() {
+    let world = World::new();
+    insta::assert_snapshot!(world.story.motu(&["run", "image"]).to_string(), @r#"
+    from the image
+    ------- stderr -------
+    motu: not isolated: stub runs on the host itself, with its files and its network
+    "#);
+    insta::assert_snapshot!(world.story.motu(&["run", "image", "--", "echo", "mine"]).to_string(), @r#"
+    mine
+    ------- stderr -------
+    motu: not isolated: stub runs on the host itself, with its files and its network
+    "#);
+    insta::assert_snapshot!(world.story.motu(&["run", "silent"]).to_string(), @r#"
+    ------- stderr -------
+    error: no command is given, and silent has none of its own
+    hint: put it after `--`
+    [exit code: 102]
+    "#);
+    insta::assert_snapshot!(world.story.motu(&["env", "inspect", "image"]).to_string(), @r#"
+    name          image
+    description   
+    installed     yes
+    architecture  amd64
+    user          root
+    workdir       /
+    source        stub
+    manifest      sha256:11
+    entrypoint    ["echo"]
+    command       ["from the image"]
+    layers        sha256:22 2.0 KiB
+    "#);
+}
