@@ -25,5 +25,7 @@ mod pattern;
 mod process;
 pub mod program;
 mod script;
+mod serve;
+mod start;
 
 pub use fake::{Counts, Fake, Play, Stall};

@@ -3,20 +3,16 @@
 //! Nothing is ever dropped from the output, so an attached reader finds every
 //! byte from the first one on.
 
-use crate::answer::{ENOENT, Failed};
-use crate::machine::Machine;
-use crate::program::{self, Context};
 use bytes::Bytes;
 use motu_link::frame::{CHANNEL_ERR, CHANNEL_OUT};
-use motu_link::message::{self as link, Exited, Failure, Start};
+use motu_link::message::{self as link, Exited, Start};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-const SIGKILL: i32 = 9;
 /// Signals whose default is not to end a process: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
 const HARMLESS: [i32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
 
@@ -46,37 +42,16 @@ pub struct Process {
     children: Mutex<Vec<AbortHandle>>,
 }
 
-/// How the main task of a process came to its end.
-enum Ending {
-    Code(i32),
-    Signal(i32),
-    Timeout,
-}
-
 impl Process {
-    /// Checks a request and starts what it asks for.
-    pub fn start(machine: &Arc<Machine>, start: &Start) -> Result<Arc<Process>, Failed> {
-        let argv = arguments(start)?;
-        if !program::known(&argv[0]) {
-            return Err(Failed {
-                errno: ENOENT,
-                ..Failed::new(
-                    Failure::CannotRun,
-                    format!("program {:?} in PATH: no such file or directory", argv[0]),
-                )
-            });
-        }
-        if start.pty.is_some() {
-            return Err(Failed::unsupported("open a terminal"));
-        }
-        let (env, cwd, user) = machine.surroundings(start)?;
+    /// A process that has not begun, as the request wants it.
+    pub fn new(pid: u32, start: &Start, (cwd, user): (Vec<u8>, String)) -> Arc<Process> {
         let (input_to, input) = mpsc::unbounded_channel();
-        let process = Arc::new(Process {
-            pid: machine.next_pid(),
+        Arc::new(Process {
+            pid,
             tag: start.tag.clone(),
             argv: start.argv.clone(),
             user,
-            cwd: cwd.clone(),
+            cwd,
             started_unix_ms: unix_ms(),
             started: Instant::now(),
             progress: watch::channel(Progress::default()).0,
@@ -84,47 +59,22 @@ impl Process {
             input_to: Mutex::new(start.stdin.then_some(input_to)),
             input: tokio::sync::Mutex::new(input),
             children: Mutex::new(Vec::new()),
-        });
-        machine.enter(process.clone())?;
-        let timeout = (start.timeout_ms > 0).then(|| Duration::from_millis(start.timeout_ms));
-        let context = Context::new(machine.clone(), process.clone(), env, cwd);
-        let main = process
-            .clone()
-            .supervise(machine.clone(), context, argv, timeout);
-        process.spawn(main);
-        Ok(process)
+        })
     }
 
-    async fn supervise(
-        self: Arc<Self>,
-        machine: Arc<Machine>,
-        context: Context,
-        argv: Vec<String>,
-        timeout: Option<Duration>,
-    ) {
-        let mut signals = self.signal.subscribe();
-        let ending = tokio::select! {
-            code = program::run(context, argv) => Ending::Code(code),
-            signal = signals.wait_for(Option::is_some) => {
-                Ending::Signal(signal.ok().and_then(|signal| *signal).unwrap_or(SIGKILL))
-            }
-            () = sleep(timeout) => Ending::Timeout,
-        };
-        machine.not_paused().await;
-        if !matches!(ending, Ending::Code(_)) {
-            self.abort_children();
-        }
-        let (code, signal) = match ending {
-            Ending::Code(code) => (code, 0),
-            Ending::Signal(signal) => (128 + signal, signal),
-            Ending::Timeout => (128 + SIGKILL, SIGKILL),
-        };
+    /// The signals it is sent.
+    pub fn signals(&self) -> watch::Receiver<Option<i32>> {
+        self.signal.subscribe()
+    }
+
+    /// Notes its end.
+    pub fn exit(&self, code: i32, signal: i32, timed_out: bool) {
         let duration_ms = self.started.elapsed().as_millis() as u64;
         self.progress.send_modify(|progress| {
             progress.exited = Some(Exited {
                 code,
                 signal,
-                timed_out: matches!(ending, Ending::Timeout),
+                timed_out,
                 usage: None,
                 duration_ms,
                 out_total: progress.out.len() as u64,
@@ -146,7 +96,7 @@ impl Process {
     }
 
     /// Ends every task but the main one, which is the first.
-    fn abort_children(&self) {
+    pub fn abort_children(&self) {
         for child in lock(&self.children).iter().skip(1) {
             child.abort();
         }
@@ -243,33 +193,6 @@ struct Living(Arc<Process>);
 impl Drop for Living {
     fn drop(&mut self) {
         self.0.progress.send_modify(|progress| progress.alive -= 1);
-    }
-}
-
-/// The words of a request; a script's arguments are words of the script, as they are for the real guest.
-fn arguments(start: &Start) -> Result<Vec<String>, Failed> {
-    let mut words: Vec<String> = start
-        .argv
-        .iter()
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect();
-    if words.is_empty() {
-        return Err(Failed::new(Failure::Invalid, "no program to run"));
-    }
-    if start.shell {
-        let quoted = words[1..]
-            .iter()
-            .map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
-        let script: String = std::iter::once(words[0].clone()).chain(quoted).collect();
-        words = vec!["sh".to_string(), "-c".to_string(), script];
-    }
-    Ok(words)
-}
-
-async fn sleep(timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => tokio::time::sleep(timeout).await,
-        None => std::future::pending().await,
     }
 }
 
