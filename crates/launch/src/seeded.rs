@@ -185,21 +185,19 @@ pub fn copied_unix_ns(upper: impl AsFd, notes: Notes) -> Option<i64> {
     text.trim_end_matches('\0').parse().ok()
 }
 
-/// The note of a directory: its name, and the number of the directory it is in.
-fn place(parent: u64, name: &[u8]) -> Vec<u8> {
-    [parent.to_string().as_bytes(), b"/", name].concat()
+/// The note of a directory: its path below the top, as a number (FNV-1a), so that it fits into the
+/// directory's inode. Numbers of inodes would not do: gVisor has its own.
+fn place(path: &[u8]) -> String {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", path.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
-/// Whether a directory of the upper layer, found by this name in that parent, was put there by
-/// the copy. Whether the parent itself was, is another question.
-pub fn is_in_place(directory: impl AsFd, parent: u64, name: &[u8], notes: Notes) -> bool {
-    let mut note = [0u8; 320];
-    let Ok(length) = rustix::fs::fgetxattr(directory, notes.place(), &mut note[..]) else {
-        return false;
-    };
-    let found = note.get(..length).unwrap_or_default();
-    // With zeros after it in gVisor, as above; a name has none.
-    found.split(|byte| *byte == 0).next() == Some(&place(parent, name)[..])
+/// Whether a directory of the upper layer, found at this path below the top, was put there by the
+/// copy.
+pub fn is_in_place(directory: impl AsFd, path: &[u8], notes: Notes) -> bool {
+    let mut note = [0u8; 16];
+    let read = rustix::fs::fgetxattr(directory, notes.place(), &mut note[..]);
+    read.is_ok() && note == place(path).as_bytes()
 }
 
 /// Whether a directory of the upper layer hides the one below it.
@@ -221,7 +219,6 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Copies what is in a directory; `path` is where it is, with a slash at its end unless empty.
     fn fill(&mut self, from: &OwnedFd, to: &OwnedFd, path: &mut Vec<u8>) -> io::Result<()> {
-        let parent = rustix::fs::fstat(to)?.st_ino;
         for entry in Dir::read_from(from)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -239,9 +236,9 @@ impl Copy<'_> {
                     self.fill(&below, &above, path)?;
                     let opaque = self.notes.opaque();
                     rustix::fs::fsetxattr(&above, opaque, b"y", XattrFlags::empty())?;
-                    let place = place(parent, name.to_bytes());
-                    let note = self.notes.place();
-                    rustix::fs::fsetxattr(&above, note, &place, XattrFlags::empty())?;
+                    let note = place(path.strip_suffix(b"/").unwrap_or(path));
+                    let key = self.notes.place();
+                    rustix::fs::fsetxattr(&above, key, note.as_bytes(), XattrFlags::empty())?;
                     self.dress(&above, &below, &stat)?;
                 }
                 FileType::Symlink => {
@@ -375,4 +372,35 @@ fn times(stat: &Stat) -> Timestamps {
 fn open_directory(at: impl AsFd, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(path: &std::path::Path) -> OwnedFd {
+        std::fs::File::open(path).unwrap().into()
+    }
+
+    #[test]
+    fn a_directory_knows_where_it_was_made() {
+        // Beside the sources: a file system in memory may have no attributes.
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (lower, upper) = (dir.path().join("lower"), dir.path().join("upper"));
+        std::fs::create_dir_all(lower.join("a/deep")).unwrap();
+        std::fs::create_dir_all(lower.join("b/deep")).unwrap();
+        std::fs::create_dir(&upper).unwrap();
+        copy(opened(&lower), opened(&upper), Notes::User).unwrap();
+        let in_place = |path: &str| {
+            let directory = opened(&upper.join(path));
+            is_in_place(directory, path.as_bytes(), Notes::User)
+        };
+        assert!(in_place("a") && in_place("a/deep") && in_place("b/deep"));
+        std::fs::rename(upper.join("b"), dir.path().join("aside")).unwrap();
+        std::fs::rename(upper.join("a"), upper.join("b")).unwrap();
+        assert!(!in_place("b") && !in_place("b/deep"));
+        std::fs::create_dir(upper.join("a")).unwrap();
+        assert!(!in_place("a"));
+        assert!(copied_unix_ns(opened(&upper), Notes::User).is_some());
+    }
 }

@@ -197,15 +197,13 @@ impl Walk {
         hosts_clock && copied.is_some_and(|copied| stamp_ns(stat) < copied)
     }
 
-    /// Whether a directory that was found by this name is where the copy put it, if the one it is
-    /// in is.
-    fn is_in_place(&self, above: &OwnedFd, parent: &OwnedFd, name: &[u8]) -> bool {
+    /// Whether a directory that was found at this path is where the copy put it.
+    fn is_in_place(&self, above: &OwnedFd, path: &[u8]) -> bool {
         let Some(copied) = self.workspace.copied_unix_ns else {
             return false;
         };
         match self.workspace.mode {
-            WorkspaceMode::Overlay { notes, .. } => rustix::fs::fstat(parent)
-                .is_ok_and(|parent| is_in_place(above, parent.st_ino, name, notes)),
+            WorkspaceMode::Overlay { notes, .. } => is_in_place(above, path, notes),
             // There is no note. Moving a directory changes it.
             WorkspaceMode::Compare => {
                 rustix::fs::fstat(above).is_ok_and(|stat| stamp_ns(&stat) < copied)
@@ -276,10 +274,11 @@ impl Walk {
         };
         let above = open(&level.above, sides != Sides::Below).map_err(failed)?;
         let below = open(&level.below, sides != Sides::Above).map_err(failed)?;
-        let in_place = match (&above, &level.above) {
-            (Some(above), Some(parent)) if level.in_place => self.is_in_place(above, parent, name),
-            _ => false,
-        };
+        let path = prefix.strip_suffix(b"/").unwrap_or(&prefix);
+        let in_place = level.in_place
+            && above
+                .as_ref()
+                .is_some_and(|above| self.is_in_place(above, path));
         let sides = match (&above, &below) {
             (Some(above), Some(_)) => self.sides_of_pair(above, in_place),
             (Some(_), None) => Sides::Above,
