@@ -48,7 +48,7 @@ fn expected() -> String {
         workspace_disk_list workspace_disk_read workspace_diff snapshot_create snapshot_list \
         snapshot_delete workspace_reset service_start service_list service_status service_logs \
         service_stop shell_open shell_read shell_write shell_signal shell_close workspace_status \
-        workspace_update workspace_logs workspace_delete";
+        workspace_update workspace_undo workspace_logs workspace_delete";
     let terminal = "run send_input send_control send_password send_signal poll_output expect \
         expect_prompt get_screen get_scrollback clear_scrollback get_metadata configure_session \
         list_sessions transcript terminate create_session send_keys resize";
@@ -57,6 +57,7 @@ fn expected() -> String {
         "workspace-core": words(core),
         "workspace-full": words(full),
         "terminal": words(terminal),
+        "all": words(&format!("{full} {terminal}")),
     })
     .to_string()
 }

@@ -89,11 +89,19 @@ fn versions_need_no_daemon() {
     assert!(!story.home().exists());
 }
 
+/// A list of no sandboxes.
+const NONE: &str = "{\n  \"count\": 0,\n  \"sandboxes\": []\n}\n";
+
 #[test]
 fn a_daemon_comes_when_it_is_needed_and_goes_when_told() {
     let story = Story::new();
     told!(story.motu(&["ps"]), @"ID  ENVIRONMENT  STATE  RUNTIME  ISOLATION  ACCEL  AGE  EXPIRES IN");
-    told!(story.motu(&["ps", "--json"]), @"[]");
+    told!(story.motu(&["ps", "--json"]), @r#"
+    {
+      "count": 0,
+      "sandboxes": []
+    }
+    "#);
     told!(story.motu(&["version"]), @r#"
     motu 0.1.0, API 1
     daemon 0.1.0, pid N, state in $MOTU_HOME
@@ -239,7 +247,7 @@ fn an_idle_daemon_leaves_and_nobody_notices() {
     // Around the moment it leaves, again and again, so that some commands meet it on its way out.
     for round in 0..40 {
         let told = story.motu(&["ps", "--json"]);
-        assert_eq!((told.code, told.stdout.as_str()), (0, "[]\n"), "{told}");
+        assert_eq!((told.code, told.stdout.as_str()), (0, NONE), "{told}");
         std::thread::sleep(Duration::from_millis(if round % 4 == 0 {
             995 + round
         } else {
@@ -267,7 +275,7 @@ fn a_home_with_a_long_name_works() {
     let stopped = story.motu(&["--home", home, "serve", "--stop"]);
     assert_eq!(
         (listed.stdout.as_str(), stopped.stdout.as_str()),
-        ("[]\n", "stopped\n"),
+        (NONE, "stopped\n"),
         "{listed}"
     );
 }

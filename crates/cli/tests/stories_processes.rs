@@ -36,7 +36,7 @@ fn a_process_that_was_left_running_is_found_again() {
     fine(story.motu(&["exec", "-d", "--tag", "job", &id, "--", "sh", "-c", script]));
 
     let listed = json(story.motu(&["top", "--json", &id]));
-    assert_eq!(listed[0]["tag"], "job", "{listed}");
+    assert_eq!(listed["processes"][0]["tag"], "job", "{listed}");
     assert!(fine(story.motu(&["top", &id])).contains("running"));
 
     // What it has written so far; the first lines may still be on their way.

@@ -85,8 +85,8 @@ fn a_session_runs_asks_shows_and_is_replayed() {
     let motu = |args: &[&str]| terminal(&story, args);
     let opened = json(&story, &["open", "build", "--description", "the build"]);
     assert_eq!(opened["created"], true, "{opened}");
-    assert_eq!(opened["terminal"]["sandbox_id"], "terminals");
-    assert_eq!(opened["terminal"]["isolation"], "container");
+    assert_eq!(opened["sandbox_id"], "terminals");
+    assert_eq!(opened["isolation"], "container");
     assert_eq!(json(&story, &["open", "build"])["created"], false);
 
     // A command's own output, and its exit code.
@@ -206,7 +206,7 @@ fn a_session_outlives_its_daemon() {
     assert_eq!(after["exit_code"], 0, "{after}");
     assert_eq!(after["output"], before["output"]);
     let listed = json(&story, &["list"]);
-    assert_eq!(listed[0]["session_id"], "db shell");
+    assert_eq!(listed["sessions"][0]["session_id"], "db shell");
     let played = terminal(&story, &["replay", "db shell", "--speed", "1000"]);
     assert_eq!(played.stdout.matches("echo $$").count(), 2, "{played}");
 }

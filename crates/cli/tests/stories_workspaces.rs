@@ -138,7 +138,12 @@ fn files_change_are_compared_saved_and_taken_back() {
     hint: `motu workspace list` shows them
     [exit code: 104]
     "#);
-    told!(ws("list --json"), @"[]");
+    told!(ws("list --json"), @r#"
+    {
+      "count": 0,
+      "workspaces": []
+    }
+    "#);
 }
 
 #[test]
@@ -247,5 +252,11 @@ fn services_and_shells_live_on_between_commands() {
     ));
     assert!(read.stdout.contains("4/"), "{read}");
     told!(ws(&format!("shell close ws {shell}")), @"sh-ID is closed");
-    told!(ws("shell list ws --json"), @"[]");
+    told!(ws("shell list ws --json"), @r#"
+    {
+      "workspace_id": "ws",
+      "count": 0,
+      "shells": []
+    }
+    "#);
 }

@@ -146,7 +146,7 @@ fn sessions_are_listed_and_described() {
     "#);
     let listed = world.motu(&["list", "--json"]);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
-    assert_eq!(listed[1]["status"], "terminated");
+    assert_eq!(listed["sessions"][1]["status"], "terminated");
     told!(world.motu(&["status", "db shell"]), @r#"
     session       db shell
     description   the build

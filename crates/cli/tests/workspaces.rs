@@ -272,27 +272,14 @@ fn the_life_of_a_workspace() {
     ID    NAME    STATE    ENVIRONMENT  RUNTIME      COMMANDS  SERVICES  ACTIVE     LABELS
     ws-a  a name  running  debian:12    stub (none)  2         1/3       N days ago  team=red
     "#);
-    told!(world.motu("list --json"), @r#"
-    [
-      {
-        "workspace_id": "ws-a",
-        "name": "a name",
-        "labels": {
-          "team": "red"
-        },
-        "environment": "debian:12",
-        "runtime": "stub",
-        "isolation": "none",
-        "state": "running",
-        "created_at": "2023-11-14T22:13:20Z",
-        "last_activity_at": "2023-11-14T22:13:20Z",
-        "expires_at": null,
-        "command_count": 2,
-        "service_count": 3,
-        "running_service_count": 1
-      }
-    ]
-    "#);
+    let listed: Value = serde_json::from_str(&world.motu("list --json").stdout).unwrap();
+    assert_eq!(listed["count"], 1, "{listed}");
+    assert_eq!(listed["workspaces"][0]["workspace_id"], "ws-a", "{listed}");
+    assert_eq!(
+        listed["workspaces"][0]["expires_at"],
+        Value::Null,
+        "{listed}"
+    );
     assert_eq!(world.sends("status ws-a").0, "status_workspace");
     let update = "update ws-a --clear-name --label a=b --clear-label c";
     let changes = json!(["ws-a", {
@@ -427,9 +414,9 @@ fn snapshots_and_the_disk() {
     let home = world.story.path().display().to_string();
     told!(world.motu("snapshot create ws-a before"), @"before");
     told!(world.motu("snapshot list ws-a"), @r#"
-    NAME      KIND   CREATED    CHANGES  SIZE
-    baseline  named  N days ago  1        2 B
-    before    named  N days ago  1        2 B
+    NAME      KIND   CREATED    ENTRIES  CHANGES  SIZE
+    baseline  named  N days ago  7        1        2 B
+    before    named  N days ago  7        1        2 B
     "#);
     told!(world.motu("snapshot delete ws-a before"), @"before");
     assert_eq!(

@@ -91,14 +91,15 @@ impl Drop for Bench {
     /// Nothing of a test is left behind, not even of a failed one.
     fn drop(&mut self) {
         self.life(|life| async move {
-            for workspace in life.engine.list_workspaces().await.unwrap_or_default() {
+            for workspace in life.engine.list_workspaces().await.into_iter().flatten() {
                 let _ = life.engine.delete_workspace(&workspace.workspace_id).await;
             }
             for sandbox in life
                 .engine
                 .list_sandboxes(Default::default())
                 .await
-                .unwrap_or_default()
+                .into_iter()
+                .flatten()
             {
                 let _ = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
             }

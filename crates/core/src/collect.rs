@@ -50,6 +50,7 @@ impl Kept {
 pub struct Collector {
     budget: usize,
     sandbox: Option<Box<Sandbox>>,
+    is_workspace: bool,
     stdout: Kept,
     stderr: Kept,
     gaps: bool,
@@ -63,6 +64,7 @@ impl Collector {
         Ok(Collector {
             budget: budget as usize,
             sandbox: None,
+            is_workspace: false,
             stdout: Kept::default(),
             stderr: Kept::default(),
             gaps: false,
@@ -74,6 +76,13 @@ impl Collector {
     #[must_use]
     pub fn within(mut self, sandbox: Sandbox) -> Collector {
         self.sandbox = Some(Box::new(sandbox));
+        self
+    }
+
+    /// Says that the sandbox is a workspace.
+    #[must_use]
+    pub fn of_workspace(mut self) -> Collector {
+        self.is_workspace = true;
         self
     }
 
@@ -105,6 +114,7 @@ impl Collector {
         let (stdout, stdout_base64) = self.stdout.text();
         let (stderr, stderr_base64) = self.stderr.text();
         Ok(ExecResult {
+            workspace_id: self.is_workspace.then(|| sandbox.sandbox_id.clone()),
             sandbox_id: sandbox.sandbox_id,
             environment: sandbox.environment,
             exit_code: exited.exit_code,

@@ -5,6 +5,7 @@ use crate::sandbox::{CreateSandbox, Sandbox};
 use crate::{Error, Isolation, SandboxId, Signal};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
@@ -149,6 +150,9 @@ impl std::fmt::Debug for ExecSession {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ExecResult {
     pub sandbox_id: SandboxId,
+    /// Its workspace, which has the same id, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<SandboxId>,
     pub environment: String,
     pub exit_code: i32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,7 +227,8 @@ pub struct Process {
     pub tty: bool,
     pub user: String,
     pub workdir: String,
-    pub started_unix_ms: u64,
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: Timestamp,
     /// Living processes of its tree.
     pub alive: u32,
     pub stdout_bytes: u64,

@@ -4,6 +4,7 @@
 //! readable approximation, so that no name is out of reach.
 
 mod asks;
+pub mod octal;
 mod text;
 
 pub use asks::*;
@@ -12,6 +13,7 @@ pub use text::{decode_base64, encode_base64, format_mode, parse_mode};
 use crate::{Error, limits};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// A stream of file contents or of an archive.
@@ -66,8 +68,10 @@ pub struct FileEntry {
     pub path_base64: Option<String>,
     #[serde(rename = "type")]
     pub kind: FileType,
-    pub size: u64,
-    /// Permission bits.
+    pub size_bytes: u64,
+    /// Permission bits, in octal.
+    #[serde(with = "octal")]
+    #[schema(value_type = String, example = "0644")]
     pub mode: u32,
     /// Such as `-rwxr-xr-x`.
     pub permissions: String,
@@ -75,9 +79,10 @@ pub struct FileEntry {
     pub group: String,
     pub uid: u32,
     pub gid: u32,
-    pub modified_unix_ms: i64,
+    #[schema(value_type = String, format = DateTime)]
+    pub modified_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub symlink_target: Option<String>,
+    pub link_target: Option<String>,
 }
 
 /// One page of entries.
@@ -140,7 +145,7 @@ pub struct FileChange {
 pub struct FileHash {
     /// Lower-case hexadecimal.
     pub sha256: String,
-    pub size: u64,
+    pub size_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

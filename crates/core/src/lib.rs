@@ -18,6 +18,7 @@ pub mod files;
 pub mod id;
 pub mod isolation;
 pub mod limits;
+pub mod lists;
 pub mod report;
 pub mod runtime;
 pub mod sandbox;

@@ -140,7 +140,8 @@ pub struct Sandbox {
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
-    pub last_active_at: Timestamp,
+    #[serde(alias = "last_active_at")]
+    pub last_activity_at: Timestamp,
     /// Missing when it never expires.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Timestamp>,
@@ -178,12 +179,6 @@ pub struct Keepalive {
     /// A new time to live; the old one again when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
-}
-
-/// The sandboxes that had outlived their time and are gone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Reaped {
-    pub sandbox_ids: Vec<SandboxId>,
 }
 
 impl Ask for CreateSandbox {

@@ -105,7 +105,7 @@ impl Gate<'_> {
             user: request.user.unwrap_or(root.user),
             workdir: request.workdir.unwrap_or(root.workdir),
             created_at: now,
-            last_active_at: now,
+            last_activity_at: now,
             expires_at: expiry(ttl_seconds),
             ttl_seconds,
             idle_seconds,

@@ -69,7 +69,7 @@ impl Engine {
             state: State::Creating,
             reason: None,
             created_at: now,
-            last_active_at: now,
+            last_activity_at: now,
             expires_at: expiry(source.ttl_seconds),
             ..source.clone()
         };

@@ -10,13 +10,14 @@ use futures_util::stream::{BoxStream, StreamExt};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
+use motu_core::lists::{EnvironmentList, PortList, ProcessList, Reaped, SandboxList};
 use motu_core::report::ProgressSink;
 use motu_core::report::{
-    BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Port, Prune, Pruned,
-    TagAs, Version,
+    BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Prune, Pruned, TagAs,
+    Version,
 };
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Reaped, Sandbox};
+use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
 use std::collections::HashSet;
@@ -52,9 +53,10 @@ impl Service for Engine {
         self.back_up(&ask.output_path).await
     }
 
-    async fn list_environments(&self) -> Result<Vec<Environment>> {
+    async fn list_environments(&self) -> Result<EnvironmentList> {
         let found = self.environments.list().await.map_err(environment_error)?;
-        Ok(found.into_iter().map(environment).collect())
+        let all = found.into_iter().map(environment).collect();
+        Ok(EnvironmentList::new(all))
     }
 
     async fn inspect_environment(&self, name: &str) -> Result<Environment> {
@@ -106,7 +108,7 @@ impl Service for Engine {
         Ok(self.make(request, Keep::Stored).await?.0)
     }
 
-    async fn list_sandboxes(&self, ask: ListSandboxes) -> Result<Vec<Sandbox>> {
+    async fn list_sandboxes(&self, ask: ListSandboxes) -> Result<SandboxList> {
         let mut list: Vec<_> = self
             .table
             .all()
@@ -117,7 +119,7 @@ impl Service for Engine {
             list.extend(self.shared.store.tombstones().await?);
         }
         list.sort_by(|a, b| (a.created_at, &a.sandbox_id).cmp(&(b.created_at, &b.sandbox_id)));
-        Ok(list)
+        Ok(SandboxList::new(list))
     }
 
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
@@ -162,8 +164,8 @@ impl Service for Engine {
         self.handle(id).await?.start().await
     }
 
-    async fn fork_sandbox(&self, id: &SandboxId, ask: Fork) -> Result<Vec<Sandbox>> {
-        self.fork(id, ask.count).await
+    async fn fork_sandbox(&self, id: &SandboxId, ask: Fork) -> Result<SandboxList> {
+        self.fork(id, ask.count).await.map(SandboxList::new)
     }
 
     async fn keepalive(&self, id: &SandboxId, ask: Keepalive) -> Result<Sandbox> {
@@ -178,7 +180,7 @@ impl Service for Engine {
                 sandbox_ids.push(sandbox.sandbox_id);
             }
         }
-        Ok(Reaped { sandbox_ids })
+        Ok(Reaped::new(sandbox_ids))
     }
 
     async fn plan(&self, request: CreateSandbox) -> Result<String> {
@@ -243,8 +245,9 @@ impl Service for Engine {
         Ok(explained(session, handle))
     }
 
-    async fn list_processes(&self, id: &SandboxId) -> Result<Vec<Process>> {
-        guest!(self, id, guest => guest.processes())
+    async fn list_processes(&self, id: &SandboxId) -> Result<ProcessList> {
+        let all = guest!(self, id, guest => guest.processes())?;
+        Ok(ProcessList::new(id.clone(), all))
     }
 
     async fn signal_process(
@@ -325,8 +328,9 @@ impl Service for Engine {
         guest!(self, id, guest => guest.write_tree(&ask.path, archive))
     }
 
-    async fn list_ports(&self, id: &SandboxId) -> Result<Vec<Port>> {
-        guest!(self, id, guest => guest.ports())
+    async fn list_ports(&self, id: &SandboxId) -> Result<PortList> {
+        let all = guest!(self, id, guest => guest.ports())?;
+        Ok(PortList::new(id.clone(), all))
     }
 
     async fn dial(&self, id: &SandboxId, port: &u16) -> Result<Connection> {

@@ -2,7 +2,7 @@
 
 use motu_core::Error;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// An answer, before it is put into the protocol's words.
 #[derive(Debug)]
@@ -26,41 +26,22 @@ impl Answer {
     }
 }
 
-/// A value without what is not there: a model pays for every null.
+/// What is known as a value: the same one that the other faces give.
 pub fn value(known: &impl Serialize) -> Value {
-    let mut value = serde_json::to_value(known).unwrap_or(Value::Null);
-    without_nulls(&mut value);
-    value
-}
-
-fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
-        _ => {}
-    }
+    serde_json::to_value(known).unwrap_or(Value::Null)
 }
 
 impl From<Error> for Answer {
-    /// `code: message — hint`, so that a model knows what to do next.
+    /// `kind: message — hint`, so that a model knows what to do next.
     fn from(error: Error) -> Answer {
-        let code = error.kind.as_str();
-        let mut text = format!("{code}: {}", error.message);
-        let mut structured = json!({"code": code, "message": error.message});
-        if let Some(hint) = error.hint {
+        let mut text = format!("{}: {}", error.kind.as_str(), error.message);
+        if let Some(hint) = &error.hint {
             text.push_str(" — ");
-            text.push_str(&hint);
-            structured["hint"] = hint.into();
-        }
-        if !error.details.is_null() {
-            structured["details"] = error.details;
+            text.push_str(hint);
         }
         Answer {
             text,
-            structured,
+            structured: value(&error),
             image: None,
             is_error: true,
         }
@@ -70,6 +51,7 @@ impl From<Error> for Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn an_error_says_what_to_do_next() {
@@ -78,15 +60,7 @@ mod tests {
         assert_eq!(answer.text, "not_found: no such thing — make one");
         assert_eq!(
             answer.structured,
-            json!({"code": "not_found", "message": "no such thing", "hint": "make one"})
-        );
-    }
-
-    #[test]
-    fn what_is_not_there_is_not_said() {
-        assert_eq!(
-            value(&json!({"a": null, "b": [{"c": null}]})),
-            json!({"b": [{}]})
+            json!({"kind": "not_found", "message": "no such thing", "hint": "make one"})
         );
     }
 }

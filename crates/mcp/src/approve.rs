@@ -90,14 +90,14 @@ impl Seal {
         }
     }
 
-    fn note(&self, binding: &[u8]) -> String {
+    pub fn note(&self, binding: &[u8]) -> String {
         let nonce = motu_core::id::random_name(26);
         let options = SealOptions::new().associated_data(binding).ttl(PATIENCE);
         self.codec.seal_with(nonce.as_bytes(), &options)
     }
 
     /// Whether the note is ours, of this very call, fresh and unused.
-    fn redeem(&self, note: &str, binding: &[u8]) -> bool {
+    pub fn redeem(&self, note: &str, binding: &[u8]) -> bool {
         if self.codec.open_with(note, binding).is_err() {
             return false;
         }

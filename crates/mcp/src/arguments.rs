@@ -2,7 +2,7 @@
 
 use crate::schema::integer_of;
 use motu_core::workspace::WorkspaceId;
-use motu_core::{Error, Result, SandboxId, TerminalId};
+use motu_core::{Error, Isolation, Result, SandboxId, TerminalId};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -76,6 +76,11 @@ impl Arguments {
     pub fn vm(&self) -> Result<SandboxId> {
         SandboxId::parse(&self.text_or("vm_id", ""))
             .map_err(|error| Error::invalid(error.message).hint("vm_create answers with the id"))
+    }
+
+    pub fn isolation(&self) -> Result<Option<Isolation>> {
+        let named = self.text("isolation");
+        named.map(|name| name.parse()).transpose()
     }
 
     pub fn terminal(&self) -> Result<TerminalId> {

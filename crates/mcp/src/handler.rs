@@ -1,22 +1,27 @@
 //! The protocol's side: what rmcp calls.
 
 use crate::answer::Answer;
-use crate::approve::{Retry, Seal, binding};
+use crate::approve::{Retry, Seal, binding, is_stateless};
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
 use crate::outputs::Outputs;
 use crate::tool::{Effect, Tool};
-use crate::{Options, Shared, schema};
+use crate::watch::{self, Watches};
+use crate::{Options, Shared, Text, schema};
 use futures_util::FutureExt;
 use motu_core::{Error, Service};
 use rmcp::model::{
-    self, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
-    Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig, ToolAnnotations,
+    self, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode,
+    ErrorData, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, ToolAnnotations, UnsubscribeRequestParams,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{RoleServer as Role, ServerHandler};
+use serde_json::json;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
@@ -26,6 +31,8 @@ pub struct Server {
     pub(crate) shared: Arc<Shared>,
     /// The list of tools, made when it is first asked for.
     listed: Arc<OnceLock<Vec<model::Tool>>>,
+    /// What this connection follows.
+    watches: Arc<Watches>,
 }
 
 impl std::fmt::Debug for Server {
@@ -46,6 +53,15 @@ impl Server {
                 chores: tokio_util::task::TaskTracker::new(),
             }),
             listed: Arc::default(),
+            watches: Arc::default(),
+        }
+    }
+
+    /// The same server for another connection.
+    pub(crate) fn for_another(&self) -> Server {
+        Server {
+            watches: Arc::default(),
+            ..self.clone()
         }
     }
 
@@ -104,8 +120,12 @@ fn annotations(effect: Effect) -> ToolAnnotations {
         .open_world(false)
 }
 
-fn result(answer: Answer) -> CallToolResult {
-    let mut content = vec![ContentBlock::text(answer.text)];
+fn result(answer: Answer, as_json: bool) -> CallToolResult {
+    let text = match as_json {
+        true => answer.structured.to_string(),
+        false => answer.text,
+    };
+    let mut content = vec![ContentBlock::text(text)];
     if let Some(image) = answer.image {
         content.push(ContentBlock::image(image, "image/png"));
     }
@@ -117,9 +137,24 @@ fn result(answer: Answer) -> CallToolResult {
     result
 }
 
-/// An error of a request that is no tool.
-pub(crate) fn refusal(error: &Error) -> ErrorData {
-    let data = serde_json::to_value(error).ok();
+/// Whether the text of an answer is JSON.
+fn wants_json(call: &Call) -> bool {
+    match call.shared.options.text {
+        Text::Json => true,
+        Text::Plain => false,
+        // Structured content came with that revision; before it there is text alone.
+        Text::Auto => call
+            .context
+            .protocol_version()
+            .is_some_and(|version| version.as_str() < ProtocolVersion::V_2025_06_18.as_str()),
+    }
+}
+
+/// An error of a request for a resource.
+fn refusal(error: &Error, uri: &str) -> ErrorData {
+    let mut data = json!(error);
+    data["uri"] = uri.into();
+    let data = Some(data);
     match error.kind {
         motu_core::ErrorKind::NotFound => {
             ErrorData::resource_not_found(error.message.clone(), data)
@@ -133,8 +168,11 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
-            .enable_resources()
-            .build();
+            .enable_resources();
+        let capabilities = match self.shared.options.profile.has_terminals() {
+            true => capabilities.enable_resources_subscribe().build(),
+            false => capabilities.build(),
+        };
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("motu", env!("CARGO_PKG_VERSION")))
             .with_instructions(self.shared.options.profile.instructions())
@@ -173,7 +211,7 @@ impl ServerHandler for Server {
             },
         };
         match self.answer(tool, &call, given).await {
-            Outcome::Answer(answer) => Ok(result(answer).into()),
+            Outcome::Answer(answer) => Ok(result(answer, wants_json(&call)).into()),
             Outcome::Ask(question) => Ok((*question).into()),
             Outcome::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
         }
@@ -185,7 +223,7 @@ impl ServerHandler for Server {
         _: RequestContext<Role>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let all = self.shared.resources().await;
-        let all = all.map_err(|error| refusal(&error))?;
+        let all = all.map_err(|error| refusal(&error, "motu://"))?;
         Ok(ListResourcesResult::with_all_items(all))
     }
 
@@ -205,7 +243,137 @@ impl ServerHandler for Server {
         _: RequestContext<Role>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let read = self.shared.read_resource(&request.uri).await;
-        let read = read.map_err(|error| refusal(&error))?;
+        let read = read.map_err(|error| refusal(&error, &request.uri))?;
         Ok(model::ReadResourceResult::new(vec![read]).into())
     }
+
+    /// There are no prompts, which is not the same as none now.
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<Role>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<Role>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    /// A method that is known comes here only when its params are not its own.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<Role>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = &request.method;
+        let of_revision = match is_stateless(&context) {
+            true => &NEWER_METHODS[..],
+            false => &OLDER_METHODS[..],
+        };
+        let is_known = METHODS
+            .iter()
+            .chain(of_revision)
+            .any(|known| known == method);
+        Err(match is_known {
+            true => {
+                ErrorData::invalid_params(format!("the params are not those of {method}"), None)
+            }
+            false => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.clone(), None),
+        })
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<Role>,
+    ) -> Result<(), ErrorData> {
+        let uri = request.uri;
+        let refused = |error: Error| refusal(&error, &uri);
+        let id = self.shared.live(&uri).map_err(refused)?;
+        let ended = self.watches.begin(&uri).map_err(refused)?;
+        let session = match self.shared.watch(&id).await {
+            Ok(session) => session,
+            Err(error) => {
+                self.watches.end(&uri);
+                return Err(refused(error));
+            }
+        };
+        let peer = context.peer;
+        tokio::spawn(ended.run_until_cancelled_owned(async move {
+            let tell = || {
+                let note = ResourceUpdatedNotificationParam::new(uri.clone());
+                let telling = peer.notify_resource_updated(note);
+                async move { telling.await.is_ok() }
+            };
+            watch::follow(session, tell).await;
+        }));
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<Role>,
+    ) -> Result<(), ErrorData> {
+        self.watches.end(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let uris = requested.resource_subscriptions.iter().flatten();
+        let live = uris.filter(|uri| self.shared.live(uri).is_ok());
+        let live: Vec<String> = live.take(watch::MOST).cloned().collect();
+        Some(
+            SubscriptionFilter::builder()
+                .resource_subscriptions(live)
+                .build(),
+        )
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let uris = context.accepted().resource_subscriptions.clone();
+        let followed = uris.unwrap_or_default().into_iter().map(|uri| {
+            let sink = context.sink();
+            async move {
+                let tell = || async { sink.notify_resource_updated(uri.clone()).await.is_ok() };
+                // The client has been told that it is subscribed: what came until now is news.
+                tell().await;
+                if let Ok(id) = self.shared.live(&uri)
+                    && let Ok(session) = self.shared.watch(&id).await
+                {
+                    watch::follow(session, tell).await;
+                }
+            }
+        });
+        tokio::select! {
+            () = context.cancelled() => {}
+            _ = futures_util::future::join_all(followed) => {}
+        }
+        Ok(())
+    }
 }
+
+/// Methods of the protocol that this server answers in every revision.
+const METHODS: [&str; 5] = [
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+];
+/// Those that came with revision 2026-07-28, and those that went.
+const NEWER_METHODS: [&str; 2] = ["server/discover", "subscriptions/listen"];
+const OLDER_METHODS: [&str; 4] = [
+    "initialize",
+    "ping",
+    "resources/subscribe",
+    "resources/unsubscribe",
+];

@@ -13,7 +13,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use motu_core::{Error, Result};
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::session::{SessionId, SessionManager};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
@@ -39,7 +41,6 @@ const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 const HEADER_PATIENCE: Duration = Duration::from_secs(10);
 
 type Answered = Response<BoxBody<Bytes, Infallible>>;
-type Service = StreamableHttpService<Server, LocalSessionManager>;
 
 /// Where a server listens, and who may come.
 #[derive(Clone)]
@@ -103,14 +104,31 @@ impl Http {
 }
 
 /// What every connection shares.
-struct Door {
-    service: Service,
+pub(crate) struct Door<H: ServerHandler> {
+    service: StreamableHttpService<H, LocalSessionManager>,
+    sessions: Arc<LocalSessionManager>,
     /// The digest of the token: all digests are equally long, so comparing takes the same time
     /// for every guess.
     token: [u8; 32],
 }
 
-impl Door {
+impl<H: ServerHandler> Door<H> {
+    /// The door to servers that are made for each connection.
+    pub(crate) fn new(
+        http: &Http,
+        address: SocketAddr,
+        stop: CancellationToken,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Door<H> {
+        let sessions = Arc::new(LocalSessionManager::default());
+        let config = http.config(address, stop);
+        Door {
+            service: StreamableHttpService::new(move || Ok(make()), sessions.clone(), config),
+            sessions,
+            token: digest(&http.token),
+        }
+    }
+
     fn admits(&self, request: &Request<Incoming>) -> bool {
         let shown = request.headers().get(header::AUTHORIZATION);
         let shown = shown.and_then(|value| value.to_str().ok());
@@ -123,7 +141,7 @@ impl Door {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answered {
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answered {
         if !self.admits(&request) {
             let mut refusal = plain(StatusCode::UNAUTHORIZED, UNAUTHORIZED);
             let challenge = header::HeaderValue::from_static("Bearer realm=\"motu\"");
@@ -133,9 +151,29 @@ impl Door {
             return refusal;
         }
         match request.uri().path() {
+            "/mcp" if request.method() == http::Method::DELETE => self.end(request).await,
             "/mcp" => self.service.handle(request).await,
             _ => plain(StatusCode::NOT_FOUND, "the server is at /mcp\n"),
         }
+    }
+}
+
+impl<H: ServerHandler> Door<H> {
+    /// Ends a session: 204 when it is gone, 404 when there was none.
+    async fn end(&self, request: Request<Incoming>) -> Answered {
+        let named = request.headers().get("mcp-session-id");
+        let named = named.and_then(|value| value.to_str().ok());
+        if let Some(id) = named.map(|id| SessionId::from(id.to_string()))
+            && !self.sessions.has_session(&id).await.unwrap_or(false)
+        {
+            return plain(StatusCode::NOT_FOUND, "there is no such session\n");
+        }
+        let mut answer = self.service.handle(request).await;
+        if answer.status() == StatusCode::ACCEPTED {
+            // It is done, not only taken on.
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+        }
+        answer
     }
 }
 
@@ -166,13 +204,9 @@ impl Server {
             .map_err(|error| cannot(&error))?;
         let address = listener.local_addr().map_err(|error| cannot(&error))?;
         let leave = CancellationToken::new();
-        let config = http.config(address, leave.child_token());
         let shared = self.shared.clone();
-        let sessions = Arc::new(LocalSessionManager::default());
-        let door = Arc::new(Door {
-            service: StreamableHttpService::new(move || Ok(self.clone()), sessions, config),
-            token: digest(&http.token),
-        });
+        let make = move || self.for_another();
+        let door = Arc::new(Door::new(&http, address, leave.child_token(), make));
         listening(address);
         tokio::pin!(stop);
         loop {
@@ -195,7 +229,11 @@ impl Server {
     }
 }
 
-async fn connection(door: Arc<Door>, stream: tokio::net::TcpStream, leave: CancellationToken) {
+async fn connection(
+    door: Arc<Door<Server>>,
+    stream: tokio::net::TcpStream,
+    leave: CancellationToken,
+) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let door = door.clone();

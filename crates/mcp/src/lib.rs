@@ -18,9 +18,12 @@ mod answer;
 mod approve;
 mod arguments;
 mod call;
+#[cfg(test)]
+mod conformance;
 mod cut;
 mod handler;
 mod http;
+mod lines;
 mod outputs;
 mod profile;
 mod progress;
@@ -29,6 +32,7 @@ mod schema;
 mod stdio;
 mod tool;
 mod tools;
+mod watch;
 
 pub use approve::Approvals;
 pub use handler::Server;
@@ -53,12 +57,42 @@ pub enum Place {
     Host,
 }
 
+/// What the text of a result is; the structured part is always there too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Text {
+    /// JSON for a client whose revision of the protocol has text alone, a few words for a model
+    /// for the others.
+    #[default]
+    Auto,
+    /// Words for a model. They take fewer tokens than the same as JSON.
+    Plain,
+    /// The structured part as JSON, for programs that read the text alone.
+    Json,
+}
+
+impl std::str::FromStr for Text {
+    type Err = motu_core::Error;
+
+    fn from_str(text: &str) -> motu_core::Result<Text> {
+        match text {
+            "auto" => Ok(Text::Auto),
+            "plain" => Ok(Text::Plain),
+            "json" => Ok(Text::Json),
+            other => Err(
+                motu_core::Error::invalid(format!("there is no kind of text {other:?}"))
+                    .hint("one of: auto, plain, json"),
+            ),
+        }
+    }
+}
+
 /// What a server is told when it is started.
 #[derive(Clone)]
 pub struct Options {
     pub profile: Profile,
     pub approvals: Approvals,
     pub place: Place,
+    pub text: Text,
     /// Sessions are opened by `create_session` alone.
     pub explicit_sessions: bool,
     /// Names of sessions are this server's own, told apart by this word; `None` shares them with
@@ -74,6 +108,7 @@ impl Default for Options {
             profile: Profile::WorkspaceFull,
             approvals: Approvals::Always,
             place: Place::Usual,
+            text: Text::Auto,
             explicit_sessions: false,
             scope: None,
             awake: Arc::new(|| true),

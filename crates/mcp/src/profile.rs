@@ -18,6 +18,8 @@ pub enum Profile {
     WorkspaceFull,
     /// Terminal sessions.
     Terminal,
+    /// Every tool there is.
+    All,
 }
 
 const CORE: &[&str] = &[
@@ -40,13 +42,20 @@ const CORE: &[&str] = &[
 ];
 
 impl Profile {
-    pub const ALL: [Profile; 4] = [
+    pub const ALL: [Profile; 5] = [
         Profile::VmRun,
         Profile::WorkspaceCore,
         Profile::WorkspaceFull,
         Profile::Terminal,
+        Profile::All,
     ];
-    pub const NAMES: [&'static str; 4] = ["vm-run", "workspace-core", "workspace-full", "terminal"];
+    pub const NAMES: [&'static str; 5] = [
+        "vm-run",
+        "workspace-core",
+        "workspace-full",
+        "terminal",
+        "all",
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,6 +63,7 @@ impl Profile {
             Profile::WorkspaceCore => Self::NAMES[1],
             Profile::WorkspaceFull => Self::NAMES[2],
             Profile::Terminal => Self::NAMES[3],
+            Profile::All => Self::NAMES[4],
         }
     }
 
@@ -68,7 +78,23 @@ impl Profile {
                 .collect(),
             Profile::WorkspaceFull => tools::machines().collect(),
             Profile::Terminal => tools::terminals().collect(),
+            Profile::All => tools::machines().chain(tools::terminals()).collect(),
         }
+    }
+
+    /// Whether it has the tools of workspaces.
+    pub(crate) fn has_workspaces(self) -> bool {
+        self.has_services() || self == Profile::WorkspaceCore
+    }
+
+    /// Whether it has the tools of services, and what else belongs to a whole workspace.
+    pub(crate) fn has_services(self) -> bool {
+        matches!(self, Profile::WorkspaceFull | Profile::All)
+    }
+
+    /// Whether it has the tools of terminals.
+    pub fn has_terminals(self) -> bool {
+        matches!(self, Profile::Terminal | Profile::All)
     }
 
     /// The fields of a tool that this profile shows.
@@ -88,30 +114,31 @@ impl Profile {
     }
 
     /// What a client may tell its model about the whole server.
-    pub(crate) fn instructions(self) -> &'static str {
+    pub(crate) fn instructions(self) -> String {
         match self {
-            Profile::VmRun => {
-                "Runs commands in isolated, disposable Linux machines. They have no network and see \
-                 nothing of the host."
-            }
-            Profile::WorkspaceCore | Profile::WorkspaceFull => {
-                "Isolated Linux machines. vm_run is for one command. For anything longer make a \
-                 workspace: workspace_create, then workspace_exec and workspace_file_* on its \
-                 workspace_id, workspace_diff to see what changed, workspace_export to bring results \
-                 to the host. A workspace outlives this connection: find it again with workspace_list. \
-                 Machines have no network unless they were made with one. A result that was cut names a \
-                 motu:// resource with the rest."
-            }
-            Profile::Terminal => {
-                "Terminal sessions on a real PTY in an isolated Linux machine. A session_id is a name of \
-                 your choice; sessions outlive this connection. run a command and read exit_code and \
-                 output; status says what is needed next: ready (a command), repl (a statement), \
-                 password (send_password), confirm (send_input), pager or editor (get_screen, \
-                 send_keys), running (poll_output, expect, or send_control c)."
-            }
+            Profile::VmRun => MACHINES.to_string(),
+            Profile::WorkspaceCore | Profile::WorkspaceFull => WORKSPACES.to_string(),
+            Profile::Terminal => TERMINALS.to_string(),
+            Profile::All => format!(
+                "{WORKSPACES} {TERMINALS} create_session with sandbox_id opens a session in a \
+                 workspace."
+            ),
         }
     }
 }
+
+const MACHINES: &str = "Runs commands in isolated, disposable Linux machines. They have no network and see \
+     nothing of the host.";
+const WORKSPACES: &str = "Isolated Linux machines. vm_run is for one command. For anything longer make a \
+     workspace: workspace_create, then workspace_exec and workspace_file_* on its workspace_id, \
+     workspace_diff to see what changed, workspace_export to bring results to the host. A workspace \
+     outlives this connection: find it again with workspace_list. Machines have no network unless they \
+     were made with one. A result that was cut names a motu:// resource with the rest.";
+const TERMINALS: &str = "Terminal sessions on a real PTY in an isolated Linux machine. A session_id is a name of \
+     your choice; sessions outlive this connection. run a command and read exit_code and output; status \
+     says what is needed next: ready (a command), repl (a statement), password (send_password), confirm \
+     (send_input), pager or editor (get_screen, send_keys), running (poll_output, expect, or send_control \
+     c).";
 
 impl FromStr for Profile {
     type Err = Error;

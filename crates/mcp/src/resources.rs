@@ -40,12 +40,10 @@ impl Named {
         match self {
             // Kept by this server, of its own tools' answers.
             Named::Output(_) => true,
-            Named::Logs(_) | Named::Diff(_) => {
-                matches!(profile, Profile::WorkspaceCore | Profile::WorkspaceFull)
-            }
-            Named::ServiceLogs(..) => profile == Profile::WorkspaceFull,
+            Named::Logs(_) | Named::Diff(_) => profile.has_workspaces(),
+            Named::ServiceLogs(..) => profile.has_services(),
             Named::Screen(..) | Named::Transcript(_) | Named::Recording(_) => {
-                profile == Profile::Terminal
+                profile.has_terminals()
             }
         }
     }
@@ -130,26 +128,21 @@ impl Shared {
         if !(self.options.awake)() {
             return Ok(all);
         }
-        match self.options.profile {
-            Profile::VmRun => {}
-            Profile::WorkspaceCore | Profile::WorkspaceFull => {
-                for one in self.service.list_workspaces().await?.iter().take(LISTED) {
-                    let id = &one.workspace_id;
-                    for part in ["logs", "diff"] {
-                        let uri = format!("motu://workspaces/{id}/{part}");
-                        all.push(Resource::new(uri, format!("{part} of {id}")));
-                    }
+        if self.options.profile.has_workspaces() {
+            for one in self.service.list_workspaces().await?.iter().take(LISTED) {
+                let id = &one.workspace_id;
+                for part in ["logs", "diff"] {
+                    let uri = format!("motu://workspaces/{id}/{part}");
+                    all.push(Resource::new(uri, format!("{part} of {id}")));
                 }
             }
-            Profile::Terminal => {
-                for one in self.service.list_terminals().await?.iter().take(LISTED) {
-                    let id = TerminalId::parse(&one.session_id)?;
-                    for part in ["screen", "transcript", "recording"] {
-                        all.push(Resource::new(
-                            terminal(&id, part),
-                            format!("{part} of {id}"),
-                        ));
-                    }
+        }
+        if self.options.profile.has_terminals() {
+            for one in self.service.list_terminals().await?.iter().take(LISTED) {
+                let id = TerminalId::parse(&one.session_id)?;
+                for part in ["screen", "transcript", "recording"] {
+                    let name = format!("{part} of {id}");
+                    all.push(Resource::new(terminal(&id, part), name));
                 }
             }
         }
@@ -187,19 +180,25 @@ impl Shared {
             ),
         ];
         let outputs: &[(&str, &str)] = &[("motu://outputs/{handle}{?offset}", "a whole output")];
-        let shown = match self.options.profile {
-            Profile::VmRun => &[][..],
-            Profile::WorkspaceCore => &workspaces[..2],
-            Profile::WorkspaceFull => workspaces,
-            Profile::Terminal => terminals,
+        let profile = self.options.profile;
+        let of_workspaces = match (profile.has_services(), profile.has_workspaces()) {
+            (true, _) => workspaces,
+            (false, true) => &workspaces[..2],
+            (false, false) => &[],
         };
-        let shown = shown.iter().chain(outputs);
+        let of_terminals = if profile.has_terminals() {
+            terminals
+        } else {
+            &[]
+        };
+        let shown = of_workspaces.iter().chain(of_terminals).chain(outputs);
         shown
             .map(|(uri, name)| ResourceTemplate::new(*uri, *name))
             .collect()
     }
 
-    pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents> {
+    /// What a URI names, if this profile has it.
+    fn named(&self, uri: &str) -> Result<(Named, u64)> {
         let (named, offset) = parse(uri)?;
         let profile = self.options.profile;
         if !named.is_of(profile) {
@@ -209,6 +208,20 @@ impl Shared {
             )
             .hint("resources/templates/list shows what there can be"));
         }
+        Ok((named, offset))
+    }
+
+    /// The session whose output changes what is at a URI.
+    pub fn live(&self, uri: &str) -> Result<TerminalId> {
+        match self.named(uri)?.0 {
+            Named::Screen(id, _) | Named::Transcript(id) | Named::Recording(id) => Ok(id),
+            _ => Err(Error::invalid(format!("{uri} cannot be followed"))
+                .hint("the screen, the transcript and the recording of a terminal can")),
+        }
+    }
+
+    pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents> {
+        let (named, offset) = self.named(uri)?;
         match named {
             Named::Output(handle) => {
                 let text = self.outputs.find(&handle).ok_or_else(|| {

@@ -86,7 +86,9 @@ pub const fn seconds(name: &'static str, usual: f64, max: f64) -> Field {
 
 /// False unless told otherwise.
 pub const fn flag(name: &'static str) -> Field {
-    field(name, Kind::Flag)
+    let mut field = field(name, Kind::Flag);
+    field.usual = Usual::Flag(false);
+    field
 }
 
 /// True unless told otherwise.
@@ -269,12 +271,18 @@ pub fn input(fields: &[Field]) -> Map<String, Value> {
     schema
 }
 
-/// The output schema of `name:type` pairs. Nothing is required: an error has the same place,
-/// and some clients check it against this schema too.
+/// The output schema of `name:type` pairs; a type with a question mark may be null. Nothing is
+/// required: an error has the same place, and some clients check it against this schema too.
 pub fn output(fields: &[(&str, &str)]) -> Map<String, Value> {
     let properties: Map<String, Value> = fields
         .iter()
-        .map(|(name, kind)| (name.to_string(), json!({"type": kind})))
+        .map(|(name, kind)| {
+            let kind = match kind.strip_suffix('?') {
+                Some(kind) => json!({"type": [kind, "null"]}),
+                None => json!({"type": kind}),
+            };
+            (name.to_string(), kind)
+        })
         .collect();
     let mut schema = Map::new();
     schema.insert("type".to_string(), "object".into());

@@ -1,6 +1,7 @@
 //! One client on standard input and output.
 
 use crate::Server;
+use crate::lines::Lines;
 use motu_core::{Error, Result};
 use rmcp::ServiceExt;
 use std::time::Duration;
@@ -28,7 +29,8 @@ impl Server {
             asked.cancel();
         });
         let shared = self.shared.clone();
-        let transport = rmcp::transport::io::stdio_pipes();
+        let (read, write) = rmcp::transport::io::stdio_pipes();
+        let transport = Lines::new(read, write);
         let serving = tokio::select! {
             serving = self.serve_with_ct(transport, leave.clone()) => serving,
             () = leave.cancelled() => return Ok(()),

@@ -156,3 +156,51 @@ async fn what_is_too_large_is_refused() {
     let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
     assert!(read == 0 || answer.starts_with("HTTP/1.1 413"), "{answer}");
 }
+
+/// Sends a request without a body's end to wait for, and answers with the head that comes back.
+async fn head(serving: &Serving, method: &str, headers: &[&str], body: &str) -> String {
+    let mut stream = TcpStream::connect(serving.address).await.unwrap();
+    let mut request = format!(
+        "{method} /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{SHOWN}\r\nContent-Length: {}\r\n\
+         Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",
+        body.len()
+    );
+    for header in headers {
+        request.push_str(&format!("{header}\r\n"));
+    }
+    request.push_str("\r\n");
+    request.push_str(body);
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.windows(4).any(|part| part == b"\r\n\r\n") {
+        let mut piece = [0; 1024];
+        match stream.read(&mut piece).await.unwrap() {
+            0 => break,
+            read => answer.extend_from_slice(&piece[..read]),
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_session_is_ended_once() {
+    let serving = serving().await;
+    let hello = serde_json::json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        },
+    })
+    .to_string();
+    let answer = head(&serving, "POST", &[], &hello).await;
+    let lines = answer.lines().map(str::to_lowercase);
+    let session = lines
+        .into_iter()
+        .find(|line| line.starts_with("mcp-session-id"));
+    let session = session.unwrap_or_else(|| panic!("{answer}"));
+    let own = [session.as_str(), "MCP-Protocol-Version: 2025-11-25"];
+    let gone = head(&serving, "DELETE", &own, "").await;
+    assert!(gone.starts_with("HTTP/1.1 204"), "{gone}");
+    let again = head(&serving, "DELETE", &own, "").await;
+    assert!(again.starts_with("HTTP/1.1 404"), "{again}");
+}

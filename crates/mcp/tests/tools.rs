@@ -32,13 +32,15 @@ async fn a_list_of_tools_is_cheap() {
     let core = tokens(&listed(Profile::WorkspaceCore).await);
     let full = tokens(&listed(Profile::WorkspaceFull).await);
     let terminal = tokens(&listed(Profile::Terminal).await);
+    let all = tokens(&listed(Profile::All).await);
     println!(
-        "tokens: vm-run {one}, workspace-core {core}, workspace-full {full}, terminal {terminal}"
+        "tokens: vm-run {one}, workspace-core {core}, workspace-full {full}, terminal {terminal}, all {all}"
     );
     assert!(one < 600, "{one}");
     assert!(core < 4000, "{core}");
     assert!(full < 10_000, "{full}");
     assert!(terminal < 6000, "{terminal}");
+    assert!(all < 16_000, "{all}");
 }
 
 #[tokio::test]
@@ -231,20 +233,20 @@ async fn resources_are_those_of_the_profile() {
     let all = [
         (
             "motu://workspaces/ws-1/logs",
-            &["workspace-core", "workspace-full"][..],
+            &["workspace-core", "workspace-full", "all"][..],
         ),
         (
             "motu://workspaces/ws-1/diff",
-            &["workspace-core", "workspace-full"],
+            &["workspace-core", "workspace-full", "all"],
         ),
         (
             "motu://workspaces/ws-1/services/a/logs",
-            &["workspace-full"],
+            &["workspace-full", "all"],
         ),
-        ("motu://terminals/a/screen", &["terminal"]),
-        ("motu://terminals/a/screen.png", &["terminal"]),
-        ("motu://terminals/a/transcript", &["terminal"]),
-        ("motu://terminals/a/recording", &["terminal"]),
+        ("motu://terminals/a/screen", &["terminal", "all"]),
+        ("motu://terminals/a/screen.png", &["terminal", "all"]),
+        ("motu://terminals/a/transcript", &["terminal", "all"]),
+        ("motu://terminals/a/recording", &["terminal", "all"]),
     ];
     for profile in Profile::ALL {
         let desk = desk(profile).await;
@@ -259,15 +261,15 @@ async fn resources_are_those_of_the_profile() {
         let words = serde_json::to_string(&templates).unwrap();
         assert_eq!(
             words.contains("motu://workspaces/"),
-            profile.as_str().starts_with("workspace")
+            profile.as_str().starts_with("workspace") || profile == Profile::All
         );
         assert_eq!(
             words.contains("motu://terminals/"),
-            profile == Profile::Terminal
+            matches!(profile, Profile::Terminal | Profile::All)
         );
         assert_eq!(
             words.contains("/services/"),
-            profile == Profile::WorkspaceFull
+            matches!(profile, Profile::WorkspaceFull | Profile::All)
         );
     }
 }

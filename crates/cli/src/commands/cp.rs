@@ -161,7 +161,7 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
         };
         let content = produce(move |sink| read_file(&from, sink));
         let written = client.write_file(id, WriteFile::new(to, options), content);
-        let bytes = written.await?.size;
+        let bytes = written.await?.size_bytes;
         return Ok(Copied { destination, bytes });
     }
     let bytes = send_tree(client, from, id, &to).await?;

@@ -39,7 +39,7 @@ fn selector(text: &str) -> std::result::Result<Selector, String> {
 impl Which {
     /// The process that is meant, as it is now.
     async fn find(&self, client: &Client) -> Result<Process> {
-        let processes = client.list_processes(&self.id).await?;
+        let processes = client.list_processes(&self.id).await?.processes;
         let found = match &self.process {
             Some(Selector::Pid(pid)) => processes.into_iter().find(|process| process.pid == *pid),
             // A tag may be used again: the last one is meant.
@@ -380,7 +380,7 @@ impl TopArgs {
 fn table(processes: &[Process]) -> String {
     let now = Timestamp::now().as_millisecond();
     let row = |process: &Process| {
-        let started = i64::try_from(process.started_unix_ms).unwrap_or(now);
+        let started = process.started_at.as_millisecond();
         let state = match &process.exited {
             None => "running".to_string(),
             Some(exited) => format!("exited {}", exited.exit_code),
@@ -422,7 +422,7 @@ mod tests {
             tty: false,
             user: "root".to_string(),
             workdir: "/".to_string(),
-            started_unix_ms: 0,
+            started_at: Timestamp::UNIX_EPOCH,
             alive: u32::from(!ended),
             stdout_bytes: 0,
             stderr_bytes: 0,

@@ -2,6 +2,7 @@
 
 use crate::cli::Context;
 use crate::show;
+use motu_core::lists::SandboxList;
 use motu_core::{Error, Result, SandboxId, Service};
 use std::process::ExitCode;
 
@@ -36,7 +37,7 @@ impl Args {
             Some(error) => Err(error),
             None => {
                 if self.json {
-                    show::json(&destroyed);
+                    show::json(&SandboxList::new(destroyed));
                 }
                 Ok(ExitCode::SUCCESS)
             }

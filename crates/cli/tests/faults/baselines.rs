@@ -88,7 +88,7 @@ async fn workspaces_deleted_beside_others_cost_them_nothing() {
     let copies = client
         .fork_workspace(source, ForkWorkspace::default())
         .await;
-    let copy = copies.unwrap().remove(0).workspace_id;
+    let copy = copies.unwrap().workspaces.remove(0).workspace_id;
     client.delete_workspace(source).await.unwrap();
     client.stop_workspace(&copy).await.unwrap();
     client.start_workspace(&copy).await.unwrap();

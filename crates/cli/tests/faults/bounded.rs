@@ -178,7 +178,7 @@ async fn a_stopped_daemon_is_not_waited_for() {
     assert!(told.stderr.contains("daemon does not answer"), "{told:?}");
     drop(still);
     let told = world.motu(&["ps", "--json"]);
-    assert_eq!(told.stdout, "[]\n", "{told:?}");
+    assert!(told.stdout.contains("\"count\": 0"), "{told:?}");
 }
 
 #[tokio::test]

@@ -100,7 +100,11 @@ async fn odd_names_make_the_round_trip() {
             path
         );
         assert_eq!(
-            client.hash(&id, (at(&path)).into()).await.unwrap().size,
+            client
+                .hash(&id, (at(&path)).into())
+                .await
+                .unwrap()
+                .size_bytes,
             path.len() as u64 - 5
         );
         client

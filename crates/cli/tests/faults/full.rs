@@ -185,7 +185,7 @@ impl Drop for Small {
         let _ = std::fs::remove_file(self.filler());
         let listed = self.motu(&["ps", "--json"]);
         let sandboxes: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
-        for sandbox in sandboxes.as_array().into_iter().flatten() {
+        for sandbox in sandboxes["sandboxes"].as_array().into_iter().flatten() {
             let id = sandbox["sandbox_id"].as_str().unwrap_or_default();
             let _ = self.motu(&["rm", id]);
             let _ = self.motu(&["workspace", "delete", id]);

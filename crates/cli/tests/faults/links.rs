@@ -140,7 +140,7 @@ async fn looking_through_links_shows_nothing_of_the_host() {
             .await
         {
             assert_eq!(
-                (entry.kind, entry.size),
+                (entry.kind, entry.size_bytes),
                 (FileType::File, OWN.len() as u64),
                 "{path}"
             );

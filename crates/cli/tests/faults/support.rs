@@ -243,7 +243,8 @@ impl World {
     fn ids(&self, list: &[&str], field: &str) -> Vec<String> {
         let listed = self.motu(list);
         let all: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
-        let all = all.as_array().into_iter().flatten();
+        let all = all.as_object().into_iter().flat_map(|list| list.values());
+        let all = all.filter_map(|items| items.as_array()).flatten();
         all.filter_map(|one| Some(one[field].as_str()?.to_string()))
             .collect()
     }

@@ -47,7 +47,7 @@ await serve('workspace-core', async (client, call) => {
     assert.equal(ran.exit_code, 2);
     const refused = await call('vm_run', { command: 'true', nonsense: 1 });
     assert.equal(refused.isError, true);
-    assert.equal(refused.structuredContent.code, 'invalid');
+    assert.equal(refused.structuredContent.kind, 'invalid');
     const { workspace_id } = await told('workspace_create', { environment: 'busybox', name: 'from node' });
     await told('workspace_file_write', { workspace_id, path: '/workspace/a', text: 'x\n' });
     const diff = await told('workspace_diff', { workspace_id });
@@ -56,5 +56,5 @@ await serve('workspace-core', async (client, call) => {
     assert.match(logs.contents[0].text, /\+x/);
     await told('workspace_delete', { workspace_id });
     const gone = await call('workspace_status', { workspace_id });
-    assert.equal(gone.structuredContent.code, 'not_found');
+    assert.equal(gone.structuredContent.kind, 'not_found');
 });

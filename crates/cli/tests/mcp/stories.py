@@ -70,7 +70,7 @@ class Server:
     async def refused(self, tool, /, **arguments):
         answer = await self.call(tool, **arguments)
         assert answer.is_error, f"{tool}: {answer.text}"
-        assert answer.text.startswith(answer.known["code"] + ": "), answer.text
+        assert answer.text.startswith(answer.known["kind"] + ": "), answer.text
         return answer.known
 
     async def read(self, uri):
@@ -130,9 +130,9 @@ async def vm():
         assert ran["truncated"] and ran["stdout"].endswith("50000\n"), ran["stdout"][-50:]
         assert (await server.read(ran["rest"])).startswith("1\n2\n3\n")
         refused = await server.refused("vm_run", command="true", environment="busybox", comand="x")
-        assert refused["code"] == "invalid" and "command" in refused["hint"], refused
+        assert refused["kind"] == "invalid" and "command" in refused["hint"], refused
         refused = await server.refused("vm_run", command="true", environment="nothing:1")
-        assert refused["code"] == "not_found", refused
+        assert refused["kind"] == "not_found", refused
 
 
 async def machines():
@@ -196,7 +196,7 @@ async def workspace(directory):
             assert file.read() == "one\ntwo\n"
         await server.told("workspace_sync_push", workspace_id=ws, source_path=seed, dest="/workspace/again")
         named = await server.told("workspace_update", workspace_id=ws, labels={"team": "red"}, clear_name=True)
-        assert named["labels"] == {"team": "red"} and "name" not in named, named
+        assert named["labels"] == {"team": "red"} and named["name"] is None, named
         await server.told("workspace_stop", workspace_id=ws)
         disk = await server.told("workspace_disk_read", workspace_id=ws, path="/workspace/again/a.txt")
         assert disk["content"] == "one\n", disk
@@ -206,7 +206,7 @@ async def workspace(directory):
         await server.told("snapshot_delete", workspace_id=ws, snapshot_name="good")
         await server.told("workspace_delete", workspace_id=ws)
         gone = await server.refused("workspace_status", workspace_id=ws)
-        assert gone["code"] == "not_found", gone
+        assert gone["kind"] == "not_found", gone
 
 
 def at(entry):
@@ -257,17 +257,17 @@ async def approvals():
         async with serve("workspace-full", person=no, mode=mode) as server:
             ws = (await server.told("workspace_create", environment="busybox"))["workspace_id"]
             refused = await server.refused("workspace_delete", workspace_id=ws)
-            assert refused["code"] == "denied" and ws in no.questions[0], refused
+            assert refused["kind"] == "denied" and ws in no.questions[0], refused
             refused = await server.refused("workspace_create", environment="busybox", network_policy="egress")
-            assert refused["code"] == "denied" and "egress" in no.questions[1], refused
+            assert refused["kind"] == "denied" and "egress" in no.questions[1], refused
         # A client that cannot ask is refused, unless whoever runs the server has approved it.
         async with serve("workspace-full", mode=mode) as server:
             refused = await server.refused("workspace_delete", workspace_id=ws)
-            assert refused["code"] == "denied" and "--approvals" in refused["hint"], refused
+            assert refused["kind"] == "denied" and "--approvals" in refused["hint"], refused
             refused = await server.refused("workspace_reset", workspace_id=ws)
-            assert refused["code"] == "denied", refused
+            assert refused["kind"] == "denied", refused
             refused = await server.refused("workspace_create", environment="busybox", network_policy="egress")
-            assert refused["code"] == "denied", refused
+            assert refused["kind"] == "denied", refused
             assert (await server.told("workspace_status", workspace_id=ws))["state"] == "running"
         async with serve("workspace-full", person=yes, mode=mode) as server:
             await server.told("workspace_delete", workspace_id=ws)
@@ -380,7 +380,7 @@ async def http():
         await turned_away(url, wrong)
     headers = {"Authorization": token}
     async with connect(url, headers) as client:
-        assert len(await client.tools()) == 43
+        assert len(await client.tools()) == 44
         ran = await client.told("vm_run", command="echo over http", environment="busybox")
         assert ran["stdout"] == "over http\n", ran
         ws = (await client.told("workspace_create", environment="busybox"))["workspace_id"]
@@ -453,7 +453,7 @@ async def host(allowed):
     async with serve("terminal", "--host", "--approvals", "auto") as server:
         ran = await server.call("run", session_id="here", command="pwd")
         if allowed == "no":
-            assert ran.is_error and ran.known["code"] == "denied", ran.text
+            assert ran.is_error and ran.known["kind"] == "denied", ran.text
             return
         assert ran.known["output"].strip() == os.getcwd(), ran.text
         meta = await server.told("get_metadata", session_id="here")

@@ -26,7 +26,7 @@ pub async fn what_is_written_is_read(life: Life) {
         ("bytes", b"\0\xff\xfe"),
     ] {
         let written = life.write(&sandbox, name, content).await;
-        assert_eq!(written.size, content.len() as u64);
+        assert_eq!(written.size_bytes, content.len() as u64);
         assert_eq!(written.path, place(&sandbox, name));
         assert_eq!(life.read(&sandbox, name).await.expect("read"), content);
     }
@@ -83,12 +83,15 @@ pub async fn stat_tells_kind_size_and_mode(life: Life) {
         .await;
     let file = file.expect("a file");
     assert_eq!(
-        (file.kind, file.size, file.mode),
+        (file.kind, file.size_bytes, file.mode),
         (FileType::File, 5, 0o600)
     );
     assert_eq!(file.name, "file");
     assert_eq!(file.permissions, "-rw-------");
-    assert!(file.modified_unix_ms > 1_600_000_000_000, "{file:?}");
+    assert!(
+        file.modified_at.as_millisecond() > 1_600_000_000_000,
+        "{file:?}"
+    );
     let dir = life
         .engine
         .stat(
@@ -255,7 +258,7 @@ pub async fn an_overwrite_is_all_or_nothing(life: Life) {
         drop(pieces);
     };
     let (written, ()) = tokio::join!(writing, feeding);
-    assert_eq!(written.expect("written").size, 600_000);
+    assert_eq!(written.expect("written").size_bytes, 600_000);
     assert_eq!(
         life.read(&sandbox, "file").await.expect("read").len(),
         600_000
@@ -494,7 +497,7 @@ pub async fn a_hash_is_of_the_content(life: Life) {
         .hash(&sandbox.sandbox_id, (path(&sandbox, "abc")).into())
         .await;
     let hash = hash.expect("a hash");
-    assert_eq!(hash.size, 3);
+    assert_eq!(hash.size_bytes, 3);
     // The standard's own example.
     assert_eq!(
         hash.sha256,

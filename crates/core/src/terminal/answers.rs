@@ -84,6 +84,7 @@ impl TerminalState {
 pub struct TerminalOpened {
     /// It was not there before.
     pub created: bool,
+    #[serde(flatten)]
     pub terminal: Terminal,
 }
 

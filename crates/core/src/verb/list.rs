@@ -2,17 +2,21 @@
 
 use super::verbs;
 use crate::exec::{
-    Attach, Background, ExecRequest, ExecResult, ExecSession, Process, RunRequest, Selector,
-    SignalProcess, TtySize,
+    Attach, Background, ExecRequest, ExecResult, ExecSession, RunRequest, Selector, SignalProcess,
+    TtySize,
 };
 use crate::files::{
     AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, ListFiles,
     MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten, WatchFiles, WriteFile,
 };
+use crate::lists::{
+    EnvironmentList, PortList, ProcessList, Reaped, SandboxList, ServiceList, ShellList,
+    SnapshotList, TerminalList, WorkspaceCopies, WorkspaceList,
+};
 use crate::report::ProgressSink;
-use crate::report::{Backup, Doctor, Environment, Metrics, Port, Pruned, Version};
+use crate::report::{Backup, Doctor, Environment, Metrics, Pruned, Version};
 use crate::runtime::Connection;
-use crate::sandbox::{Fork, Keepalive, Reaped, Sandbox};
+use crate::sandbox::{Fork, Keepalive, Sandbox};
 use crate::terminal::{
     ConfigureTerminal, ExpectInTerminal as Expect, OpenTerminal as Open, PollTerminal as Poll,
     ReadScreen, ReadScrollback, ReadTranscript, RunInTerminal as RunLine,
@@ -26,9 +30,9 @@ use crate::workspace::{
     DiskExported, EditFiles, ExportDisk, ExportFiles, Exported, FileText, FileWritten,
     ForkWorkspace as Copies, ListPaths, LogOptions, OpenShell as NewShell, Patch, PatchReport,
     PathList, ReadShell as ShellCursor, ReadText, ResetTo, SaveAs, ServiceLogs, ServiceStatus,
-    Shell, ShellOutput, SignalShell as ShellSignal, Since, Snapshot, SnapshotList,
-    StartService as NewService, SyncPush, SyncReport, Undo, Undone, UpdateWorkspace as Update,
-    Workspace, WorkspaceExec, WorkspaceId, WorkspaceSummary, WriteShell as Keystrokes, WriteText,
+    Shell, ShellOutput, SignalShell as ShellSignal, Since, Snapshot, StartService as NewService,
+    SyncPush, SyncReport, Undo, Undone, UpdateWorkspace as Update, Workspace, WorkspaceExec,
+    WorkspaceId, WriteShell as Keystrokes, WriteText,
 };
 use crate::{SandboxId, report, sandbox};
 
@@ -55,7 +59,7 @@ verbs! {
         POST "/v1/backup" 200, Changes, "service";
 
     /// Every environment, installed or known by name
-    value list_environments = ListEnvironments() -> Vec<Environment>,
+    value list_environments = ListEnvironments() -> EnvironmentList,
         GET "/v1/environments" 200, Reads, "environments";
     /// One environment
     value inspect_environment = InspectEnvironment(name: str) -> Environment,
@@ -81,7 +85,7 @@ verbs! {
     value create_sandbox = CreateSandbox(; sandbox::CreateSandbox) -> Sandbox,
         POST "/v1/sandboxes" 201, Changes, "sandboxes";
     /// Every sandbox
-    value list_sandboxes = ListSandboxes(; sandbox::ListSandboxes) -> Vec<Sandbox>,
+    value list_sandboxes = ListSandboxes(; sandbox::ListSandboxes) -> SandboxList,
         GET "/v1/sandboxes" 200, Reads, "sandboxes";
     /// One sandbox
     value get_sandbox = GetSandbox(id: SandboxId) -> Sandbox,
@@ -106,7 +110,7 @@ verbs! {
     /// Live copies of a running or paused sandbox
     ///
     /// Memory and disks, all of the copies or none. What runs in it goes on in every one.
-    value fork_sandbox = ForkSandbox(id: SandboxId; Fork) -> Vec<Sandbox>,
+    value fork_sandbox = ForkSandbox(id: SandboxId; Fork) -> SandboxList,
         POST "/v1/sandboxes/{id}/fork" 201, Changes, "sandboxes";
     /// Start the time to live again
     value keepalive = KeepAlive(id: SandboxId; Keepalive) -> Sandbox,
@@ -144,7 +148,7 @@ verbs! {
     attach attach = AttachProcess(id: SandboxId, selector: Selector; Attach) -> ExecSession,
         POST "/v1/sandboxes/{id}/processes/{selector}/stream" 200, Runs, "commands";
     /// Processes that were started here
-    value list_processes = ListProcesses(id: SandboxId) -> Vec<Process>,
+    value list_processes = ListProcesses(id: SandboxId) -> ProcessList,
         GET "/v1/sandboxes/{id}/processes" 200, Reads, "commands";
     /// Send a signal to a process
     value signal_process = SignalOne(id: SandboxId, selector: Selector; SignalProcess) -> (),
@@ -196,7 +200,7 @@ verbs! {
         PUT "/v1/sandboxes/{id}/files/tree" 200, Changes, "files", "application/x-tar";
 
     /// TCP ports something listens on
-    value list_ports = ListPorts(id: SandboxId) -> Vec<Port>,
+    value list_ports = ListPorts(id: SandboxId) -> PortList,
         GET "/v1/sandboxes/{id}/ports" 200, Reads, "ports";
     /// Connect to a TCP port
     ///
@@ -224,7 +228,7 @@ verbs! {
     value create_workspace = CreateWorkspace(; NewWorkspace) -> Workspace,
         POST "/v1/workspaces" 201, Changes, "workspaces";
     /// Every workspace, the most recently active first
-    value list_workspaces = ListWorkspaces() -> Vec<WorkspaceSummary>,
+    value list_workspaces = ListWorkspaces() -> WorkspaceList,
         GET "/v1/workspaces" 200, Reads, "workspaces";
     /// One workspace
     value status_workspace = StatusWorkspace(id: WorkspaceId) -> Workspace,
@@ -252,7 +256,7 @@ verbs! {
     value delete_workspace = DeleteWorkspace(id: WorkspaceId) -> Workspace,
         DELETE "/v1/workspaces/{id}" 200, Destroys, "workspaces";
     /// Copies of a workspace, all or none
-    value fork_workspace = ForkWorkspace(id: WorkspaceId; Copies) -> Vec<Workspace>,
+    value fork_workspace = ForkWorkspace(id: WorkspaceId; Copies) -> WorkspaceCopies,
         POST "/v1/workspaces/{id}/fork" 201, Changes, "workspaces";
 
     /// Run one command in a workspace, in `/workspace`
@@ -328,7 +332,7 @@ verbs! {
     value start_service = StartService(id: WorkspaceId; NewService) -> ServiceStatus,
         POST "/v1/workspaces/{id}/services" 201, Runs, "services";
     /// Every service of a workspace, ended ones included
-    value list_services = ListServices(id: WorkspaceId) -> Vec<ServiceStatus>,
+    value list_services = ListServices(id: WorkspaceId) -> ServiceList,
         GET "/v1/workspaces/{id}/services" 200, Reads, "services";
     /// One service
     value status_service = StatusService(id: WorkspaceId, name: str) -> ServiceStatus,
@@ -349,7 +353,7 @@ verbs! {
     value open_shell = OpenShell(id: WorkspaceId; NewShell) -> Shell,
         POST "/v1/workspaces/{id}/shells" 201, Runs, "shells";
     /// The shells of a workspace
-    value list_shells = ListShells(id: WorkspaceId) -> Vec<Shell>,
+    value list_shells = ListShells(id: WorkspaceId) -> ShellList,
         GET "/v1/workspaces/{id}/shells" 200, Reads, "shells";
     /// Read what a shell has said, from a cursor on
     value read_shell = ReadShell(id: WorkspaceId, shell: str; ShellCursor) -> ShellOutput,
@@ -386,7 +390,7 @@ verbs! {
     value open_terminal = OpenTerminal(; Open) -> TerminalOpened,
         POST "/v1/terminals" 201 or 200 unless created, Runs, "terminals";
     /// Every session: the living ones first, the most recently active first among them
-    value list_terminals = ListTerminals() -> Vec<Terminal>,
+    value list_terminals = ListTerminals() -> TerminalList,
         GET "/v1/terminals" 200, Reads, "terminals";
     /// One session, and what it waits for
     value get_terminal = GetTerminal(terminal: TerminalId) -> Terminal,

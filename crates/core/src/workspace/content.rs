@@ -36,6 +36,7 @@ pub struct SyncReport {
 /// A text file, up to a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct FileText {
+    pub workspace_id: WorkspaceId,
     pub path: String,
     pub size_bytes: u64,
     pub max_bytes: u64,
@@ -65,8 +66,12 @@ pub struct PathInfo {
     #[serde(rename = "type")]
     pub kind: FileType,
     pub size_bytes: u64,
+    /// Permission bits, in octal.
+    #[serde(with = "crate::files::octal")]
+    #[schema(value_type = String, example = "0644")]
     pub mode: u32,
-    pub modified_unix_ms: i64,
+    #[schema(value_type = String, format = DateTime)]
+    pub modified_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_target: Option<String>,
 }
@@ -169,9 +174,20 @@ pub struct DiffEntry {
     pub size_before: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_after: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Permission bits, in octal.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "crate::files::octal::maybe"
+    )]
+    #[schema(value_type = Option<String>, example = "0644")]
     pub mode_before: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "crate::files::octal::maybe"
+    )]
+    #[schema(value_type = Option<String>, example = "0755")]
     pub mode_after: Option<u32>,
     /// Its text is not in the patch because it is not text.
     pub binary: bool,
@@ -209,23 +225,20 @@ pub struct DiffOptions {
 /// A named state of `/workspace`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Snapshot {
+    pub workspace_id: WorkspaceId,
     pub snapshot_name: String,
     /// `baseline` or `named`.
     pub kind: String,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
+    /// Paths below `/workspace` in this state; missing if the snapshot cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry_count: Option<u64>,
     /// Paths that differ from the baseline.
-    pub entry_count: u64,
+    pub changed_count: u64,
     /// What it takes on the host's disk alone.
     pub stored_bytes: u64,
     pub deletable: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct SnapshotList {
-    pub workspace_id: WorkspaceId,
-    /// The baseline first.
-    pub snapshots: Vec<Snapshot>,
 }
 
 /// The root of a stopped workspace as a file system in a file.

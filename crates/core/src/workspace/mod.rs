@@ -4,10 +4,12 @@
 //! secrets and history. Its id is also the id of its sandbox.
 
 mod content;
+mod readiness;
 mod running;
 
 pub use crate::verb::Workspaces;
 pub use content::*;
+pub use readiness::Readiness;
 pub use running::*;
 
 use crate::ask::Ask;

@@ -1,31 +1,11 @@
 //! What runs in a workspace for longer than a call: services and shells.
 
-use super::{SecretEnv, WorkspaceId};
+use super::{Readiness, SecretEnv, WorkspaceId};
 use crate::ask::Ask;
 use crate::exec::{ExecMode, TtySize};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// What shows that a service does its work.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Readiness {
-    /// A file exists.
-    File { path: String },
-    /// A port accepts connections.
-    Tcp { port: u16 },
-    /// A port answers a GET with a status below 400.
-    Http {
-        port: u16,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        path: Option<String>,
-    },
-    /// A shell command exits with 0.
-    Command { command: String },
-    /// A line of the output matches a regular expression.
-    Log { pattern: String },
-}
 
 /// When a service that ended is started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -243,6 +223,7 @@ pub struct ReadShell {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ShellOutput {
+    pub workspace_id: WorkspaceId,
     pub shell_id: String,
     pub state: String,
     pub cursor: u64,

@@ -359,7 +359,7 @@ impl Driver {
     /// Writes the state down, then shows it.
     pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
         self.row.sandbox.state = next;
-        self.row.sandbox.last_active_at = self.last_active();
+        self.row.sandbox.last_activity_at = self.last_active();
         let written = match self.keep {
             Keep::Stored => self.shared.persist(&mut self.row).await,
             Keep::Transient => Ok(()),

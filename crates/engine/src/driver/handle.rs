@@ -117,7 +117,7 @@ impl Handle {
     pub fn sandbox(&self) -> Sandbox {
         let mut sandbox = self.status.borrow().clone();
         if let Some(active) = self.inside.last_active() {
-            sandbox.last_active_at = sandbox.last_active_at.max(active);
+            sandbox.last_activity_at = sandbox.last_activity_at.max(active);
         }
         sandbox
     }
@@ -193,10 +193,12 @@ impl Handle {
     }
 
     pub async fn pause(&self) -> Result<Sandbox> {
+        self.touch();
         self.ask(Command::Pause).await
     }
 
     pub async fn resume(&self) -> Result<Sandbox> {
+        self.touch();
         self.ask(Command::Resume).await
     }
 
@@ -211,16 +213,19 @@ impl Handle {
     }
 
     pub async fn stop(&self) -> Result<Sandbox> {
+        self.touch();
         self.ask(Command::Stop).await
     }
 
     pub async fn start(&self) -> Result<Sandbox> {
+        self.touch();
         self.ask(Command::Start).await
     }
 
     /// Throws the machine and its disks away and makes it again on others. If that
     /// fails, the old disks stay and the sandbox is stopped.
     pub async fn recreate(&self, kept: Kept, prepare: Prepare) -> Result<Sandbox> {
+        self.touch();
         self.ask(|answer| Command::Recreate(kept, prepare, answer))
             .await
     }

@@ -152,7 +152,7 @@ impl Driver {
     ) -> (Driver, Arc<Handle>) {
         let (status, watch) = watch::channel(row.sandbox.clone());
         let (sender, inbox) = mpsc::channel(INBOX);
-        let inside = Arc::new(Inside::new(row.sandbox.last_active_at));
+        let inside = Arc::new(Inside::new(row.sandbox.last_activity_at));
         let handle = Arc::new(Handle {
             status: watch,
             inbox: sender,
@@ -286,7 +286,7 @@ impl Driver {
     }
 
     fn last_active(&self) -> Timestamp {
-        let known = self.row.sandbox.last_active_at;
+        let known = self.row.sandbox.last_activity_at;
         self.inside
             .last_active()
             .map_or(known, |active| active.max(known))

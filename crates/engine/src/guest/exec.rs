@@ -4,6 +4,7 @@ use super::call::Call;
 use super::{Guest, broken, decode_note, failure, next_note, outcome, unexpected};
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, unfold};
+use jiff::Timestamp;
 use motu_core::exec::{
     AttachFrom, Channel, ExecEvent, ExecInput, ExecSession, Exited, Gap, Process, Selector,
     Started, TtySize,
@@ -419,7 +420,10 @@ fn process(found: link::Process) -> Process {
         tty: found.pty,
         user: found.user,
         workdir: lossy(&found.cwd),
-        started_unix_ms: found.started_unix_ms,
+        started_at: i64::try_from(found.started_unix_ms)
+            .ok()
+            .and_then(|ms| Timestamp::from_millisecond(ms).ok())
+            .unwrap_or_default(),
         alive: found.alive,
         stdout_bytes: found.out_total,
         stderr_bytes: found.err_total,

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
+use jiff::Timestamp;
 use motu_core::files::{
     ByteStream, ChangeKind, FileChange, FileEntry, FileHash, FilePage, FileType, GuestPath,
     ListOptions, ReadRange, TreeWritten, WriteOptions,
@@ -181,7 +182,7 @@ impl Guest {
                     .iter()
                     .map(|byte| format!("{byte:02x}"))
                     .collect(),
-                size: found.size,
+                size_bytes: found.size,
             }),
             _ => Err(unexpected()),
         }
@@ -334,15 +335,15 @@ fn entry(found: link::Entry) -> FileEntry {
             .is_err()
             .then(|| BASE64.encode(&found.path)),
         kind,
-        size: found.size,
+        size_bytes: found.size,
         mode: found.mode & 0o7777,
         permissions: permissions(kind, found.mode),
         owner: found.owner,
         group: found.group,
         uid: found.uid,
         gid: found.gid,
-        modified_unix_ms: found.modified_unix_ms,
-        symlink_target: (kind == FileType::Symlink).then(|| lossy(&found.symlink_target)),
+        modified_at: Timestamp::from_millisecond(found.modified_unix_ms).unwrap_or_default(),
+        link_target: (kind == FileType::Symlink).then(|| lossy(&found.symlink_target)),
     }
 }
 

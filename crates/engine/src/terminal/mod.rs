@@ -39,6 +39,7 @@ use async_trait::async_trait;
 use handle::Handle;
 use motu_core::exec::ExecSession;
 use motu_core::files::ByteStream;
+use motu_core::lists::TerminalList;
 use motu_core::terminal::*;
 use motu_core::{Error, Result, limits};
 use motu_terminal::expect::{Cursor, Pattern};
@@ -114,7 +115,7 @@ impl motu_core::Terminals for Engine {
         self.open_session(request).await
     }
 
-    async fn list_terminals(&self) -> Result<Vec<Terminal>> {
+    async fn list_terminals(&self) -> Result<TerminalList> {
         let mut all = Vec::new();
         for entry in self.terminals.all() {
             all.extend(self.describe_session(&entry, Freshness::Any).await?);
@@ -123,7 +124,7 @@ impl motu_core::Terminals for Engine {
             let of = |one: &Terminal| (!one.alive, std::cmp::Reverse(one.last_activity_at));
             of(a).cmp(&of(b)).then(a.session_id.cmp(&b.session_id))
         });
-        Ok(all)
+        Ok(TerminalList::new(all))
     }
 
     async fn get_terminal(&self, id: &TerminalId) -> Result<Terminal> {

@@ -140,7 +140,7 @@ fn integrated(command: &[String], user_files: bool) -> Option<(Shell, Startup)> 
 async fn place_file(guest: &Guest, file: &InjectedFile) -> Result<()> {
     let path = guest_path(&file.path)?;
     let there = guest.stat(&path, false).await;
-    if there.is_ok_and(|entry| entry.size == file.contents.len() as u64) {
+    if there.is_ok_and(|entry| entry.size_bytes == file.contents.len() as u64) {
         return Ok(());
     }
     if let Some(parent) = file.path.parent() {

@@ -98,7 +98,7 @@ impl Engine {
         };
         let (file, stream) = guest.read(&place, range).await?;
         let bytes = collect(stream, max).await?;
-        text_of(place.as_bytes(), file.size, max, &bytes)
+        text_of(id, place.as_bytes(), file.size_bytes, max, &bytes)
     }
 
     pub(super) async fn write_text(
@@ -186,7 +186,13 @@ impl Engine {
 }
 
 /// The beginning of a text file, or why it is none.
-pub(super) fn text_of(path: &[u8], size: u64, max: u64, bytes: &[u8]) -> Result<FileText> {
+pub(super) fn text_of(
+    id: &WorkspaceId,
+    path: &[u8],
+    size: u64,
+    max: u64,
+    bytes: &[u8],
+) -> Result<FileText> {
     let path = String::from_utf8_lossy(path).into_owned();
     let truncated = size > bytes.len() as u64;
     let whole = match std::str::from_utf8(bytes) {
@@ -201,6 +207,7 @@ pub(super) fn text_of(path: &[u8], size: u64, max: u64, bytes: &[u8]) -> Result<
         }
     };
     Ok(FileText {
+        workspace_id: id.clone(),
         path,
         size_bytes: size,
         max_bytes: max,
@@ -247,9 +254,9 @@ fn info(entry: FileEntry) -> PathInfo {
     PathInfo {
         path: entry.path,
         kind: entry.kind,
-        size_bytes: entry.size,
+        size_bytes: entry.size_bytes,
         mode: entry.mode,
-        modified_unix_ms: entry.modified_unix_ms,
-        link_target: entry.symlink_target,
+        modified_at: entry.modified_at,
+        link_target: entry.link_target,
     }
 }

@@ -4,6 +4,7 @@ use super::checks;
 use super::content::text_of;
 use crate::blocking::blocking;
 use crate::engine::Engine;
+use jiff::Timestamp;
 use motu_core::files::FileType;
 use motu_core::runtime::{AtRest, RestLayer};
 use motu_core::sandbox::State;
@@ -113,7 +114,7 @@ impl Engine {
             let place = place.clone();
             blocking(move || Ok(view(&rest)?.read(place.as_bytes(), max)?)).await?
         };
-        text_of(place.as_bytes(), found.size, max, &found.bytes)
+        text_of(id, place.as_bytes(), found.size, max, &found.bytes)
     }
 }
 
@@ -165,8 +166,8 @@ fn info(entry: Entry) -> PathInfo {
             Kind::Other | Kind::Whiteout => FileType::Other,
         },
         size_bytes: entry.size,
-        mode: entry.mode,
-        modified_unix_ms: entry.modified_unix_ns / 1_000_000,
+        mode: entry.mode & 0o7777,
+        modified_at: Timestamp::from_nanosecond(entry.modified_unix_ns.into()).unwrap_or_default(),
         link_target: entry.symlink_target,
     }
 }

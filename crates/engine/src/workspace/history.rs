@@ -22,7 +22,7 @@ impl Engine {
     ) -> Result<ExecResult> {
         let collector = Collector::new(request.max_output_bytes)?;
         let (_, handle) = self.room(id).await?;
-        let mut collector = collector.within(handle.sandbox());
+        let mut collector = collector.within(handle.sandbox()).of_workspace();
         let session = self.follow_command(id, request).await?;
         collector.add_all(session).await?;
         collector.finish()

@@ -354,7 +354,7 @@ impl Engine {
             admitted.sandbox.sandbox_id = id.clone();
             admitted.sandbox.state = State::Creating;
             admitted.sandbox.created_at = row.created_at;
-            admitted.sandbox.last_active_at = row.created_at;
+            admitted.sandbox.last_activity_at = row.created_at;
             admitted.sandbox.expires_at = expiry(sandbox.ttl_seconds);
             admitted.launch.kept = Some(Kept {
                 dir: self.shared.home.make_disks(&id)?,

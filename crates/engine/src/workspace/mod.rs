@@ -44,6 +44,7 @@ pub(crate) use shells::signal_number;
 use crate::engine::Engine;
 use async_trait::async_trait;
 use motu_core::exec::{ExecResult, ExecSession, TtySize};
+use motu_core::lists::{ServiceList, ShellList, SnapshotList, WorkspaceCopies, WorkspaceList};
 use motu_core::workspace::*;
 use motu_core::{Result, Workspaces};
 
@@ -53,8 +54,8 @@ impl Workspaces for Engine {
         self.make_workspace(request).await
     }
 
-    async fn list_workspaces(&self) -> Result<Vec<WorkspaceSummary>> {
-        self.workspaces_by_activity().await
+    async fn list_workspaces(&self) -> Result<WorkspaceList> {
+        self.workspaces_by_activity().await.map(WorkspaceList::new)
     }
 
     async fn status_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
@@ -94,8 +95,9 @@ impl Workspaces for Engine {
         &self,
         id: &WorkspaceId,
         fork: ForkWorkspace,
-    ) -> Result<Vec<Workspace>> {
-        self.copy_workspace(id, fork).await
+    ) -> Result<WorkspaceCopies> {
+        let copies = self.copy_workspace(id, fork).await?;
+        Ok(WorkspaceCopies::new(copies))
     }
 
     async fn exec_workspace(&self, id: &WorkspaceId, request: WorkspaceExec) -> Result<ExecResult> {
@@ -195,10 +197,11 @@ impl Workspaces for Engine {
         self.begin_service(id, request).await
     }
 
-    async fn list_services(&self, id: &WorkspaceId) -> Result<Vec<ServiceStatus>> {
+    async fn list_services(&self, id: &WorkspaceId) -> Result<ServiceList> {
         let (room, _) = self.room(id).await?;
         let services = room.services();
-        Ok(services.values().map(|one| one.status()).collect())
+        let all = services.values().map(|one| one.status()).collect();
+        Ok(ServiceList::new(id.clone(), all))
     }
 
     async fn status_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
@@ -227,8 +230,8 @@ impl Workspaces for Engine {
         self.begin_shell(id, request).await
     }
 
-    async fn list_shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
-        self.shells(id).await
+    async fn list_shells(&self, id: &WorkspaceId) -> Result<ShellList> {
+        Ok(ShellList::new(id.clone(), self.shells(id).await?))
     }
 
     async fn read_shell(

@@ -233,8 +233,8 @@ fn diff_entry(entry: diff::Entry) -> DiffEntry {
         kind,
         size_before: entry.before.as_ref().map(|side| side.size),
         size_after: entry.after.as_ref().map(|side| side.size),
-        mode_before: entry.before.as_ref().map(|side| side.mode),
-        mode_after: entry.after.as_ref().map(|side| side.mode),
+        mode_before: entry.before.as_ref().map(|side| side.mode & MODE),
+        mode_after: entry.after.as_ref().map(|side| side.mode & MODE),
         binary: entry.binary,
         omitted: entry.truncated,
     }
@@ -349,10 +349,10 @@ async fn read_file(
         return Err(Error::invalid(format!("{path}: it is {what}"))
             .hint("nothing was changed; only regular files can be patched"));
     }
-    if entry.size > max {
+    if entry.size_bytes > max {
         return Err(Error::limit(format!(
             "{path}: it has {} bytes; files up to {max} can be patched",
-            entry.size
+            entry.size_bytes
         )));
     }
     let range = ReadRange {

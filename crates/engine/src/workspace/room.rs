@@ -170,7 +170,7 @@ impl Engine {
             vcpu_count: sandbox.vcpu_count,
             mem_mib: sandbox.mem_mib,
             created_at: sandbox.created_at,
-            last_activity_at: sandbox.last_active_at,
+            last_activity_at: sandbox.last_activity_at,
             expires_at: sandbox.expires_at,
             workspace_path: motu_core::workspace::WORKSPACE.to_string(),
             workspace_seed: row.seed,

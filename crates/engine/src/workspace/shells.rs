@@ -167,6 +167,7 @@ impl Engine {
         let text = room.secrets.redact(&text);
         let (after, _, _) = self.shell(id, shell).await?;
         Ok(ShellOutput {
+            workspace_id: id.clone(),
             shell_id: shell.to_string(),
             state: after.state,
             cursor: request.cursor,

@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::guest::Guest;
 use bytes::Bytes;
 use jiff::Timestamp;
+use motu_core::lists::SnapshotList;
 use motu_core::workspace::*;
 use motu_core::{Error, Result, id, limits};
 use motu_link::message::ChangedEntry;
@@ -104,7 +105,8 @@ impl Engine {
             blocking(move || Ok(store.delete(&name)?)).await?;
             return Err(error);
         }
-        Ok(described(summary))
+        let (id, had) = (id.clone(), room.row().seed.entry_count);
+        blocking(move || Ok(described(&id, had, &store, summary))).await
     }
 
     /// The state of a running workspace, for one use.
@@ -129,24 +131,33 @@ impl Engine {
 
     pub(super) async fn saved(&self, id: &WorkspaceId) -> Result<SnapshotList> {
         let (room, _) = self.room(id).await?;
-        let created_at = room.row().created_at;
+        let (created_at, had) = {
+            let row = room.row();
+            (row.created_at, row.seed.entry_count)
+        };
         let mut snapshots = vec![Snapshot {
+            workspace_id: id.clone(),
             snapshot_name: BASELINE.to_string(),
             kind: "baseline".to_string(),
             created_at,
-            entry_count: 0,
+            entry_count: Some(had),
+            changed_count: 0,
             stored_bytes: 0,
             deletable: false,
         }];
         if self.snapshots_dir(id).exists() {
             let store = self.snapshots(id).await?;
-            let named = blocking(move || Ok(store.list()?)).await?;
-            snapshots.extend(named.into_iter().map(described));
+            let key = id.clone();
+            let named = blocking(move || {
+                let all = store.list()?.into_iter();
+                Ok(all
+                    .map(|one| described(&key, had, &store, one))
+                    .collect::<Vec<_>>())
+            })
+            .await?;
+            snapshots.extend(named);
         }
-        Ok(SnapshotList {
-            workspace_id: id.clone(),
-            snapshots,
-        })
+        Ok(SnapshotList::new(id.clone(), snapshots))
     }
 
     pub(super) async fn unsave(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
@@ -155,16 +166,19 @@ impl Engine {
                 Error::invalid("the baseline cannot be deleted").hint("it goes with the workspace")
             );
         }
-        let (room, _) = self.room(id).await?;
+        let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let store = self.snapshots(id).await?;
-        let name = name.to_string();
-        blocking(move || {
-            let found = find(&store, &name)?;
+        let (id, name) = (id.clone(), name.to_string());
+        let had = room.row().seed.entry_count;
+        let gone = blocking(move || {
+            let found = described(&id, had, &store, find(&store, &name)?);
             store.delete(&name)?;
-            Ok(described(found))
+            Ok(found)
         })
-        .await
+        .await?;
+        handle.touch();
+        Ok(gone)
     }
 
     /// A state by its name, known to be there.
@@ -316,12 +330,21 @@ fn missing(name: &str) -> Error {
         .hint("`motu workspace snapshot list` shows them")
 }
 
-fn described(summary: Summary) -> Snapshot {
+/// A snapshot of a workspace whose baseline has so many paths.
+fn described(id: &WorkspaceId, baseline: u64, store: &Snapshots, summary: Summary) -> Snapshot {
+    let changes = store.compare(BASELINE, &summary.name).ok();
+    let entry_count = changes.map(|changes| {
+        let added = changes.iter().filter(|one| one.before.is_none()).count() as u64;
+        let deleted = changes.iter().filter(|one| one.after.is_none()).count() as u64;
+        (baseline + added).saturating_sub(deleted)
+    });
     Snapshot {
+        workspace_id: id.clone(),
         snapshot_name: summary.name,
         kind: "named".to_string(),
         created_at: Timestamp::from_nanosecond(summary.created_unix_ns.into()).unwrap_or_default(),
-        entry_count: summary.entries,
+        entry_count,
+        changed_count: summary.entries,
         stored_bytes: summary.new_bytes,
         deletable: true,
     }

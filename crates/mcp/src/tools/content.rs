@@ -25,11 +25,13 @@ const OUTPUT_PATH: Field = text("output_path", 4096)
     .required()
     .about("Host path: a new name, or an empty directory.");
 const LISTED: &[(&str, &str)] = &[
+    ("workspace_id", "string"),
     ("path", "string"),
     ("entries", "array"),
     ("truncated", "boolean"),
 ];
 const TEXT: &[(&str, &str)] = &[
+    ("workspace_id", "string"),
     ("path", "string"),
     ("content", "string"),
     ("size_bytes", "integer"),

@@ -45,6 +45,9 @@ const ENVIRONMENT: Field = text("environment", 255)
 const VCPU_COUNT: Field = limited("vcpu_count", &limits::VCPU_COUNT);
 const MEM_MIB: Field = limited("mem_mib", &limits::MEM_MIB);
 const TIMEOUT_SECONDS: Field = limited("timeout_seconds", &limits::TIMEOUT_SECONDS);
+const ISOLATION: Field = crate::schema::one_of("isolation", &["container", "gvisor", "vm"])
+    .about("The weakest that will do.");
+const RUNTIME: Field = text("runtime", 64).about("Such as qemu; default the strongest there is.");
 const ALLOW_HOST_COMPAT: Field = crate::schema::flag("allow_host_compat")
     .about("Fall back to running on the host, without isolation.");
 const MAX_OUTPUT_BYTES: Field = limited("max_output_bytes", &limits::MCP_OUTPUT_BYTES);

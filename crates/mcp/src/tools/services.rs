@@ -12,10 +12,10 @@ use crate::tool::{Effect, Tool, run};
 use motu_core::exec::ExecMode;
 use motu_core::limits;
 use motu_core::workspace::{LogOptions, Publish, ServiceLogs, ServiceStatus, StartService};
-use serde_json::json;
 
 const SERVICE_NAME: Field = text("service_name", 64).required();
 const SERVICE: &[(&str, &str)] = &[
+    ("workspace_id", "string"),
     ("service_name", "string"),
     ("state", "string"),
     ("reason", "string"),
@@ -39,14 +39,14 @@ pub const TOOLS: &[Tool] = &[
             text("cwd", 4096).usually("/workspace"),
             nested(
                 "readiness",
-                r#"{"type":"object","properties":{"type":{"type":"string","enum":["file","tcp","http","command","log"]},"path":{"type":"string"},"port":{"type":"integer"},"command":{"type":"string"},"pattern":{"type":"string"}},"required":["type"],"description":"file: path; tcp: port; http: port, path; command: command; log: pattern."}"#,
+                r#"{"type":"object","properties":{"type":{"type":"string","enum":["file","tcp","http","command","log"]},"path":{"type":"string"},"port":{"type":"integer","minimum":1,"maximum":65535},"command":{"type":"string"},"pattern":{"type":"string"}},"required":["type"],"description":"file: path; tcp: port; http: port, path; command: command; log: pattern."}"#,
             ),
             limited("ready_timeout_seconds", &limits::READY_TIMEOUT_SECONDS),
             limited("ready_interval_ms", &limits::READY_INTERVAL_MS),
             SECRET_ENV,
             nested(
                 "published_ports",
-                r#"{"type":"array","maxItems":16,"items":{"type":"object","properties":{"guest_port":{"type":"integer"},"host_port":{"type":"integer"}},"required":["guest_port"]},"description":"Reached on 127.0.0.1 of the host; needs network_policy egress+published-ports."}"#,
+                r#"{"type":"array","maxItems":16,"items":{"type":"object","properties":{"guest_port":{"type":"integer","minimum":1,"maximum":65535},"host_port":{"type":"integer","minimum":1024,"maximum":65535}},"required":["guest_port"]},"description":"Reached on 127.0.0.1 of the host; needs network_policy egress+published-ports."}"#,
             ),
         ],
         output: SERVICE,
@@ -57,7 +57,11 @@ pub const TOOLS: &[Tool] = &[
         name: "service_list",
         about: "List the services of a workspace.",
         fields: &[WORKSPACE_ID],
-        output: &[("count", "integer"), ("services", "array")],
+        output: &[
+            ("workspace_id", "string"),
+            ("count", "integer"),
+            ("services", "array"),
+        ],
         effect: Effect::Reads,
         run: run!(list),
     },
@@ -143,10 +147,7 @@ async fn list(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         .await?;
     let mut text = count(all.len() as u64, "service") + "\n";
     text.extend(all.iter().map(row));
-    Ok(Answer::new(
-        text,
-        &json!({"count": all.len(), "services": all}),
-    ))
+    Ok(Answer::new(text, &all))
 }
 
 async fn status(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {

@@ -27,7 +27,7 @@ pub const TOOLS: &[Tool] = &[
             WORKSPACE_ID,
             text("cwd", 4096).usually("/workspace"),
             integer("cols", 2, 1000).usually_number(120),
-            integer("rows", 1, 1000).usually_number(30),
+            integer("rows", 2, 1000).usually_number(30),
             SECRET_ENV,
         ],
         output: SHELL,

@@ -11,9 +11,11 @@ use motu_core::workspace::{SaveAs, Snapshot};
 
 const SNAPSHOT_NAME: Field = text("snapshot_name", 64).required();
 const SNAPSHOT: &[(&str, &str)] = &[
+    ("workspace_id", "string"),
     ("snapshot_name", "string"),
     ("kind", "string"),
     ("entry_count", "integer"),
+    ("changed_count", "integer"),
     ("created_at", "string"),
 ];
 
@@ -30,7 +32,11 @@ pub const TOOLS: &[Tool] = &[
         name: "snapshot_list",
         about: "List the snapshots of a workspace, the baseline first.",
         fields: &[WORKSPACE_ID],
-        output: &[("snapshots", "array")],
+        output: &[
+            ("workspace_id", "string"),
+            ("count", "integer"),
+            ("snapshots", "array"),
+        ],
         effect: Effect::Reads,
         run: run!(list),
     },
@@ -45,7 +51,7 @@ pub const TOOLS: &[Tool] = &[
 ];
 
 fn row(one: &Snapshot) -> String {
-    let changes = count(one.entry_count, "change");
+    let changes = count(one.changed_count, "change");
     format!(
         "{} ({}): {changes}, {}\n",
         one.snapshot_name, one.kind, one.created_at

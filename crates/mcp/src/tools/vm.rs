@@ -3,7 +3,7 @@
 use super::command::{self, OUTPUT};
 use super::environment::installed;
 use super::{ALLOW_HOST_COMPAT, DEFAULT_ENVIRONMENT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB};
-use super::{TIMEOUT_SECONDS, VCPU_COUNT, count};
+use super::{ISOLATION, RUNTIME, TIMEOUT_SECONDS, VCPU_COUNT, count};
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
@@ -26,11 +26,12 @@ const VM_ID: Field = text("vm_id", SandboxId::MAX_LEN as u64).required();
 
 const MACHINE: &[(&str, &str)] = &[
     ("vm_id", "string"),
+    ("sandbox_id", "string"),
     ("state", "string"),
     ("environment", "string"),
     ("isolation", "string"),
     ("network", "string"),
-    ("expires_at", "string"),
+    ("expires_at", "string?"),
 ];
 
 pub const TOOLS: &[Tool] = &[
@@ -47,6 +48,8 @@ pub const TOOLS: &[Tool] = &[
             TIMEOUT_SECONDS,
             TTL_SECONDS,
             NETWORK,
+            ISOLATION,
+            RUNTIME,
             ALLOW_HOST_COMPAT,
             MAX_OUTPUT_BYTES,
         ],
@@ -59,7 +62,7 @@ pub const TOOLS: &[Tool] = &[
         about: "List what machines can start from. Pass a name as `environment` to vm_run, vm_create or \
                 workspace_create; one that is not installed is installed then, which takes a while.",
         fields: &[],
-        output: &[("environments", "array")],
+        output: &[("count", "integer"), ("environments", "array")],
         effect: Effect::Reads,
         run: run!(vm_list_environments),
     },
@@ -73,6 +76,8 @@ pub const TOOLS: &[Tool] = &[
             MEM_MIB,
             TTL_SECONDS,
             NETWORK,
+            ISOLATION,
+            RUNTIME,
             ALLOW_HOST_COMPAT,
         ],
         output: MACHINE,
@@ -136,22 +141,24 @@ pub const TOOLS: &[Tool] = &[
         name: "vm_reap_expired",
         about: "Delete the machines whose time to live is over. This also happens by itself.",
         fields: &[],
-        output: &[("count", "integer"), ("reaped", "array")],
+        output: &[("count", "integer"), ("sandbox_ids", "array")],
         effect: Effect::Destroys,
         run: run!(vm_reap_expired),
     },
 ];
 
-fn asked(arguments: &Arguments) -> CreateSandbox {
-    CreateSandbox {
+fn asked(arguments: &Arguments) -> motu_core::Result<CreateSandbox> {
+    Ok(CreateSandbox {
         environment: arguments.text_or("environment", DEFAULT_ENVIRONMENT),
         vcpu_count: arguments.integer("vcpu_count"),
         mem_mib: arguments.integer("mem_mib"),
         ttl_seconds: arguments.integer("ttl_seconds"),
         network: arguments.flag("network"),
         allow_host_compat: arguments.flag("allow_host_compat"),
+        isolation: arguments.isolation()?,
+        runtime: arguments.text("runtime"),
         ..CreateSandbox::default()
-    }
+    })
 }
 
 fn script(arguments: &Arguments) -> ExecRequest {
@@ -175,7 +182,7 @@ async fn approve_network(call: &Call, sandbox: &CreateSandbox) -> Result<(), Sto
 
 async fn vm_run(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let request = RunRequest {
-        sandbox: asked(&arguments),
+        sandbox: asked(&arguments)?,
         exec: script(&arguments),
     };
     approve_network(call, &request.sandbox).await?;
@@ -184,11 +191,11 @@ async fn vm_run(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         let environment = &request.sandbox.environment;
         let run = || call.service().run(request.clone());
         let session = installed(call, &seen, environment, run).await?;
-        command::ended(session, &seen).await
+        command::ended(session, command::collector()?, &seen).await
     };
-    let ended = call.told(&seen, work).await?;
+    let result = call.told(&seen, work).await?;
     let budget = arguments.integer("max_output_bytes");
-    Ok(command::answer(call, ended, budget, json!({})))
+    Ok(command::answer(call, result, budget))
 }
 
 async fn vm_list_environments(call: &Call, _: Arguments) -> Result<Answer, Stop> {
@@ -204,17 +211,13 @@ async fn vm_list_environments(call: &Call, _: Arguments) -> Result<Answer, Stop>
             format!("{} ({installed}): {}\n", one.name, one.description)
         })
         .collect();
-    let known: Vec<_> = all
-        .iter()
-        .map(|one| json!({"name": one.name, "installed": one.installed, "description": one.description}))
-        .collect();
-    Ok(Answer::new(text, &json!({"environments": known})))
+    Ok(Answer::new(text, &all))
 }
 
 async fn vm_create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let request = CreateSandbox {
         keep: true,
-        ..asked(&arguments)
+        ..asked(&arguments)?
     };
     approve_network(call, &request).await?;
     let seen = Seen::default();
@@ -237,11 +240,8 @@ fn machine(sandbox: &Sandbox) -> Answer {
         text.push_str(&format!(" ({reason})"));
     }
     let mut answer = Answer::new(text, sandbox);
+    // What these tools call it when they are given it.
     answer.structured["vm_id"] = sandbox.sandbox_id.as_str().into();
-    if let Some(fields) = answer.structured.as_object_mut() {
-        fields.remove("limits");
-        fields.remove("sandbox_id");
-    }
     answer
 }
 
@@ -266,16 +266,21 @@ impl Drop for Thrown<'_> {
 async fn vm_exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.vm()?;
     let seen = Seen::default();
+    let within = call.service().get_sandbox(&id).await?;
     let session = call.service().exec_stream(&id, script(&arguments)).await?;
     let mut thrown = Thrown {
         call,
         id: Some(id.clone()),
     };
-    let ended = call.told(&seen, command::ended(session, &seen)).await?;
+    let collector = command::collector()?.within(within);
+    let work = command::ended(session, collector, &seen);
+    let result = call.told(&seen, work).await?;
     call.service().destroy_sandbox(&id).await?;
     thrown.id = None;
     let budget = arguments.integer("max_output_bytes");
-    Ok(command::answer(call, ended, budget, json!({"vm_id": id})))
+    let mut answer = command::answer(call, result, budget);
+    answer.structured["vm_id"] = id.as_str().into();
+    Ok(answer)
 }
 
 async fn vm_start(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -318,16 +323,14 @@ async fn vm_network_info(call: &Call, arguments: Arguments) -> Result<Answer, St
         text.push_str(&format!("\n{}:{}", port.address, port.port));
     }
     let known = json!({
-        "vm_id": id, "network": sandbox.network, "network_enabled": sandbox.network != "off", "ports": ports,
+        "vm_id": id, "sandbox_id": id, "network": sandbox.network,
+        "network_enabled": sandbox.network != "off", "count": ports.count, "ports": ports.ports,
     });
     Ok(Answer::new(text, &known))
 }
 
 async fn vm_reap_expired(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let reaped = call.service().reap_expired().await?.sandbox_ids;
-    let text = format!("{} deleted", count(reaped.len() as u64, "expired machine"));
-    Ok(Answer::new(
-        text,
-        &json!({"count": reaped.len(), "reaped": reaped}),
-    ))
+    let reaped = call.service().reap_expired().await?;
+    let text = format!("{} deleted", count(reaped.count, "expired machine"));
+    Ok(Answer::new(text, &reaped))
 }

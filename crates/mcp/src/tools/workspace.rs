@@ -3,7 +3,7 @@
 use super::command::{self, OUTPUT};
 use super::environment::installed;
 use super::{ALLOW_HOST_COMPAT, DEFAULT_ENVIRONMENT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB};
-use super::{SECRET_ENV, TIMEOUT_SECONDS, VCPU_COUNT, WORKSPACE_ID};
+use super::{ISOLATION, RUNTIME, SECRET_ENV, TIMEOUT_SECONDS, VCPU_COUNT, WORKSPACE_ID};
 use super::{count, host_path, line, secret_env};
 use crate::OUTPUT_BUDGET;
 use crate::answer::{Answer, value};
@@ -31,7 +31,7 @@ const LABELS: Field = map("labels", limits::LABELS.max);
 const WORKSPACE: &[(&str, &str)] = &[
     ("workspace_id", "string"),
     ("state", "string"),
-    ("name", "string"),
+    ("name", "string?"),
     ("environment", "string"),
     ("isolation", "string"),
     ("network_policy", "string"),
@@ -55,6 +55,8 @@ pub const TOOLS: &[Tool] = &[
             ),
             VCPU_COUNT,
             MEM_MIB,
+            ISOLATION,
+            RUNTIME,
             ALLOW_HOST_COMPAT,
             flag("checkpoint").about("Save /workspace before each command, for workspace_undo."),
         ],
@@ -215,6 +217,8 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
         mem_mib: arguments.integer("mem_mib"),
         allow_host_compat: arguments.flag("allow_host_compat"),
         checkpoint: arguments.flag("checkpoint"),
+        isolation: arguments.isolation()?,
+        runtime: arguments.text("runtime"),
         ..CreateWorkspace::default()
     })
 }
@@ -254,11 +258,11 @@ fn row(one: &WorkspaceSummary) -> String {
 }
 
 async fn list(call: &Call, _: Arguments) -> Result<Answer, Stop> {
-    let all = call.service().list_workspaces().await?;
+    let mut all = call.service().list_workspaces().await?;
     let mut text = count(all.len() as u64, "workspace") + "\n";
     text.extend(all.iter().take(ROWS).map(row));
-    let known = json!({"count": all.len(), "workspaces": &all[..all.len().min(ROWS)]});
-    Ok(Answer::new(text, &known))
+    all.workspaces.truncate(ROWS);
+    Ok(Answer::new(text, &all))
 }
 
 async fn status(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
@@ -294,16 +298,13 @@ async fn exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let seen = Seen::default();
     let work = async {
         let session = call.service().exec_workspace_stream(&id, request).await?;
-        command::ended(session, &seen).await
+        let within = call.service().get_sandbox(&id).await?;
+        let collector = command::collector()?.within(within).of_workspace();
+        command::ended(session, collector, &seen).await
     };
-    let ended = call.told(&seen, work).await?;
+    let result = call.told(&seen, work).await?;
     let budget = arguments.integer("max_output_bytes");
-    Ok(command::answer(
-        call,
-        ended,
-        budget,
-        json!({"workspace_id": id}),
-    ))
+    Ok(command::answer(call, result, budget))
 }
 
 /// One command of the history as text.
@@ -356,13 +357,12 @@ async fn logs(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
             entry
         })
         .collect();
-    let mut known = json!({
-        "workspace_id": id, "count": log.count, "entries": entries, "truncated": truncated,
-    });
+    let mut known = json!({"workspace_id": id, "count": log.count, "entries": entries});
     let mut text: String = kept.into_iter().rev().collect();
     if truncated {
         let uri = format!("motu://workspaces/{id}/logs");
         text.insert_str(0, &format!("[older commands: resource {uri}]\n"));
+        known["truncated"] = true.into();
         known["rest"] = uri.into();
     }
     if text.is_empty() {

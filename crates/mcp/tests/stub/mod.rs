@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use motu_core::exec::*;
+use motu_core::lists::WorkspaceList;
 use motu_core::report::Environment;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::verb::{self, Recorder};
@@ -65,7 +66,7 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
         user: "root".to_string(),
         workdir: "/".to_string(),
         created_at: moment(),
-        last_active_at: moment(),
+        last_activity_at: moment(),
         expires_at: Some(moment()),
         ttl_seconds: 600,
         idle_seconds: 0,
@@ -204,7 +205,7 @@ impl Stub {
         let it = &self.recorder;
         let one = || Ok(workspace(&SandboxId::parse("ws-1")?));
         it.on(move |_: verb::CreateWorkspace| one());
-        it.on(move |_: verb::ListWorkspaces| Ok(vec![(&one()?).into()]));
+        it.on(move |_: verb::ListWorkspaces| Ok(WorkspaceList::new(vec![(&one()?).into()])));
         it.on(|call: verb::DeleteWorkspace| Ok(workspace(&call.id)));
         let stub = self.clone();
         it.on(move |call: verb::ExecWorkspaceStream| stub.start(&call.ask.command, Vec::new()));

@@ -1,6 +1,7 @@
 //! Terminals in memory.
 
 use super::{Stub, moment};
+use motu_core::lists::TerminalList;
 use motu_core::terminal::*;
 use motu_core::{Error, Isolation, Result, SandboxId, verb};
 
@@ -93,10 +94,8 @@ impl Stub {
         let all = self.terminals.clone();
         it.on(move |_: verb::ListTerminals| {
             let all = all.lock().unwrap();
-            Ok(all
-                .iter()
-                .map(|(name, ended)| terminal(name, *ended))
-                .collect())
+            let all = all.iter().map(|(name, ended)| terminal(name, *ended));
+            Ok(TerminalList::new(all.collect()))
         });
         let stub = self.clone();
         it.on(move |call: verb::GetTerminal| stub.found(&call.terminal));

@@ -124,7 +124,7 @@ impl Desk {
         assert_eq!(result.is_error, Some(true), "{result:?}");
         let structured = result.structured_content.clone().unwrap();
         (
-            structured["code"].as_str().unwrap().to_string(),
+            structured["kind"].as_str().unwrap().to_string(),
             text(&result),
         )
     }

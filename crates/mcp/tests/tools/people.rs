@@ -38,7 +38,7 @@ async fn a_person_is_asked_in_both_ways() {
 
         let (desk, result) = deleting(version.clone(), Some(false), Approvals::Auto).await;
         assert_eq!(
-            result.structured_content.unwrap()["code"],
+            result.structured_content.unwrap()["kind"],
             "denied",
             "{version}"
         );
@@ -51,7 +51,7 @@ async fn a_person_is_asked_in_both_ways() {
         // Who cannot be asked has not approved; the answer says what to do about it.
         let (desk, result) = deleting(version.clone(), None, Approvals::default()).await;
         let refused = result.structured_content.unwrap();
-        assert_eq!(refused["code"], "denied", "{version}");
+        assert_eq!(refused["kind"], "denied", "{version}");
         assert!(
             refused["hint"]
                 .as_str()

@@ -34,7 +34,7 @@ pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteS
         Some(Range::Last(length)) => {
             let path = call.ask().path.clone();
             let stat: Stat = with_ask(&parts, StatFile { path, follow: true })?;
-            let size = app.gate.call(&caller, stat, ()).await?.size;
+            let size = app.gate.call(&caller, stat, ()).await?.size_bytes;
             call.ask_mut().offset = size.saturating_sub(length);
         }
     }
@@ -42,7 +42,7 @@ pub async fn file<V: Verb<Extra = (), Ask = ReadFile, Answer = (FileEntry, ByteS
     let (entry, content) = app.gate.call(&caller, call, ()).await?;
     let mut response = download(content).await?.into_response();
     if asked.is_some() {
-        mark_partial(&mut response, &wanted, entry.size)?;
+        mark_partial(&mut response, &wanted, entry.size_bytes)?;
     }
     let (name, kind) = content_type(V::INFO.content);
     response.headers_mut().insert(name, kind);

@@ -23,7 +23,7 @@ async fn files_travel_both_ways() {
         )
         .await
         .unwrap();
-    assert_eq!((written.mode, written.size), (0o600, 10));
+    assert_eq!((written.mode, written.size_bytes), (0o600, 10));
     assert_eq!(
         client
             .stat(
@@ -35,7 +35,7 @@ async fn files_travel_both_ways() {
             )
             .await
             .unwrap()
-            .size,
+            .size_bytes,
         10
     );
 
@@ -51,7 +51,7 @@ async fn files_travel_both_ways() {
             .read_file(&id(), ReadFile::new(odd.clone(), range))
             .await
             .unwrap();
-        assert_eq!(entry.size, 10);
+        assert_eq!(entry.size_bytes, 10);
         let bytes: Vec<Bytes> = stream.map(Result::unwrap).collect().await;
         assert_eq!(bytes.concat(), expected.as_bytes());
     }

@@ -4,6 +4,7 @@ use super::stub::terminals as made;
 use super::*;
 use futures_util::SinkExt;
 use motu_core::limits;
+use motu_core::lists::TerminalList;
 use motu_core::terminal::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -55,10 +56,10 @@ async fn the_life_of_a_session() {
         terminal: made::terminal(&named("db shell")),
     };
     verb!(world.open_terminal(request.clone()) gets request, answers opened);
-    let all = vec![
+    let all = TerminalList::new(vec![
         made::terminal(&named("db shell")),
         made::terminal(&named("over")),
-    ];
+    ]);
     verb!(world.list_terminals() gets null, answers all);
     let change = ConfigureTerminal {
         description: Some(String::new()),

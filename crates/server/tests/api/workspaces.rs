@@ -4,6 +4,7 @@ use super::stub::workspaces as made;
 use super::*;
 use futures_util::SinkExt;
 use motu_core::limits;
+use motu_core::lists::*;
 use motu_core::workspace::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ async fn the_life_of_a_workspace() {
     };
     verb!(world.create_workspace(request.clone()) gets request, answers one);
     let summary = WorkspaceSummary::from(&one);
-    verb!(world.list_workspaces() gets null, answers vec![summary]);
+    verb!(world.list_workspaces() gets null, answers WorkspaceList::new(vec![summary]));
     verb!(world.status_workspace(&ws()) gets "ws-a", answers one);
     let update = UpdateWorkspace {
         clear_name: true,
@@ -67,7 +68,7 @@ async fn the_life_of_a_workspace() {
         count: Some(2),
         name: Some("try".to_string()),
     };
-    verb!(world.fork_workspace(&ws(), fork.clone()) gets ["ws-a", fork], answers vec![one.clone(), one.clone()]);
+    verb!(world.fork_workspace(&ws(), fork.clone()) gets ["ws-a", fork], answers WorkspaceCopies::new(vec![one.clone(), one.clone()]));
     verb!(world.delete_workspace(&ws()) gets "ws-a", answers one);
 
     let error = world
@@ -156,7 +157,7 @@ async fn the_content_of_a_workspace() {
     verb!(world.list_workspace_files(&ws(), ListPaths::new(ODD, true)) gets ["ws-a", ODD, true],
         answers made::path_list(&ws(), ODD, true));
     verb!(world.read_workspace_file(&ws(), ReadText::new(ODD, Some(9))) gets ["ws-a", ODD, 9],
-        answers made::file_text(ODD, Some(9)));
+        answers made::file_text(&ws(), ODD, Some(9)));
     let exported = Exported {
         workspace_id: ws(),
         workspace_path: ODD.to_string(),
@@ -223,14 +224,12 @@ async fn texts_at_their_limit_fit_however_they_are_escaped() {
 #[tokio::test]
 async fn snapshots_and_the_disk() {
     let world = world();
-    verb!(world.create_snapshot(&ws(), SaveAs::named(ODD)) gets ["ws-a", ODD], answers made::snapshot(ODD));
-    let list = SnapshotList {
-        workspace_id: ws(),
-        snapshots: vec![made::snapshot(BASELINE), made::snapshot("before")],
-    };
+    verb!(world.create_snapshot(&ws(), SaveAs::named(ODD)) gets ["ws-a", ODD], answers made::snapshot(&ws(), ODD));
+    let both = [BASELINE, "before"].map(|name| made::snapshot(&ws(), name));
+    let list = SnapshotList::new(ws(), both.to_vec());
     verb!(world.list_snapshots(&ws()) gets "ws-a", answers list);
     for name in [ODD, "diff", ".."] {
-        verb!(world.delete_snapshot(&ws(), name) gets ["ws-a", name], answers made::snapshot(name));
+        verb!(world.delete_snapshot(&ws(), name) gets ["ws-a", name], answers made::snapshot(&ws(), name));
         let options = DiffOptions { max_bytes: Some(5) };
         verb!(world.diff_snapshots(&ws(), name, Since::new(ODD, options.clone()))
             gets ["ws-a", name, ODD, options], answers made::diff_report(&ws(), name, ODD));
@@ -249,7 +248,7 @@ async fn snapshots_and_the_disk() {
     verb!(world.list_workspace_disk(&ws(), ListPaths::new("/", false)) gets ["ws-a", "/", false],
         answers made::path_list(&ws(), "/", false));
     verb!(world.read_workspace_disk(&ws(), ReadText::new(ODD, None)) gets ["ws-a", ODD, null],
-        answers made::file_text(ODD, None));
+        answers made::file_text(&ws(), ODD, None));
 }
 
 #[tokio::test]
@@ -268,7 +267,7 @@ async fn services_of_a_workspace() {
     };
     let status = made::service_status(&ws(), "web");
     verb!(world.start_service(&ws(), request.clone()) gets ["ws-a", request], answers status);
-    verb!(world.list_services(&ws()) gets "ws-a", answers vec![status]);
+    verb!(world.list_services(&ws()) gets "ws-a", answers ServiceList::new(ws(), vec![status]));
     verb!(world.status_service(&ws(), ODD) gets ["ws-a", ODD],
         answers made::service_status(&ws(), ODD));
     let options = LogOptions {
@@ -305,7 +304,7 @@ async fn shells_of_a_workspace() {
     };
     verb!(world.open_shell(&ws(), request.clone()) gets ["ws-a", request],
         answers made::shell(&ws(), "sh-1"));
-    verb!(world.list_shells(&ws()) gets "ws-a", answers vec![made::shell(&ws(), "sh-1")]);
+    verb!(world.list_shells(&ws()) gets "ws-a", answers ShellList::new(ws(), vec![made::shell(&ws(), "sh-1")]));
     let read = ReadShell {
         cursor: 11,
         max_chars: Some(100),
@@ -313,6 +312,7 @@ async fn shells_of_a_workspace() {
         wait_for_idle_ms: Some(300),
     };
     let output = ShellOutput {
+        workspace_id: ws(),
         shell_id: ODD.to_string(),
         state: "running".to_string(),
         cursor: 11,

@@ -7,8 +7,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
+use jiff::Timestamp;
 use motu_core::exec::*;
 use motu_core::files::*;
+use motu_core::lists::*;
 use motu_core::report::ProgressSink;
 use motu_core::report::*;
 use motu_core::runtime::Connection;
@@ -55,7 +57,7 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
         user: "root".to_string(),
         workdir: "/".to_string(),
         created_at: now,
-        last_active_at: now,
+        last_activity_at: now,
         expires_at: Some(now),
         ttl_seconds: 600,
         idle_seconds: 0,
@@ -69,15 +71,15 @@ fn entry(path: &GuestPath, size: u64) -> FileEntry {
         path: text,
         path_base64: None,
         kind: FileType::File,
-        size,
+        size_bytes: size,
         mode: 0o644,
         permissions: "-rw-r--r--".to_string(),
         owner: "root".to_string(),
         group: "root".to_string(),
         uid: 0,
         gid: 0,
-        modified_unix_ms: 0,
-        symlink_target: None,
+        modified_at: Timestamp::UNIX_EPOCH,
+        link_target: None,
     }
 }
 
@@ -201,8 +203,8 @@ impl Service for Stub {
         let _ = ask;
         panic!("as asked")
     }
-    async fn list_environments(&self) -> Result<Vec<Environment>> {
-        Ok(Vec::new())
+    async fn list_environments(&self) -> Result<EnvironmentList> {
+        Ok(EnvironmentList::new(Vec::new()))
     }
     async fn inspect_environment(&self, name: &str) -> Result<Environment> {
         Ok(Environment {
@@ -279,8 +281,8 @@ impl Service for Stub {
             &request.sandbox_id.unwrap_or_else(SandboxId::generate),
         ))
     }
-    async fn list_sandboxes(&self, _: motu_core::sandbox::ListSandboxes) -> Result<Vec<Sandbox>> {
-        Ok(vec![sandbox(&SandboxId::parse("sb-a")?)])
+    async fn list_sandboxes(&self, _: motu_core::sandbox::ListSandboxes) -> Result<SandboxList> {
+        Ok(SandboxList::new(vec![sandbox(&SandboxId::parse("sb-a")?)]))
     }
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
         if id.as_str() == "missing" {
@@ -309,9 +311,9 @@ impl Service for Stub {
         &self,
         id: &SandboxId,
         ask: motu_core::sandbox::Fork,
-    ) -> Result<Vec<Sandbox>> {
+    ) -> Result<SandboxList> {
         let count = ask.count;
-        Ok(vec![sandbox(id); count as usize])
+        Ok(SandboxList::new(vec![sandbox(id); count as usize]))
     }
 
     async fn keepalive(
@@ -324,10 +326,8 @@ impl Service for Stub {
         sandbox.ttl_seconds = ttl_seconds.unwrap_or(600);
         Ok(sandbox)
     }
-    async fn reap_expired(&self) -> Result<motu_core::sandbox::Reaped> {
-        Ok(motu_core::sandbox::Reaped {
-            sandbox_ids: vec![SandboxId::parse("sb-old")?],
-        })
+    async fn reap_expired(&self) -> Result<Reaped> {
+        Ok(Reaped::new(vec![SandboxId::parse("sb-old")?]))
     }
     async fn plan(&self, request: CreateSandbox) -> Result<String> {
         Ok(format!("1. start {}\n", request.environment))
@@ -364,8 +364,8 @@ impl Service for Stub {
         };
         self.start(&request, Vec::new())
     }
-    async fn list_processes(&self, _: &SandboxId) -> Result<Vec<Process>> {
-        Ok(Vec::new())
+    async fn list_processes(&self, id: &SandboxId) -> Result<ProcessList> {
+        Ok(ProcessList::new(id.clone(), Vec::new()))
     }
     async fn signal_process(
         &self,
@@ -456,7 +456,7 @@ impl Service for Stub {
         let size = self.content(&path)?.len() as u64;
         Ok(FileHash {
             sha256: "00".to_string(),
-            size,
+            size_bytes: size,
         })
     }
     async fn watch(
@@ -495,8 +495,8 @@ impl Service for Stub {
         let bytes = sizes.fold(0, |sum, size| async move { sum + size }).await;
         Ok(TreeWritten { entries: 1, bytes })
     }
-    async fn list_ports(&self, _: &SandboxId) -> Result<Vec<Port>> {
-        Ok(Vec::new())
+    async fn list_ports(&self, id: &SandboxId) -> Result<PortList> {
+        Ok(PortList::new(id.clone(), Vec::new()))
     }
     async fn dial(&self, _: &SandboxId, port: &u16) -> Result<Connection> {
         if *port == 1 {

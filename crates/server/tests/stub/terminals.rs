@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use motu_core::exec::*;
 use motu_core::files::ByteStream;
+use motu_core::lists::TerminalList;
 use motu_core::terminal::*;
 use motu_core::{Error, Isolation, Result, SandboxId};
 
@@ -157,10 +158,10 @@ impl Terminals for Stub {
             terminal: terminal(&id),
         })
     }
-    async fn list_terminals(&self) -> Result<Vec<Terminal>> {
+    async fn list_terminals(&self) -> Result<TerminalList> {
         self.note("list_terminals", ());
-        let one = |name| Ok(terminal(&TerminalId::parse(name)?));
-        Ok(vec![one("db shell")?, one("over")?])
+        let one = |name| TerminalId::parse(name).map(|id| terminal(&id));
+        Ok(TerminalList::new(vec![one("db shell")?, one("over")?]))
     }
     async fn get_terminal(&self, id: &TerminalId) -> Result<Terminal> {
         self.seen("get_terminal", id, ())?;

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use motu_core::exec::*;
 use motu_core::files::FileType;
+use motu_core::lists::*;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{Error, Isolation, Result};
@@ -80,15 +81,16 @@ pub fn path_list(id: &WorkspaceId, path: &str, recursive: bool) -> PathList {
             kind: FileType::Symlink,
             size_bytes: 3,
             mode: 0o777,
-            modified_unix_ms: -1,
+            modified_at: moment(),
             link_target: Some("\u{e4}\n".to_string()),
         }],
         truncated: true,
     }
 }
 
-pub fn file_text(path: &str, max_bytes: Option<u64>) -> FileText {
+pub fn file_text(id: &WorkspaceId, path: &str, max_bytes: Option<u64>) -> FileText {
     FileText {
+        workspace_id: id.clone(),
         path: path.to_string(),
         size_bytes: 12,
         max_bytes: max_bytes.unwrap_or(65_536),
@@ -140,12 +142,14 @@ pub fn diff_report(id: &WorkspaceId, from: &str, to: &str) -> DiffReport {
     }
 }
 
-pub fn snapshot(name: &str) -> Snapshot {
+pub fn snapshot(id: &WorkspaceId, name: &str) -> Snapshot {
     Snapshot {
+        workspace_id: id.clone(),
         snapshot_name: name.to_string(),
         kind: "named".to_string(),
         created_at: moment(),
-        entry_count: 1,
+        entry_count: Some(7),
+        changed_count: 1,
         stored_bytes: 2,
         deletable: true,
     }
@@ -211,10 +215,10 @@ impl Workspaces for Stub {
             None => Err(Error::invalid("the stub makes up no names")),
         }
     }
-    async fn list_workspaces(&self) -> Result<Vec<WorkspaceSummary>> {
+    async fn list_workspaces(&self) -> Result<WorkspaceList> {
         self.note("list_workspaces", ());
         let one = workspace(&WorkspaceId::parse("ws-a")?);
-        Ok(vec![WorkspaceSummary::from(&one)])
+        Ok(WorkspaceList::new(vec![WorkspaceSummary::from(&one)]))
     }
     async fn status_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
         self.note("status_workspace", id);
@@ -256,9 +260,10 @@ impl Workspaces for Stub {
         &self,
         id: &WorkspaceId,
         fork: ForkWorkspace,
-    ) -> Result<Vec<Workspace>> {
+    ) -> Result<WorkspaceCopies> {
         self.note("fork_workspace", (id, &fork));
-        Ok(vec![workspace(id); fork.count.unwrap_or(1) as usize])
+        let copies = vec![workspace(id); fork.count.unwrap_or(1) as usize];
+        Ok(WorkspaceCopies::new(copies))
     }
     async fn exec_workspace(&self, id: &WorkspaceId, request: WorkspaceExec) -> Result<ExecResult> {
         self.note("exec_workspace", (id, &request));
@@ -309,7 +314,7 @@ impl Workspaces for Stub {
     async fn read_workspace_file(&self, id: &WorkspaceId, ask: ReadText) -> Result<FileText> {
         let (path, max_bytes) = (ask.path.as_str(), ask.max_bytes);
         self.note("read_workspace_file", (id, path, max_bytes));
-        Ok(file_text(path, max_bytes))
+        Ok(file_text(id, path, max_bytes))
     }
     async fn write_workspace_file(
         &self,
@@ -355,18 +360,16 @@ impl Workspaces for Stub {
     async fn create_snapshot(&self, id: &WorkspaceId, ask: SaveAs) -> Result<Snapshot> {
         let name = ask.snapshot_name.as_str();
         self.note("create_snapshot", (id, name));
-        Ok(snapshot(name))
+        Ok(snapshot(id, name))
     }
     async fn list_snapshots(&self, id: &WorkspaceId) -> Result<SnapshotList> {
         self.note("list_snapshots", id);
-        Ok(SnapshotList {
-            workspace_id: id.clone(),
-            snapshots: vec![snapshot(BASELINE), snapshot("before")],
-        })
+        let all = vec![snapshot(id, BASELINE), snapshot(id, "before")];
+        Ok(SnapshotList::new(id.clone(), all))
     }
     async fn delete_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
         self.note("delete_snapshot", (id, name));
-        Ok(snapshot(name))
+        Ok(snapshot(id, name))
     }
     async fn diff_snapshots(&self, id: &WorkspaceId, from: &str, ask: Since) -> Result<DiffReport> {
         let (to, options) = (
@@ -400,7 +403,7 @@ impl Workspaces for Stub {
     async fn read_workspace_disk(&self, id: &WorkspaceId, ask: ReadText) -> Result<FileText> {
         let (path, max_bytes) = (ask.path.as_str(), ask.max_bytes);
         self.note("read_workspace_disk", (id, path, max_bytes));
-        Ok(file_text(path, max_bytes))
+        Ok(file_text(id, path, max_bytes))
     }
     async fn start_service(
         &self,
@@ -410,9 +413,12 @@ impl Workspaces for Stub {
         self.note("start_service", (id, &request));
         Ok(service_status(id, &request.service_name))
     }
-    async fn list_services(&self, id: &WorkspaceId) -> Result<Vec<ServiceStatus>> {
+    async fn list_services(&self, id: &WorkspaceId) -> Result<ServiceList> {
         self.note("list_services", id);
-        Ok(vec![service_status(id, "web")])
+        Ok(ServiceList::new(
+            id.clone(),
+            vec![service_status(id, "web")],
+        ))
     }
     async fn status_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
         self.note("status_service", (id, name));
@@ -450,9 +456,9 @@ impl Workspaces for Stub {
         self.note("open_shell", (id, &request));
         Ok(shell(id, "sh-1"))
     }
-    async fn list_shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
+    async fn list_shells(&self, id: &WorkspaceId) -> Result<ShellList> {
         self.note("list_shells", id);
-        Ok(vec![shell(id, "sh-1")])
+        Ok(ShellList::new(id.clone(), vec![shell(id, "sh-1")]))
     }
     async fn read_shell(
         &self,
@@ -462,6 +468,7 @@ impl Workspaces for Stub {
     ) -> Result<ShellOutput> {
         self.note("read_shell", (id, shell, request));
         Ok(ShellOutput {
+            workspace_id: id.clone(),
             shell_id: shell.to_string(),
             state: "running".to_string(),
             cursor: request.cursor,

@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(value_name = "CLIENT", value_parser = word::<Client>)]
     client: Client,
 
-    /// Which tools it gets: vm-run, workspace-core, workspace-full or terminal
+    /// Which tools it gets: vm-run, workspace-core, workspace-full, terminal or all
     #[arg(long, value_name = "PROFILE", default_value = "workspace-core", value_parser = word::<Profile>)]
     profile: Profile,
 
@@ -59,9 +59,9 @@ fn name(text: &str) -> Result<String> {
 
 impl Args {
     fn entry(&self, context: &Context) -> Result<Entry> {
-        if self.sandbox.is_some() && self.profile != Profile::Terminal {
+        if self.sandbox.is_some() && !self.profile.has_terminals() {
             return Err(Error::invalid("--sandbox is about terminal sessions")
-                .hint("add --profile terminal"));
+                .hint("add --profile terminal or --profile all"));
         }
         // Clients do not start programs from a shell: the whole path is certain.
         let command = std::env::current_exe().map_err(|error| Error::io("find motu", &error))?;

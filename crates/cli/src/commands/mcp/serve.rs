@@ -4,7 +4,7 @@ use crate::cli::Context;
 use crate::commands::shape::word;
 use crate::show;
 use motu_core::{Error, Result, SandboxId};
-use motu_mcp::{Approvals, Http, MAX_TOKEN_BYTES, Options, Place, Profile, Server};
+use motu_mcp::{Approvals, Http, MAX_TOKEN_BYTES, Options, Place, Profile, Server, Text};
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
   workspace-core  Workspaces: commands, files, patches, diffs; the place to begin
   workspace-full  Also snapshots, services, shells, machines and disks
   terminal        Terminal sessions: run, expect, screens, keys
+  all             Workspaces and terminal sessions: every tool
 
 Examples:
   motu mcp serve --profile workspace-core
@@ -30,7 +31,7 @@ Examples:
   motu mcp serve --http 127.0.0.1:7333 --token-file ~/.motu-mcp-token
   motu mcp config claude-code --install")]
 pub struct Args {
-    /// Which tools it has: vm-run, workspace-core, workspace-full or terminal
+    /// Which tools it has: vm-run, workspace-core, workspace-full, terminal or all
     #[arg(long, value_name = "PROFILE", default_value = "workspace-full", value_parser = word::<Profile>)]
     profile: Profile,
 
@@ -39,6 +40,12 @@ pub struct Args {
     /// (approved in advance)
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = word::<Approvals>)]
     approvals: Approvals,
+
+    /// What the text of a result is: plain (a few words for a model), json (the same object as the
+    /// structured part, for programs that read the text alone) or auto (json for clients whose
+    /// revision of the protocol, before 2025-06-18, has text alone)
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = word::<Text>)]
+    text: Text,
 
     /// Open sessions in this sandbox or workspace [default: the workspace `terminals`, made on
     /// first use]
@@ -112,11 +119,11 @@ impl Args {
     fn options(&self, context: &Context) -> Result<Options> {
         let about_terminals =
             self.sandbox.is_some() || self.host || self.explicit_sessions || self.share_sessions;
-        if about_terminals && self.profile != Profile::Terminal {
+        if about_terminals && !self.profile.has_terminals() {
             return Err(Error::invalid(
                 "--sandbox, --host, --explicit-sessions and --share-sessions are about terminal sessions",
             )
-            .hint("add --profile terminal"));
+            .hint("add --profile terminal or --profile all"));
         }
         let socket = context.place.socket();
         Ok(Options {
@@ -127,6 +134,7 @@ impl Args {
                 (None, true) => Place::Host,
                 (None, false) => Place::Usual,
             },
+            text: self.text,
             explicit_sessions: self.explicit_sessions,
             // The clients of one HTTP server are not told apart; they share its names.
             scope: (!self.share_sessions).then(|| motu_core::id::random_name(SCOPE_CHARS)),

@@ -131,7 +131,22 @@ async fn open(client: &Client, request: OpenTerminal, reader: Reader) -> Result<
             }
             None => Err(error),
         },
-        outcome => outcome,
+        Err(error) => Err(elsewhere(error, &request)),
+        opened => opened,
+    }
+}
+
+/// Says what to do about a directory that is here and not in the machine.
+fn elsewhere(error: Error, request: &OpenTerminal) -> Error {
+    let cwd = request.cwd.as_deref().filter(|_| !request.host);
+    let cwd = cwd.filter(|cwd| error.message.contains(*cwd) && std::path::Path::new(cwd).is_dir());
+    match cwd {
+        Some(cwd) => error.hint(format!(
+            "that directory is the host's, and the session is in a machine: make a workspace from it \
+             (`motu workspace create debian:12 --seed-path {cwd}`) and give its id to --sandbox; or open \
+             the session on the host itself, without isolation: --host"
+        )),
+        None => error,
     }
 }
 

@@ -144,15 +144,13 @@ fn row(entry: &PathInfo, now: Timestamp) -> Vec<String> {
         FileType::Symlink => 'l',
         FileType::Other => '?',
     };
-    let modified = Timestamp::from_millisecond(entry.modified_unix_ms);
-    let modified = modified.map(|at| show::ago(at, now));
     // A name may not break the table.
     let one_line = |text: &str| text.replace(['\n', '\t'], "\u{fffd}");
     let path = one_line(&entry.path);
     vec![
         format!("{kind}{:04o}", entry.mode & 0o7777),
         show::bytes(entry.size_bytes),
-        modified.unwrap_or_else(|_| "-".to_string()),
+        show::ago(entry.modified_at, now),
         match &entry.link_target {
             Some(target) => format!("{path} -> {}", one_line(target)),
             None => path,

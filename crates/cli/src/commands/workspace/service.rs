@@ -8,11 +8,11 @@ use crate::live;
 use crate::{show, waiting};
 use jiff::Timestamp;
 use motu_api::Client;
+use motu_core::Result;
 use motu_core::workspace::{
     LogOptions, Publish, Readiness, Restart, SecretEnv, ServiceLogs, ServiceState, ServiceStatus,
     StartService, Workspaces,
 };
-use motu_core::{Error, Result};
 use std::process::ExitCode;
 
 /// Run long-running processes with a name in a workspace
@@ -103,11 +103,11 @@ struct ReadyArgs {
     ready_file: Option<String>,
 
     /// Ready when this port takes connections
-    #[arg(long, value_name = "PORT", group = "readiness", help_heading = "Readiness", value_parser = tcp)]
+    #[arg(long, value_name = "PORT", group = "readiness", help_heading = "Readiness", value_parser = Readiness::tcp)]
     ready_tcp: Option<Readiness>,
 
     /// Ready when a GET on this port is answered with a status below 400
-    #[arg(long, value_name = "PORT[/PATH]", group = "readiness", help_heading = "Readiness", value_parser = http)]
+    #[arg(long, value_name = "PORT[/PATH]", group = "readiness", help_heading = "Readiness", value_parser = Readiness::http)]
     ready_http: Option<Readiness>,
 
     /// Ready when this shell command, inside, exits with 0
@@ -160,33 +160,6 @@ struct LogsArgs {
     /// Go on with what comes, until the service ends or you press Ctrl-C
     #[arg(short, long, conflicts_with = "json")]
     follow: bool,
-}
-
-/// The port in `PORT`, `HOST:PORT` or an address of the loopback, and what follows it.
-fn port(text: &str) -> Result<(u16, &str)> {
-    let rest = text.strip_prefix("http://").unwrap_or(text);
-    let rest = ["127.0.0.1:", "localhost:"]
-        .iter()
-        .find_map(|host| rest.strip_prefix(host))
-        .unwrap_or(rest);
-    let end = rest.find('/').unwrap_or(rest.len());
-    match rest[..end].parse() {
-        Ok(port) if port > 0 => Ok((port, &rest[end..])),
-        _ => Err(Error::invalid("a port is a number from 1 to 65535")),
-    }
-}
-
-fn tcp(text: &str) -> Result<Readiness> {
-    match port(text)? {
-        (port, "") => Ok(Readiness::Tcp { port }),
-        _ => Err(Error::invalid("a port is a number from 1 to 65535")),
-    }
-}
-
-fn http(text: &str) -> Result<Readiness> {
-    let (port, path) = port(text)?;
-    let path = (!path.is_empty()).then(|| path.to_string());
-    Ok(Readiness::Http { port, path })
 }
 
 impl ReadyArgs {
@@ -347,18 +320,18 @@ mod tests {
     #[test]
     fn ports_may_be_written_in_several_ways() {
         for text in ["80", "127.0.0.1:80", "localhost:80"] {
-            assert_eq!(tcp(text).unwrap(), Readiness::Tcp { port: 80 });
+            assert_eq!(Readiness::tcp(text).unwrap(), Readiness::Tcp { port: 80 });
         }
         let up = Readiness::Http {
             port: 80,
             path: Some("/up".to_string()),
         };
         for text in ["80/up", "http://127.0.0.1:80/up", "localhost:80/up"] {
-            assert_eq!(http(text).unwrap(), up);
+            assert_eq!(Readiness::http(text).unwrap(), up);
         }
         for text in ["", "0", "65536", "example.org:80", "http://"] {
-            assert!(http(text).is_err(), "{text}");
+            assert!(Readiness::http(text).is_err(), "{text}");
         }
-        assert!(tcp("80/up").is_err());
+        assert!(Readiness::tcp("80/up").is_err());
     }
 }

@@ -7,7 +7,8 @@ use crate::{show, waiting};
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::Result;
-use motu_core::workspace::{SaveAs, Since, Snapshot, SnapshotList, Workspaces};
+use motu_core::lists::SnapshotList;
+use motu_core::workspace::{SaveAs, Since, Snapshot, Workspaces};
 use std::process::ExitCode;
 
 /// Save states of /workspace under names, beside the baseline
@@ -96,14 +97,19 @@ fn named(snapshot: &Snapshot) -> String {
 fn list(list: &SnapshotList) -> String {
     let now = Timestamp::now();
     let row = |snapshot: &Snapshot| {
+        let entries = snapshot.entry_count;
         vec![
             snapshot.snapshot_name.clone(),
             snapshot.kind.clone(),
             show::ago(snapshot.created_at, now),
-            snapshot.entry_count.to_string(),
+            entries.map_or_else(|| "-".to_string(), |entries| entries.to_string()),
+            snapshot.changed_count.to_string(),
             show::bytes(snapshot.stored_bytes),
         ]
     };
     let rows: Vec<Vec<String>> = list.snapshots.iter().map(row).collect();
-    show::table(&["NAME", "KIND", "CREATED", "CHANGES", "SIZE"], &rows)
+    show::table(
+        &["NAME", "KIND", "CREATED", "ENTRIES", "CHANGES", "SIZE"],
+        &rows,
+    )
 }

@@ -31,6 +31,7 @@ pub const TOOLS: &[Tool] = &[
             ("cols", "integer"),
             ("vt100_ok", "boolean"),
             ("state_reason", "string"),
+            ("confidence", "string"),
         ],
         effect: Effect::Reads,
         run: run!(get_screen),
@@ -52,6 +53,7 @@ pub const TOOLS: &[Tool] = &[
             ("truncated", "boolean"),
             ("rest", "string"),
             ("state_reason", "string"),
+            ("confidence", "string"),
         ],
         effect: Effect::Reads,
         run: run!(get_scrollback),
@@ -64,6 +66,7 @@ pub const TOOLS: &[Tool] = &[
             ("status", "string"),
             ("prompt", "string"),
             ("state_reason", "string"),
+            ("confidence", "string"),
         ],
         effect: Effect::Destroys,
         run: run!(clear_scrollback),
@@ -87,6 +90,7 @@ pub const TOOLS: &[Tool] = &[
             ("next_cursor", "integer"),
             ("end", "integer"),
             ("state_reason", "string"),
+            ("confidence", "string"),
         ],
         effect: Effect::Reads,
         run: run!(transcript),
@@ -158,7 +162,10 @@ async fn clear_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, S
     let id = call.session(&arguments)?;
     let verb = || call.service().clear_terminal_scrollback(&id);
     Ok(match with_session(call, &id, Unknown::Say, verb).await? {
-        Found::Done(terminal) => Answer::new(standing(&terminal.state), &terminal.state),
+        Found::Done(terminal) => Answer::new(
+            standing(&terminal.state),
+            &super::sessions::known(call, &terminal),
+        ),
         Found::Nothing(answer) => answer,
     })
 }

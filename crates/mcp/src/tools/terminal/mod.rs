@@ -91,9 +91,24 @@ async fn open(
                 let verb = || call.service().open_terminal(request.clone());
                 call.told(&seen, installed(call, &seen, &name, verb)).await
             }
-            None => Err(error),
+            None => Err(elsewhere(error, &request)),
         },
         opened => opened,
+    }
+}
+
+/// Says what to do about a directory that is on the host and not in the machine.
+fn elsewhere(error: Error, request: &OpenTerminal) -> Error {
+    let cwd = request.cwd.as_deref().filter(|_| !request.host);
+    let cwd = cwd.filter(|cwd| error.message.contains(*cwd) && std::path::Path::new(cwd).is_dir());
+    match cwd {
+        Some(cwd) => error.hint(format!(
+            "that directory is the host's, and the session is in a machine: make a workspace from \
+             it (workspace_create with seed_path, or `motu workspace create debian:12 --seed-path \
+             {cwd}`) and give its id as sandbox_id; or open sessions on the host itself, without \
+             isolation: `motu mcp serve --host`"
+        )),
+        None => error,
     }
 }
 

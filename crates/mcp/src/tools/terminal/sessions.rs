@@ -13,24 +13,25 @@ use motu_core::terminal::{ConfigureTerminal, Status, Terminal, TerminalId};
 use motu_core::{Error, Result as Outcome, SandboxId};
 use serde_json::{Value, json};
 
-const DESCRIPTION: Field = text("description", 1024);
-const TAG: Field = text("tag", 1024).about("Same as description.");
-const PROMPT_REGEX: Field = text("prompt_regex", 1024)
+const DESCRIPTION: Field = text("description", 1000);
+const TAG: Field = text("tag", 1000).about("Same as description.");
+const PROMPT_REGEX: Field = text("prompt_regex", 4096)
     .about("What the shell's prompt looks like, where it is not recognised.");
-const SHELL_PROMPT_REGEX: Field = text("shell_prompt_regex", 1024).about("Same as prompt_regex.");
+const SHELL_PROMPT_REGEX: Field = text("shell_prompt_regex", 4096).about("Same as prompt_regex.");
 const COLS: Field = integer("cols", 2, 1000);
-const ROWS: Field = integer("rows", 1, 1000);
+const ROWS: Field = integer("rows", 1, 500);
 
 const SESSION: &[(&str, &str)] = &[
     ("session_id", "string"),
     ("status", "string"),
     ("prompt", "string"),
     ("cwd", "string"),
-    ("description", "string"),
-    ("shell_prompt_regex", "string"),
+    ("description", "string?"),
+    ("shell_prompt_regex", "string?"),
     ("cols", "integer"),
     ("rows", "integer"),
     ("state_reason", "string"),
+    ("confidence", "string"),
 ];
 
 pub const TOOLS: &[Tool] = &[
@@ -60,6 +61,7 @@ pub const TOOLS: &[Tool] = &[
             ("prompt", "string"),
             ("cwd", "string"),
             ("state_reason", "string"),
+            ("confidence", "string"),
         ],
         effect: Effect::Settles,
         run: run!(create_session),
@@ -109,9 +111,9 @@ pub const TOOLS: &[Tool] = &[
             flag("all").about("Also those of others, by their whole names."),
         ],
         output: &[
+            ("count", "integer"),
             ("sessions", "array"),
-            ("total", "integer"),
-            ("next_after", "string"),
+            ("next_after", "string?"),
         ],
         effect: Effect::Reads,
         run: run!(list_sessions),
@@ -125,6 +127,7 @@ pub const TOOLS: &[Tool] = &[
             ("status", "string"),
             ("prompt", "string"),
             ("state_reason", "string"),
+            ("confidence", "string"),
         ],
         effect: Effect::Destroys,
         run: run!(terminate),
@@ -136,7 +139,7 @@ const LISTED: usize = 50;
 const MOST_LISTED: usize = 500;
 
 /// A session as a value, with the names both generations of clients know.
-fn known(call: &Call, terminal: &Terminal) -> Value {
+pub(super) fn known(call: &Call, terminal: &Terminal) -> Value {
     let mut known = json!(terminal);
     known["session_id"] = json!(call.name_of(&terminal.session_id));
     known["tag"] = json!(terminal.description);
@@ -281,7 +284,7 @@ async fn resize(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 
 async fn list_sessions(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let limit = arguments.integer("limit").unwrap_or(LISTED as u64) as usize;
-    let mut all = call.service().list_terminals().await?;
+    let mut all = call.service().list_terminals().await?.sessions;
     let everyone = all.len();
     if !arguments.flag("all") {
         all.retain(|one| call.is_own(&one.session_id));
@@ -315,7 +318,7 @@ async fn list_sessions(call: &Call, arguments: Arguments) -> Result<Answer, Stop
         ));
     }
     let sessions: Vec<Value> = page.iter().map(|one| known(call, one)).collect();
-    let value = json!({"sessions": sessions, "total": total, "next_after": next});
+    let value = json!({"count": total, "sessions": sessions, "next_after": next});
     Ok(Answer::new(text, &value))
 }
 

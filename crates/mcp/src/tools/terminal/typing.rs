@@ -14,7 +14,7 @@ use motu_core::terminal::{
     End, ExpectInTerminal, PollTerminal, RunInTerminal, SendToTerminal, SignalTerminal,
     TerminalAnswer, TerminalId, TerminalPassword, Wait,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 const LONGEST: f64 = limits::TERMINAL_TIMEOUT_SECONDS.max as f64;
 const STRIP_ANSI: Field = flag_on("strip_ansi");
@@ -39,6 +39,8 @@ const ANSWER: &[(&str, &str)] = &[
     ("dropped_bytes", "integer"),
     ("rest", "string"),
     ("state_reason", "string"),
+    ("confidence", "string"),
+    ("end", "string"),
     ("duration_ms", "integer"),
     ("cwd", "string"),
     ("cursor", "integer"),
@@ -56,6 +58,8 @@ const EXPECTED: &[(&str, &str)] = &[
     ("output", "string"),
     ("timed_out", "boolean"),
     ("state_reason", "string"),
+    ("confidence", "string"),
+    ("end", "string"),
 ];
 
 pub const TOOLS: &[Tool] = &[
@@ -163,7 +167,7 @@ pub const TOOLS: &[Tool] = &[
         fields: &[
             SESSION_ID,
             text("pattern", 4096),
-            texts("patterns", 16).about("Several; `index` says which matched."),
+            texts("patterns", 32).about("Several; `index` says which matched."),
             timeout(ExpectInTerminal::TIMEOUT),
             STRIP_ANSI,
             text("from_cursor", 64)
@@ -257,9 +261,6 @@ fn expected(
     let mut answer = told(id, Found::Done(done.clone()));
     let structured = &mut answer.structured;
     structured["matched"] = is.into();
-    if let Value::Object(fields) = structured {
-        fields.remove("found");
-    }
     if let Some(found) = &done.found {
         structured["match"] = found.text.clone().into();
         structured["groups"] = value(&json!(found.groups));
