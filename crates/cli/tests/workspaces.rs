@@ -343,7 +343,7 @@ fn content_goes_in_and_out() {
     let home = world.story.path().display().to_string();
     told!(world.motu("sync push ws-a src --dest /workspace/x --gitignore"), @"ws-a: 2 of 3 entries sent to /workspace/x, 1 unchanged, 9 B written");
     told!(world.motu("file list ws-a"), @r#"
-    MODE   SIZE  MODIFIED    PATH
+    MODE   SIZE  MODIFIED   PATH
     l0777  3 B   N days ago  /workspace/link -> ä�
     ------- stderr -------
     there are more entries than one answer holds (list_entries_max)
