@@ -20,6 +20,7 @@ use motu_core::sandbox::CreateSandbox;
 use motu_core::{Accel, Result, Runtime, SandboxId};
 use motu_link::message as link;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -31,6 +32,9 @@ const RETRY: Duration = Duration::from_secs(30);
 
 /// How long callers who are being served may hold up the making of machines.
 const CALLERS_FIRST: Duration = Duration::from_millis(250);
+
+/// How long a daemon that leaves waits for the machine it is making.
+const LAST_MACHINE: Duration = Duration::from_secs(5);
 
 /// What two machines must have in common to stand for each other.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +92,10 @@ pub struct Pool {
     wanted: Arc<Notify>,
     /// Callers who wait for a machine, or for the one command it is there for.
     served: Arc<watch::Sender<usize>>,
+    /// Held while a machine is made that nobody could find yet.
+    making: tokio::sync::Mutex<()>,
+    /// The daemon leaves: no more machines are made.
+    closed: AtomicBool,
 }
 
 /// A caller who is being served, for as long as this lives.
@@ -144,8 +152,11 @@ impl Pool {
             .collect()
     }
 
-    /// Ends every waiting machine.
+    /// Ends every waiting machine, and the one that is being made. One that takes too long is left
+    /// to the next daemon, which removes what nobody has.
     pub async fn drain(&self, shared: &Shared) {
+        self.closed.store(true, Ordering::SeqCst);
+        let _made = tokio::time::timeout(LAST_MACHINE, self.making.lock()).await;
         let all = std::mem::take(&mut *self.ready());
         for found in all {
             end(found, shared).await;
@@ -251,6 +262,10 @@ impl Engine {
     /// Makes one more machine of a kind; false if there are enough.
     async fn add_ready(&self, wanted: &PoolKind) -> Result<bool> {
         let _environments_stay = self.environments_in_use.read().await;
+        let _making = self.pool.making.lock().await;
+        if self.pool.closed.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
         let request = CreateSandbox {
             environment: wanted.environment.clone(),
             runtime: wanted.runtime.clone(),

@@ -188,3 +188,26 @@ async fn a_daemon_killed_while_machines_wait_ready() {
     }
     world.start();
 }
+
+/// A daemon that leaves while it makes a machine for the pool takes it along.
+#[tokio::test]
+async fn a_daemon_that_leaves_takes_the_machine_it_is_making_along() {
+    let Some(mut world) = World::bare() else {
+        return;
+    };
+    let config = format!(
+        "[[pool]]\nenvironment = \"{ENVIRONMENT}\"\nruntime = \"container\"\nready = {READY}\n"
+    );
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+    let mut dice = Dice::new(0x6c65_6176);
+    for _ in 0..20 {
+        world.start();
+        tokio::time::sleep(dice.moment(80)).await;
+        world.stop();
+        eventually("nothing is left", async || {
+            let left = world.traces.left();
+            (left.is_empty(), left)
+        })
+        .await;
+    }
+}
