@@ -102,7 +102,7 @@ async fn shown(
     }
 }
 
-/// The same with directories of this host: the sandbox is made first and thrown away last.
+/// Runs a command beside directories of this host: its sandbox is made first and thrown away last.
 async fn with_volumes(
     client: &Client,
     request: RunRequest,
@@ -115,24 +115,24 @@ async fn with_volumes(
     let sandbox = create::make(client, request.sandbox, reader).await?;
     show::warn_if_open(&sandbox.runtime, sandbox.isolation);
     let id = sandbox.sandbox_id.clone();
-    let ran = async {
+    let begun = async {
         let mounted = volume::send(client, &id, volumes, reader).await?;
         let session = client.exec_stream(&id, request.exec).await?;
-        let collector = Collector::new(None)?.within(sandbox);
-        let code = shown(session, live, collector, reader).await?;
-        Ok((code, mounted))
+        Ok((mounted, session, Collector::new(None)?.within(sandbox)))
     };
-    let (code, mounted) = match ran.await {
-        Ok(ran) => ran,
+    let (mounted, session, collector) = match begun.await {
+        Ok(begun) => begun,
         Err(error) => {
             volume::drop_sandbox(client, &id).await;
             return Err(error);
         }
     };
+    // What the command did comes back, also when its output could not be shown.
+    let code = shown(session, live, collector, reader).await;
     // What could not be copied back is still in the sandbox.
     volume::fetch(client, &id, mounted, reader).await?;
     volume::drop_sandbox(client, &id).await;
-    Ok(code)
+    code
 }
 
 /// What an image runs when nothing else is asked for.
