@@ -1,0 +1,335 @@
+//! One question, one verdict. Pure: rules and facts in, a verdict with its reason out.
+//!
+//! ```text
+//!   name ──► answer ──► connect ──► flight ──► request …
+//!   may it be    may this     may it be    is it the    may this be
+//!   resolved?    address be   opened?      host it      asked?
+//!                told?                     said?
+//! ```
+//!
+//! A later question never allows what an earlier one refused, and each asks the rules anew: rules
+//! that changed meanwhile count at once.
+
+mod request;
+
+use crate::address::{Class, Places};
+use crate::host::Host;
+use crate::rules::{Allow, Protocol, Rules};
+pub use request::{Request, request};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// Yes or no, by which rule, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub allowed: bool,
+    /// The rule that allowed it.
+    pub rule: Option<String>,
+    pub reason: Reason,
+}
+
+impl Verdict {
+    pub(crate) fn yes(allow: &Allow) -> Self {
+        Self {
+            allowed: true,
+            rule: Some(allow.name.clone()),
+            reason: Reason::Allowed,
+        }
+    }
+
+    pub fn no(reason: Reason) -> Self {
+        Self {
+            allowed: false,
+            rule: None,
+            reason,
+        }
+    }
+}
+
+/// Why. The words are stable: programs read them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A rule allows it.
+    Allowed,
+    /// No rule names this host.
+    HostNotAllowed,
+    /// A rule names this host, but not this port.
+    PortNotAllowed,
+    /// A rule names this host, but not this protocol.
+    ProtocolNotAllowed,
+    /// Not a host name.
+    InvalidName,
+    /// `localhost` and its like: names that mean the machine that asks.
+    LocalName,
+    /// A type of DNS question other than for addresses.
+    RecordTypeNotAllowed,
+    /// The message could not be understood.
+    Malformed,
+    /// A private address that no rule names.
+    PrivateAddress,
+    LoopbackAddress,
+    LinkLocalAddress,
+    MetadataAddress,
+    ReservedAddress,
+    /// The host the gateway runs on.
+    HostAddress,
+    /// The net between sandbox and gateway.
+    GatewayAddress,
+    /// Neither TLS nor HTTP, and the rule does not allow that.
+    UnknownProtocol,
+    /// TLS or HTTP that does not say which host it is for.
+    NoName,
+    /// The name in the connection is not one that was resolved to this address.
+    NameMismatch,
+    /// No rule on requests allows this one.
+    RequestNotAllowed,
+    /// A path that servers may read in more than one way.
+    AmbiguousPath,
+    /// A rule on requests applies, and encryption hides them.
+    RequestNotVisible,
+    /// A request that would turn the connection into something else.
+    UpgradeNotAllowed,
+    TooManyConnections,
+    TooManyConnects,
+    /// The sandbox has used up its bytes.
+    BytesUsedUp,
+    /// Rules that came later do not allow it any more.
+    RulesChanged,
+    /// The other side did not take the connection.
+    Unreachable,
+    Refused,
+    TimedOut,
+    /// Nothing came for too long.
+    Idle,
+    /// Closed by its ends.
+    Closed,
+    /// Cut by one of its ends.
+    Reset,
+    /// The resolver did not answer, or not usefully.
+    NoAnswer,
+    /// The gateway ended.
+    Stopped,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(out)
+    }
+}
+
+/// Where a connection goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Destination {
+    pub address: IpAddr,
+    pub port: u16,
+    pub protocol: Protocol,
+}
+
+/// What the first bytes of a connection are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flight {
+    /// TLS, and the name its hello asks for.
+    Tls(Option<String>),
+    /// A request of HTTP/1, and the host it names.
+    Http(Option<String>),
+    /// HTTP/2 without encryption: the name comes later, compressed.
+    Http2,
+    /// Anything else.
+    Other,
+}
+
+/// Whether a name may be resolved at all. Gives its normal form.
+pub fn name(rules: &Rules, name: &str) -> (Option<String>, Verdict) {
+    let Some(name) = crate::host::normal(name) else {
+        return (None, Verdict::no(Reason::InvalidName));
+    };
+    if name == "localhost" || name.ends_with(".localhost") || name.ends_with(".localdomain") {
+        return (Some(name), Verdict::no(Reason::LocalName));
+    }
+    let allow = rules
+        .allow
+        .iter()
+        .find(|allow| allow.host.covers_name(&name));
+    let verdict = allow.map_or(Verdict::no(Reason::HostNotAllowed), Verdict::yes);
+    (Some(name), verdict)
+}
+
+/// Whether a name that may be resolved may lead to this address.
+pub fn answer(rules: &Rules, places: &Places, name: &str, address: IpAddr) -> Verdict {
+    let class = places.class(address);
+    let mut reason = Reason::HostNotAllowed;
+    for allow in rules
+        .allow
+        .iter()
+        .filter(|allow| allow.host.covers_name(name))
+    {
+        match open(allow, class, address) {
+            Ok(()) => return Verdict::yes(allow),
+            Err(why) => reason = why,
+        }
+    }
+    // An address that a rule names may be told under any name that may be resolved.
+    let by_address = |allow: &&Allow| {
+        !matches!(allow.host, Host::Public)
+            && allow.host.covers_address(address)
+            && open(allow, class, address).is_ok()
+    };
+    match rules.allow.iter().find(by_address) {
+        Some(allow) if reason == Reason::PrivateAddress => Verdict::yes(allow),
+        _ => Verdict::no(reason),
+    }
+}
+
+/// Whether a connection may be opened. `names` are those that were resolved to its address.
+pub fn connect(rules: &Rules, places: &Places, to: &Destination, names: &[String]) -> Verdict {
+    match allows(rules, places, to, names) {
+        Ok(allows) => Verdict::yes(allows[0]),
+        Err(reason) => Verdict::no(reason),
+    }
+}
+
+/// Whether the first bytes of an open connection must be known before any of them leaves.
+pub fn must_look(rules: &Rules, places: &Places, to: &Destination, names: &[String]) -> bool {
+    allows(rules, places, to, names).map_or(true, |allows| {
+        !allows.iter().any(|allow| sees_nothing(allow))
+    })
+}
+
+/// Whether a connection may go on, now that its first bytes are known. Of HTTP/1 every request is
+/// asked for by [`request`] too.
+pub fn flight(
+    rules: &Rules,
+    places: &Places,
+    to: &Destination,
+    names: &[String],
+    flight: &Flight,
+) -> Verdict {
+    let allows = match allows(rules, places, to, names) {
+        Ok(allows) => allows,
+        Err(reason) => return Verdict::no(reason),
+    };
+    let mut reason = None;
+    for allow in allows {
+        match carries(allow, to, names, flight) {
+            Ok(()) => return Verdict::yes(allow),
+            Err(why) => reason = reason.or(Some(why)),
+        }
+    }
+    Verdict::no(reason.unwrap_or(Reason::HostNotAllowed))
+}
+
+/// The rules that allow a connection; at least one, or why there is none.
+fn allows<'a>(
+    rules: &'a Rules,
+    places: &Places,
+    to: &Destination,
+    names: &[String],
+) -> Result<Vec<&'a Allow>, Reason> {
+    let class = places.class(to.address);
+    if let Some(reason) = closed(class) {
+        return Err(reason);
+    }
+    let mut found = Vec::new();
+    // The reason of the rule that came nearest.
+    let mut reason = Reason::HostNotAllowed;
+    for allow in &rules.allow {
+        let named = names.iter().any(|name| allow.host.covers_name(name));
+        if !named && !allow.host.covers_address(to.address) {
+            continue;
+        }
+        if allow.protocol != to.protocol {
+            reason = nearest(reason, Reason::ProtocolNotAllowed);
+        } else if to.protocol != Protocol::Icmp && !allow.has_port(to.port) {
+            reason = nearest(reason, Reason::PortNotAllowed);
+        } else if let Err(why) = open(allow, class, to.address) {
+            reason = why;
+        } else {
+            found.push(allow);
+        }
+    }
+    if found.is_empty() {
+        Err(reason)
+    } else {
+        Ok(found)
+    }
+}
+
+fn nearest(before: Reason, now: Reason) -> Reason {
+    match before {
+        Reason::HostNotAllowed => now,
+        _ => before,
+    }
+}
+
+/// Whether a rule that covers an address opens its kind of place.
+fn open(allow: &Allow, class: Class, address: IpAddr) -> Result<(), Reason> {
+    if let Some(reason) = closed(class) {
+        return Err(reason);
+    }
+    let named = match &allow.host {
+        Host::Address(own) => *own == address,
+        Host::Network(network) => network.is_private(),
+        Host::Name(_) => allow.private,
+        Host::Public | Host::Below(_) => false,
+    };
+    if class == Class::Private && !named {
+        return Err(Reason::PrivateAddress);
+    }
+    Ok(())
+}
+
+/// Why no rule opens a place.
+fn closed(class: Class) -> Option<Reason> {
+    Some(match class {
+        Class::Public | Class::Private => return None,
+        Class::Reserved => Reason::ReservedAddress,
+        Class::LinkLocal => Reason::LinkLocalAddress,
+        Class::Metadata => Reason::MetadataAddress,
+        Class::Gateway => Reason::GatewayAddress,
+        Class::Host => Reason::HostAddress,
+        Class::Loopback => Reason::LoopbackAddress,
+    })
+}
+
+/// Whether a rule lets anything through, so that nothing need be looked at.
+fn sees_nothing(allow: &Allow) -> bool {
+    allow.opaque && allow.http.is_empty()
+}
+
+fn carries(
+    allow: &Allow,
+    to: &Destination,
+    names: &[String],
+    flight: &Flight,
+) -> Result<(), Reason> {
+    if sees_nothing(allow) {
+        return Ok(());
+    }
+    if !allow.http.is_empty() {
+        match flight {
+            Flight::Http(_) => {}
+            Flight::Tls(_) | Flight::Http2 => return Err(Reason::RequestNotVisible),
+            Flight::Other => return Err(Reason::UnknownProtocol),
+        }
+    }
+    match flight {
+        Flight::Other => Err(Reason::UnknownProtocol),
+        // Whoever is allowed by address may be called anything, or nothing.
+        _ if allow.host.covers_address(to.address) => Ok(()),
+        Flight::Http2 | Flight::Tls(None) | Flight::Http(None) => Err(Reason::NoName),
+        Flight::Tls(Some(name)) | Flight::Http(Some(name)) => {
+            named(allow, names, name).ok_or(Reason::NameMismatch)
+        }
+    }
+}
+
+/// Whether a name is one of those resolved to the address and one the rule is about.
+fn named(allow: &Allow, names: &[String], name: &str) -> Option<()> {
+    let name = crate::host::normal(name)?;
+    (names.contains(&name) && allow.host.covers_name(&name)).then_some(())
+}
+
+#[cfg(test)]
+mod tests;

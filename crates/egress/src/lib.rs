@@ -1,0 +1,15 @@
+//! The network gateway of a sandbox.
+//!
+//! ```text
+//!   sandbox ──Ethernet frames──► gateway (one confined process) ──host sockets──► network
+//!                                   │  rules: what may be reached   (pure)
+//!                                   │  judge: one question, one verdict (pure)
+//!                                   └► decisions: one JSON line each
+//! ```
+//!
+//! The gateway runs outside the guest: nothing a guest does to itself changes what it may reach.
+
+pub mod address;
+pub mod host;
+pub mod judge;
+pub mod rules;
