@@ -10,6 +10,9 @@
 //! The gateway runs outside the guest: nothing a guest does to itself changes what it may reach.
 
 pub mod address;
+pub mod dns;
+pub mod gateway;
 pub mod host;
 pub mod judge;
+pub mod look;
 pub mod rules;

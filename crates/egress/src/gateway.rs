@@ -1,0 +1,58 @@
+//! The gateway process of one sandbox.
+//!
+//! ```text
+//!   spawn ──setup and descriptors──► run: device ► confine ► "ready" ► turns
+//!                                              ▲                        │
+//!        leash (a process ends: so does this) ─┤     frames ► flows ► host sockets
+//!        control (new rules, status, stop) ────┘     questions ► names ► resolver
+//! ```
+//!
+//! One thread, one loop over epoll. Whatever a sandbox does is bounded here: connections, bytes
+//! held, names remembered, questions waiting, lines of decisions.
+
+mod budget;
+mod confine;
+pub mod control;
+mod decisions;
+mod device;
+mod flow;
+mod host;
+mod link;
+mod names;
+mod packets;
+mod pins;
+mod process;
+mod spawn;
+mod sys;
+mod turn;
+
+use crate::address::Network;
+use smoltcp::wire::EthernetAddress;
+use std::net::Ipv4Addr;
+
+pub use process::run;
+pub use spawn::{Frames, Setup, Start, Started, spawn};
+pub use turn::{Gateway, Parts};
+
+/// The net between a sandbox and its gateway. Every sandbox has the same one, and none sees
+/// another's.
+pub const NETWORK: Network = Network::v4(10, 107, 0, 0, PREFIX);
+pub const PREFIX: u8 = 24;
+/// The gateway: router, and the only resolver.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 1);
+/// The sandbox.
+pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 2);
+/// What the device is called in a sandbox.
+pub const DEVICE: &str = "eth0";
+/// Hardware addresses of our own making (the second bit of the first byte says so).
+pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 1];
+pub const GUEST_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 2];
+/// The largest packet on a device in a namespace: fewer, larger frames are what makes it fast.
+pub const MTU: usize = 65_520;
+/// The largest packet over a socket, which is what a virtual machine takes.
+pub const SOCKET_MTU: usize = 1500;
+
+const MAC: EthernetAddress = EthernetAddress(GATEWAY_MAC);
+
+/// The port of DNS.
+const DNS: u16 = 53;

@@ -1,0 +1,136 @@
+//! How much a sandbox may still do: bytes in all, bytes in a second, connections in a second.
+
+use crate::rules::Limits;
+use std::time::{Duration, Instant};
+
+/// A bucket that fills at a rate and holds what one second gives.
+#[derive(Debug)]
+struct Bucket {
+    rate: u64,
+    have: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(rate: u64, now: Instant) -> Self {
+        Self {
+            rate,
+            have: rate as f64,
+            at: now,
+        }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.have = (self.have + passed * self.rate as f64).min(self.rate as f64);
+        self.at = now;
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Budget {
+    limits: Limits,
+    connects: Bucket,
+    bytes: Bucket,
+    /// Both directions, since the gateway began.
+    used: u64,
+}
+
+impl Budget {
+    pub(super) fn new(limits: Limits, now: Instant) -> Self {
+        Self {
+            limits,
+            connects: Bucket::new(limits.connects_per_second.into(), now),
+            bytes: Bucket::new(limits.bytes_per_second, now),
+            used: 0,
+        }
+    }
+
+    /// New limits; what was used stays used.
+    pub(super) fn replace(&mut self, limits: Limits, now: Instant) {
+        let used = self.used;
+        *self = Self::new(limits, now);
+        self.used = used;
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(super) fn most_connections(&self) -> usize {
+        self.limits.connections as usize
+    }
+
+    /// Whether no byte may pass any more, ever.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.limits.bytes != 0 && self.used >= self.limits.bytes
+    }
+
+    /// Whether one more connection may begin now.
+    pub(super) fn connect(&mut self, now: Instant) -> bool {
+        if self.limits.connects_per_second == 0 {
+            return true;
+        }
+        self.connects.fill(now);
+        let may = self.connects.have >= 1.0;
+        if may {
+            self.connects.have -= 1.0;
+        }
+        may
+    }
+
+    /// How many of `want` bytes may pass now.
+    pub(super) fn room(&mut self, want: usize, now: Instant) -> usize {
+        let mut room = want as u64;
+        if self.limits.bytes != 0 {
+            room = room.min(self.limits.bytes.saturating_sub(self.used));
+        }
+        if self.limits.bytes_per_second != 0 {
+            self.bytes.fill(now);
+            room = room.min(self.bytes.have as u64);
+        }
+        room as usize
+    }
+
+    /// So many have passed.
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.used += bytes as u64;
+        self.bytes.have -= bytes as f64;
+    }
+
+    /// How long a connection that had no room waits before it asks again.
+    pub(super) fn pause(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_gives_what_the_limit_says() {
+        let begin = Instant::now();
+        let limits = Limits {
+            connects_per_second: 2,
+            bytes_per_second: 100,
+            bytes: 250,
+            ..Limits::default()
+        };
+        let mut budget = Budget::new(limits, begin);
+        assert!(budget.connect(begin) && budget.connect(begin) && !budget.connect(begin));
+        assert!(budget.connect(begin + Duration::from_millis(600)));
+        assert_eq!(budget.room(1000, begin), 100);
+        budget.spend(100);
+        assert_eq!(budget.room(1000, begin), 0);
+        let later = begin + Duration::from_secs(10);
+        assert_eq!(budget.room(1000, later), 100);
+        budget.spend(100);
+        let much_later = begin + Duration::from_secs(20);
+        assert_eq!(budget.room(1000, much_later), 50);
+        budget.spend(50);
+        assert!(budget.is_used_up());
+        budget.replace(Limits::default(), much_later);
+        assert_eq!((budget.used(), budget.is_used_up()), (250, false));
+    }
+}

@@ -1,0 +1,213 @@
+//! One JSON line for each decision, bounded in bytes and in refusals per second.
+
+use crate::judge::{Destination, Reason, Verdict};
+use rustix::fd::OwnedFd;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// The most bytes of decisions of one sandbox. What comes later is counted, not written.
+pub const MOST: u64 = 16 << 20;
+/// Refusals that are written in one second. A sandbox that scans does not fill the file.
+const REFUSALS: usize = 100;
+/// The longest name or path that is written.
+const TEXT: usize = 300;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Event {
+    Dns,
+    Connect,
+    Request,
+    End,
+}
+
+/// One line. What is not known is left out.
+#[derive(Debug, Serialize)]
+pub(super) struct Decision<'a> {
+    v: u8,
+    time: String,
+    event: Event,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    reason: Reason,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) method: Option<&'a str>,
+    /// Never with its query: that is where secrets are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes_out: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes_in: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duration_ms: Option<u64>,
+}
+
+impl<'a> Decision<'a> {
+    pub(super) fn new(event: Event, verdict: &'a Verdict) -> Self {
+        Self {
+            v: 1,
+            time: jiff::Timestamp::now().to_string(),
+            event,
+            allowed: verdict.allowed,
+            rule: verdict.rule.as_deref(),
+            reason: verdict.reason,
+            name: None,
+            address: None,
+            port: None,
+            protocol: None,
+            method: None,
+            path: None,
+            bytes_out: None,
+            bytes_in: None,
+            duration_ms: None,
+        }
+    }
+
+    pub(super) fn to(mut self, to: &Destination) -> Self {
+        self.address = Some(to.address);
+        self.port = (to.port != 0).then_some(to.port);
+        self.protocol = Some(to.protocol.to_string());
+        self
+    }
+
+    pub(super) fn name(mut self, name: Option<&'a str>) -> Self {
+        self.name = name.map(short);
+        self
+    }
+
+    pub(super) fn request(mut self, method: &'a str, path: &'a str) -> Self {
+        self.method = Some(short(method));
+        self.path = Some(short(path));
+        self
+    }
+}
+
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT)]
+}
+
+/// What makes a refusal the same as another.
+type Refusal = (Event, Option<String>, Option<IpAddr>, Option<u16>);
+
+#[derive(Debug)]
+pub(super) struct Decisions {
+    file: File,
+    written: u64,
+    dropped: u64,
+    second: Option<Instant>,
+    /// What was refused in this second.
+    refused: HashSet<Refusal>,
+}
+
+impl Decisions {
+    pub(super) fn new(file: OwnedFd) -> Self {
+        let file = File::from(file);
+        // A gateway that is started again goes on in the same file, and so does its limit.
+        let written = file.metadata().map_or(0, |meta| meta.len());
+        Self {
+            file,
+            written,
+            dropped: 0,
+            second: None,
+            refused: HashSet::new(),
+        }
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(super) fn write(&mut self, decision: &Decision<'_>, now: Instant) {
+        if !decision.allowed && !self.is_new(decision, now) {
+            self.dropped += 1;
+            return;
+        }
+        let Ok(mut line) = serde_json::to_vec(decision) else {
+            self.dropped += 1;
+            return;
+        };
+        line.push(b'\n');
+        let fits = self.written + line.len() as u64 <= MOST;
+        // A disk that is full must not stop the traffic; it is counted.
+        if fits && self.file.write_all(&line).is_ok() {
+            self.written += line.len() as u64;
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// Whether this was not refused in this second already, and there is room for one more.
+    fn is_new(&mut self, decision: &Decision<'_>, now: Instant) -> bool {
+        let over = |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
+        if self.second.is_none_or(over) {
+            self.second = Some(now);
+            self.refused.clear();
+        }
+        self.refused.len() < REFUSALS
+            && self.refused.insert((
+                decision.event,
+                decision.name.map(str::to_owned),
+                decision.address,
+                decision.port,
+            ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek};
+
+    #[test]
+    fn a_refusal_is_written_once_a_second_and_a_scan_does_not_fill_the_file() {
+        let file = tempfile::tempfile().unwrap();
+        let mut read = file.try_clone().unwrap();
+        let mut decisions = Decisions::new(file.into());
+        let now = Instant::now();
+        let no = Verdict::no(Reason::HostNotAllowed);
+        for number in 0..1000u32 {
+            let name = format!("{}.example", number / 2);
+            let decision = Decision::new(Event::Dns, &no).name(Some(&name));
+            decisions.write(&decision, now);
+        }
+        let later = Decision::new(Event::Dns, &no).name(Some("0.example"));
+        decisions.write(&later, now + Duration::from_secs(1));
+        assert_eq!(decisions.dropped(), 1000 - REFUSALS as u64);
+        let mut text = String::new();
+        read.rewind().unwrap();
+        read.read_to_string(&mut text).unwrap();
+        assert_eq!(text.lines().count(), REFUSALS + 1);
+        let line: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(line["event"], "dns");
+        assert_eq!(line["reason"], "host_not_allowed");
+        assert_eq!(line["allowed"], false);
+    }
+
+    #[test]
+    fn the_file_ends_at_its_limit() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(MOST - 10).unwrap();
+        let mut decisions = Decisions::new(file.into());
+        let yes = Verdict {
+            allowed: true,
+            rule: None,
+            reason: Reason::Allowed,
+        };
+        decisions.write(&Decision::new(Event::Connect, &yes), Instant::now());
+        assert_eq!(decisions.dropped(), 1);
+    }
+}

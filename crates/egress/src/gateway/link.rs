@@ -1,0 +1,144 @@
+//! One connection of a sandbox, ended here by a TCP stack of its own.
+//!
+//! Each connection has an interface to itself, whose address is the one the sandbox connected to.
+//! So a packet costs the same with one connection as with a thousand.
+
+use super::MTU;
+use super::device::Device;
+use super::packets::IPV4;
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::{self, DeviceCapabilities, Medium};
+use smoltcp::socket::tcp;
+use smoltcp::time::Instant;
+use smoltcp::wire::{HardwareAddress, IpCidr, IpEndpoint};
+use std::net::Ipv4Addr;
+
+/// The bytes a connection holds in each direction, and what it holds once many are open.
+pub(super) const LARGE: usize = 256 * 1024;
+pub(super) const SMALL: usize = 16 * 1024;
+
+pub(super) struct Link {
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    pub(super) size: usize,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.sockets.get::<tcp::Socket<'_>>(self.handle).state();
+        out.debug_struct("Link").field("state", &state).finish()
+    }
+}
+
+impl Link {
+    /// Waits for the segment that opens a connection to this address.
+    pub(super) fn new(
+        device: &mut Device,
+        to: (Ipv4Addr, u16),
+        size: usize,
+        seed: u64,
+        now: Instant,
+    ) -> Option<Self> {
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = seed;
+        let mut port = Port {
+            device,
+            packet: None,
+        };
+        let mut interface = Interface::new(config, &mut port, now);
+        interface.update_ip_addrs(|addresses| {
+            // The list is empty and holds at least one.
+            let _ = addresses.push(IpCidr::new(to.0.into(), 32));
+        });
+        let buffer = || tcp::SocketBuffer::new(vec![0; size]);
+        let mut socket = tcp::Socket::new(buffer(), buffer());
+        socket.set_nagle_enabled(false);
+        socket.set_ack_delay(None);
+        socket.listen(IpEndpoint::new(to.0.into(), to.1)).ok()?;
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(socket);
+        Some(Self {
+            interface,
+            sockets,
+            handle,
+            size,
+        })
+    }
+
+    pub(super) fn socket(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// Takes one packet of the sandbox.
+    pub(super) fn take(&mut self, device: &mut Device, packet: &[u8], now: Instant) {
+        let mut port = Port {
+            device,
+            packet: Some(packet),
+        };
+        self.interface
+            .poll_ingress_single(now, &mut port, &mut self.sockets);
+    }
+
+    /// Sends what is to be sent. Says when to come again.
+    pub(super) fn send(&mut self, device: &mut Device, now: Instant) -> Option<Instant> {
+        let mut port = Port {
+            device,
+            packet: None,
+        };
+        while let smoltcp::iface::PollResult::SocketStateChanged =
+            self.interface
+                .poll_egress(now, &mut port, &mut self.sockets)
+        {}
+        self.interface.poll_at(now, &self.sockets)
+    }
+}
+
+/// The device as one connection sees it: at most one packet in, any number out.
+struct Port<'a> {
+    device: &'a mut Device,
+    packet: Option<&'a [u8]>,
+}
+
+impl phy::Device for Port<'_> {
+    type RxToken<'b>
+        = Received<'b>
+    where
+        Self: 'b;
+    type TxToken<'b>
+        = Sending<'b>
+    where
+        Self: 'b;
+
+    fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_>)> {
+        let packet = self.packet.take()?;
+        Some((Received(packet), Sending(self.device)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
+        (!self.device.is_slow()).then_some(Sending(self.device))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = self.device.mtu.min(MTU);
+        capabilities
+    }
+}
+
+struct Received<'a>(&'a [u8]);
+
+impl phy::RxToken for Received<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        read(self.0)
+    }
+}
+
+struct Sending<'a>(&'a mut Device);
+
+impl phy::TxToken for Sending<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
+        self.0.send(IPV4, length, fill)
+    }
+}

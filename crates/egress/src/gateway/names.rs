@@ -1,0 +1,248 @@
+//! The resolver of a sandbox: only names that are allowed are asked for, and only addresses that
+//! are allowed are told.
+
+use super::decisions::{Decision, Event};
+use super::flow::Desk;
+use super::pins::Pins;
+use crate::dns::{self, Code, Kind, Question};
+use crate::judge::{self, Reason, Verdict};
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// Questions that wait for a resolver at the same time.
+const WAITING: usize = 256;
+/// How long one resolver is waited for, and how often one is asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TRIES: usize = 4;
+/// For how long an address is told to be good, at most.
+const TTL: u32 = 300;
+
+/// Who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// A datagram from this port.
+    Port(u16),
+    /// A connection.
+    Flow(u64),
+}
+
+/// What is said, and to whom.
+pub(super) type Told = (Asker, Vec<u8>);
+
+#[derive(Debug)]
+struct Waiting {
+    asker: Asker,
+    question: Question,
+    name: String,
+    id: u16,
+    socket: OwnedFd,
+    tries: usize,
+    until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Names {
+    resolvers: Vec<SocketAddr>,
+    waiting: HashMap<u64, Waiting>,
+    pub(super) pins: Pins,
+}
+
+/// What came of a question.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// Answered at once.
+    Told(Told),
+    /// A resolver was asked; its answer comes to this socket, which is to be watched by this token.
+    Waits(u64),
+    /// Not a question, and nobody waits.
+    Nothing,
+}
+
+impl Names {
+    pub(super) fn new(resolvers: Vec<SocketAddr>) -> Self {
+        Self {
+            resolvers,
+            waiting: HashMap::new(),
+            pins: Pins::default(),
+        }
+    }
+
+    pub(super) fn socket(&self, token: u64) -> Option<&OwnedFd> {
+        self.waiting.get(&token).map(|waiting| &waiting.socket)
+    }
+
+    /// When a resolver will have been waited for too long.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.waiting.values().map(|waiting| waiting.until).min()
+    }
+
+    /// Takes a message of the sandbox. `token` is for waiting, if it comes to that.
+    pub(super) fn ask(
+        &mut self,
+        message: &[u8],
+        asker: Asker,
+        token: u64,
+        desk: &mut Desk,
+    ) -> Asked {
+        let question = match Question::read(message) {
+            Ok(question) => question,
+            Err(dns::NotAQuestion(id)) => {
+                decide(&Verdict::no(Reason::Malformed), None, desk);
+                return id.map_or(Asked::Nothing, |id| Asked::Told((asker, dns::refusal(id))));
+            }
+        };
+        let given = question.name.clone().unwrap_or_default();
+        let (name, verdict) = judge::name(&desk.rules, &given);
+        let Some(name) = name.filter(|_| verdict.allowed) else {
+            decide(&verdict, Some(&given), desk);
+            return Asked::Told((asker, question.reply(Code::Refused, &[], 0)));
+        };
+        match question.kind {
+            Kind::A => {}
+            // There is a name, and it has nothing of this kind.
+            Kind::Aaaa | Kind::Service => {
+                return Asked::Told((asker, question.reply(Code::Fine, &[], 0)));
+            }
+            Kind::Other => {
+                decide(
+                    &Verdict::no(Reason::RecordTypeNotAllowed),
+                    Some(&name),
+                    desk,
+                );
+                return Asked::Told((asker, question.reply(Code::Refused, &[], 0)));
+            }
+        }
+        let started = (self.waiting.len() < WAITING)
+            .then(|| self.start(&name, 0))
+            .flatten();
+        let Some((id, socket)) = started else {
+            decide(&Verdict::no(Reason::NoAnswer), Some(&name), desk);
+            return Asked::Told((asker, question.reply(Code::Failed, &[], 0)));
+        };
+        self.waiting.insert(
+            token,
+            Waiting {
+                asker,
+                question,
+                name,
+                id,
+                socket,
+                tries: 1,
+                until: desk.now + PATIENCE,
+            },
+        );
+        Asked::Waits(token)
+    }
+
+    /// Asks a resolver, from a port and under a number that nobody can guess.
+    fn start(&self, name: &str, tries: usize) -> Option<(u16, OwnedFd)> {
+        let resolver = self.resolvers.get(tries % self.resolvers.len().max(1))?;
+        let family = match resolver {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None).ok()?;
+        rustix::net::connect(&socket, resolver).ok()?;
+        let id = getrandom::u32().ok()? as u16;
+        // A resolver that refuses is one that does not answer: the next is asked in time.
+        let _ = rustix::net::send(&socket, &dns::ask(id, name), SendFlags::NOSIGNAL);
+        Some((id, socket))
+    }
+
+    /// A resolver has said something.
+    pub(super) fn heard(&mut self, token: u64, desk: &mut Desk) -> Option<Told> {
+        let waiting = self.waiting.get_mut(&token)?;
+        let mut buffer = [0; dns::MOST];
+        let answer = loop {
+            match rustix::net::recv(&waiting.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+                // What answers another question is passed over.
+                Ok((count, _)) => {
+                    let answer = dns::answer(&buffer[..count], waiting.id, &waiting.name);
+                    if let Some(answer) = answer {
+                        break answer;
+                    }
+                }
+                Err(rustix::io::Errno::CONNREFUSED) => {
+                    // Nobody is there: no need to wait longer.
+                    waiting.until = desk.now;
+                    return None;
+                }
+                Err(_) => return None,
+            }
+        };
+        let waiting = self.waiting.remove(&token)?;
+        Some((waiting.asker, self.tell(&waiting, &answer, desk)))
+    }
+
+    /// The message for the sandbox: addresses that it may know. They are pinned to the name.
+    fn tell(&mut self, waiting: &Waiting, answer: &dns::Answer, desk: &mut Desk) -> Vec<u8> {
+        let name = &waiting.name;
+        if answer.code != Code::Fine || answer.addresses.is_empty() {
+            let verdict = Verdict::no(Reason::NoAnswer);
+            decide(&verdict, Some(name), desk);
+            return waiting.question.reply(answer.code, &[], 0);
+        }
+        let seconds = answer.ttl.min(TTL);
+        let mut told = Vec::new();
+        let mut last = Verdict::no(Reason::NoAnswer);
+        for address in &answer.addresses {
+            let verdict = judge::answer(&desk.rules, &desk.places, name, IpAddr::V4(*address));
+            if verdict.allowed {
+                let ttl = Duration::from_secs(seconds.into());
+                self.pins.add(*address, name, ttl, desk.now);
+                told.push(*address);
+            }
+            if last.reason == Reason::NoAnswer || verdict.allowed {
+                last = verdict;
+            }
+        }
+        decide(&last, Some(name), desk);
+        let code = if told.is_empty() {
+            Code::Refused
+        } else {
+            Code::Fine
+        };
+        waiting.question.reply(code, &told, seconds)
+    }
+
+    /// Those who have waited too long: another resolver is asked, or there is no answer.
+    /// The second list is of those who wait on a new socket.
+    pub(super) fn late(&mut self, desk: &mut Desk) -> (Vec<Told>, Vec<u64>) {
+        let late = self.waiting.iter().filter(|(_, one)| one.until <= desk.now);
+        let late: Vec<u64> = late.map(|(token, _)| *token).collect();
+        let (mut told, mut again) = (Vec::new(), Vec::new());
+        for token in late {
+            let Some(mut waiting) = self.waiting.remove(&token) else {
+                continue;
+            };
+            let next = (waiting.tries < TRIES)
+                .then(|| self.start(&waiting.name, waiting.tries))
+                .flatten();
+            match next {
+                Some((id, socket)) => {
+                    (waiting.id, waiting.socket) = (id, socket);
+                    waiting.tries += 1;
+                    waiting.until = desk.now + PATIENCE;
+                    self.waiting.insert(token, waiting);
+                    again.push(token);
+                }
+                None => {
+                    decide(&Verdict::no(Reason::NoAnswer), Some(&waiting.name), desk);
+                    let message = waiting.question.reply(Code::Failed, &[], 0);
+                    told.push((waiting.asker, message));
+                }
+            }
+        }
+        (told, again)
+    }
+}
+
+/// Writes what was decided about a name.
+fn decide(verdict: &Verdict, name: Option<&str>, desk: &mut Desk) {
+    let line = Decision::new(Event::Dns, verdict).name(name);
+    desk.decisions.write(&line, desk.now);
+}

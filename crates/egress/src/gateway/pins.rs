@@ -1,0 +1,74 @@
+//! Which names were resolved to which address.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+const ADDRESSES: usize = 4096;
+const NAMES: usize = 16;
+/// How much longer than it was told a name counts: programs keep addresses for longer than they
+/// should.
+const GRACE: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Default)]
+pub(super) struct Pins(HashMap<Ipv4Addr, Vec<(String, Instant)>>);
+
+impl Pins {
+    pub(super) fn add(&mut self, address: Ipv4Addr, name: &str, ttl: Duration, now: Instant) {
+        let until = now + ttl + GRACE;
+        if !self.0.contains_key(&address) && self.0.len() >= ADDRESSES {
+            self.make_room(now);
+        }
+        let names = self.0.entry(address).or_default();
+        names.retain(|(known, end)| known != name && *end > now);
+        if names.len() >= NAMES {
+            names.remove(0);
+        }
+        names.push((name.to_owned(), until));
+    }
+
+    pub(super) fn names(&self, address: Ipv4Addr, now: Instant) -> Vec<String> {
+        let names = self.0.get(&address).into_iter().flatten();
+        let live = names.filter(|(_, end)| *end > now);
+        live.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What is over goes; then whatever is over first.
+    fn make_room(&mut self, now: Instant) {
+        self.0
+            .retain(|_, names| names.iter().any(|(_, end)| *end > now));
+        while self.0.len() >= ADDRESSES {
+            let end = |names: &Vec<(String, Instant)>| names.iter().map(|(_, end)| *end).max();
+            let first = self.0.iter().min_by_key(|(_, names)| end(names));
+            let Some(address) = first.map(|(address, _)| *address) else {
+                return;
+            };
+            self.0.remove(&address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_forgotten_in_time_and_the_table_is_bounded() {
+        let (mut pins, now) = (Pins::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        let address = Ipv4Addr::new(1, 2, 3, 4);
+        for number in 0..100 {
+            pins.add(address, &format!("{number}.example"), second, now);
+        }
+        let names = pins.names(address, now);
+        assert_eq!(names.len(), NAMES);
+        assert!(names.contains(&"99.example".to_owned()));
+        assert!(pins.names(address, now + GRACE + 2 * second).is_empty());
+        for number in 0..10_000 {
+            let later = now + Duration::from_millis(number.into());
+            pins.add(Ipv4Addr::from_bits(number), "a.example", second, later);
+        }
+        assert_eq!(pins.0.len(), ADDRESSES);
+        assert_eq!(pins.names(Ipv4Addr::from_bits(9999), now).len(), 1);
+    }
+}

@@ -1,0 +1,108 @@
+//! The process: from what it was told to a confined loop.
+
+use super::spawn::{self, Kind, Ready, Setup};
+use super::turn::{Gateway, Parts};
+use super::{MTU, SOCKET_MTU, confine, host, sys};
+use rustix::fd::OwnedFd;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+
+/// Runs the gateway that [`super::spawn()`] asked for on standard input. Does not return before it
+/// ends; the caller then exits with the status this gives.
+///
+/// To be called first of all, while the process has one thread.
+pub fn run() -> i32 {
+    let mut stream = match standard_input() {
+        Ok(input) => UnixStream::from(input),
+        Err(_) => return 2,
+    };
+    let told = spawn::told(&mut stream);
+    // On its own from here: whoever waits for the first process knows that it has left.
+    match sys::fork() {
+        Ok(Some(_)) => return 0,
+        Ok(None) => {}
+        Err(error) => return fail(&mut stream, &error),
+    }
+    match told.and_then(|(setup, descriptors)| begin(setup, descriptors)) {
+        Ok((gateway, start_time)) => serve(gateway, start_time, stream),
+        Err(error) => fail(&mut stream, &error),
+    }
+}
+
+/// Standard input, which becomes nothing.
+fn standard_input() -> io::Result<OwnedFd> {
+    let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(input)
+}
+
+fn fail(stream: &mut UnixStream, error: &io::Error) -> i32 {
+    answer(stream, &Ready::Failed(error.to_string()));
+    1
+}
+
+fn answer(stream: &mut UnixStream, ready: &Ready) {
+    if let Ok(text) = serde_json::to_vec(ready) {
+        // Whoever started it may have gone; the leash tells.
+        let _ = stream.write_all(&text);
+    }
+}
+
+/// Everything that needs privileges and files.
+fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> {
+    sys::keep_memory_low();
+    let _ = rustix::process::setsid();
+    let mut given = descriptors.into_iter();
+    let mut next = || given.next().ok_or(io::ErrorKind::InvalidData);
+    let (frames, mtu) = match setup.frames {
+        Kind::Socket => {
+            let socket = next()?;
+            rustix::io::ioctl_fionbio(&socket, true)?;
+            (socket, SOCKET_MTU)
+        }
+        Kind::Namespace => (sys::device::make(next()?, None)?, MTU),
+        Kind::NamespaceOfUser => {
+            let net = next()?;
+            (sys::device::make(net, Some(next()?))?, MTU)
+        }
+    };
+    let (leash, decisions, control) = (next()?, next()?, next()?);
+    let mut host_addresses = sys::addresses()?;
+    host_addresses.extend(setup.host_addresses);
+    let resolvers = if setup.resolvers.is_empty() {
+        host::resolvers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+    } else {
+        setup.resolvers
+    };
+    let gateway = Gateway::new(Parts {
+        frames,
+        mtu,
+        leash: Some(leash),
+        control: Some(control),
+        decisions,
+        rules: setup.rules,
+        host_addresses,
+        resolvers,
+        memory: File::open("/proc/self/statm").ok().map(OwnedFd::from),
+    })?;
+    let start_time = host::start_time()?;
+    confine::confine(setup.user)?;
+    Ok((gateway, start_time))
+}
+
+fn serve(mut gateway: Gateway, start_time: u64, mut stream: UnixStream) -> i32 {
+    let ready = Ready::Ready {
+        pid: rustix::process::getpid().as_raw_nonzero().get(),
+        start_time,
+    };
+    answer(&mut stream, &ready);
+    drop(stream);
+    loop {
+        match gateway.turn() {
+            Ok(true) => {}
+            Ok(false) => return 0,
+            Err(_) => return 1,
+        }
+    }
+}

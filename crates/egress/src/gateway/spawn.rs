@@ -1,0 +1,214 @@
+//! Starting a gateway: what it is told, what it is given, and waiting until it is there.
+
+use crate::rules::Rules;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The longest setup.
+const MOST: usize = 16 << 20;
+/// The most descriptors that come with it.
+const DESCRIPTORS: usize = 5;
+
+/// Where the frames of a sandbox come from.
+#[derive(Debug)]
+pub enum Frames {
+    /// A network namespace, in which the gateway makes the sandbox's device, with the user namespace
+    /// that owns it where that is another than ours.
+    Namespace { net: OwnedFd, user: Option<OwnedFd> },
+    /// A connected socket of AF_UNIX, one frame per message.
+    Socket(OwnedFd),
+}
+
+/// What a gateway begins with.
+#[derive(Debug)]
+pub struct Start {
+    pub frames: Frames,
+    /// A pidfd. When its process ends, the gateway ends.
+    pub leash: OwnedFd,
+    pub rules: Rules,
+    /// A file opened for appending.
+    pub decisions: OwnedFd,
+    /// A listening socket of AF_UNIX.
+    pub control: OwnedFd,
+    /// Who to be, where it starts as root.
+    pub user: Option<(u32, u32)>,
+    /// Empty: those of `/etc/resolv.conf`.
+    pub resolvers: Vec<SocketAddr>,
+    /// Besides those that its own namespace has.
+    pub host_addresses: Vec<IpAddr>,
+}
+
+/// A gateway that runs; its device is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Started {
+    pub pid: i32,
+    /// As in `/proc/PID/stat`: with the pid it names one process.
+    pub start_time: u64,
+}
+
+/// What is told in bytes; the descriptors come beside it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    pub(super) frames: Kind,
+    pub(super) rules: Rules,
+    pub(super) user: Option<(u32, u32)>,
+    pub(super) resolvers: Vec<SocketAddr>,
+    pub(super) host_addresses: Vec<IpAddr>,
+}
+
+/// Which descriptors come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Kind {
+    Namespace,
+    NamespaceOfUser,
+    Socket,
+}
+
+/// What the gateway answers, once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Ready {
+    Ready { pid: i32, start_time: u64 },
+    Failed(String),
+}
+
+/// Starts `program args…`, which must call [`super::run`], and waits until its device is up.
+///
+/// The gateway is nobody's child: it goes on when the caller ends, until its leash ends.
+pub fn spawn(program: &Path, args: &[&str], start: Start) -> io::Result<Started> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut child = Command::new(program)
+        .args(args)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut stream = UnixStream::from(ours);
+    let told = tell(&mut stream, start).and_then(|()| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    });
+    // It leaves as soon as the gateway proper is on its own.
+    let left = child.wait();
+    let answer = told?;
+    left?;
+    if answer.is_empty() {
+        return Err(io::Error::other("the gateway ended before it was ready"));
+    }
+    match serde_json::from_str(&answer)? {
+        Ready::Ready { pid, start_time } => Ok(Started { pid, start_time }),
+        Ready::Failed(reason) => Err(io::Error::other(reason)),
+    }
+}
+
+/// Sends the setup: its length together with the descriptors, then the setup itself.
+fn tell(stream: &mut UnixStream, start: Start) -> io::Result<()> {
+    let mut descriptors = Vec::with_capacity(DESCRIPTORS);
+    let kind = match start.frames {
+        Frames::Socket(socket) => {
+            descriptors.push(socket);
+            Kind::Socket
+        }
+        Frames::Namespace { net, user: None } => {
+            descriptors.push(net);
+            Kind::Namespace
+        }
+        Frames::Namespace {
+            net,
+            user: Some(user),
+        } => {
+            descriptors.extend([net, user]);
+            Kind::NamespaceOfUser
+        }
+    };
+    descriptors.extend([start.leash, start.decisions, start.control]);
+    let setup = serde_json::to_vec(&Setup {
+        frames: kind,
+        rules: start.rules,
+        user: start.user,
+        resolvers: start.resolvers,
+        host_addresses: start.host_addresses,
+    })?;
+    let length = (setup.len() as u32).to_le_bytes();
+    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(OwnedFd::as_fd).collect();
+    send(stream, &length, &borrowed)?;
+    stream.write_all(&setup)
+}
+
+/// Sends bytes and descriptors in one message.
+pub(super) fn send(
+    stream: &impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let sent = rustix::net::sendmsg(
+        stream,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+/// Receives bytes and descriptors of one message.
+pub(super) fn receive(stream: &impl AsFd, bytes: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let wanted = bytes.len();
+    let message = rustix::net::recvmsg(
+        stream,
+        &mut [IoSliceMut::new(bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    if message.bytes != wanted {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(given) = message {
+            descriptors.extend(given);
+        }
+    }
+    Ok(descriptors)
+}
+
+/// Reads what [`spawn`] tells.
+pub(super) fn told(stream: &mut UnixStream) -> io::Result<(Setup, Vec<OwnedFd>)> {
+    let mut length = [0; 4];
+    let descriptors = receive(stream, &mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MOST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut setup = vec![0; length];
+    stream.read_exact(&mut setup)?;
+    Ok((serde_json::from_slice(&setup)?, descriptors))
+}

@@ -1,0 +1,169 @@
+//! The network device of a sandbox, made inside its namespace by a child of the gateway.
+//!
+//! The child joins the namespaces; the gateway itself stays in the host's, where its sockets are.
+
+use super::{fork, leave};
+use crate::gateway::spawn::{receive, send};
+use crate::gateway::{DEVICE, GATEWAY, GUEST, GUEST_MAC, MTU, PREFIX};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::WaitOptions;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::io;
+use std::net::Ipv4Addr;
+
+const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+const TAP: i16 = 0x0002;
+/// Frames without a header of the kernel's own.
+const BARE: i16 = 0x1000;
+/// Room for what went wrong, in words.
+const WORDS: usize = 200;
+
+/// Makes the device and brings it up, with its address and its route.
+pub(in crate::gateway) fn make(net: OwnedFd, user: Option<OwnedFd>) -> io::Result<OwnedFd> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let Some(child) = fork()? else {
+        let made = enter(&net, user.as_ref()).and_then(|()| build());
+        let mut words = [0; WORDS];
+        let told = match &made {
+            Ok(device) => send(&theirs, &words, &[device.as_fd()]),
+            Err(error) => {
+                let text = error.to_string();
+                let length = text.len().min(WORDS);
+                words[..length].copy_from_slice(&text.as_bytes()[..length]);
+                send(&theirs, &words, &[])
+            }
+        };
+        leave(i32::from(told.is_err()));
+    };
+    drop(theirs);
+    let mut words = [0; WORDS];
+    let given = receive(&ours, &mut words);
+    rustix::process::waitpid(Some(child), WaitOptions::empty())?;
+    match given?.pop() {
+        Some(device) => Ok(device),
+        None => {
+            let text = String::from_utf8_lossy(&words);
+            let text = text.trim_end_matches('\0');
+            Err(io::Error::other(format!("the network device: {text}")))
+        }
+    }
+}
+
+fn enter(net: &OwnedFd, user: Option<&OwnedFd>) -> io::Result<()> {
+    if let Some(user) = user {
+        move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
+    }
+    move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))?;
+    Ok(())
+}
+
+fn build() -> io::Result<OwnedFd> {
+    let tap = tap()?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // Only what leads somewhere: without IPv6 the device does not go looking for neighbours.
+    let _ = std::fs::write(
+        format!("/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6"),
+        "1",
+    );
+    let mut request = named(DEVICE);
+    request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
+        sa_family: libc::ARPHRD_ETHER,
+        sa_data: [0; 14],
+    };
+    // SAFETY: the field was just written.
+    let hardware = unsafe { &mut request.ifr_ifru.ifru_hwaddr };
+    for (to, from) in hardware.sa_data.iter_mut().zip(GUEST_MAC) {
+        *to = from as libc::c_char;
+    }
+    call(&socket, libc::SIOCSIFHWADDR, &mut request)?;
+    let mut request = named(DEVICE);
+    request.ifr_ifru.ifru_mtu = MTU as i32;
+    call(&socket, libc::SIOCSIFMTU, &mut request)?;
+    let mut request = named(DEVICE);
+    request.ifr_ifru.ifru_addr = address(GUEST);
+    call(&socket, libc::SIOCSIFADDR, &mut request)?;
+    let mut request = named(DEVICE);
+    request.ifr_ifru.ifru_netmask = address(Ipv4Addr::from_bits(u32::MAX << (32 - PREFIX)));
+    call(&socket, libc::SIOCSIFNETMASK, &mut request)?;
+    up(&socket, DEVICE)?;
+    up(&socket, "lo")?;
+    route(&socket)?;
+    Ok(tap)
+}
+
+fn tap() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let tap = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+        .map_err(|error| io::Error::other(format!("/dev/net/tun: {}", io::Error::from(error))))?;
+    let mut request = named(DEVICE);
+    request.ifr_ifru.ifru_flags = TAP | BARE;
+    call(&tap, TUNSETIFF, &mut request)?;
+    Ok(tap)
+}
+
+fn up(socket: &OwnedFd, device: &str) -> io::Result<()> {
+    let mut request = named(device);
+    call(socket, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the kernel has just written the flags.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    request.ifr_ifru.ifru_flags = flags | (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+    call(socket, libc::SIOCSIFFLAGS, &mut request)
+}
+
+/// Everything else goes to the gateway.
+fn route(socket: &OwnedFd) -> io::Result<()> {
+    // SAFETY: integers, socket addresses and a pointer: zeroes are a value of it.
+    let mut entry: libc::rtentry = unsafe { std::mem::zeroed() };
+    entry.rt_dst = address(Ipv4Addr::UNSPECIFIED);
+    entry.rt_genmask = address(Ipv4Addr::UNSPECIFIED);
+    entry.rt_gateway = address(GATEWAY);
+    entry.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+    // SAFETY: the entry lives for the call; its device is null, which means any.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const entry) })
+}
+
+fn named(device: &str) -> libc::ifreq {
+    // SAFETY: bytes and a union of integers, addresses and a pointer: zeroes are a value of it.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(device.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+fn address(address: Ipv4Addr) -> libc::sockaddr {
+    let mut data = [0; 14];
+    for (to, from) in data[2..].iter_mut().zip(address.octets()) {
+        *to = from as libc::c_char;
+    }
+    libc::sockaddr {
+        sa_family: libc::AF_INET as libc::sa_family_t,
+        sa_data: data,
+    }
+}
+
+fn call(on: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: every caller passes a call that reads and writes one ifreq.
+    checked(unsafe { libc::ioctl(on.as_raw_fd(), what, std::ptr::from_mut(request)) })
+}
+
+fn checked(result: i32) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

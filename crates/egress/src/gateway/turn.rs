@@ -1,0 +1,575 @@
+//! The loop: whatever happened since the last turn, and what follows from it.
+
+mod calls;
+
+use super::budget::Budget;
+use super::control::Caller;
+use super::decisions::{Decision, Decisions, Event};
+use super::device::{Device, HEADER};
+use super::flow::{Desk, Flow, Key, Turn};
+use super::link::{LARGE, Link, SMALL};
+use super::names::{Asked, Asker, Names, Told};
+use super::packets::{self, Packet, Segment};
+use super::{DNS, GATEWAY, NETWORK};
+use crate::address::Places;
+use crate::judge::{self, Destination, Reason, Verdict};
+use crate::rules::{Protocol, Rules};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+const DEVICE: u64 = 0;
+const LEASH: u64 = 1;
+const CONTROL: u64 = 2;
+/// Where the tokens of connections, questions and callers begin.
+const FIRST: u64 = 16;
+
+/// Frames that are read before anything else is looked at.
+const FRAMES: usize = 64;
+/// Bytes that the buffers of all connections take before new ones get small buffers.
+const BUFFERS: usize = 64 << 20;
+/// How often connections on which nothing happens are looked for.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// What a gateway is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// One frame per read and write.
+    pub frames: OwnedFd,
+    /// The largest packet.
+    pub mtu: usize,
+    pub leash: Option<OwnedFd>,
+    pub control: Option<OwnedFd>,
+    pub decisions: OwnedFd,
+    pub rules: Rules,
+    pub host_addresses: Vec<IpAddr>,
+    pub resolvers: Vec<SocketAddr>,
+    /// `/proc/self/statm`, opened while files could be.
+    pub memory: Option<OwnedFd>,
+}
+
+/// A gateway at work.
+#[derive(Debug)]
+pub struct Gateway {
+    epoll: OwnedFd,
+    desk: Desk,
+    names: Names,
+    flows: HashMap<u64, Flow>,
+    keys: HashMap<Key, u64>,
+    /// Connections that something happened to in this turn.
+    dirty: Vec<u64>,
+    timers: BTreeSet<(Instant, u64)>,
+    next: u64,
+    buffers: usize,
+    sweep: Instant,
+    leash: Option<OwnedFd>,
+    control: Option<UnixListener>,
+    callers: HashMap<u64, Caller>,
+    memory: Option<OwnedFd>,
+    frame: Vec<u8>,
+    /// Whether the device is watched for room too.
+    waiting: bool,
+    stopped: bool,
+}
+
+impl Gateway {
+    pub fn new(parts: Parts) -> io::Result<Self> {
+        let now = Instant::now();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let device = Device::new(parts.frames, parts.mtu);
+        epoll::add(&epoll, &device, EventData::new_u64(DEVICE), EventFlags::IN)?;
+        if let Some(leash) = &parts.leash {
+            epoll::add(&epoll, leash, EventData::new_u64(LEASH), EventFlags::IN)?;
+        }
+        let control = parts.control.map(UnixListener::from);
+        if let Some(control) = &control {
+            control.set_nonblocking(true)?;
+            epoll::add(&epoll, control, EventData::new_u64(CONTROL), EventFlags::IN)?;
+        }
+        Ok(Self {
+            epoll,
+            desk: Desk {
+                device,
+                budget: Budget::new(parts.rules.limits, now),
+                rules: parts.rules,
+                places: Places {
+                    host: parts.host_addresses,
+                    gateway: Some(NETWORK),
+                },
+                decisions: Decisions::new(parts.decisions),
+                began: now,
+                now,
+            },
+            names: Names::new(parts.resolvers),
+            flows: HashMap::new(),
+            keys: HashMap::new(),
+            dirty: Vec::new(),
+            timers: BTreeSet::new(),
+            next: FIRST,
+            buffers: 0,
+            sweep: now + SWEEP,
+            leash: parts.leash,
+            control,
+            callers: HashMap::new(),
+            memory: parts.memory,
+            frame: vec![0; HEADER + super::MTU + 4],
+            waiting: false,
+            stopped: false,
+        })
+    }
+
+    /// Waits for something to happen and does what follows. Says whether to go on.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let next = [self.timers.first().map(|(at, _)| *at), self.names.next()];
+        let until = next.into_iter().flatten().fold(self.sweep, Instant::min);
+        let wait = until.saturating_duration_since(Instant::now());
+        // Rounded up, or the last fraction of a millisecond is spent spinning.
+        let wait = rustix::time::Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 256];
+        let events = match epoll::wait(&self.epoll, &mut events, Some(&wait)) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => &mut [],
+            Err(error) => return Err(error.into()),
+        };
+        self.desk.now = Instant::now();
+        for event in &*events {
+            let (data, flags) = (event.data, event.flags);
+            match data.u64() {
+                DEVICE => self.frames(flags)?,
+                LEASH => self.stopped = true,
+                CONTROL => self.call(),
+                token => self.woken(token, flags),
+            }
+        }
+        self.clock();
+        self.pump();
+        self.watch_device()?;
+        if self.stopped {
+            self.stop();
+        }
+        Ok(!self.stopped)
+    }
+
+    fn stop(&mut self) {
+        for (_, flow) in self.flows.drain() {
+            let verdict = flow.verdict(true, Reason::Stopped);
+            flow.end(&verdict, &mut self.desk);
+        }
+        drop(self.leash.take());
+    }
+
+    fn frames(&mut self, flags: EventFlags) -> io::Result<()> {
+        if flags.contains(EventFlags::OUT) {
+            self.desk.device.flush();
+            if !self.desk.device.is_slow() {
+                let all: Vec<u64> = self.flows.keys().copied().collect();
+                all.into_iter().for_each(|token| self.touch(token));
+            }
+        }
+        let mut buffer = std::mem::take(&mut self.frame);
+        for _ in 0..FRAMES {
+            match self.desk.device.read(&mut buffer) {
+                Ok(Some(count)) => self.frame(&buffer[..count]),
+                Ok(None) => break,
+                // The device has gone, and with it the sandbox.
+                Err(error) => {
+                    self.frame = buffer;
+                    return Err(error);
+                }
+            }
+        }
+        self.frame = buffer;
+        Ok(())
+    }
+
+    /// Takes one frame of the sandbox.
+    pub fn frame(&mut self, frame: &[u8]) {
+        let Some((header, packet)) = frame.split_first_chunk::<HEADER>() else {
+            return;
+        };
+        let kind = u16::from_be_bytes([header[12], header[13]]);
+        if let Some(from) = header[6..12].first_chunk() {
+            self.desk.device.heard(*from);
+        }
+        match kind {
+            packets::ARP => packets::arp(&mut self.desk.device, packet),
+            packets::IPV4 => self.packet(packet),
+            packets::IPV6 => self.sixth(packet),
+            _ => {}
+        }
+    }
+
+    fn packet(&mut self, bytes: &[u8]) {
+        match packets::read(bytes) {
+            None => {}
+            Some(Packet::Tcp(segment)) => self.segment(bytes, &segment),
+            Some(Packet::Udp {
+                from,
+                to: GATEWAY,
+                port: DNS,
+                payload,
+            }) => self.ask(payload, Asker::Port(from)),
+            Some(Packet::Udp { to, port, .. }) => self.refuse(to.into(), port, Protocol::Udp),
+            Some(Packet::Ping(reply)) => packets::ping(&mut self.desk.device, &reply),
+            Some(Packet::Other { to, protocol: 1 }) => self.refuse(to.into(), 0, Protocol::Icmp),
+            Some(Packet::Other { .. }) => {}
+        }
+    }
+
+    /// IPv6 leads nowhere. What a device says when it comes up is not worth a line.
+    fn sixth(&mut self, packet: &[u8]) {
+        let Some(to) = packet
+            .get(24..40)
+            .and_then(|bytes| bytes.first_chunk::<16>())
+        else {
+            return;
+        };
+        let to = IpAddr::from(*to);
+        let protocol = match packet[6] {
+            6 => Protocol::Tcp,
+            17 => Protocol::Udp,
+            58 => Protocol::Icmp,
+            _ => return,
+        };
+        if !to.is_multicast() {
+            self.refuse(to, 0, protocol);
+        }
+    }
+
+    /// Refuses what is neither a connection nor a question, whatever the rules say.
+    fn refuse(&mut self, address: IpAddr, port: u16, protocol: Protocol) {
+        let to = Destination {
+            address,
+            port,
+            protocol,
+        };
+        let broadcast = matches!(address, IpAddr::V4(to) if to.is_broadcast() || to.is_multicast());
+        if broadcast {
+            return;
+        }
+        let verdict = judge::connect(&self.desk.rules, &self.desk.places, &to, &[]);
+        let reason = if verdict.allowed {
+            Reason::ProtocolNotAllowed
+        } else {
+            verdict.reason
+        };
+        self.decide(&Verdict::no(reason), &to, None);
+    }
+
+    fn decide(&mut self, verdict: &Verdict, to: &Destination, name: Option<&str>) {
+        let line = Decision::new(Event::Connect, verdict).to(to).name(name);
+        self.desk.decisions.write(&line, self.desk.now);
+    }
+
+    fn segment(&mut self, packet: &[u8], segment: &Segment) {
+        let key = (segment.from, segment.to, segment.port);
+        if let Some(token) = self.keys.get(&key).copied() {
+            if let Some(flow) = self.flows.get_mut(&token) {
+                flow.take(packet, &mut self.desk);
+            }
+            self.touch(token);
+        } else if segment.syn && !segment.ack && !segment.rst {
+            self.begin(key, packet, segment);
+        } else {
+            packets::reset(&mut self.desk.device, segment);
+        }
+    }
+
+    /// A new connection, if it may be.
+    fn begin(&mut self, key: Key, packet: &[u8], segment: &Segment) {
+        let to = Destination {
+            address: segment.to.into(),
+            port: segment.port,
+            protocol: Protocol::Tcp,
+        };
+        let names = self.names.pins.names(segment.to, self.desk.now);
+        let own = segment.to == GATEWAY && segment.port == DNS;
+        let verdict = if self.flows.len() >= self.desk.budget.most_connections() {
+            Verdict::no(Reason::TooManyConnections)
+        } else if own {
+            return self.begin_names(key, to, packet);
+        } else if self.desk.budget.is_used_up() {
+            Verdict::no(Reason::BytesUsedUp)
+        } else {
+            judge::connect(&self.desk.rules, &self.desk.places, &to, &names)
+        };
+        let verdict = if verdict.allowed && !self.desk.budget.connect(self.desk.now) {
+            Verdict::no(Reason::TooManyConnects)
+        } else {
+            verdict
+        };
+        if !verdict.allowed {
+            self.decide(&verdict, &to, names.first().map(String::as_str));
+            return packets::reset(&mut self.desk.device, segment);
+        }
+        match connect(segment.to, segment.port) {
+            Ok(host) => {
+                let token = self.token();
+                let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+                // Out of descriptors or of kernel memory: as if there were no room.
+                if epoll::add(&self.epoll, &host, EventData::new_u64(token), flags).is_err() {
+                    return packets::reset(&mut self.desk.device, segment);
+                }
+                let flow = Flow::connecting(key, to, names, verdict, host, packet, &self.desk);
+                self.flows.insert(token, flow);
+                self.keys.insert(key, token);
+            }
+            Err(error) => {
+                let verdict = Verdict {
+                    reason: failure(error),
+                    ..verdict
+                };
+                self.decide(&verdict, &to, names.first().map(String::as_str));
+                packets::reset(&mut self.desk.device, segment);
+            }
+        }
+    }
+
+    fn begin_names(&mut self, key: Key, to: Destination, packet: &[u8]) {
+        let seed = getrandom::u64().unwrap_or_default();
+        let tick = self.desk.tick();
+        let link = Link::new(&mut self.desk.device, (key.1, key.2), SMALL, seed, tick);
+        let Some(mut link) = link else { return };
+        link.take(&mut self.desk.device, packet, tick);
+        let token = self.token();
+        self.buffers += 2 * SMALL;
+        self.flows
+            .insert(token, Flow::names(key, to, link, self.desk.now));
+        self.keys.insert(key, token);
+        self.touch(token);
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn touch(&mut self, token: u64) {
+        if let Some(flow) = self.flows.get_mut(&token)
+            && !flow.dirty
+        {
+            flow.dirty = true;
+            self.dirty.push(token);
+        }
+    }
+
+    /// Something happened to a socket of the host.
+    fn woken(&mut self, token: u64, flags: EventFlags) {
+        if self.names.socket(token).is_some() {
+            if let Some(told) = self.names.heard(token, &mut self.desk) {
+                self.tell(told);
+            }
+            return;
+        }
+        if self.callers.contains_key(&token) {
+            return self.requests(token);
+        }
+        let Some(flow) = self.flows.get_mut(&token) else {
+            return;
+        };
+        let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        let readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP) || broken;
+        let writable = flags.contains(EventFlags::OUT) || broken;
+        flow.woken(readable, writable);
+        if writable && let Some((outcome, syn)) = flow.connected() {
+            let segment = match packets::read(syn) {
+                Some(Packet::Tcp(segment)) => segment,
+                _ => return,
+            };
+            match outcome {
+                Ok(()) => self.opened(token),
+                Err(error) => self.failed(token, error, &segment),
+            }
+        }
+        self.touch(token);
+    }
+
+    fn opened(&mut self, token: u64) {
+        let large = self.buffers + 2 * LARGE <= BUFFERS;
+        let size = if large { LARGE } else { SMALL };
+        let seed = getrandom::u64().unwrap_or_default();
+        let tick = self.desk.tick();
+        let Some(flow) = self.flows.get_mut(&token) else {
+            return;
+        };
+        let to = (flow.key.1, flow.key.2);
+        if let Some(link) = Link::new(&mut self.desk.device, to, size, seed, tick) {
+            self.buffers += 2 * size;
+            flow.open(link, &mut self.desk);
+        }
+    }
+
+    /// The host could not connect: neither can the sandbox.
+    fn failed(&mut self, token: u64, error: Errno, segment: &Segment) {
+        let Some(flow) = self.remove(token) else {
+            return;
+        };
+        flow.decide(
+            Event::Connect,
+            &flow.verdict(true, failure(error)),
+            &mut self.desk,
+        );
+        // What timed out here times out there by itself.
+        if error != Errno::TIMEDOUT {
+            packets::reset(&mut self.desk.device, segment);
+        }
+    }
+
+    fn remove(&mut self, token: u64) -> Option<Flow> {
+        let flow = self.flows.remove(&token)?;
+        self.keys.remove(&flow.key);
+        self.buffers -= flow.size();
+        if let Some(at) = flow.timer {
+            self.timers.remove(&(at, token));
+        }
+        Some(flow)
+    }
+
+    /// What the clock says.
+    fn clock(&mut self) {
+        let now = self.desk.now;
+        while let Some((at, token)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, token));
+            if let Some(flow) = self.flows.get_mut(&token) {
+                flow.timer = None;
+            }
+            self.touch(token);
+        }
+        if self.names.next().is_some_and(|at| at <= now) {
+            let (told, again) = self.names.late(&mut self.desk);
+            told.into_iter().for_each(|told| self.tell(told));
+            again.into_iter().for_each(|token| self.watch(token));
+        }
+        if self.sweep <= now {
+            self.sweep = now + SWEEP;
+            self.cut(|flow, desk| flow.is_idle(desk.now));
+        }
+    }
+
+    /// Cuts every connection for which there is a reason to.
+    fn cut(&mut self, reason: impl Fn(&Flow, &Desk) -> Option<Verdict>) {
+        let found: Vec<(u64, Verdict)> = self
+            .flows
+            .iter()
+            .filter_map(|(token, flow)| Some((*token, reason(flow, &self.desk)?)))
+            .collect();
+        for (token, verdict) in found {
+            if let Some(mut flow) = self.remove(token) {
+                flow.cut(verdict.clone(), &mut self.desk);
+                flow.end(&verdict, &mut self.desk);
+            }
+        }
+    }
+
+    /// Moves the bytes of every connection that something happened to.
+    fn pump(&mut self) {
+        while let Some(token) = self.dirty.pop() {
+            let Some(flow) = self.flows.get_mut(&token) else {
+                continue;
+            };
+            flow.dirty = false;
+            match flow.pump(&mut self.desk) {
+                Turn::On(at) => {
+                    // A later time is found out when the earlier one comes.
+                    if let Some(at) = at.filter(|at| flow.timer.is_none_or(|old| *at < old)) {
+                        if let Some(old) = flow.timer.replace(at) {
+                            self.timers.remove(&(old, token));
+                        }
+                        self.timers.insert((at, token));
+                    }
+                    if let Some(message) = flow.question() {
+                        self.ask(&message, Asker::Flow(token));
+                    }
+                }
+                Turn::Over(verdict) => {
+                    if let Some(flow) = self.remove(token) {
+                        flow.end(&verdict, &mut self.desk);
+                    }
+                }
+            }
+            if self.desk.budget.is_used_up() {
+                self.cut(|flow, _| flow.spends().then(|| Verdict::no(Reason::BytesUsedUp)));
+            }
+        }
+    }
+
+    fn ask(&mut self, message: &[u8], asker: Asker) {
+        let token = self.token();
+        match self.names.ask(message, asker, token, &mut self.desk) {
+            Asked::Told(told) => self.tell(told),
+            Asked::Waits(token) => self.watch(token),
+            Asked::Nothing => {}
+        }
+    }
+
+    fn watch(&mut self, token: u64) {
+        if let Some(socket) = self.names.socket(token) {
+            // If it cannot be watched, the question is late and asked again.
+            let _ = epoll::add(
+                &self.epoll,
+                socket,
+                EventData::new_u64(token),
+                EventFlags::IN,
+            );
+        }
+    }
+
+    fn tell(&mut self, (asker, message): Told) {
+        match asker {
+            Asker::Port(port) => {
+                packets::datagram(&mut self.desk.device, (GATEWAY, DNS), port, &message);
+            }
+            Asker::Flow(token) => {
+                if let Some(flow) = self.flows.get_mut(&token) {
+                    flow.answer(&message);
+                }
+                self.touch(token);
+            }
+        }
+    }
+
+    /// Watches the device for room while something waits for it.
+    fn watch_device(&mut self) -> io::Result<()> {
+        let waits = self.desk.device.has_waiting();
+        if waits != self.waiting {
+            self.waiting = waits;
+            let flags = if waits {
+                EventFlags::IN | EventFlags::OUT
+            } else {
+                EventFlags::IN
+            };
+            let data = EventData::new_u64(DEVICE);
+            epoll::modify(&self.epoll, &self.desk.device, data, flags)?;
+        }
+        Ok(())
+    }
+}
+
+/// Begins to connect.
+fn connect(address: Ipv4Addr, port: u16) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+    match rustix::net::connect(&socket, &SocketAddrV4::new(address, port)) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+fn failure(error: Errno) -> Reason {
+    match error {
+        Errno::CONNREFUSED => Reason::Refused,
+        Errno::TIMEDOUT => Reason::TimedOut,
+        Errno::MFILE | Errno::NFILE => Reason::TooManyConnections,
+        _ => Reason::Unreachable,
+    }
+}

@@ -1,0 +1,329 @@
+//! A world of three network namespaces: a sandbox, the host its gateway runs on, and an internet.
+//!
+//! ```text
+//!   sandbox ──eth0── gateway (in host) ──veth── internet: servers on addresses that look public
+//! ```
+//!
+//! The addresses are used inside these namespaces only; nothing leads out of them.
+
+use motu_egress::dns;
+use motu_egress::gateway::control::{self, Answer, Request, Status};
+use motu_egress::gateway::{Frames, GATEWAY, Start, Started, spawn};
+use motu_egress::rules::Rules;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A server that everything else is compared with.
+pub const GOOD: Ipv4Addr = Ipv4Addr::new(11, 22, 33, 44);
+pub const OTHER: Ipv4Addr = Ipv4Addr::new(11, 22, 33, 45);
+/// An address of a company's own net, beyond the host.
+pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 3);
+/// The host, as the internet sees it.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 1);
+pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 53);
+/// Longer than anything takes, however loaded the machine is: only what hangs gets there.
+pub const LONG: Duration = Duration::from_secs(120);
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_motu-egress");
+
+/// A network namespace; it lives as long as this.
+pub struct Net(OwnedFd);
+
+impl Net {
+    fn new() -> Self {
+        let made = thread::spawn(|| {
+            // SAFETY: a new network for this thread alone, which ends here.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+            OwnedFd::from(std::fs::File::open("/proc/thread-self/ns/net").unwrap())
+        });
+        Self(made.join().unwrap())
+    }
+
+    pub fn descriptor(&self) -> OwnedFd {
+        self.0.try_clone().unwrap()
+    }
+
+    /// Runs on a thread inside the namespace; sockets and programs made there belong to it.
+    pub fn inside<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+                run()
+            });
+            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn ip(&self, words: &str) {
+        let done = self.inside(|| motu_needs::command("ip").args(words.split(' ')).output().unwrap());
+        assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+/// Names of the internet, and what was asked for.
+#[derive(Default)]
+pub struct Zone {
+    names: HashMap<String, Vec<Ipv4Addr>>,
+    asked: Vec<String>,
+}
+
+pub struct World {
+    pub sandbox: Net,
+    pub host: Net,
+    pub internet: Net,
+    pub gateway: Started,
+    pub directory: tempfile::TempDir,
+    zone: Arc<Mutex<Zone>>,
+}
+
+/// Why namespaces cannot be made here, if they cannot.
+pub fn missing() -> Option<&'static str> {
+    (!rustix::process::geteuid().is_root()).then_some("network namespaces take root")
+}
+
+/// Says that a test did not run. With `MOTU_NO_SKIP` set that is a failure.
+pub fn skip(reason: &str) {
+    println!("SKIP: {reason}");
+    assert!(std::env::var_os("MOTU_NO_SKIP").is_none(), "MOTU_NO_SKIP is set, but: {reason}");
+}
+
+impl World {
+    pub fn new(rules: Rules) -> Self {
+        let leash = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        Self::leashed(rules, leash)
+    }
+
+    /// With a gateway that ends when the process of `leash` does.
+    pub fn leashed(rules: Rules, leash: OwnedFd) -> Self {
+        let (sandbox, host, internet) = (Net::new(), Net::new(), Net::new());
+        let descriptor = internet.0.as_raw_fd();
+        let there = format!("/proc/{}/fd/{descriptor}", std::process::id());
+        host.ip("link set lo up");
+        host.ip(&format!("link add h0 type veth peer name i0 netns {there}"));
+        host.ip(&format!("addr add {HOST}/24 dev h0"));
+        host.ip("link set h0 up");
+        internet.ip("link set lo up");
+        internet.ip("addr add 11.0.0.2/24 dev i0");
+        internet.ip("link set i0 up");
+        for address in [GOOD, OTHER, PRIVATE, RESOLVER] {
+            internet.ip(&format!("addr add {address}/32 dev lo"));
+        }
+        // What must not be reached is there, and would answer.
+        for address in ["169.254.169.254", "100.100.100.200"] {
+            internet.ip(&format!("addr add {address}/32 dev lo"));
+        }
+        host.ip("route add default via 11.0.0.2");
+        let zone = Arc::new(Mutex::new(Zone::default()));
+        resolver(&internet, zone.clone());
+        let directory = tempfile::tempdir().unwrap();
+        let frames = Frames::Namespace {
+            net: sandbox.descriptor(),
+            user: None,
+        };
+        let start = start(frames, leash, rules, directory.path());
+        let gateway = host.inside(|| spawn(Path::new(PROGRAM), &[], start)).unwrap();
+        Self {
+            sandbox,
+            host,
+            internet,
+            gateway,
+            directory,
+            zone,
+        }
+    }
+
+    pub fn name(&self, name: &str, addresses: &[Ipv4Addr]) {
+        let mut zone = self.zone.lock().unwrap();
+        zone.names.insert(name.to_owned(), addresses.to_vec());
+    }
+
+    /// The names that the resolver of the internet was asked for.
+    pub fn asked(&self) -> Vec<String> {
+        self.zone.lock().unwrap().asked.clone()
+    }
+
+    pub fn ask(&self, request: &Request) -> Answer {
+        let stream = UnixStream::connect(self.directory.path().join("control")).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        control::ask(&stream, request).unwrap()
+    }
+
+    pub fn replace(&self, rules: Rules) {
+        assert_eq!(self.ask(&Request::Replace(rules)), Answer::Done);
+    }
+
+    pub fn status(&self) -> Status {
+        match self.ask(&Request::Status) {
+            Answer::Status(status) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn decisions(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.directory.path().join("decisions")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits for a decision with these fields.
+    pub fn decided(&self, fields: &[(&str, Value)]) -> Value {
+        let mut last = Vec::new();
+        let found = wait(|| {
+            last = self.decisions();
+            let mut lines = last.iter();
+            lines.find(|line| fields.iter().all(|(name, value)| line[*name] == *value)).cloned()
+        });
+        found.unwrap_or_else(|| panic!("no decision with {fields:?} among {last:#?}"))
+    }
+
+    /// A connection of the sandbox.
+    pub fn connect(&self, to: Ipv4Addr, port: u16) -> std::io::Result<TcpStream> {
+        self.sandbox.inside(|| {
+            let stream = TcpStream::connect_timeout(&SocketAddr::from((to, port)), LONG)?;
+            stream.set_read_timeout(Some(LONG))?;
+            stream.set_write_timeout(Some(LONG))?;
+            Ok(stream)
+        })
+    }
+
+    /// What the sandbox's resolver says to a question for a name.
+    pub fn resolve(&self, name: &str) -> dns::Answer {
+        self.sandbox.inside(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            socket.connect((GATEWAY, 53)).unwrap();
+            socket.send(&dns::ask(77, name)).unwrap();
+            let mut buffer = [0; 4096];
+            let count = socket.recv(&mut buffer).unwrap();
+            dns::answer(&buffer[..count], 77, name).unwrap()
+        })
+    }
+
+    /// A program in the sandbox, with the gateway as its resolver.
+    pub fn run(&self, program: &str, args: &[&str]) -> (String, bool) {
+        let resolv = self.directory.path().join("resolv.conf");
+        std::fs::write(&resolv, format!("nameserver {GATEWAY}\noptions timeout:30\n")).unwrap();
+        let program = motu_needs::find(program);
+        let script = "mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"";
+        let done = self.sandbox.inside(|| {
+            let mut command = motu_needs::command("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+            command.arg(&resolv).arg(program).args(args);
+            command.env_remove("http_proxy").env_remove("https_proxy").env("no_proxy", "*");
+            command.output().unwrap()
+        });
+        let text = [done.stdout, done.stderr].concat();
+        (String::from_utf8_lossy(&text).into_owned(), done.status.success())
+    }
+
+    /// A server of the internet: each connection is given to `serve` on a thread of its own.
+    pub fn serve(&self, at: Ipv4Addr, port: u16, serve: impl Fn(TcpStream) + Send + Sync + 'static) {
+        let listener = self.internet.inside(|| TcpListener::bind((at, port)).unwrap());
+        let serve = Arc::new(serve);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serve = serve.clone();
+                thread::spawn(move || serve(stream));
+            }
+        });
+    }
+
+    /// A server that says over HTTP who it is and what it was asked.
+    pub fn serve_http(&self, at: Ipv4Addr, port: u16) {
+        self.serve(at, port, move |mut stream| {
+            let mut held = Vec::new();
+            let mut buffer = [0; 4096];
+            loop {
+                while let Some(end) = held.windows(4).position(|four| four == b"\r\n\r\n") {
+                    let head: Vec<u8> = held.drain(..end + 4).collect();
+                    let text = String::from_utf8_lossy(&head);
+                    let line = text.lines().next().unwrap_or_default();
+                    let body = format!("{at} got {line}\n");
+                    let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    if stream.write_all(reply.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+                match stream.read(&mut buffer) {
+                    Ok(count) if count > 0 => held.extend_from_slice(&buffer[..count]),
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    /// A server that says everything back.
+    pub fn serve_echo(&self, at: Ipv4Addr, port: u16) {
+        self.serve(at, port, |mut stream| {
+            let mut other = stream.try_clone().unwrap();
+            let _ = std::io::copy(&mut stream, &mut other);
+        });
+    }
+}
+
+/// Everything a gateway begins with, in a directory.
+pub fn start(frames: Frames, leash: OwnedFd, rules: Rules, directory: &Path) -> Start {
+    let decisions = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(directory.join("decisions"))
+        .unwrap();
+    let control = UnixListener::bind(directory.join("control")).unwrap();
+    Start {
+        frames,
+        leash,
+        rules,
+        decisions: decisions.into(),
+        control: control.into(),
+        user: Some((65_534, 65_534)),
+        resolvers: vec![SocketAddr::from((RESOLVER, 53))],
+        host_addresses: Vec::new(),
+    }
+}
+
+/// The resolver of the internet.
+fn resolver(internet: &Net, zone: Arc<Mutex<Zone>>) {
+    let socket = internet.inside(|| UdpSocket::bind((RESOLVER, 53)).unwrap());
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok((count, from)) = socket.recv_from(&mut buffer) {
+            let Ok(question) = dns::Question::read(&buffer[..count]) else {
+                continue;
+            };
+            let name = question.name.clone().unwrap_or_default();
+            let mut zone = zone.lock().unwrap();
+            zone.asked.push(name.clone());
+            let reply = match zone.names.get(&name) {
+                Some(addresses) => question.reply(dns::Code::Fine, addresses, 60),
+                None => question.reply(dns::Code::NoSuchName, &[], 0),
+            };
+            let _ = socket.send_to(&reply, from);
+        }
+    });
+}
+
+/// Asks until there is an answer. Nothing only when there is none for very long.
+pub fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < LONG {
+        if let Some(found) = ask() {
+            return Some(found);
+        }
+        thread::yield_now();
+        thread::sleep(Duration::from_millis(2));
+    }
+    None
+}
+
+pub fn proc(pid: i32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
+}
