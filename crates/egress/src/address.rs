@@ -138,13 +138,14 @@ impl Places {
     /// What kind of place an address is.
     pub fn class(&self, address: IpAddr) -> Class {
         let own = |address: &IpAddr| {
-            if self.host.contains(address) {
-                Class::Host
-            } else if self.gateway.is_some_and(|net| net.contains(*address)) {
-                Class::Gateway
-            } else {
-                fixed(*address)
+            let mut class = fixed(*address);
+            if self.gateway.is_some_and(|net| net.contains(*address)) {
+                class = class.max(Class::Gateway);
             }
+            if self.host.contains(address) {
+                class = class.max(Class::Host);
+            }
+            class
         };
         // The worst of the address and of every address it carries.
         let carried = carried(address).into_iter().flatten();
@@ -241,7 +242,9 @@ mod tests {
 
     fn class(text: &str) -> Class {
         let places = Places {
-            host: vec!["11.22.33.1".parse().unwrap(), "2600::1".parse().unwrap()],
+            host: ["11.22.33.1", "2600::1", "127.0.0.1", "::1"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
             gateway: Some(Network::v4(10, 107, 0, 0, 24)),
         };
         places.class(text.parse().unwrap())

@@ -180,6 +180,7 @@ pub fn answer(bytes: &[u8], id: u16, name: &str) -> Option<Answer> {
     let code = match packet.rcode() {
         RCODE::NoError => Code::Fine,
         RCODE::NameError => Code::NoSuchName,
+        RCODE::Refused => Code::Refused,
         _ => Code::Failed,
     };
     let mut owner = name.to_owned();

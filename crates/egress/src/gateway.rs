@@ -30,6 +30,7 @@ use crate::address::Network;
 use smoltcp::wire::EthernetAddress;
 use std::net::Ipv4Addr;
 
+pub use host::Memory;
 pub use process::run;
 pub use spawn::{Frames, Setup, Start, Started, spawn};
 pub use turn::{Gateway, Parts};

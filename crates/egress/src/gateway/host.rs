@@ -1,6 +1,6 @@
 //! What the gateway must know of the host it runs on.
 
-use rustix::fd::OwnedFd;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,16 +25,31 @@ pub(super) fn resolvers(text: &str) -> Vec<SocketAddr> {
     }
 }
 
-/// The resident memory that an open `/proc/self/statm` tells.
-pub(super) fn resident(statm: &OwnedFd) -> u64 {
-    let mut buffer = [0; 128];
-    let read = rustix::io::pread(statm, &mut buffer, 0).unwrap_or_default();
-    let text = str::from_utf8(&buffer[..read]).unwrap_or_default();
-    let pages = text
-        .split(' ')
-        .nth(1)
-        .and_then(|word| word.parse::<u64>().ok());
-    pages.unwrap_or_default() * rustix::param::page_size() as u64
+/// Where the resident memory can be read when no file can be opened any more.
+#[derive(Debug)]
+pub struct Memory {
+    statm: File,
+    page: u64,
+}
+
+impl Memory {
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            statm: File::open("/proc/self/statm")?,
+            page: rustix::param::page_size() as u64,
+        })
+    }
+
+    pub(super) fn resident(&self) -> u64 {
+        let mut buffer = [0; 128];
+        let read = rustix::io::pread(&self.statm, &mut buffer, 0).unwrap_or_default();
+        let text = str::from_utf8(&buffer[..read]).unwrap_or_default();
+        let pages = text
+            .split(' ')
+            .nth(1)
+            .and_then(|word| word.parse::<u64>().ok());
+        pages.unwrap_or_default() * self.page
+    }
 }
 
 /// When this process began, as its `stat` tells.
@@ -64,7 +79,6 @@ mod tests {
 
     #[test]
     fn memory_is_read_from_an_open_file() {
-        let statm = std::fs::File::open("/proc/self/statm").unwrap();
-        assert!(resident(&statm.into()) > 100_000);
+        assert!(Memory::open().unwrap().resident() > 100_000);
     }
 }

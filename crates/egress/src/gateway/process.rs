@@ -84,7 +84,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
         rules: setup.rules,
         host_addresses,
         resolvers,
-        memory: File::open("/proc/self/statm").ok().map(OwnedFd::from),
+        memory: host::Memory::open().ok(),
     })?;
     let start_time = host::start_time()?;
     confine::confine(setup.user)?;

@@ -7,6 +7,7 @@ use super::control::Caller;
 use super::decisions::{Decision, Decisions, Event};
 use super::device::{Device, HEADER};
 use super::flow::{Desk, Flow, Key, Turn};
+use super::host::Memory;
 use super::link::{LARGE, Link, SMALL};
 use super::names::{Asked, Asker, Names, Told};
 use super::packets::{self, Packet, Segment};
@@ -50,8 +51,7 @@ pub struct Parts {
     pub rules: Rules,
     pub host_addresses: Vec<IpAddr>,
     pub resolvers: Vec<SocketAddr>,
-    /// `/proc/self/statm`, opened while files could be.
-    pub memory: Option<OwnedFd>,
+    pub memory: Option<Memory>,
 }
 
 /// A gateway at work.
@@ -71,7 +71,7 @@ pub struct Gateway {
     leash: Option<OwnedFd>,
     control: Option<UnixListener>,
     callers: HashMap<u64, Caller>,
-    memory: Option<OwnedFd>,
+    memory: Option<Memory>,
     frame: Vec<u8>,
     /// Whether the device is watched for room too.
     waiting: bool,

@@ -57,16 +57,28 @@ impl Net {
     pub fn inside<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let there = scope.spawn(|| {
-                move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+                move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
+                    .unwrap();
                 run()
             });
-            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            there
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
     fn ip(&self, words: &str) {
-        let done = self.inside(|| motu_needs::command("ip").args(words.split(' ')).output().unwrap());
-        assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+        let done = self.inside(|| {
+            motu_needs::command("ip")
+                .args(words.split(' '))
+                .output()
+                .unwrap()
+        });
+        assert!(
+            done.status.success(),
+            "ip {words}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
 }
 
@@ -94,7 +106,10 @@ pub fn missing() -> Option<&'static str> {
 /// Says that a test did not run. With `MOTU_NO_SKIP` set that is a failure.
 pub fn skip(reason: &str) {
     println!("SKIP: {reason}");
-    assert!(std::env::var_os("MOTU_NO_SKIP").is_none(), "MOTU_NO_SKIP is set, but: {reason}");
+    assert!(
+        std::env::var_os("MOTU_NO_SKIP").is_none(),
+        "MOTU_NO_SKIP is set, but: {reason}"
+    );
 }
 
 impl World {
@@ -131,7 +146,9 @@ impl World {
             user: None,
         };
         let start = start(frames, leash, rules, directory.path());
-        let gateway = host.inside(|| spawn(Path::new(PROGRAM), &[], start)).unwrap();
+        let gateway = host
+            .inside(|| spawn(Path::new(PROGRAM), &[], start))
+            .unwrap();
         Self {
             sandbox,
             host,
@@ -171,7 +188,9 @@ impl World {
 
     pub fn decisions(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.directory.path().join("decisions")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// Waits for a decision with these fields.
@@ -180,7 +199,9 @@ impl World {
         let found = wait(|| {
             last = self.decisions();
             let mut lines = last.iter();
-            lines.find(|line| fields.iter().all(|(name, value)| line[*name] == *value)).cloned()
+            lines
+                .find(|line| fields.iter().all(|(name, value)| line[*name] == *value))
+                .cloned()
         });
         found.unwrap_or_else(|| panic!("no decision with {fields:?} among {last:#?}"))
     }
@@ -211,23 +232,48 @@ impl World {
     /// A program in the sandbox, with the gateway as its resolver.
     pub fn run(&self, program: &str, args: &[&str]) -> (String, bool) {
         let resolv = self.directory.path().join("resolv.conf");
-        std::fs::write(&resolv, format!("nameserver {GATEWAY}\noptions timeout:30\n")).unwrap();
+        std::fs::write(
+            &resolv,
+            format!("nameserver {GATEWAY}\noptions timeout:30\n"),
+        )
+        .unwrap();
         let program = motu_needs::find(program);
         let script = "mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"";
         let done = self.sandbox.inside(|| {
             let mut command = motu_needs::command("unshare");
-            command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+            command.args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                script,
+                "sh",
+            ]);
             command.arg(&resolv).arg(program).args(args);
-            command.env_remove("http_proxy").env_remove("https_proxy").env("no_proxy", "*");
+            command
+                .env_remove("http_proxy")
+                .env_remove("https_proxy")
+                .env("no_proxy", "*");
             command.output().unwrap()
         });
         let text = [done.stdout, done.stderr].concat();
-        (String::from_utf8_lossy(&text).into_owned(), done.status.success())
+        (
+            String::from_utf8_lossy(&text).into_owned(),
+            done.status.success(),
+        )
     }
 
     /// A server of the internet: each connection is given to `serve` on a thread of its own.
-    pub fn serve(&self, at: Ipv4Addr, port: u16, serve: impl Fn(TcpStream) + Send + Sync + 'static) {
-        let listener = self.internet.inside(|| TcpListener::bind((at, port)).unwrap());
+    pub fn serve(
+        &self,
+        at: Ipv4Addr,
+        port: u16,
+        serve: impl Fn(TcpStream) + Send + Sync + 'static,
+    ) {
+        let listener = self
+            .internet
+            .inside(|| TcpListener::bind((at, port)).unwrap());
         let serve = Arc::new(serve);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -248,7 +294,10 @@ impl World {
                     let text = String::from_utf8_lossy(&head);
                     let line = text.lines().next().unwrap_or_default();
                     let body = format!("{at} got {line}\n");
-                    let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    let reply = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
                     if stream.write_all(reply.as_bytes()).is_err() {
                         return;
                     }

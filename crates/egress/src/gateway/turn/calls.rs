@@ -3,7 +3,7 @@
 use super::Gateway;
 use crate::gateway::control::{Answer, Caller, Request, Status};
 use crate::gateway::flow::Flow;
-use crate::gateway::host;
+use crate::gateway::host::Memory;
 use crate::rules::Rules;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::AsFd;
@@ -71,7 +71,7 @@ impl Gateway {
             connections: self.flows.len() as u64,
             bytes: self.desk.budget.used(),
             decisions_dropped: self.desk.decisions.dropped(),
-            resident_bytes: self.memory.as_ref().map_or(0, host::resident),
+            resident_bytes: self.memory.as_ref().map_or(0, Memory::resident),
         }
     }
 }
