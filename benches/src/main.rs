@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
-//!                                                       gvisor workspaces pull terminals
+//!                                                       gvisor workspaces pull terminals egress
 //! ```
 //!
 //! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
@@ -15,6 +15,7 @@
 mod api;
 mod bytes;
 mod crowd;
+mod egress;
 mod exec;
 mod gvisor;
 mod memory;
@@ -36,9 +37,13 @@ use std::process::ExitCode;
 pub const ENVIRONMENT: &str = "debian:12";
 
 fn main() -> ExitCode {
+    // The gateway that is measured is this program.
+    if std::env::args().nth(1).as_deref() == Some(egress::GATEWAY) {
+        std::process::exit(motu_egress::gateway::run());
+    }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 10] = [
+    let groups: [Group<'_>; 11] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
         ("workspaces", workspaces::measure),
         ("pull", pull::measure),
         ("terminals", terminals::measure),
+        ("egress", egress::measure),
     ];
     if let Some(unknown) = wanted
         .iter()
@@ -96,6 +102,13 @@ const WITH_DOCKER: [&str; 4] = ["start", "exec", "bytes", "crowd"];
 type Group<'a> = (&'a str, fn(&mut Bench) -> Outcome);
 
 fn run(groups: &[Group<'_>], wanted: &[String], quick: bool) -> Outcome {
+    if wanted == ["egress"] {
+        // Needs neither the program nor its daemon.
+        let mut report = Report::default();
+        egress::figures(&mut report)?;
+        report.finish();
+        return Ok(());
+    }
     let motu = motu::Motu::start()?;
     println!("state directory {}", motu.home.display());
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|group| group == name);

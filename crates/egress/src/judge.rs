@@ -316,6 +316,8 @@ fn carries(
     }
     match flight {
         Flight::Other => Err(Reason::UnknownProtocol),
+        // A connection to anybody still says to whom.
+        Flight::Tls(None) | Flight::Http(None) if allow.host == Host::Public => Err(Reason::NoName),
         // Whoever is allowed by address may be called anything, or nothing.
         _ if allow.host.covers_address(to.address) => Ok(()),
         Flight::Http2 | Flight::Tls(None) | Flight::Http(None) => Err(Reason::NoName),

@@ -150,13 +150,18 @@ impl Gateway {
                 token => self.woken(token, flags),
             }
         }
-        self.clock();
-        self.pump();
+        self.settle();
         self.watch_device()?;
         if self.stopped {
             self.stop();
         }
         Ok(!self.stopped)
+    }
+
+    /// Does what follows from the frames that were taken, without waiting for anything.
+    pub fn settle(&mut self) {
+        self.clock();
+        self.pump();
     }
 
     fn stop(&mut self) {

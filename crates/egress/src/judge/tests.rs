@@ -192,6 +192,11 @@ fn the_first_flight_must_name_a_host_that_was_resolved() {
     let by_address = to("11.5.0.1", 443);
     let first = flight(&rules, &places(), &by_address, &[], &Flight::Tls(None));
     assert_eq!(reason(first), Reason::Allowed);
+    let anybody = self::rules(vec![allow("*")]);
+    let first = |first| reason(flight(&anybody, &places(), &by_address, &[], &first));
+    assert_eq!(first(Flight::Tls(None)), Reason::NoName);
+    assert_eq!(first(Flight::Tls(named("x.example"))), Reason::Allowed);
+    assert_eq!(first(Flight::Other), Reason::UnknownProtocol);
     assert!(must_look(&rules, &places(), &by_address, &[]));
     assert!(!must_look(&Rules::public(), &places(), &by_address, &[]));
 }

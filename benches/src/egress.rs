@@ -1,0 +1,303 @@
+//! The network gateway of a sandbox, beside slirp4netns and pasta: one stream out, and what it adds
+//! to a connection.
+//!
+//! ```text
+//!   sandbox ──gateway, slirp4netns or pasta (in "host")──veth── "internet": a server
+//! ```
+//!
+//! All three are namespaces of this run; nothing leaves them.
+
+use crate::report::Report;
+use crate::rivals::{present, quiet};
+use crate::stats::Timings;
+use crate::{Bench, Outcome};
+use motu_egress::gateway::control::{self, Answer, Request};
+use motu_egress::gateway::{Frames, Start, spawn};
+use motu_egress::rules::Rules;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// What makes this program the gateway instead.
+pub const GATEWAY: &str = "__egress";
+
+const BYTES: u64 = 1 << 30;
+const CONNECTS: usize = 500;
+const SERVER: ([u8; 4], u16) = ([11, 22, 33, 44], 9);
+/// How long a rival may take to bring its device up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn measure(bench: &mut Bench) -> Outcome {
+    figures(&mut bench.report)
+}
+
+/// The figures; they need no daemon.
+pub fn figures(report: &mut Report) -> Outcome {
+    report.group("network out of a sandbox (one stream of 1 GiB; connections one after the other)");
+    if !rustix::process::geteuid().is_root() {
+        report.note("left out", "takes root".to_owned());
+        return Ok(());
+    }
+    let host = Net::new()?;
+    let internet = Net::new()?;
+    let there = internet.child.id();
+    host.ip("link set lo up")?;
+    host.ip(&format!("link add h0 type veth peer name i0 netns {there}"))?;
+    host.ip("addr add 11.0.0.1/24 dev h0")?;
+    host.ip("link set h0 up")?;
+    internet.ip("link set lo up")?;
+    internet.ip("addr add 11.0.0.2/24 dev i0")?;
+    internet.ip("link set i0 up")?;
+    internet.ip("addr add 11.22.33.44/32 dev lo")?;
+    host.ip("route add default via 11.0.0.2")?;
+    let listener = internet.inside(|| TcpListener::bind(SocketAddr::from(SERVER)))?;
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || sink(stream));
+        }
+    });
+    let direct = Figures::of(&host)?;
+    direct.note(report, "without anything between");
+    let ours = motu(report, &host)?;
+    ours.note(report, "motu");
+    let rivals: Vec<f64> = [slirp(report, &host), pasta(report, &host)]
+        .into_iter()
+        .flatten()
+        .collect();
+    report.at_least("motu: one stream", ours.speed * 8.0 / 1e3, 1.5, "Gbit/s");
+    if let Some(better) = rivals.into_iter().reduce(f64::max) {
+        report.at_least("motu: to the better rival", ours.speed / better, 0.6, "x");
+    }
+    report.at_most(
+        "motu: added to a connection, p50",
+        ours.connect - direct.connect,
+        1.0,
+        "ms",
+    );
+    Ok(())
+}
+
+/// Reads until the end and says one byte.
+fn sink(mut stream: TcpStream) {
+    let mut buffer = vec![0; 1 << 20];
+    while matches!(stream.read(&mut buffer), Ok(count) if count > 0) {}
+    let _ = stream.write_all(&[0]);
+}
+
+/// What a sandbox gets.
+struct Figures {
+    /// MB/s.
+    speed: f64,
+    /// Until a connection is open, p50, in milliseconds.
+    connect: f64,
+}
+
+impl Figures {
+    fn of(from: &Net) -> Fallible<Self> {
+        let stream = from.inside(|| {
+            Timings::of(5, || -> io::Result<()> {
+                let mut stream = TcpStream::connect(SocketAddr::from(SERVER))?;
+                let block = vec![7; 1 << 20];
+                for _ in 0..BYTES / block.len() as u64 {
+                    stream.write_all(&block)?;
+                }
+                stream.shutdown(std::net::Shutdown::Write)?;
+                stream.read_exact(&mut [0])
+            })
+        })?;
+        let connect = from.inside(|| {
+            Timings::of(CONNECTS, || {
+                TcpStream::connect(SocketAddr::from(SERVER)).map(drop)
+            })
+        })?;
+        Ok(Self {
+            speed: stream.speed(BYTES),
+            connect: connect.p50(),
+        })
+    }
+
+    fn note(&self, report: &Report, who: &str) {
+        let speed = self.speed * 8.0 / 1e3;
+        report.note(&format!("{who}: one stream"), format!("{speed:.2} Gbit/s"));
+        report.note(
+            &format!("{who}: a connection, p50"),
+            format!("{:.3} ms", self.connect),
+        );
+    }
+}
+
+fn motu(report: &mut Report, host: &Net) -> Fallible<Figures> {
+    let sandbox = Net::new()?;
+    let directory = tempfile::TempDir::with_prefix("bench-egress-")?;
+    let socket = directory.path().join("control");
+    let start = Start {
+        frames: Frames::Namespace {
+            net: sandbox.namespace()?,
+            user: None,
+        },
+        leash: sandbox.leash()?,
+        rules: Rules::public(),
+        decisions: tempfile::tempfile()?.into(),
+        control: UnixListener::bind(&socket)?.into(),
+        user: Some((65_534, 65_534)),
+        resolvers: Vec::new(),
+        host_addresses: Vec::new(),
+    };
+    let program = std::env::current_exe()?;
+    host.inside(|| spawn(&program, &[GATEWAY], start))?;
+    let resident = || -> Fallible<f64> {
+        match control::ask(&UnixStream::connect(&socket)?, &Request::Status)? {
+            Answer::Status(status) => Ok(status.resident_bytes as f64 / 1e6),
+            other => Err(format!("{other:?}").into()),
+        }
+    };
+    let idle = resident()?;
+    let figures = Figures::of(&sandbox)?;
+    report.at_most("motu: resident, before the first frame", idle, 8.0, "MB");
+    report.note(
+        "motu: resident, after all of it",
+        format!("{:.1} MB", resident()?),
+    );
+    Ok(figures)
+}
+
+fn slirp(report: &Report, host: &Net) -> Option<f64> {
+    if !present(report, &["slirp4netns"]) {
+        return None;
+    }
+    rival(report, host, "slirp4netns", |sandbox| {
+        let mut command = Command::new("slirp4netns");
+        command.args(["--configure", "--mtu=65520"]);
+        command.args([&sandbox.child.id().to_string(), "tap0"]);
+        command
+    })
+}
+
+fn pasta(report: &Report, host: &Net) -> Option<f64> {
+    if !present(report, &["pasta"]) {
+        return None;
+    }
+    rival(report, host, "pasta", |sandbox| {
+        let mut command = Command::new("pasta");
+        command.args(["--foreground", "--config-net", "--runas", "0", "--netns"]);
+        command.arg(format!("/proc/{}/ns/net", sandbox.child.id()));
+        command
+    })
+}
+
+/// A rival's figures; its speed. One that does not work here is named and left out.
+fn rival(
+    report: &Report,
+    host: &Net,
+    name: &str,
+    command: impl FnOnce(&Net) -> Command,
+) -> Option<f64> {
+    let measured = || -> Fallible<Figures> {
+        let sandbox = Net::new()?;
+        let mut command = command(&sandbox);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let _running = Ended(host.inside(|| command.spawn())?);
+        let begun = Instant::now();
+        while sandbox
+            .inside(|| TcpStream::connect(SocketAddr::from(SERVER)))
+            .is_err()
+        {
+            if begun.elapsed() > PATIENCE {
+                return Err("no connection gets through".into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Figures::of(&sandbox)
+    };
+    match measured() {
+        Ok(figures) => {
+            figures.note(report, name);
+            Some(figures.speed)
+        }
+        Err(error) => {
+            report.note(name, format!("left out: {error}"));
+            None
+        }
+    }
+}
+
+/// A process that ends with this.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A network namespace, held by a process that waits for the end of its input.
+struct Net {
+    child: Child,
+}
+
+impl Net {
+    fn new() -> Fallible<Self> {
+        let mut child = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo up; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut up = [0; 3];
+        let output = child.stdout.as_mut().ok_or("no output")?;
+        output.read_exact(&mut up)?;
+        Ok(Self { child })
+    }
+
+    fn namespace(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/{}/ns/net", self.child.id());
+        std::fs::File::open(path).map(OwnedFd::from)
+    }
+
+    fn leash(&self) -> io::Result<OwnedFd> {
+        Ok(pidfd_open(
+            Pid::from_child(&self.child),
+            PidfdFlags::empty(),
+        )?)
+    }
+
+    /// Runs on a thread inside it.
+    fn inside<T: Send>(&self, run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let namespace = self.namespace()?;
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                let network = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(namespace.as_fd(), network)?;
+                run()
+            });
+            there
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("panicked")))
+        })
+    }
+
+    fn ip(&self, words: &str) -> Outcome {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.child.id()));
+        command.arg("ip").args(words.split(' '));
+        quiet(command)
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // Its input ends with it.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
