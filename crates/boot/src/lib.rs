@@ -30,8 +30,12 @@ use std::time::Duration;
 pub const MODULES: &str = "/modules";
 /// Further kernel modules, for machines whose disks are kept.
 pub const KEPT_MODULES: &str = "/modules-kept";
-/// The argument after `init` of a machine whose disks are kept.
+/// Further kernel modules, for machines with a network.
+pub const NETWORK_MODULES: &str = "/modules-network";
+/// Among the arguments after `init` of a machine whose disks are kept.
 pub const KEPT: &str = "kept";
+/// Among the arguments after `init` of a machine with a network.
+pub const NETWORK: &str = "network";
 /// The disk that becomes `/`.
 pub const ROOT_DISK: &str = "vda";
 /// The disk of `/workspace`.
@@ -95,9 +99,12 @@ pub struct Workspace {
 
 /// Brings the machine up, lets `guest` serve in it, and switches it off.
 pub fn main(guest: impl FnOnce(Option<Workspace>) -> i32) -> i32 {
-    let prepared = match std::env::args().nth(2) {
-        Some(argument) if argument == KEPT => prepare_kept().map(Some),
-        _ => prepare().map(|()| None),
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let asked = |word: &str| words.iter().any(|found| found == word);
+    let network = asked(NETWORK);
+    let prepared = match asked(KEPT) {
+        true => prepare_kept(network).map(Some),
+        false => prepare(network).map(|()| None),
     };
     match prepared {
         Ok(workspace) => {
@@ -109,8 +116,8 @@ pub fn main(guest: impl FnOnce(Option<Workspace>) -> i32) -> i32 {
     sys::power_off()
 }
 
-fn prepare() -> Result<(), BootError> {
-    appear(&[MODULES], &[ROOT_DISK, WORKSPACE_DISK])?;
+fn prepare(network: bool) -> Result<(), BootError> {
+    appear(&[MODULES], &[ROOT_DISK, WORKSPACE_DISK], network)?;
     let port = news::Port::open()?;
     let stage = Path::new(STAGE);
     mounts::root(stage)?;
@@ -119,9 +126,9 @@ fn prepare() -> Result<(), BootError> {
     port.listen(|| devices::calm_down(&[ROOT_DISK, WORKSPACE_DISK]))
 }
 
-fn prepare_kept() -> Result<Workspace, BootError> {
+fn prepare_kept(network: bool) -> Result<Workspace, BootError> {
     let disks = [ROOT_DISK, WORKSPACE_DISK, BASELINE_DISK];
-    appear(&[MODULES, KEPT_MODULES], &disks)?;
+    appear(&[MODULES, KEPT_MODULES], &disks, network)?;
     devices::calm_down(&disks);
     let port = news::Port::open()?;
     let news = port.wait_for_disks()?;
@@ -134,14 +141,18 @@ fn prepare_kept() -> Result<Workspace, BootError> {
 }
 
 /// From nothing to a machine with its devices.
-fn appear(modules: &[&str], disks: &[&str]) -> Result<(), BootError> {
+fn appear(modules: &[&str], disks: &[&str], network: bool) -> Result<(), BootError> {
     mounts::early()?;
     for directory in modules {
         devices::load_modules(Path::new(directory))?;
     }
     devices::wait_for(Path::new("/dev"), disks, DEVICE_TIME)?;
     sys::loopback_up().map_err(BootError::step("switch the loopback interface on"))?;
-    devices::forget(&[MODULES, KEPT_MODULES]);
+    if network {
+        devices::load_modules(Path::new(NETWORK_MODULES))?;
+        sys::network_up().map_err(BootError::step("switch the network on"))?;
+    }
+    devices::forget(&[MODULES, KEPT_MODULES, NETWORK_MODULES]);
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! The system calls that need `unsafe`. Nothing here knows why they are made.
 
+use motu_link::network;
 use std::fs::File;
 use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -82,15 +84,59 @@ pub(crate) fn block_signals() {
 
 /// Switches the loopback interface on.
 pub(crate) fn loopback_up() -> io::Result<()> {
-    // SAFETY: all-zero is a valid request.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = *from as libc::c_char;
+    interface_up(&UdpSocket::bind("0.0.0.0:0")?, "lo")
+}
+
+/// Gives the network device its address, switches it on and sends everything to the gateway.
+pub(crate) fn network_up() -> io::Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let mask = Ipv4Addr::from_bits(u32::MAX << (32 - u32::from(network::PREFIX)));
+    for (call, address) in [
+        (libc::SIOCSIFADDR, network::ADDRESS),
+        (libc::SIOCSIFNETMASK, mask),
+    ] {
+        let mut request = named(network::DEVICE);
+        request.ifr_ifru.ifru_addr = socket_address(address);
+        // SAFETY: the request lives through the call and holds an address.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), call, &raw const request) })?;
     }
+    interface_up(&socket, network::DEVICE)?;
+    // SAFETY: all-zero is a valid route: to everywhere, by no device in particular.
+    let mut route: libc::rtentry = unsafe { std::mem::zeroed() };
+    route.rt_dst = socket_address(Ipv4Addr::UNSPECIFIED);
+    route.rt_genmask = socket_address(Ipv4Addr::UNSPECIFIED);
+    route.rt_gateway = socket_address(network::GATEWAY);
+    route.rt_flags = (libc::RTF_UP | libc::RTF_GATEWAY) as libc::c_ushort;
+    // SAFETY: the route lives through the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
+}
+
+fn interface_up(socket: &UdpSocket, name: &str) -> io::Result<()> {
+    let mut request = named(name);
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
     // SAFETY: the request lives through the call and names a flag change only.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
+}
+
+/// A request about the device of this name.
+fn named(name: &str) -> libc::ifreq {
+    // SAFETY: all-zero is a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
+    let mut data = [0; 14];
+    for (to, from) in data[2..].iter_mut().zip(address.octets()) {
+        *to = from as libc::c_char;
+    }
+    libc::sockaddr {
+        sa_family: libc::AF_INET as libc::sa_family_t,
+        sa_data: data,
+    }
 }
 
 /// Switches the machine off. Does not return.

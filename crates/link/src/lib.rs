@@ -21,6 +21,7 @@ pub mod frame;
 pub mod hello;
 pub mod message;
 pub mod mux;
+pub mod network;
 
 pub use frame::{Frame, FrameError, Kind};
 pub use mux::{Event, Incoming, Link, LinkError, Receiver, Sender, Stream};

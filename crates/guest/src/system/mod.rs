@@ -4,6 +4,7 @@ mod ending;
 mod hosts;
 mod memory_view;
 mod metrics;
+mod names;
 
 pub use ending::{Endings, end_processes, shutdown};
 pub use memory_view::{keep_memory_view, refresh_memory_view};
@@ -62,6 +63,12 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
     }
     if !request.hostname.is_empty() && guest.own_root {
         hosts::add(&request.hostname);
+    }
+    if guest.own_root {
+        names::take(&request.nameserver, &request.certificates).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Failed::errno("cannot write what the network needs to /etc", errno)
+        })?;
     }
     if request.clock_unix_ns != 0 {
         set_clock(request.clock_unix_ns)?;

@@ -37,6 +37,12 @@ pub struct Init {
     /// Files may be used only below this directory; empty: `/`.
     #[prost(bytes = "bytes", tag = "7")]
     pub file_root: Bytes,
+    /// Who is asked for names; empty: the machine has no network.
+    #[prost(string, tag = "8")]
+    pub nameserver: String,
+    /// Certificates that the machine's programs are to trust beside their own; empty: none.
+    #[prost(bytes = "bytes", tag = "9")]
+    pub certificates: Bytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

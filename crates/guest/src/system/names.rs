@@ -1,0 +1,57 @@
+//! Who the machine's programs ask for names, and whom they trust.
+
+use motu_link::network;
+use std::io;
+use std::io::Write as _;
+use std::path::Path;
+
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// Names this server, and only it, and puts these certificates where variables of every command
+/// say they are. What is empty changes nothing.
+pub fn take(server: &str, certificates: &[u8]) -> io::Result<()> {
+    if !server.is_empty() {
+        let text = format!("nameserver {server}\n");
+        replace(Path::new(RESOLVER), text.as_bytes())?;
+    }
+    if !certificates.is_empty() {
+        replace(Path::new(network::CERTIFICATES), certificates)?;
+    }
+    Ok(())
+}
+
+/// A file of this content, in the place of whatever is there: an image's link leads to a service
+/// that does not run here.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let staged = path.with_extension("motu");
+    match std::fs::remove_file(&staged) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::File::create_new(&staged)?;
+    file.write_all(content)?;
+    std::fs::rename(staged, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_gives_way_and_a_link_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("resolv.conf");
+        let elsewhere = place.path().join("elsewhere");
+        replace(&path, b"one\n").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&elsewhere, "theirs").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        replace(&path, b"two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
+        assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "theirs");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,26 @@
+//! The network of a machine that has one: every machine has these addresses, in a network of its
+//! own whose only other member is its gateway.
+
+use std::net::Ipv4Addr;
+
+/// The machine's device.
+pub const DEVICE: &str = "eth0";
+/// The machine.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 2);
+/// Its gateway, which is its name server too.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 1);
+pub const PREFIX: u8 = 24;
+
+/// Where a machine finds the certificates that its host gave it.
+pub const CERTIFICATES: &str = "/etc/motu/certificates.pem";
+/// Variables by which programs are told of certificates, beside or in the place of their own.
+pub const CERTIFICATE_VARIABLES: [&str; 8] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+];
