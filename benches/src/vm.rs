@@ -106,6 +106,7 @@ impl World {
             },
             accel: Accel::Tcg,
             kept: None,
+            network: None,
         })
     }
 

@@ -54,6 +54,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         home,
         runtimes,
         environments,
+        gateway: Some("/proc/self/exe".into()),
     })
     .await
 }

@@ -35,6 +35,13 @@ use std::process::ExitCode;
 
 /// Runs the command in the arguments of this process.
 pub fn main() -> ExitCode {
+    // Before anything else: a gateway forks while it has one thread, and wants no memory for more.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == motu_engine::GATEWAY)
+    {
+        return ExitCode::from(motu_egress::gateway::run() as u8);
+    }
     let code = match cli::parse() {
         Ok(cli) => cli.run(),
         Err(code) => code,

@@ -76,6 +76,7 @@ impl Bench {
             home: Home::open(self.home()).expect("the state directory opens"),
             runtimes: vec![runtime.clone()],
             environments: self.subject.environments(self.home()),
+            gateway: None,
         };
         let engine = Engine::open(setup).await.expect("the engine opens");
         Life::new(

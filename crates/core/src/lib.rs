@@ -10,6 +10,7 @@
 
 pub mod accel;
 pub mod ask;
+pub mod call;
 pub mod collect;
 pub mod config;
 pub mod error;
@@ -19,9 +20,12 @@ pub mod id;
 pub mod isolation;
 pub mod limits;
 pub mod lists;
+pub mod network;
+pub mod policy;
 pub mod report;
 pub mod runtime;
 pub mod sandbox;
+pub mod secret;
 pub mod signal;
 pub mod sparse;
 pub mod terminal;

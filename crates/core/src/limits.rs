@@ -108,6 +108,24 @@ limits! {
     MCP_OUTPUTS_BYTES = "mcp_outputs_bytes", default 8_388_608, 8_388_608 => 8_388_608, "bytes", "outputs that did not fit an answer, kept by an MCP server; the oldest goes first, and at most a quarter is of one channel";
     MCP_RESOURCE_BYTES = "mcp_resource_bytes", default 65_536, 65_536 => 65_536, "bytes", "text in one page of an MCP resource";
     MCP_APPROVAL_SECONDS = "mcp_approval_seconds", default 600, 600 => 600, "s", "how long a person may think about a question of an MCP tool";
+    POLICIES = "policies", default 256, 1 => 256, "policies", "files of policies that are looked at";
+    POLICY_BYTES = "policy_bytes", default 262_144, 1 => 262_144, "bytes", "the text of a policy";
+    EGRESS_CONNECTIONS = "egress_connections", default 1024, 1 => 65_536, "connections", "open connections of a sandbox with a network, of a policy that says nothing";
+    DECISION_LOG_BYTES = "decision_log_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "decisions about the traffic of a sandbox that are written down; further ones are counted";
+    DECISION_LOGS = "decision_logs", default 200, 200 => 200, "logs", "decisions about the traffic of sandboxes that are gone, kept by sandbox; the oldest go first";
+    CALL_FILES = "call_files", default 64, 0 => 1024, "files", "files that a typed call brings along";
+    CALL_FILE_BYTES = "call_file_bytes", default 1_048_576, 0 => 8_388_608, "bytes", "one file that a typed call brings along";
+    CALL_ALL_FILES_BYTES = "call_all_files_bytes", default 8_388_608, 0 => 8_388_608, "bytes", "all files that a typed call brings along";
+    CALL_OUTPUT_BYTES = "call_output_bytes", default 262_144, 0 => 4_194_304, "bytes", "standard output in the answer of a typed call, and standard error";
+    CALL_TIMEOUT_SECONDS = "call_timeout_seconds", default 20, 1 => 3600, "s", "how long the command of a typed call may run that says nothing";
+    CALL_MAX_TIMEOUT_SECONDS = "call_max_timeout_seconds", default 600, 1 => 86_400, "s", "the longest time that a typed call may ask for";
+    CALL_OUTPUT_FILES = "call_output_files", default 16, 0 => 256, "files", "files that a typed call gives back";
+    CALL_OUTPUT_FILE_BYTES = "call_output_file_bytes", default 4_194_304, 0 => 8_388_608, "bytes", "one file that a typed call gives back";
+    CALL_TTL_SECONDS = "call_ttl_seconds", default 3600, 60 => 2_592_000, "s", "how long the state of a typed call is kept that says nothing";
+    CALL_MAX_TTL_SECONDS = "call_max_ttl_seconds", default 604_800, 60 => 2_592_000, "s", "the longest time that a typed call may have its state kept";
+    CALL_VCPU_COUNT = "call_vcpu_count", default 4, 1 => 64, "cpus", "the most CPUs that a typed call may ask for";
+    CALL_MEM_MIB = "call_mem_mib", default 8192, 16 => 1_048_576, "MiB", "the most memory that a typed call may ask for";
+    CALL_DISK_MIB = "call_disk_mib", default 20_480, 16 => 1_048_576, "MiB", "the largest disk that a typed call may ask for";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

@@ -5,8 +5,10 @@
 
 use crate::SandboxId;
 use crate::exec::Process;
+use crate::policy::PolicySummary;
 use crate::report::{Environment, Port};
 use crate::sandbox::Sandbox;
+use crate::secret::SecretSummary;
 use crate::terminal::Terminal;
 use crate::workspace::{ServiceStatus, Shell, Snapshot, Workspace, WorkspaceId, WorkspaceSummary};
 use serde::{Deserialize, Serialize};
@@ -58,6 +60,10 @@ macro_rules! lists {
 }
 
 lists! {
+    /// Secrets of calls, by name.
+    SecretList { secrets: SecretSummary }
+    /// Policies, by name.
+    PolicyList { policies: PolicySummary }
     EnvironmentList { environments: Environment }
     SandboxList { sandboxes: Sandbox }
     /// What was destroyed because its time was over.

@@ -12,6 +12,7 @@
 //! - A limit that cannot be enforced is reported in [`Machine::limits`], or
 //!   refused when the caller asked for it by value.
 
+use crate::network::Uplink;
 use crate::report::{Check, RuntimeReport};
 use crate::sandbox::AppliedLimit;
 use crate::{Accel, Error, Isolation, SandboxId};
@@ -19,6 +20,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// What a runtime can do beyond making and destroying.
@@ -31,6 +33,8 @@ pub struct Capabilities {
     pub keep: bool,
     /// Programs with the setuid bit work (sudo), where the environment wants them.
     pub setuid: bool,
+    /// A machine can have a [`MachineSpec::network`].
+    pub network: bool,
     /// Needs an environment's root filesystem.
     pub uses_environment: bool,
 }
@@ -44,6 +48,7 @@ impl Capabilities {
             (self.fork, "fork"),
             (self.keep, "keep"),
             (self.setuid, "setuid"),
+            (self.network, "network"),
         ]
         .iter()
         .filter(|(has, _)| *has)
@@ -115,6 +120,8 @@ pub struct MachineSpec {
     pub accel: Accel,
     /// What outlives the machine; `None`: its disks go with it.
     pub kept: Option<Kept>,
+    /// Who takes the machine's frames; `None`: it has no device but the loopback.
+    pub network: Option<Arc<dyn Uplink>>,
 }
 
 /// The disks of a machine that is stopped and started again.

@@ -1,6 +1,8 @@
 //! A sandbox: how it is asked for and what is known of it.
 
 use crate::ask::Ask;
+use crate::call::CallDestination;
+use crate::policy::PolicyRef;
 use crate::{Accel, Isolation, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -44,8 +46,14 @@ pub struct CreateSandbox {
     pub ttl_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_seconds: Option<u64>,
-    /// Outgoing network. Not available yet: refused, never ignored.
+    /// Outgoing network: the policy `public`, unless `policy` names another.
     pub network: bool,
+    /// The policy of its network, which it then has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Of a call, which asks for less than its policy allows.
+    #[serde(skip)]
+    pub narrowed: Option<Vec<CallDestination>>,
     /// Run on the host, with no isolation, if no runtime works.
     pub allow_host_compat: bool,
     /// What a virtual machine's processor runs on.
@@ -130,8 +138,11 @@ pub struct Sandbox {
     /// Its disks outlive its machine.
     #[serde(default)]
     pub keep: bool,
-    /// `off`, until there is an egress gateway.
+    /// `off`, `egress`, or `host` where nothing isolates.
     pub network: String,
+    /// What it may reach; nothing when missing.
+    #[serde(default)]
+    pub policy: Option<PolicyRef>,
     pub vcpu_count: u64,
     pub mem_mib: u64,
     pub limits: Vec<AppliedLimit>,

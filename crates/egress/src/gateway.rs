@@ -28,23 +28,17 @@ mod turn;
 
 use crate::address::Network;
 use smoltcp::wire::EthernetAddress;
-use std::net::Ipv4Addr;
 
 pub use host::Memory;
 pub use process::run;
-pub use spawn::{Frames, Setup, Start, Started, spawn};
+pub use spawn::{Begin, Frames, Pending, Setup, Start, Started, begin, spawn};
 pub use turn::{Gateway, Parts};
 
 /// The net between a sandbox and its gateway. Every sandbox has the same one, and none sees
 /// another's.
 pub const NETWORK: Network = Network::v4(10, 107, 0, 0, PREFIX);
-pub const PREFIX: u8 = 24;
-/// The gateway: router, and the only resolver.
-pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 1);
-/// The sandbox.
-pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 2);
-/// What the device is called in a sandbox.
-pub const DEVICE: &str = "eth0";
+/// The guest of a virtual machine sets its device up by the same numbers.
+pub use motu_link::network::{ADDRESS as GUEST, DEVICE, GATEWAY, PREFIX};
 /// Hardware addresses of our own making (the second bit of the first byte says so).
 pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 1];
 pub const GUEST_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 2];

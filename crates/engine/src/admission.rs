@@ -3,9 +3,10 @@
 //! Everything a caller sends is validated here, once, before anything is
 //! written or made.
 
+use crate::blocking::blocking;
 use crate::choose::{Demand, Runtimes};
 use crate::home::Home;
-use crate::launch::{Launch, expiry};
+use crate::launch::{Launch, Network, expiry};
 use bytes::Bytes;
 use jiff::Timestamp;
 use motu_core::config::Config;
@@ -13,7 +14,7 @@ use motu_core::exec::{ExecMode, ExecRequest};
 use motu_core::limits::{self, Limit};
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
-use motu_core::{Accel, Error, ErrorKind, Result, Runtime, SandboxId};
+use motu_core::{Accel, Error, ErrorKind, Result, Runtime, SandboxId, policy};
 use motu_environments::{EnvironmentError, Environments};
 use motu_link::message as link;
 use std::collections::BTreeMap;
@@ -42,10 +43,6 @@ pub struct Gate<'a> {
 impl Gate<'_> {
     /// Checks a request against limits, policy and what is installed.
     pub async fn admit(&self, request: CreateSandbox) -> Result<Admitted> {
-        if request.network {
-            return Err(Error::unsupported("outgoing network is not available yet")
-                .hint("leave --network out: sandboxes have a loopback device only, until the egress gateway exists"));
-        }
         let limits = self.limits(&request)?;
         let ttl_seconds = self.number(
             limits::TTL_SECONDS,
@@ -79,6 +76,7 @@ impl Gate<'_> {
                 .cannot("keep its disks")
                 .hint("leave --keep out, or choose another --runtime"));
         }
+        let network = self.network(&request, runtime.as_ref()).await?;
         self.check_disk()?;
         let root = self.root(&runtime, &request.environment).await?;
         let mut env = root.env;
@@ -98,7 +96,12 @@ impl Gate<'_> {
             isolation: runtime.isolation(),
             accelerator: None,
             keep: request.keep,
-            network: network(runtime.as_ref()).to_string(),
+            network: match &network {
+                Some(_) => "egress",
+                None => without_network(runtime.as_ref()),
+            }
+            .to_string(),
+            policy: network.as_ref().map(|network| network.policy.clone()),
             vcpu_count: limits.vcpu_count.value,
             mem_mib: limits.mem_mib.value,
             limits: Vec::new(),
@@ -120,10 +123,49 @@ impl Gate<'_> {
                 accel: self.accel(request.accel),
                 kept: None,
                 deadline: None,
+                network,
             },
             runtime,
             sandbox,
         })
+    }
+
+    /// What the sandbox may reach, by the policy that the request names.
+    async fn network(
+        &self,
+        request: &CreateSandbox,
+        runtime: &dyn Runtime,
+    ) -> Result<Option<Network>> {
+        let name = match (&request.policy, request.network) {
+            (Some(name), _) => name.clone(),
+            (None, true) => policy::PUBLIC.to_string(),
+            (None, false) => return Ok(None),
+        };
+        let shelf = self.home.policies();
+        let known = blocking(move || shelf.get(&name)).await?;
+        let rules = match &request.narrowed {
+            Some(wanted) => motu_policy::narrow(&known, wanted)?,
+            None => known.rules.clone(),
+        };
+        // A policy that opens nothing needs no device.
+        if rules.allow.is_empty() {
+            return Ok(None);
+        }
+        if !runtime.capabilities().network {
+            return Err(match runtime.isolation() {
+                motu_core::Isolation::None => Error::unsupported(
+                    "what runs on the host itself has the host's network; no policy holds there",
+                )
+                .hint("leave --network and --policy out, or use a runtime that isolates"),
+                _ => runtime
+                    .cannot("have a network")
+                    .hint("choose another --runtime"),
+            });
+        }
+        Ok(Some(Network {
+            policy: known.reference(),
+            rules,
+        }))
     }
 
     /// Whether an environment is made for sudo. One that is not installed is told of later.
@@ -203,8 +245,8 @@ impl Gate<'_> {
     }
 }
 
-/// What a sandbox can reach. A runtime that isolates nothing shares the host's network.
-fn network(runtime: &dyn Runtime) -> &'static str {
+/// What a sandbox without a gateway can reach. A runtime that isolates nothing shares the host's network.
+fn without_network(runtime: &dyn Runtime) -> &'static str {
     let host = runtime.isolation() == motu_core::Isolation::None;
     match host && !crate::choose::TEST_ONLY.contains(&runtime.name()) {
         true => "host",

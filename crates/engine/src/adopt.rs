@@ -206,6 +206,7 @@ impl Engine {
         if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
             tracing::warn!(%id, %error, "cannot clean up after a machine");
         }
+        self.shared.gateways.end(id).await;
     }
 
     async fn remove_disks(&self, runtime: &Arc<dyn Runtime>, id: &SandboxId) {

@@ -3,6 +3,7 @@
 use crate::admission::{Admitted, Gate};
 use crate::choose::Runtimes;
 use crate::driver::{Driver, Handle, Keep, Origin, Shared, Table};
+use crate::egress::Gateways;
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::pool::Pool;
@@ -16,6 +17,7 @@ use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
 use motu_core::{Error, Result, Runtime, SandboxId};
 use motu_environments::Environments;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{RwLock, oneshot};
 
@@ -25,6 +27,9 @@ pub struct Setup {
     pub home: Home,
     pub runtimes: Vec<Arc<dyn Runtime>>,
     pub environments: Environments,
+    /// The program of gateways, which is told to be one by [`crate::GATEWAY`]; without one no
+    /// sandbox has a network.
+    pub gateway: Option<PathBuf>,
 }
 
 /// The one implementation of the service.
@@ -53,6 +58,7 @@ impl Engine {
             shared: Arc::new(Shared {
                 trash: Trash::open(setup.home.path())?,
                 baselines: Baselines::open(&setup.home)?,
+                gateways: Gateways::open(&setup.home, setup.gateway)?,
                 home: setup.home,
                 store,
                 bounds: (&config).into(),

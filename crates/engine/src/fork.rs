@@ -81,7 +81,7 @@ impl Engine {
             };
         }
         let dir = self.shared.home.make_machine(runtime.name(), &id)?;
-        let spec = launch.spec(id, dir);
+        let spec = launch.spec(id, dir, &self.shared.gateways);
         let (hand_over, handed_over) = oneshot::channel();
         let admitted = Admitted {
             runtime: runtime.clone(),

@@ -107,6 +107,11 @@ impl Home {
         self.path.join("kept").join(id.as_str())
     }
 
+    /// The operator's policies.
+    pub fn policies(&self) -> motu_policy::Shelf {
+        motu_policy::Shelf::new(self.path.join("policies"))
+    }
+
     pub fn baselines(&self) -> PathBuf {
         self.path.join("baselines")
     }

@@ -1,9 +1,12 @@
 //! What a machine is made from, as the store keeps it.
 
 use crate::clock::Deadline;
+use crate::egress::Gateways;
 use jiff::{SignedDuration, Timestamp};
+use motu_core::policy::PolicyRef;
 use motu_core::runtime::{Kept, MachineLimits, MachineSpec};
 use motu_core::{Accel, SandboxId};
+use motu_egress::rules::Rules;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,12 +24,24 @@ pub struct Launch {
     /// When its time to live is over, by a clock that does not jump.
     #[serde(default)]
     pub deadline: Option<Deadline>,
+    /// What it may reach; nothing when missing.
+    #[serde(default)]
+    pub network: Option<Network>,
+}
+
+/// What a machine may reach: decided when it was asked for, and by `set_policy`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Network {
+    pub policy: PolicyRef,
+    pub rules: Rules,
 }
 
 impl Launch {
     /// What a runtime must know to make this machine in this directory.
-    pub fn spec(&self, id: SandboxId, dir: PathBuf) -> MachineSpec {
+    pub fn spec(&self, id: SandboxId, dir: PathBuf, gateways: &Gateways) -> MachineSpec {
+        let network = self.network.as_ref();
         MachineSpec {
+            network: network.map(|network| gateways.uplink(&id, network.rules.clone())),
             hostname: id.to_string(),
             id,
             dir,

@@ -24,11 +24,14 @@ mod admission;
 mod adopt;
 pub mod backup;
 mod blocking;
+mod call;
 mod choose;
 mod clock;
 mod copy_tree;
+mod decisions;
 mod doctor;
 mod driver;
+mod egress;
 mod engine;
 mod fork;
 mod found;
@@ -45,13 +48,19 @@ mod reconcile;
 mod record;
 pub mod recover;
 mod resolve;
+mod secrets;
 mod service;
 mod shortage;
 mod space;
 pub mod store;
+mod sys;
 mod terminal;
 mod trash;
 mod workspace;
 
 pub use engine::{Engine, Setup};
+
+/// The hidden argument by which a program is told to be a gateway.
+pub const GATEWAY: &str = "__gateway";
+
 pub use home::Home;

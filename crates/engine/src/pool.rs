@@ -130,7 +130,12 @@ impl Pool {
     /// A machine for this sandbox, which then has the machine's id. Limits that a caller
     /// insists on are looked at by `create`, so such a call is never served from here.
     pub fn claim(&self, admitted: &mut Admitted) -> Option<Origin> {
-        if admitted.named || admitted.launch.kept.is_some() || insists(&admitted.launch.limits) {
+        let launch = &admitted.launch;
+        if admitted.named || launch.kept.is_some() || insists(&launch.limits) {
+            return None;
+        }
+        // What waits has no network device.
+        if launch.network.is_some() {
             return None;
         }
         let kind = Kind::of(admitted.runtime.as_ref(), &admitted.launch);
@@ -285,7 +290,9 @@ impl Engine {
             .shared
             .home
             .make_machine(admitted.runtime.name(), &id)?;
-        let spec = admitted.launch.spec(id.clone(), dir.clone());
+        let spec = admitted
+            .launch
+            .spec(id.clone(), dir.clone(), &self.shared.gateways);
         let machine = match admitted.runtime.create(&spec).await {
             Ok(machine) => machine,
             Err(error) => {

@@ -1,16 +1,21 @@
 //! The verbs, each a few lines over the engine's parts.
 
 use crate::admission::{Follow, command, environment_error};
+use crate::blocking::blocking;
 use crate::driver::Keep;
 use crate::engine::{Engine, progress_event};
 use crate::guest::files::parse_pattern;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
+use motu_core::call::{CallRequest, CallResult};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
-use motu_core::lists::{EnvironmentList, PortList, ProcessList, Reaped, SandboxList};
+use motu_core::lists::{
+    EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
+};
+use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
 use motu_core::report::ProgressSink;
 use motu_core::report::{
     BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Prune, Pruned, TagAs,
@@ -18,6 +23,7 @@ use motu_core::report::{
 };
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
+use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
 use std::collections::HashSet;
@@ -187,7 +193,50 @@ impl Service for Engine {
         let admitted = self.gate().admit(request).await?;
         let id = admitted.sandbox.sandbox_id;
         let dir = self.shared.home.machine(admitted.runtime.name(), &id);
-        admitted.runtime.plan(&admitted.launch.spec(id, dir))
+        let spec = admitted.launch.spec(id, dir, &self.shared.gateways);
+        admitted.runtime.plan(&spec)
+    }
+
+    async fn list_policies(&self) -> Result<PolicyList> {
+        let shelf = self.shared.home.policies();
+        blocking(move || shelf.list()).await.map(PolicyList::new)
+    }
+
+    async fn get_policy(&self, name: &str) -> Result<Policy> {
+        self.policy(name).await.map(|known| known.policy)
+    }
+
+    async fn check_policy(&self, ask: CheckPolicy) -> Result<Policy> {
+        motu_policy::parse("checked", "text", &ask.text).map(|known| known.policy)
+    }
+
+    async fn explain_policy(&self, name: &str, ask: ExplainPolicy) -> Result<Explained> {
+        motu_policy::explain(&self.policy(name).await?, &ask)
+    }
+
+    async fn set_policy(&self, id: &SandboxId, ask: SetPolicy) -> Result<Sandbox> {
+        let known = self.policy(&ask.policy).await?;
+        self.handle(id).await?.set_network(known).await
+    }
+
+    async fn read_decisions(&self, id: &SandboxId, ask: ReadDecisions) -> Result<ByteStream> {
+        self.decisions(id, ask.follow).await
+    }
+
+    async fn set_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
+        self.keep_secret(name, ask).await
+    }
+
+    async fn list_secrets(&self) -> Result<SecretList> {
+        self.known_secrets().await
+    }
+
+    async fn remove_secret(&self, name: &str) -> Result<SecretSummary> {
+        self.drop_secret(name).await
+    }
+
+    async fn call(&self, request: CallRequest) -> Result<CallResult> {
+        self.typed_call(request).await
     }
 
     async fn run(&self, request: RunRequest) -> Result<ExecSession> {
@@ -373,6 +422,12 @@ fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>
 
 impl Engine {
     /// The environments of sandboxes, and of machines that wait for one.
+    /// A policy as it is now.
+    pub(crate) async fn policy(&self, name: &str) -> Result<motu_policy::Known> {
+        let (shelf, name) = (self.shared.home.policies(), name.to_string());
+        blocking(move || shelf.get(&name)).await
+    }
+
     fn digests_in_use(&self) -> HashSet<String> {
         let sandboxes = self.table.all();
         let digests = sandboxes.iter().map(|handle| handle.sandbox().digest);

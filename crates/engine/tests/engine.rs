@@ -22,6 +22,7 @@ async fn open(home: &Path, fake: &Arc<Fake>) -> Arc<Engine> {
         home: Home::open(home).unwrap(),
         runtimes: vec![fake.clone()],
         environments: Environments::open(home, Privilege::detect()).unwrap(),
+        gateway: None,
     })
     .await
     .unwrap()

@@ -26,9 +26,7 @@ pub fn check(caller: &Caller, verb: &Info, ask: &impl Ask) -> Result<()> {
         Some(field) => Err(denied(
             verb,
             field,
-            format!(
-                "{field} is a path of the host, which only callers of the local socket may name"
-            ),
+            format!("{field} is of the host, which only callers of the local socket may name"),
             "send the content itself: as a file, a patch or a tree",
         )),
     }

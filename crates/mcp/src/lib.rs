@@ -95,6 +95,8 @@ pub struct Options {
     pub text: Text,
     /// Sessions are opened by `create_session` alone.
     pub explicit_sessions: bool,
+    /// The policy of typed calls; `none` when missing.
+    pub policy: Option<String>,
     /// Names of sessions are this server's own, told apart by this word; `None` shares them with
     /// every other client.
     pub scope: Option<String>,
@@ -109,6 +111,7 @@ impl Default for Options {
             approvals: Approvals::Always,
             place: Place::Usual,
             text: Text::Auto,
+            policy: None,
             explicit_sessions: false,
             scope: None,
             awake: Arc::new(|| true),

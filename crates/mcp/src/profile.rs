@@ -18,6 +18,8 @@ pub enum Profile {
     WorkspaceFull,
     /// Terminal sessions.
     Terminal,
+    /// One tool: one typed call, bounded by a policy.
+    AgentTool,
     /// Every tool there is.
     All,
 }
@@ -42,18 +44,20 @@ const CORE: &[&str] = &[
 ];
 
 impl Profile {
-    pub const ALL: [Profile; 5] = [
+    pub const ALL: [Profile; 6] = [
         Profile::VmRun,
         Profile::WorkspaceCore,
         Profile::WorkspaceFull,
         Profile::Terminal,
+        Profile::AgentTool,
         Profile::All,
     ];
-    pub const NAMES: [&'static str; 5] = [
+    pub const NAMES: [&'static str; 6] = [
         "vm-run",
         "workspace-core",
         "workspace-full",
         "terminal",
+        "agent-tool",
         "all",
     ];
 
@@ -63,7 +67,8 @@ impl Profile {
             Profile::WorkspaceCore => Self::NAMES[1],
             Profile::WorkspaceFull => Self::NAMES[2],
             Profile::Terminal => Self::NAMES[3],
-            Profile::All => Self::NAMES[4],
+            Profile::AgentTool => Self::NAMES[4],
+            Profile::All => Self::NAMES[5],
         }
     }
 
@@ -78,7 +83,11 @@ impl Profile {
                 .collect(),
             Profile::WorkspaceFull => tools::machines().collect(),
             Profile::Terminal => tools::terminals().collect(),
-            Profile::All => tools::machines().chain(tools::terminals()).collect(),
+            Profile::AgentTool => tools::calls().collect(),
+            Profile::All => tools::machines()
+                .chain(tools::calls())
+                .chain(tools::terminals())
+                .collect(),
         }
     }
 
@@ -101,7 +110,7 @@ impl Profile {
     pub(crate) fn fields(self, tool: &Tool) -> Vec<Field> {
         let hidden: &[&str] = match (self, tool.name) {
             (Profile::WorkspaceCore, "workspace_create") => {
-                &["network_policy", "secrets", "checkpoint"]
+                &["network_policy", "policy", "secrets", "checkpoint"]
             }
             (Profile::WorkspaceCore, "workspace_exec") => &["secret_env", "checkpoint"],
             _ => &[],
@@ -119,6 +128,7 @@ impl Profile {
             Profile::VmRun => MACHINES.to_string(),
             Profile::WorkspaceCore | Profile::WorkspaceFull => WORKSPACES.to_string(),
             Profile::Terminal => TERMINALS.to_string(),
+            Profile::AgentTool => CALLS.to_string(),
             Profile::All => format!(
                 "{WORKSPACES} {TERMINALS} create_session with sandbox_id opens a session in a \
                  workspace."
@@ -127,8 +137,10 @@ impl Profile {
     }
 }
 
-const MACHINES: &str = "Runs commands in isolated, disposable Linux machines. They have no network and see \
-     nothing of the host.";
+const MACHINES: &str = "Runs commands in isolated, disposable Linux machines. They have no network unless \
+     asked for and see nothing of the host.";
+const CALLS: &str = "Runs one command in an isolated, disposable Linux machine, with files in and files out. What it \
+     may use and reach is fixed by the operator; a failure says whether to try again.";
 const WORKSPACES: &str = "Isolated Linux machines. vm_run is for one command. For anything longer make a \
      workspace: workspace_create, then workspace_exec and workspace_file_* on its workspace_id, \
      workspace_diff to see what changed, workspace_export to bring results to the host. A workspace \

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod backup;
+pub mod call;
 pub mod completions;
 pub mod cp;
 pub mod create;
@@ -12,11 +13,13 @@ pub mod fork;
 pub mod man;
 pub mod mcp;
 pub mod pause;
+pub mod policy;
 pub mod process;
 pub mod ps;
 pub mod recover;
 pub mod rm;
 pub mod run;
+pub mod secret;
 pub mod serve;
 pub mod shape;
 pub mod stop;

@@ -43,9 +43,13 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "SECONDS", help_heading = "Sandbox")]
     ttl_seconds: Option<u64>,
 
-    /// Give it outgoing network
+    /// Give it outgoing network: the public internet, unless --policy says otherwise
     #[arg(long, help_heading = "Sandbox")]
     network: bool,
+
+    /// Give it the network that a policy allows, such as packages (`motu policy list`)
+    #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
+    policy: Option<String>,
 
     /// The runtime that makes it [default: the strongest that works here]
     #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
@@ -78,6 +82,7 @@ impl SandboxArgs {
             iops: self.iops,
             ttl_seconds: self.ttl_seconds,
             network: self.network,
+            policy: self.policy.clone(),
             accel: self.accel.unwrap_or_default(),
             allow_host_compat: self.allow_host_compat,
             ..CreateSandbox::default()

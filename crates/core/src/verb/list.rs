@@ -1,6 +1,7 @@
 //! The list. Adding a verb begins here; see `docs/contributing.md`.
 
 use super::verbs;
+use crate::call::{CallRequest, CallResult};
 use crate::exec::{
     Attach, Background, ExecRequest, ExecResult, ExecSession, RunRequest, Selector, SignalProcess,
     TtySize,
@@ -10,13 +11,15 @@ use crate::files::{
     MakeDirectory, MoveFile, ReadFile, RemoveFile, StatFile, TreeWritten, WatchFiles, WriteFile,
 };
 use crate::lists::{
-    EnvironmentList, PortList, ProcessList, Reaped, SandboxList, ServiceList, ShellList,
-    SnapshotList, TerminalList, WorkspaceCopies, WorkspaceList,
+    EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
+    ServiceList, ShellList, SnapshotList, TerminalList, WorkspaceCopies, WorkspaceList,
 };
+use crate::policy::{Explained, Policy};
 use crate::report::ProgressSink;
 use crate::report::{Backup, Doctor, Environment, Metrics, Pruned, Version};
 use crate::runtime::Connection;
 use crate::sandbox::{Fork, Keepalive, Sandbox};
+use crate::secret::SecretSummary;
 use crate::terminal::{
     ConfigureTerminal, ExpectInTerminal as Expect, OpenTerminal as Open, PollTerminal as Poll,
     ReadScreen, ReadScrollback, ReadTranscript, RunInTerminal as RunLine,
@@ -34,7 +37,7 @@ use crate::workspace::{
     SyncPush, SyncReport, Undo, Undone, UpdateWorkspace as Update, Workspace, WorkspaceExec,
     WorkspaceId, WriteShell as Keystrokes, WriteText,
 };
-use crate::{SandboxId, report, sandbox};
+use crate::{SandboxId, policy, report, sandbox, secret};
 
 verbs! {
     /// Every capability of motu. Faces translate a request, call one verb and translate the
@@ -121,6 +124,47 @@ verbs! {
     /// The steps that making this sandbox would take, for people
     text plan = Plan(; sandbox::CreateSandbox) -> String,
         POST "/v1/plan" 200, Reads, "sandboxes";
+
+    /// Every policy: shipped, or a file
+    value list_policies = ListPolicies() -> PolicyList,
+        GET "/v1/policies" 200, Reads, "policies";
+    /// One policy, as it is understood
+    value get_policy = GetPolicy(name: str) -> Policy,
+        GET "/v1/policies/{name}" 200, Reads, "policies";
+    /// Read the text of a policy that is not in force
+    value check_policy = CheckPolicy(; policy::CheckPolicy) -> Policy,
+        POST "/v1/policies/check" 200, Reads, "policies";
+    /// Whether a destination may be reached under a policy, by which rule, and why
+    value explain_policy = ExplainPolicy(name: str; policy::ExplainPolicy) -> Explained,
+        GET "/v1/policies/{name}/explain" 200, Reads, "policies";
+    /// Give a running sandbox another policy
+    ///
+    /// For one that was made with a network. Connections that the new policy does not allow are cut.
+    value set_policy = SetPolicy(id: SandboxId; policy::SetPolicy) -> Sandbox,
+        PUT "/v1/sandboxes/{id}/policy" 200, Settles, "policies";
+    /// Every decision about a sandbox's traffic
+    ///
+    /// One JSON value per line, the oldest first; also of a sandbox that is gone, for a while.
+    bytes read_decisions = ReadDecisions(id: SandboxId; policy::ReadDecisions) -> ByteStream,
+        GET "/v1/sandboxes/{id}/decisions" 200, Reads, "policies", "application/x-ndjson";
+    /// Keep a secret for typed calls, or say where it is found
+    ///
+    /// `path`, `variable` and `command` are of the host: only callers of the local socket may
+    /// give them.
+    value set_secret = SetSecret(name: str; secret::SetSecret) -> SecretSummary,
+        PUT "/v1/secrets/{name}" 200, Settles, "secrets";
+    /// The secrets of typed calls, without their values
+    value list_secrets = ListSecrets() -> SecretList,
+        GET "/v1/secrets" 200, Reads, "secrets";
+    /// Forget a secret
+    value remove_secret = RemoveSecret(name: str) -> SecretSummary,
+        DELETE "/v1/secrets/{name}" 200, Destroys, "secrets";
+    /// One typed call: files in, one command, a bounded answer
+    ///
+    /// Everything in it is bounded by its policy. What fails before the command runs is an error
+    /// whose `details` name the class; what fails later is in the answer's `failure`.
+    value call = Call(; CallRequest) -> CallResult,
+        POST "/v1/calls" 200, Runs, "calls";
 
     /// Make a sandbox, run one command, throw the sandbox away
     ///

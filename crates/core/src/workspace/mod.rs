@@ -13,7 +13,9 @@ pub use readiness::Readiness;
 pub use running::*;
 
 use crate::ask::Ask;
+use crate::call::CallDestination;
 use crate::exec::ExecMode;
+use crate::policy::PolicyRef;
 use crate::{Accel, Error, Isolation, SandboxId, sandbox::State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -46,16 +48,6 @@ pub enum NetworkPolicy {
 
 impl NetworkPolicy {
     pub const NAMES: [&'static str; 3] = ["off", "egress", "egress+published-ports"];
-
-    /// What of it cannot be had yet: said with every answer, so that nobody takes it for given.
-    pub fn missing(self) -> Option<&'static str> {
-        match self {
-            NetworkPolicy::Off => None,
-            NetworkPolicy::Egress | NetworkPolicy::EgressPublishedPorts => Some(
-                "outgoing traffic is unsupported until there is an egress gateway: nothing gets out",
-            ),
-        }
-    }
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -133,6 +125,12 @@ pub struct CreateWorkspace {
     pub name: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub network_policy: NetworkPolicy,
+    /// The policy of its network; `public` when missing and there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Of a call, which asks for less than its policy allows.
+    #[serde(skip)]
+    pub narrowed: Option<Vec<CallDestination>>,
     pub secrets: Vec<SecretSource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
@@ -193,9 +191,9 @@ pub struct Workspace {
     /// Runs on the host itself, with no isolation.
     pub host_compat: bool,
     pub network_policy: NetworkPolicy,
-    /// What of the policy cannot be had yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_missing: Option<String>,
+    /// What it may reach; nothing when missing.
+    #[serde(default)]
+    pub policy: Option<PolicyRef>,
     pub vcpu_count: u64,
     pub mem_mib: u64,
     #[schema(value_type = String, format = DateTime)]

@@ -52,9 +52,9 @@ impl Memory {
     }
 }
 
-/// When this process began, as its `stat` tells.
-pub(super) fn start_time() -> io::Result<u64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
+/// When a process began, as its `stat` tells.
+pub(super) fn start_time(stat: &str) -> io::Result<u64> {
+    let stat = std::fs::read_to_string(stat)?;
     // The name of the program may hold anything, spaces included.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let time = fields.split_whitespace().nth(19);

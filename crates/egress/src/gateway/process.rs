@@ -43,7 +43,8 @@ fn fail(stream: &mut UnixStream, error: &io::Error) -> i32 {
 }
 
 fn answer(stream: &mut UnixStream, ready: &Ready) {
-    if let Ok(text) = serde_json::to_vec(ready) {
+    if let Ok(mut text) = serde_json::to_vec(ready) {
+        text.push(b'\n');
         // Whoever started it may have gone; the leash tells.
         let _ = stream.write_all(&text);
     }
@@ -67,7 +68,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
             (sys::device::make(net, Some(next()?))?, MTU)
         }
     };
-    let (leash, decisions, control) = (next()?, next()?, next()?);
+    let (decisions, control) = (next()?, next()?);
     let mut host_addresses = sys::addresses()?;
     host_addresses.extend(setup.host_addresses);
     let resolvers = if setup.resolvers.is_empty() {
@@ -78,7 +79,6 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
     let gateway = Gateway::new(Parts {
         frames,
         mtu,
-        leash: Some(leash),
         control: Some(control),
         decisions,
         rules: setup.rules,
@@ -86,7 +86,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
         resolvers,
         memory: host::Memory::open().ok(),
     })?;
-    let start_time = host::start_time()?;
+    let start_time = host::start_time("/proc/self/stat")?;
     confine::confine(setup.user)?;
     Ok((gateway, start_time))
 }
@@ -97,7 +97,13 @@ fn serve(mut gateway: Gateway, start_time: u64, mut stream: UnixStream) -> i32 {
         start_time,
     };
     answer(&mut stream, &ready);
-    drop(stream);
+    match spawn::held(&stream).and_then(|leash| leash.map(|leash| gateway.hold(leash)).transpose())
+    {
+        Ok(Some(())) => drop(stream),
+        // The machine never came to be, or nobody is there any more who could make it.
+        Ok(None) => return 0,
+        Err(_) => return 1,
+    }
     loop {
         match gateway.turn() {
             Ok(true) => {}

@@ -6,8 +6,9 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -17,7 +18,9 @@ use std::process::{Command, Stdio};
 /// The longest setup.
 const MOST: usize = 16 << 20;
 /// The most descriptors that come with it.
-const DESCRIPTORS: usize = 5;
+const DESCRIPTORS: usize = 4;
+/// What comes with the leash.
+const HOLD: &[u8] = b"h";
 
 /// Where the frames of a sandbox come from.
 #[derive(Debug)]
@@ -30,6 +33,23 @@ pub enum Frames {
 }
 
 /// What a gateway begins with.
+#[derive(Debug)]
+pub struct Begin {
+    pub frames: Frames,
+    pub rules: Rules,
+    /// A file opened for appending.
+    pub decisions: OwnedFd,
+    /// A listening socket of AF_UNIX.
+    pub control: OwnedFd,
+    /// Who to be, where it starts as root.
+    pub user: Option<(u32, u32)>,
+    /// Empty: those of `/etc/resolv.conf`.
+    pub resolvers: Vec<SocketAddr>,
+    /// Besides those that its own namespace has.
+    pub host_addresses: Vec<IpAddr>,
+}
+
+/// What a gateway begins with whose leash is known from the beginning.
 #[derive(Debug)]
 pub struct Start {
     pub frames: Frames,
@@ -48,12 +68,48 @@ pub struct Start {
     pub host_addresses: Vec<IpAddr>,
 }
 
+impl Start {
+    fn without_leash(self) -> (Begin, OwnedFd) {
+        let Start {
+            frames,
+            leash,
+            rules,
+            decisions,
+            control,
+            user,
+            resolvers,
+            host_addresses,
+        } = self;
+        let begin = Begin {
+            frames,
+            rules,
+            decisions,
+            control,
+            user,
+            resolvers,
+            host_addresses,
+        };
+        (begin, leash)
+    }
+}
+
 /// A gateway that runs; its device is up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     pub pid: i32,
     /// As in `/proc/PID/stat`: with the pid it names one process.
     pub start_time: u64,
+}
+
+impl Started {
+    /// A handle on the gateway, if that very process still runs.
+    pub fn open(&self) -> Option<OwnedFd> {
+        // The handle first: once it is held the number cannot change its meaning.
+        let pid = Pid::from_raw(self.pid)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let found = super::host::start_time(&format!("/proc/{}/stat", self.pid));
+        (found.ok()? == self.start_time).then_some(pidfd)
+    }
 }
 
 /// What is told in bytes; the descriptors come beside it.
@@ -82,10 +138,32 @@ pub(super) enum Ready {
     Failed(String),
 }
 
+/// A gateway whose device is up and that passes nothing yet. It ends with this value, or with the
+/// process that has it.
+#[derive(Debug)]
+pub struct Pending {
+    stream: UnixStream,
+    pub started: Started,
+}
+
+impl Pending {
+    /// Lets it pass frames, for as long as the process behind this pidfd lives.
+    pub fn hold(self, leash: &impl AsFd) -> io::Result<Started> {
+        send(&self.stream, HOLD, &[leash.as_fd()])?;
+        Ok(self.started)
+    }
+}
+
 /// Starts `program args…`, which must call [`super::run`], and waits until its device is up.
 ///
 /// The gateway is nobody's child: it goes on when the caller ends, until its leash ends.
 pub fn spawn(program: &Path, args: &[&str], start: Start) -> io::Result<Started> {
+    let (start, leash) = start.without_leash();
+    begin(program, args, start)?.hold(&leash)
+}
+
+/// Starts a gateway before there is a process for it to end with.
+pub fn begin(program: &Path, args: &[&str], begin: Begin) -> io::Result<Pending> {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -101,9 +179,10 @@ pub fn spawn(program: &Path, args: &[&str], start: Start) -> io::Result<Started>
         .stderr(Stdio::null())
         .spawn()?;
     let mut stream = UnixStream::from(ours);
-    let told = tell(&mut stream, start).and_then(|()| {
+    let told = tell(&mut stream, begin).and_then(|()| {
         let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        // One line, and nothing after it.
+        BufReader::new(&stream).read_line(&mut answer)?;
         Ok(answer)
     });
     // It leaves as soon as the gateway proper is on its own.
@@ -114,13 +193,16 @@ pub fn spawn(program: &Path, args: &[&str], start: Start) -> io::Result<Started>
         return Err(io::Error::other("the gateway ended before it was ready"));
     }
     match serde_json::from_str(&answer)? {
-        Ready::Ready { pid, start_time } => Ok(Started { pid, start_time }),
+        Ready::Ready { pid, start_time } => Ok(Pending {
+            stream,
+            started: Started { pid, start_time },
+        }),
         Ready::Failed(reason) => Err(io::Error::other(reason)),
     }
 }
 
 /// Sends the setup: its length together with the descriptors, then the setup itself.
-fn tell(stream: &mut UnixStream, start: Start) -> io::Result<()> {
+fn tell(stream: &mut UnixStream, start: Begin) -> io::Result<()> {
     let mut descriptors = Vec::with_capacity(DESCRIPTORS);
     let kind = match start.frames {
         Frames::Socket(socket) => {
@@ -139,7 +221,7 @@ fn tell(stream: &mut UnixStream, start: Start) -> io::Result<()> {
             Kind::NamespaceOfUser
         }
     };
-    descriptors.extend([start.leash, start.decisions, start.control]);
+    descriptors.extend([start.decisions, start.control]);
     let setup = serde_json::to_vec(&Setup {
         frames: kind,
         rules: start.rules,
@@ -200,7 +282,17 @@ pub(super) fn receive(stream: &impl AsFd, bytes: &mut [u8]) -> io::Result<Vec<Ow
     Ok(descriptors)
 }
 
-/// Reads what [`spawn`] tells.
+/// Waits for the leash; nothing if whoever began this has gone.
+pub(super) fn held(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0; HOLD.len()];
+    match receive(stream, &mut byte) {
+        Ok(descriptors) => Ok(descriptors.into_iter().next()),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads what [`begin`] tells.
 pub(super) fn told(stream: &mut UnixStream) -> io::Result<(Setup, Vec<OwnedFd>)> {
     let mut length = [0; 4];
     let descriptors = receive(stream, &mut length)?;

@@ -45,7 +45,6 @@ pub struct Parts {
     pub frames: OwnedFd,
     /// The largest packet.
     pub mtu: usize,
-    pub leash: Option<OwnedFd>,
     pub control: Option<OwnedFd>,
     pub decisions: OwnedFd,
     pub rules: Rules,
@@ -84,9 +83,6 @@ impl Gateway {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let device = Device::new(parts.frames, parts.mtu);
         epoll::add(&epoll, &device, EventData::new_u64(DEVICE), EventFlags::IN)?;
-        if let Some(leash) = &parts.leash {
-            epoll::add(&epoll, leash, EventData::new_u64(LEASH), EventFlags::IN)?;
-        }
         let control = parts.control.map(UnixListener::from);
         if let Some(control) = &control {
             control.set_nonblocking(true)?;
@@ -114,7 +110,7 @@ impl Gateway {
             next: FIRST,
             buffers: 0,
             sweep: now + SWEEP,
-            leash: parts.leash,
+            leash: None,
             control,
             callers: HashMap::new(),
             memory: parts.memory,
@@ -122,6 +118,14 @@ impl Gateway {
             waiting: false,
             stopped: false,
         })
+    }
+
+    /// Ends with the process behind this pidfd from now on.
+    pub(super) fn hold(&mut self, leash: OwnedFd) -> io::Result<()> {
+        let data = EventData::new_u64(LEASH);
+        epoll::add(&self.epoll, &leash, data, EventFlags::IN)?;
+        self.leash = Some(leash);
+        Ok(())
     }
 
     /// Waits for something to happen and does what follows. Says whether to go on.

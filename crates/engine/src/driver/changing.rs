@@ -352,6 +352,7 @@ impl Driver {
                 tracing::warn!(%id, %error, "something of a sandbox was left behind");
             }
         }
+        self.shared.gateways.end(&id).await;
         // After the machine's end, so that calls in progress see why they ended.
         self.release_guest().await;
     }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use motu_core::runtime::{AT_LIMIT, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result, Runtime};
+use motu_policy::Known;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -242,6 +243,12 @@ impl Handle {
     /// What its machine was made from.
     pub async fn launch(&self) -> Result<Launch> {
         self.ask(Command::Launch).await
+    }
+
+    /// What it may reach from now on.
+    pub async fn set_network(&self, known: Known) -> Result<Sandbox> {
+        self.touch();
+        self.ask(|answer| Command::SetNetwork(known, answer)).await
     }
 
     /// Copies of its machine, in the places the specifications name.

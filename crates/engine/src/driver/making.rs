@@ -59,7 +59,13 @@ impl Driver {
                 self.excuse();
             }
         }
-        self.drive()
+        async move {
+            // What a former daemon wrote down last may not have reached the gateway.
+            if let Err(error) = self.enforce().await {
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "a sandbox has no network");
+            }
+            self.drive().await;
+        }
     }
 
     fn connect(&mut self, machine: Machine) -> Arc<Guest> {
@@ -110,7 +116,7 @@ impl Driver {
         let id = &self.row.sandbox.sandbox_id;
         let dir = self.shared.home.make_machine(self.runtime.name(), id)?;
         let launch = self.launch()?;
-        Ok(launch.spec(id.clone(), dir))
+        Ok(launch.spec(id.clone(), dir, &self.shared.gateways))
     }
 
     pub(super) fn launch(&self) -> Result<Launch> {
@@ -135,6 +141,10 @@ impl Driver {
             default_user: sandbox.user.clone(),
             env: around.env.into_iter().chain(self.launch()?.env).collect(),
             default_cwd: bytes::Bytes::copy_from_slice(sandbox.workdir.as_bytes()),
+            nameserver: match sandbox.policy {
+                Some(_) => motu_link::network::GATEWAY.to_string(),
+                None => String::new(),
+            },
             ..identity(sandbox.sandbox_id.as_str(), renew)?
         });
         tokio::time::timeout(INIT_TIMEOUT, init)
@@ -174,6 +184,7 @@ impl Driver {
         if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
             tracing::warn!(%id, %error, "something was left of a machine that did not come to be");
         }
+        self.shared.gateways.end(&id).await;
     }
 }
 

@@ -9,12 +9,14 @@
 //!   making     how the machine comes to be
 //!   changing   pause, stop, start, fork, end
 //!   copying    the disks, for a backup
+//!   network    what it may reach
 //! ```
 
 mod changing;
 mod copying;
 mod handle;
 mod making;
+mod network;
 mod table;
 
 pub use crate::launch::Launch;
@@ -25,6 +27,7 @@ pub(crate) use making::identity;
 pub use table::Table;
 
 use crate::clock::{self, Now};
+use crate::egress::Gateways;
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::lifecycle::{self, Decision, Request};
@@ -38,6 +41,7 @@ use jiff::Timestamp;
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Result, Runtime, SandboxId};
+use motu_policy::Known;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -66,6 +70,7 @@ enum Command {
     Recreate(Kept, Prepare, Answer<Sandbox>),
     Keepalive(Option<u64>, Answer<Sandbox>),
     Launch(Answer<Launch>),
+    SetNetwork(Known, Answer<Sandbox>),
     Fork(Vec<MachineSpec>, Answer<Vec<Machine>>),
     CopyDisks(PathBuf, Answer<()>),
     Destroy(Answer<Sandbox>),
@@ -87,6 +92,7 @@ pub struct Shared {
     pub store: Store,
     pub trash: Trash,
     pub baselines: Baselines,
+    pub gateways: Gateways,
     /// How long guests may be silent.
     pub bounds: crate::guest::Bounds,
     /// The table that lists live sandboxes; a driver removes itself at its end.
@@ -264,6 +270,9 @@ impl Driver {
             }
             Command::Keepalive(ttl, answer) => drop(answer.send(self.keepalive(ttl).await)),
             Command::Launch(answer) => drop(answer.send(self.launch())),
+            Command::SetNetwork(known, answer) => {
+                drop(answer.send(self.set_network(known).await));
+            }
             Command::Fork(copies, answer) => drop(answer.send(self.fork(&copies).await)),
             Command::CopyDisks(to, answer) => drop(answer.send(self.copy_disks(to).await)),
             Command::Destroy(answer) => {

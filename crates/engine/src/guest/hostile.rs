@@ -106,6 +106,7 @@ async fn machine(play: Play) -> (Arc<Fake>, Arc<Guest>) {
         },
         accel: Accel::default(),
         kept: None,
+        network: None,
     };
     let machine: Machine = fake.create(&spec).await.unwrap();
     fake.play_guest(play);

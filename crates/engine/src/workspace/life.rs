@@ -123,16 +123,14 @@ impl Engine {
             allow_host_compat: request.allow_host_compat,
             accel: request.accel,
             keep: true,
+            network: request.network_policy != NetworkPolicy::Off,
+            policy: request.policy.clone(),
+            narrowed: request.narrowed.clone(),
             ..CreateSandbox::default()
         };
         let mut admitted = self.gate().admit(sandbox).await?;
         if admitted.runtime.capabilities().uses_environment {
             admitted.sandbox.workdir = WORKSPACE.to_string();
-        } else if request.network_policy != NetworkPolicy::Off {
-            return Err(Error::unsupported(
-                "a workspace on the host itself has the host's network; no policy holds there",
-            )
-            .hint("leave --network-policy out, or use a runtime that isolates"));
         }
         admitted.sandbox.ttl_seconds = ttl;
         admitted.sandbox.expires_at = expiry(ttl);

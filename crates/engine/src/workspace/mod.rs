@@ -39,6 +39,7 @@ mod supervised;
 mod watching;
 
 pub use room::Rooms;
+pub(crate) use secrets::Secrets;
 pub(crate) use shells::signal_number;
 
 use crate::engine::Engine;

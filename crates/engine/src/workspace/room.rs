@@ -166,7 +166,7 @@ impl Engine {
             isolation: sandbox.isolation,
             accelerator: sandbox.accelerator,
             network_policy: row.network_policy,
-            network_missing: row.network_policy.missing().map(str::to_string),
+            policy: sandbox.policy,
             vcpu_count: sandbox.vcpu_count,
             mem_mib: sandbox.mem_mib,
             created_at: sandbox.created_at,

@@ -30,6 +30,22 @@ impl Secrets {
         })
     }
 
+    /// The variables of one call, by name.
+    pub fn of_variables(values: Vec<(String, Zeroizing<String>)>) -> Result<Secrets> {
+        let secret = |(name, value)| Secret {
+            name,
+            source: Source::Literal,
+            value,
+        };
+        Secrets::new(values.into_iter().map(secret).collect())
+    }
+
+    /// All of them, as variables of their own names.
+    pub fn variables(&self) -> BTreeMap<String, String> {
+        let pair = |secret: &Secret| (secret.name.clone(), secret.value.to_string());
+        self.all.iter().map(pair).collect()
+    }
+
     /// The secrets of a workspace that has none.
     pub fn none() -> Result<Secrets> {
         Secrets::new(Vec::new())
@@ -84,10 +100,15 @@ impl Secrets {
 
     /// Text without values of secrets.
     pub fn redact(&self, text: &str) -> String {
-        if self.all.is_empty() {
-            return text.to_string();
+        String::from_utf8_lossy(&self.redact_bytes(text.as_bytes())).into_owned()
+    }
+
+    /// Bytes without values of secrets.
+    pub fn redact_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        match self.all.is_empty() {
+            true => bytes.to_vec(),
+            false => self.redactor.redact(bytes),
         }
-        String::from_utf8_lossy(&self.redactor.redact(text.as_bytes())).into_owned()
     }
 
     /// A session's output without values of secrets.

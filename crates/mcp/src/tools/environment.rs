@@ -22,7 +22,8 @@ where
 {
     match make().await {
         Err(error) if pulling_helps(&error) => {
-            pull(call, seen, name).await?;
+            let missing = error.details["environment"].as_str();
+            pull(call, seen, missing.unwrap_or(name)).await?;
             make().await
         }
         outcome => outcome,

@@ -1,5 +1,6 @@
 //! The tables of tools, one file per group.
 
+mod call;
 mod command;
 mod content;
 mod environment;
@@ -31,6 +32,11 @@ pub fn machines() -> impl Iterator<Item = &'static Tool> {
         shells::TOOLS,
     ];
     tables.into_iter().flatten()
+}
+
+/// The tool of typed calls.
+pub fn calls() -> impl Iterator<Item = &'static Tool> {
+    call::TOOLS.iter()
 }
 
 /// Every tool of terminals.

@@ -21,7 +21,10 @@ const COMMAND: Field = text("command", limits::ARGV_BYTES.max)
     .required()
     .about("A shell script.");
 const TTL_SECONDS: Field = limited("ttl_seconds", &limits::TTL_SECONDS);
-const NETWORK: Field = flag("network").about("Outgoing network (not available yet).");
+const NETWORK: Field =
+    flag("network").about("Outgoing network: the public internet, unless policy says otherwise.");
+const POLICY: Field =
+    text("policy", 64).about("Its network, by the name of a policy, such as packages.");
 const VM_ID: Field = text("vm_id", SandboxId::MAX_LEN as u64).required();
 
 const MACHINE: &[(&str, &str)] = &[
@@ -48,6 +51,7 @@ pub const TOOLS: &[Tool] = &[
             TIMEOUT_SECONDS,
             TTL_SECONDS,
             NETWORK,
+            POLICY,
             ISOLATION,
             RUNTIME,
             ALLOW_HOST_COMPAT,
@@ -76,6 +80,7 @@ pub const TOOLS: &[Tool] = &[
             MEM_MIB,
             TTL_SECONDS,
             NETWORK,
+            POLICY,
             ISOLATION,
             RUNTIME,
             ALLOW_HOST_COMPAT,
@@ -154,6 +159,7 @@ fn asked(arguments: &Arguments) -> motu_core::Result<CreateSandbox> {
         mem_mib: arguments.integer("mem_mib"),
         ttl_seconds: arguments.integer("ttl_seconds"),
         network: arguments.flag("network"),
+        policy: arguments.text("policy"),
         allow_host_compat: arguments.flag("allow_host_compat"),
         isolation: arguments.isolation()?,
         runtime: arguments.text("runtime"),
@@ -171,7 +177,7 @@ fn script(arguments: &Arguments) -> ExecRequest {
 }
 
 async fn approve_network(call: &Call, sandbox: &CreateSandbox) -> Result<(), Stop> {
-    match sandbox.network {
+    match sandbox.network || sandbox.policy.is_some() {
         true => {
             call.approve("Give a new machine access to the network?")
                 .await

@@ -49,6 +49,8 @@ pub const TOOLS: &[Tool] = &[
             NAME,
             LABELS,
             one_of("network_policy", &NetworkPolicy::NAMES).usually("off"),
+            text("policy", 64)
+                .about("What it may reach, by the name of a policy, such as packages."),
             nested(
                 "secrets",
                 r#"{"type":"array","maxItems":64,"items":{"type":"object","properties":{"name":{"type":"string"},"value":{"type":"string"},"path":{"type":"string"}},"required":["name"]},"description":"Each by value, or by the path of a file of the host. Used with secret_env; never shown again."}"#,
@@ -194,11 +196,11 @@ fn shown(workspace: &Workspace) -> Answer {
         workspace.running_service_count,
         count(workspace.snapshot_count, "snapshot"),
     ));
-    for note in [&workspace.reason, &workspace.network_missing]
-        .into_iter()
-        .flatten()
-    {
-        text.push_str(&format!("\n{note}"));
+    if let Some(policy) = &workspace.policy {
+        text.push_str(&format!(", policy {policy}"));
+    }
+    if let Some(reason) = &workspace.reason {
+        text.push_str(&format!("\n{reason}"));
     }
     Answer::new(text, workspace)
 }
@@ -212,6 +214,7 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
         name: arguments.text("name"),
         labels: arguments.map("labels"),
         network_policy: policy.map_or(Ok(NetworkPolicy::Off), |policy| policy.parse())?,
+        policy: arguments.text("policy"),
         secrets: arguments.nested("secrets")?.unwrap_or_default(),
         vcpu_count: arguments.integer("vcpu_count"),
         mem_mib: arguments.integer("mem_mib"),
@@ -225,8 +228,9 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
 
 async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let request = asked(&arguments)?;
-    if request.network_policy != NetworkPolicy::Off {
-        let policy = request.network_policy;
+    if request.network_policy != NetworkPolicy::Off || request.policy.is_some() {
+        let policy = request.policy.as_deref();
+        let policy = policy.unwrap_or(request.network_policy.as_str());
         let question = format!("Make a workspace with the network policy {policy}?");
         call.approve(&question).await?;
     }

@@ -107,6 +107,7 @@ impl Runtime for Container {
             fork: false,
             keep: true,
             setuid: true,
+            network: true,
             uses_environment: true,
         }
     }

@@ -13,10 +13,12 @@ use crate::prepare::{self, Decided};
 use crate::record::{Process, Record, start_time};
 use crate::slots::Slots;
 use crate::{Settings, seccomp, sys};
+use motu_core::network::{Frames, Uplink};
 use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
 use motu_launch::{Disk, LINK_SOCKET, Plan};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 use std::io;
@@ -224,6 +226,9 @@ impl Maker {
         *finished = launcher;
         result.map_err(|error| explain(&error))?;
         first.ok_or_else(|| Error::internal("the machine started without a process"))??;
+        if let Some(uplink) = &spec.network {
+            self.attach(uplink.as_ref(), &record)?;
+        }
 
         let mut limits = cgroups.limits;
         limits.extend([disk_limit, nofile]);
@@ -234,6 +239,28 @@ impl Maker {
             accelerator: None,
             record: serde_json::to_value(&record).map_err(|e| Error::internal(e.to_string()))?,
         })
+    }
+
+    /// Hands the machine's frames over. Nothing runs in it yet but the guest.
+    fn attach(&self, uplink: &dyn Uplink, record: &Record) -> Result<(), Error> {
+        let failed = |error: io::Error| Error::io("the machine's network", &error);
+        let gone = || Error::internal("the machine's first process is gone already");
+        // The handle first: once it is held the number cannot change its meaning.
+        let machine = record.open().ok_or_else(gone)?;
+        let pid = record.process.ok_or_else(gone)?.pid;
+        let open = |kind: &str| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let path = format!("/proc/{pid}/ns/{kind}");
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))
+        };
+        let frames = Frames::Namespace {
+            net: open("net")?,
+            user: match self.host.privileged {
+                true => None,
+                false => Some(open("user")?),
+            },
+        };
+        uplink.attach(frames)?.hold(machine)
     }
 
     /// Makes the disk. If it cannot be mounted after all and nobody insisted on
@@ -420,7 +447,6 @@ pub(crate) fn find(machine: &Machine) -> Option<OwnedFd> {
 /// Connects to the guest, through the directory's descriptor: a socket address
 /// holds 107 bytes, and a state directory may be deeper.
 pub(crate) async fn connect(dir: &Path) -> Result<Connection, Error> {
-    use rustix::fs::{Mode, OFlags};
     let failed = |error: io::Error| Error::transport(format!("the guest's link: {error}"));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| failed(e.into()))?;

@@ -343,6 +343,7 @@ mod tests {
             },
             accel: motu_core::Accel::Auto,
             kept,
+            network: None,
         };
         let decided = Decided {
             first_id: host.privileged.then_some(0x2000_0000),

@@ -208,6 +208,7 @@ impl Runtime for Fake {
             pause: true,
             keep: false,
             setuid: true,
+            network: true,
             uses_environment: false,
             ..Capabilities::default()
         }

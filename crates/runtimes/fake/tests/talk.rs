@@ -35,6 +35,7 @@ fn spec(id: &str) -> MachineSpec {
         },
         accel: motu_core::Accel::Auto,
         kept: None,
+        network: None,
     }
 }
 

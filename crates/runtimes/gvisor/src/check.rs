@@ -189,6 +189,7 @@ async fn try_machine(maker: &Arc<Maker>) -> Result<(), Error> {
         },
         accel: Accel::Auto,
         kept: None,
+        network: None,
     };
     let made = machine::create(maker, &spec).await?;
     let removed = machine::remove(maker, &id, &dir, machine::record_of(&made)).await;

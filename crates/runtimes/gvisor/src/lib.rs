@@ -25,8 +25,10 @@ mod killer;
 mod link;
 mod machine;
 mod mounts;
+mod network;
 pub mod oci;
 mod prepare;
+mod program;
 mod record;
 mod sys;
 
@@ -83,6 +85,7 @@ impl Runtime for Gvisor {
             fork: false,
             keep: true,
             setuid: false,
+            network: true,
             uses_environment: true,
         }
     }

@@ -6,10 +6,11 @@
 //! instruction on, so a crash at any point leaves enough to sweep.
 
 use crate::link::Links;
+use crate::network::{self, Network};
 use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
-use crate::{Settings, disk, killer, mounts};
+use crate::{Settings, disk, killer, mounts, program};
 use motu_container::shared::{Disks, Hierarchies, Kind, Target, exit_status, watch};
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
@@ -19,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,9 +41,8 @@ const OWN_TASKS: u64 = 1024;
 const TASKS_PER_TASK: u64 = 8;
 
 /// How `runsc` is run: see the security notes for each.
-const OPTIONS: [&str; 6] = [
+const OPTIONS: [&str; 5] = [
     "--platform=systrap",
-    "--network=none",
     "--overlay2=none",
     "--host-uds=create",
     // Our own cgroups are entered before it starts, and limit more of it.
@@ -115,6 +115,7 @@ impl Maker {
     /// `runsc` with everything a machine needs.
     fn program_for(&self, spec: &MachineSpec) -> Result<Program, Error> {
         let program = self.program().map_err(explain)?.clone();
+        let program = program.with([network::option(spec)]);
         match spec.wants_sudo && self.allows_suid() {
             true => Ok(program.with(["--allow-suid"])),
             false => Ok(program),
@@ -131,7 +132,8 @@ impl Maker {
                 false => Disk::Directory(spec.dir.join(prepare::DISK)),
             },
         };
-        let options = OPTIONS.map(str::to_string);
+        let mut options: Vec<String> = OPTIONS.map(str::to_string).into();
+        options.push(network::option(spec).to_string());
         Ok(prepare::describe(spec, &decided, &options))
     }
 
@@ -168,7 +170,7 @@ impl Maker {
         let place = self.guest_place();
         let written = std::fs::metadata(&place).map(|found| found.len());
         if written.ok() != Some(self.guest.len() as u64) {
-            place_program(&place, &self.guest)?;
+            program::place(&place, &self.guest)?;
         }
         Ok(self.guest_file.get_or_init(|| place))
     }
@@ -196,16 +198,22 @@ impl Maker {
             disk: ready.disk,
         };
         lay_out(spec).map_err(failed)?;
-        prepare::config(spec, &decided)
-            .write(&spec.dir)
-            .map_err(explain)?;
         let start = Start {
             cgroups: self.doors(spec).map_err(failed)?,
             without_process_barriers: true,
         };
-        let pid = enclosed(spec, &decided, ready.mount, &program, start)?;
+        let network = spec.network.as_deref().map(Network::new).transpose()?;
+        let run = (&program, start);
+        let namespace = network.as_ref().map(|network| &network.namespace);
+        let pid = enclosed(spec, &decided, ready.mount, run, namespace)?;
 
         record.process = known(pid);
+        if let Some(network) = network {
+            let (sandbox, _) = record
+                .open()
+                .ok_or_else(|| Error::internal("gVisor is gone already"))?;
+            network.attached.hold(sandbox)?;
+        }
         record.gofer = self.gofer(&spec.id);
         record.store(&spec.dir)?;
         limits.push(ready.limit);
@@ -288,29 +296,6 @@ fn host_limits(limits: &MachineLimits) -> MachineLimits {
     host
 }
 
-/// Staged and renamed; programs of older daemons go.
-fn place_program(place: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = place.parent().unwrap_or(place);
-    std::fs::create_dir_all(dir)?;
-    let staged = dir.join(format!("staged-{}", std::process::id()));
-    let mut options = std::fs::File::options();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o555)
-        .open(&staged)?;
-    io::Write::write_all(&mut file, bytes)?;
-    drop(file);
-    for entry in std::fs::read_dir(dir)?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with("guest-") {
-            // Machines that run it hold it open.
-            std::fs::remove_file(entry.path())?;
-        }
-    }
-    std::fs::rename(staged, place)
-}
-
 /// The directories and files that the mounts and `runsc` expect.
 fn lay_out(spec: &MachineSpec) -> io::Result<()> {
     let mut private = std::fs::DirBuilder::new();
@@ -332,8 +317,8 @@ fn enclosed(
     spec: &MachineSpec,
     decided: &Decided,
     disk: Option<OwnedFd>,
-    program: &Program,
-    start: Start,
+    (program, start): (&Program, Start),
+    namespace: Option<&OwnedFd>,
 ) -> Result<i32, Error> {
     let steps = prepare::mounts(spec, decided);
     let work = || {
@@ -342,6 +327,11 @@ fn enclosed(
                 .hint("`motu doctor` says what this host does not allow"),
             _ => Error::internal(failure.to_string()),
         })?;
+        let entered = namespace.map(network::enter).transpose();
+        let joined = entered.map_err(|error| Error::io("the machine's network", &error))?;
+        prepare::config(spec, decided, joined)
+            .write(&spec.dir)
+            .map_err(explain)?;
         program
             .run(container(&spec.id, &spec.dir), start)
             .map_err(explain)

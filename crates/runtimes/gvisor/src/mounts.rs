@@ -6,8 +6,8 @@
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_bind,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_bind,
     mount_change, move_mount,
 };
 use std::fmt;
@@ -89,6 +89,14 @@ pub(crate) fn execute(steps: &[Step], disk: Option<&OwnedFd>) -> Result<(), Fail
         })?;
     }
     Ok(())
+}
+
+/// Hides settings by which `runsc` recognises the host's own network, which it refuses to take.
+/// Newer kernels show them in every network. To be called in the machine's: it is the directory of
+/// that network that is covered.
+pub(crate) fn hide_network_settings() -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+    Ok(mount("none", "/proc/sys/net/core", "tmpfs", flags, None)?)
 }
 
 fn private() -> io::Result<()> {

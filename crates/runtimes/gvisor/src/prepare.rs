@@ -109,13 +109,16 @@ pub(crate) fn mounts(spec: &MachineSpec, decided: &Decided) -> Vec<Step> {
     steps
 }
 
-/// The bundle.
-pub(crate) fn config(spec: &MachineSpec, decided: &Decided) -> Config {
+/// The bundle, with a network that is there already or none.
+pub(crate) fn config(spec: &MachineSpec, decided: &Decided, network: Option<PathBuf>) -> Config {
     let mut caps: Vec<&'static str> = COMMAND_CAPS.iter().map(|(_, name)| *name).collect();
     caps.extend(GUEST_CAPS);
     let root = spec.dir.join(ROOT);
     let args = arguments(spec);
     let mut config = Config::new(&root, &spec.hostname, args, Capabilities::all_of(&caps));
+    if let Some(network) = network {
+        config.join_network(network);
+    }
     let files = GUEST_FILES.max(spec.limits.nofile.value);
     config.process.rlimits = vec![
         Rlimit {
@@ -215,7 +218,7 @@ pub(crate) fn describe(spec: &MachineSpec, decided: &Decided, options: &[String]
     for step in mounts(spec, decided) {
         let _ = writeln!(text, "{step}");
     }
-    let config = config(spec, decided);
+    let config = config(spec, decided, None);
     for mount in &config.mounts {
         let (source, options) = (mount.source.display(), mount.options.join(","));
         let _ = writeln!(text, "show {source} at {} ({options})", mount.destination);

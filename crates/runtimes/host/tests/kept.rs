@@ -62,6 +62,7 @@ fn spec(home: &Path, kept: &Kept) -> MachineSpec {
         },
         accel: motu_core::Accel::Auto,
         kept: Some(kept.clone()),
+        network: None,
     }
 }
 

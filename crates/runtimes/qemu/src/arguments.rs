@@ -22,6 +22,8 @@ pub(crate) const KEPT_FD: RawFd = 106;
 pub(crate) const NEWS_FD: RawFd = 107;
 /// What a machine holds that must not outlive us.
 pub(crate) const LEASH_FD: RawFd = 108;
+/// The machine's frames.
+pub(crate) const NETWORK_FD: RawFd = 109;
 
 pub(crate) const KERNEL: &str = "vmlinux";
 pub(crate) const INITRAMFS: &str = "initramfs";
@@ -54,8 +56,6 @@ pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -
     line.flags(&["-nodefaults", "-no-user-config"]);
     line.pair("-action", "reboot=shutdown,panic=exit-failure");
     line.pair("-display", "none");
-    // No network device at all. When there is an egress gateway, one comes here:
-    // `-netdev dgram` on a handed-over socket and a `virtio-net-pci`, last on the bus.
     line.pair("-nic", "none");
     line.pair("-name", name);
     line.pair("-sandbox", SANDBOX);
@@ -95,6 +95,9 @@ pub(crate) fn arguments(name: &str, shape: &Shape, layer: u32, origin: Origin) -
     port(&mut line, "link", motu_boot::LINK_PORT, LINK_FD);
     port(&mut line, "turn", motu_boot::TURN_PORT, TURN_FD);
     port(&mut line, "news", motu_boot::NEWS_PORT, NEWS_FD);
+    if shape.network {
+        network(&mut line);
+    }
     let control = format!("socket,id=control,fd={QMP_FD},server=on,wait=off");
     line.pair("-chardev", control);
     line.pair("-mon", "chardev=control,mode=control");
@@ -160,10 +163,16 @@ pub(crate) fn kept_path(file: &str) -> String {
 }
 
 fn command_line(shape: &Shape) -> String {
-    match shape.kept {
-        true => format!("{COMMAND_LINE} {}", motu_boot::KEPT),
-        false => COMMAND_LINE.to_string(),
+    let mut text = COMMAND_LINE.to_string();
+    let words = [
+        (shape.kept, motu_boot::KEPT),
+        (shape.network, motu_boot::NETWORK),
+    ];
+    for (_, word) in words.into_iter().filter(|(wanted, _)| *wanted) {
+        text.push(' ');
+        text.push_str(word);
     }
+    text
 }
 
 fn writable(line: &mut Line, disk: &str, layer: u32, shape: &Shape) {
@@ -185,6 +194,17 @@ fn attach(line: &mut Line, disk: &str, node: &str) {
     line.pair(
         "-device",
         format!("virtio-blk-pci,id={disk},drive={node},disable-legacy=on"),
+    );
+}
+
+/// A device whose frames are messages of a socket: QEMU itself reaches nothing.
+fn network(line: &mut Line) {
+    let socket = format!("dgram,id=net,local.type=fd,local.str={NETWORK_FD}");
+    line.pair("-netdev", socket);
+    // Without a program of its own for booting from the network.
+    line.pair(
+        "-device",
+        "virtio-net-pci,id=nic,netdev=net,disable-legacy=on,romfile=",
     );
 }
 
@@ -211,6 +231,7 @@ mod tests {
             disk_mib: 64,
             root_bytes: 1 << 30,
             kept,
+            network: false,
         };
         let line = arguments("x", &shape, 1, origin);
         let pairs = line.windows(2).filter(|pair| pair[0] == "-device");

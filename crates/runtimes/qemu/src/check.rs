@@ -133,6 +133,7 @@ pub(crate) fn plan(spec: &MachineSpec, choice: Accel) -> String {
         disk_mib: limits.disk_mib.value,
         root_bytes: 0,
         kept: spec.kept.is_some(),
+        network: spec.network.is_some(),
     };
     let line = arguments(spec.id.as_str(), &shape, 1, Origin::Restore).join(" ");
     format!(

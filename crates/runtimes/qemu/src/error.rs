@@ -33,6 +33,8 @@ pub(crate) enum QemuError {
     InUse,
     #[error("the machine is not there")]
     Gone,
+    #[error("the machine's network: {}", .0.message)]
+    Network(motu_core::Error),
     #[error("{0}")]
     Unsupported(String),
     #[error("{0}")]
@@ -65,6 +67,7 @@ impl From<QemuError> for Error {
                 package(&tool)
             )),
             QemuError::Io { context, error } => Error::io(context, &error),
+            QemuError::Network(error) => error,
             QemuError::Kvm { .. } => Error::unavailable(message).hint(
                 "choose software emulation (`accel = \"tcg\"`, about 10 times slower), \
                  or run on a host whose KVM works",

@@ -386,6 +386,7 @@ async fn copy(
             state: &reading,
         },
         leash: None,
+        network: None,
     };
     // Whichever fails ends the other: a machine without a state never answers.
     let restored = machine::restore(spec, launch, Matter::News);

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 const PACKAGE: &str = "linux-image-cloud-amd64";
 /// The name under which the kernel in use is found.
-const CURRENT: &str = "current-v2";
+const CURRENT: &str = "current-v3";
 const KERNEL: &str = "vmlinux";
 const MODULES: &str = "modules";
 const KEPT_MODULES: &str = "modules-kept";
+const NETWORK_MODULES: &str = "modules-network";
 /// What an unpacked kernel may weigh.
 const MAX_KERNEL: usize = 512 << 20;
 
@@ -37,6 +38,16 @@ const WANTED: [&str; 9] = [
 
 /// Further modules, for machines whose disks are kept.
 const WANTED_KEPT: [&str; 1] = ["overlay"];
+
+/// Further modules, for machines with a network.
+const WANTED_NETWORK: [&str; 3] = ["failover", "net_failover", "virtio_net"];
+
+/// Which modules are where.
+const SETS: [(&str, &[&str]); 3] = [
+    (MODULES, &WANTED),
+    (KEPT_MODULES, &WANTED_KEPT),
+    (NETWORK_MODULES, &WANTED_NETWORK),
+];
 
 /// What a machine boots.
 #[derive(Clone, Debug)]
@@ -181,7 +192,7 @@ fn arrange(tree: &Path, staging: &Path) -> Result<String, QemuError> {
     write_frozen(&staging.join(KERNEL), &image)?;
     let mut digest = Sha256::new().chain_update(&image);
     let found = module_files(&tree.join("lib/modules"));
-    for (directory, wanted) in [(MODULES, &WANTED[..]), (KEPT_MODULES, &WANTED_KEPT[..])] {
+    for (directory, wanted) in SETS {
         let modules = staging.join(directory);
         std::fs::create_dir(&modules).map_err(QemuError::io("cannot stage a kernel"))?;
         for (number, wanted) in wanted.iter().enumerate() {
@@ -217,12 +228,13 @@ fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
 
 fn initial(kernel: &Path, guest: &[u8]) -> Result<Vec<u8>, QemuError> {
     let mut archive = Archive::default();
-    for directory in ["dev", "proc", "sys", "root", MODULES, KEPT_MODULES] {
+    let sets = SETS.map(|(directory, _)| directory);
+    for directory in ["dev", "proc", "sys", "root"].into_iter().chain(sets) {
         archive.directory(directory);
     }
     archive.device("dev/console", 5, 1);
     archive.program("init", guest);
-    for directory in [MODULES, KEPT_MODULES] {
+    for directory in sets {
         for path in module_files(&kernel.join(directory)) {
             let content = std::fs::read(&path).map_err(QemuError::io("cannot read a module"))?;
             let name = path.file_name().unwrap_or_default().to_string_lossy();

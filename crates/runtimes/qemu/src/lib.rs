@@ -25,6 +25,7 @@
 mod accel;
 mod arguments;
 mod blocking;
+mod cable;
 mod cache;
 mod cgroup;
 mod check;
@@ -120,6 +121,7 @@ impl Runtime for Qemu {
             fork: true,
             keep: true,
             setuid: true,
+            network: true,
             uses_environment: true,
         }
     }

@@ -8,6 +8,7 @@
 use crate::Settings;
 use crate::accel::Probe;
 use crate::blocking::blocking;
+use crate::cable::Cable;
 use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
 use crate::image::{Image, Images, Journal, SLACK};
@@ -111,6 +112,7 @@ impl Maker {
                 disk_mib,
                 root_bytes: root.bytes - SLACK + (disk_mib << 20),
                 kept: false,
+                network: spec.network.is_some(),
             },
             root: Some(root),
             blank,
@@ -155,6 +157,7 @@ impl Maker {
                 state: &state,
             },
             leash: None,
+            network: None,
         };
         let machine = restore(spec, launch, Matter::News).await?;
         self.make_ahead(kind);
@@ -172,7 +175,7 @@ impl Maker {
 
     /// A machine that was made ahead, if there is one and it is as good as it was.
     async fn make_of_spare(&self, spec: &MachineSpec, kind: &Kind) -> Option<Machine> {
-        if !Throttle::of(&spec.limits).is_none() {
+        if !Throttle::of(&spec.limits).is_none() || spec.network.is_some() {
             return None;
         }
         let spare = self.spares.take(&kind.key())?;
@@ -271,6 +274,7 @@ impl Maker {
                 disk_mib: manifest.disk_mib,
                 root_bytes: manifest.root_bytes,
                 kept: true,
+                network: spec.network.is_some(),
             },
             root: None,
             blank,
@@ -295,6 +299,7 @@ impl Maker {
                 state: &state,
             },
             leash: None,
+            network: None,
         };
         restore(spec, launch, Matter::Disks).await
     }
@@ -328,6 +333,7 @@ fn make_spare(key: &str, kind: &Kind, template: &Template, dir: &Path) -> Result
             state: &File::from(reading),
         },
         leash: Some(&leash),
+        network: None,
     };
     let (pidfd, _) = process::start(launch)?;
     let waiting = (state, File::from(to));
@@ -399,7 +405,15 @@ pub(crate) async fn restore(
     launch: Launch<'_>,
     matter: Matter,
 ) -> Result<Machine, QemuError> {
-    begin(launch, matter).await?;
+    let cable = Cable::of(spec).await?;
+    let wired = Launch {
+        network: cable.as_ref().map(Cable::end),
+        ..launch
+    };
+    let pidfd = begin(wired, matter).await?;
+    if let Some(cable) = cable {
+        cable.hold(pidfd)?;
+    }
     let record = Record::load(&spec.dir).ok_or(QemuError::Gone)?;
     Ok(made(spec, launch.shape, record))
 }

@@ -2,8 +2,8 @@
 
 use crate::accel::Accelerator;
 use crate::arguments::{
-    CONSOLE, KEPT_FD, LEASH_FD, LINK_FD, MESSAGES_FD, NEWS_FD, Origin, PANICKED, QMP_FD, RAM_FD,
-    STATE_FD, TURN_FD, arguments,
+    CONSOLE, KEPT_FD, LEASH_FD, LINK_FD, MESSAGES_FD, NETWORK_FD, NEWS_FD, Origin, PANICKED,
+    QMP_FD, RAM_FD, STATE_FD, TURN_FD, arguments,
 };
 use crate::disks::{DISKS, disk_file};
 use crate::error::QemuError;
@@ -11,7 +11,7 @@ use crate::place::{LINK, NEWS, QMP, STATE, Site, TURN};
 use crate::record::{Process, Record, Shape};
 use crate::sys::{self, Jail, Leash, Spawn};
 use crate::throttle::{self, Throttle};
-use crate::{cgroup, tool};
+use crate::{cable, cgroup, tool};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use std::fs::File;
@@ -54,6 +54,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) start: Start<'a>,
     /// Of a process that must not outlive us, even when it is written down.
     pub(crate) leash: Option<&'a Leash>,
+    /// The socket of its frames; a device without one has nobody at its other end.
+    pub(crate) network: Option<&'a OwnedFd>,
 }
 
 /// Starts QEMU in its place and writes down which process it is.
@@ -101,6 +103,13 @@ pub(crate) fn start(launch: Launch<'_>) -> Result<(OwnedFd, Messages), QemuError
             Origin::Restore
         }
     };
+    let nobody = match (shape.network, launch.network) {
+        (true, None) => Some(cable::unplugged()?),
+        _ => None,
+    };
+    if let Some(socket) = launch.network.or(nobody.as_ref()) {
+        handed.push((socket.as_fd(), NETWORK_FD));
+    }
     let disks: Vec<String> = DISKS.iter().map(|disk| disk_file(disk, layer)).collect();
     site.disks().give(identity, &disks)?;
     place.give(identity, own_files(origin))?;

@@ -50,6 +50,9 @@ pub(crate) struct Shape {
     /// Its disks outlive it and have a baseline beside them.
     #[serde(default)]
     pub(crate) kept: bool,
+    /// It has a network device.
+    #[serde(default)]
+    pub(crate) network: bool,
 }
 
 impl Shape {
@@ -151,6 +154,7 @@ mod tests {
         disk_mib: 64,
         root_bytes: 1 << 30,
         kept: false,
+        network: false,
     };
 
     #[test]

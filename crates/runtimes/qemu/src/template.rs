@@ -287,6 +287,7 @@ pub(crate) async fn boot(kind: &Kind, dir: &Path) -> Result<(File, Duration), Qe
         throttle: Throttle::default(),
         start: Start::Boot { ram: &memory },
         leash: None,
+        network: None,
     };
     let begun = Instant::now();
     let (pidfd, messages) = process::start(launch)?;

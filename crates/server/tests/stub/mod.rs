@@ -8,13 +8,16 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
+use motu_core::call::{CallRequest, CallResult};
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::lists::*;
+use motu_core::policy::*;
 use motu_core::report::ProgressSink;
 use motu_core::report::*;
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::{Error, Isolation, Result, SandboxId, Service};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,6 +54,7 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
         accelerator: None,
         keep: false,
         network: "off".to_string(),
+        policy: None,
         vcpu_count: 1,
         mem_mib: 1024,
         limits: Vec::new(),
@@ -189,8 +193,43 @@ fn cat(inputs: mpsc::Receiver<ExecInput>) -> BoxStream<'static, Result<ExecEvent
     .boxed()
 }
 
+/// Of verbs that no test of the translation needs: the corridor is the same for all of them.
+fn nothing<T>() -> Result<T> {
+    Err(Error::unsupported("the stub does not do this"))
+}
+
 #[async_trait]
 impl Service for Stub {
+    async fn list_policies(&self) -> Result<PolicyList> {
+        Ok(PolicyList::new(Vec::new()))
+    }
+    async fn get_policy(&self, _: &str) -> Result<Policy> {
+        nothing()
+    }
+    async fn check_policy(&self, _: CheckPolicy) -> Result<Policy> {
+        nothing()
+    }
+    async fn explain_policy(&self, _: &str, _: ExplainPolicy) -> Result<Explained> {
+        nothing()
+    }
+    async fn set_policy(&self, _: &SandboxId, _: SetPolicy) -> Result<Sandbox> {
+        nothing()
+    }
+    async fn read_decisions(&self, _: &SandboxId, _: ReadDecisions) -> Result<ByteStream> {
+        nothing()
+    }
+    async fn set_secret(&self, _: &str, _: SetSecret) -> Result<SecretSummary> {
+        nothing()
+    }
+    async fn list_secrets(&self) -> Result<SecretList> {
+        Ok(SecretList::new(Vec::new()))
+    }
+    async fn remove_secret(&self, _: &str) -> Result<SecretSummary> {
+        nothing()
+    }
+    async fn call(&self, _: CallRequest) -> Result<CallResult> {
+        nothing()
+    }
     async fn version(&self) -> Result<Version> {
         Ok(Version {
             version: "0".to_string(),

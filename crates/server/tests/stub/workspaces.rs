@@ -30,7 +30,7 @@ pub fn workspace(id: &WorkspaceId) -> Workspace {
         accelerator: Some("tcg".to_string()),
         host_compat: false,
         network_policy: NetworkPolicy::EgressPublishedPorts,
-        network_missing: None,
+        policy: None,
         vcpu_count: 1,
         mem_mib: 1024,
         created_at: moment(),

@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
   workspace-core  Workspaces: commands, files, patches, diffs; the place to begin
   workspace-full  Also snapshots, services, shells, machines and disks
   terminal        Terminal sessions: run, expect, screens, keys
+  agent-tool      One tool: one typed call, bounded by --policy
   all             Workspaces and terminal sessions: every tool
 
 Examples:
@@ -31,7 +32,7 @@ Examples:
   motu mcp serve --http 127.0.0.1:7333 --token-file ~/.motu-mcp-token
   motu mcp config claude-code --install")]
 pub struct Args {
-    /// Which tools it has: vm-run, workspace-core, workspace-full, terminal or all
+    /// Which tools it has: vm-run, workspace-core, workspace-full, terminal, agent-tool or all
     #[arg(long, value_name = "PROFILE", default_value = "workspace-full", value_parser = word::<Profile>)]
     profile: Profile,
 
@@ -40,6 +41,10 @@ pub struct Args {
     /// (approved in advance)
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = word::<Approvals>)]
     approvals: Approvals,
+
+    /// The policy of typed calls [default: none]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
 
     /// What the text of a result is: plain (a few words for a model), json (the same object as the
     /// structured part, for programs that read the text alone) or auto (json for clients whose
@@ -135,6 +140,7 @@ impl Args {
                 (None, false) => Place::Usual,
             },
             text: self.text,
+            policy: self.policy.clone(),
             explicit_sessions: self.explicit_sessions,
             // The clients of one HTTP server are not told apart; they share its names.
             scope: (!self.share_sessions).then(|| motu_core::id::random_name(SCOPE_CHARS)),

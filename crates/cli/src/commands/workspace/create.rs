@@ -49,6 +49,10 @@ pub struct Args {
     #[arg(long, value_name = "POLICY", default_value = "off", value_parser = word::<NetworkPolicy>)]
     network_policy: NetworkPolicy,
 
+    /// What it may reach, by the name of a policy, such as packages (`motu policy list`)
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+
     /// Save /workspace before each command, for `motu workspace undo`
     #[arg(long)]
     checkpoint: bool,
@@ -126,6 +130,8 @@ impl Args {
             name: self.name.clone(),
             labels: given::labels(&self.labels)?,
             network_policy: self.network_policy,
+            policy: self.policy.clone(),
+            narrowed: None,
             secrets: given::secrets(&self.secrets, &self.secret_files)?,
             runtime: self.runtime.clone(),
             isolation: self.isolation,

@@ -371,10 +371,10 @@ fn rows(workspaces: &[WorkspaceSummary], now: Timestamp) -> String {
     show::table(&headings, &rows)
 }
 
-/// The policy, and what of it cannot be had yet.
+/// What it may reach.
 fn network(workspace: &Workspace) -> String {
-    match &workspace.network_missing {
-        Some(missing) => format!("{} ({missing})", workspace.network_policy),
+    match &workspace.policy {
+        Some(policy) => format!("{} (policy {policy})", workspace.network_policy),
         None => workspace.network_policy.to_string(),
     }
 }

@@ -142,6 +142,7 @@ impl World {
             },
             accel: motu_core::Accel::Auto,
             kept: None,
+            network: None,
         }
     }
 

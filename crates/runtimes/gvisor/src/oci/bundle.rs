@@ -120,22 +120,28 @@ pub struct Linux {
     pub cgroups_path: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Namespace {
     #[serde(rename = "type")]
     kind: &'static str,
+    /// One that is there already; a new one when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<PathBuf>,
 }
 
-/// New ones of all kinds but user namespaces.
-const NAMESPACES: [Namespace; 5] = [
-    Namespace { kind: "pid" },
-    Namespace { kind: "network" },
-    Namespace { kind: "ipc" },
-    Namespace { kind: "uts" },
-    Namespace { kind: "mount" },
-];
+/// All kinds but user namespaces.
+const NAMESPACES: [&str; 5] = ["pid", NETWORK, "ipc", "uts", "mount"];
+const NETWORK: &str = "network";
 
 impl Config {
+    /// Joins this network instead of making a new one.
+    pub fn join_network(&mut self, path: PathBuf) {
+        let mut namespaces = self.linux.namespaces.iter_mut();
+        if let Some(network) = namespaces.find(|namespace| namespace.kind == NETWORK) {
+            network.path = Some(path);
+        }
+    }
+
     /// A machine with these arguments as its first process, in namespaces of its own.
     pub fn new(root: &Path, hostname: &str, args: Vec<String>, capabilities: Capabilities) -> Self {
         Config {
@@ -156,7 +162,7 @@ impl Config {
             hostname: hostname.to_string(),
             mounts: Vec::new(),
             linux: Linux {
-                namespaces: NAMESPACES.to_vec(),
+                namespaces: NAMESPACES.map(|kind| Namespace { kind, path: None }).into(),
                 cgroups_path: None,
             },
         }

@@ -95,6 +95,7 @@ impl World {
             },
             accel: Accel::Auto,
             kept: None,
+            network: None,
         }
     }
 

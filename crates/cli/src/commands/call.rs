@@ -1,0 +1,106 @@
+//! `motu call`: one typed call.
+
+use crate::cli::{Context, answer};
+use crate::failure::Reader;
+use crate::{live, pull, show};
+use motu_core::call::{CallRequest, CallResult, FailureClass};
+use motu_core::{Error, ErrorKind, Result, Service, limits};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Make one typed call: files in, one command, a bounded answer
+///
+/// The request is JSON: what a model may ask for, and nothing else. It names a language or an image,
+/// files, a command and what becomes of the state; its policy bounds all of it (`motu policy show`).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  motu call --request - <<'END'
+  {\"language\": \"python\",
+   \"files\": [{\"path\": \"/work/main.py\", \"content\": \"print('hello')\"}],
+   \"command\": [\"python3\", \"/work/main.py\"],
+   \"state\": {\"retention\": \"destroy\"}}
+  END
+
+Exits with the command's own code; docs/calls.md lists the fields, the answers and the failures.")]
+pub struct Args {
+    /// A file with the request; - is standard input
+    #[arg(long, value_name = "FILE")]
+    request: PathBuf,
+
+    /// The policy that applies, for a request that names none [default: none]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+
+    /// Print the whole answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let mut request = read(&self.request)?;
+        if request.policy.is_none() {
+            request.policy = self.policy;
+        }
+        let client = context.client();
+        let result = match client.call(request.clone()).await {
+            Err(error) if pull::would_help(&error) => {
+                let name = error.details["environment"].as_str().unwrap_or_default();
+                pull::pull(&client, name, Reader::of(self.json)).await?;
+                client.call(request).await?
+            }
+            other => other?,
+        };
+        match self.json {
+            true => answer(true, &result, |_| String::new()),
+            false => tell(&result),
+        }
+        Ok(code(&result))
+    }
+}
+
+fn read(path: &Path) -> Result<CallRequest> {
+    let most = 2 * limits::CALL_ALL_FILES_BYTES.max;
+    let mut text = String::new();
+    let reading = match path == Path::new("-") {
+        true => std::io::stdin().take(most).read_to_string(&mut text),
+        false => {
+            std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text))
+        }
+    };
+    reading.map_err(|error| Error::with_file(path.display().to_string(), &error))?;
+    serde_json::from_str(&text).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("the request: {error}"))
+            .hint("docs/calls.md lists the fields")
+    })
+}
+
+/// The output as it was; what went wrong besides on standard error.
+fn tell(result: &CallResult) {
+    show::print(&result.stdout);
+    show::note(&result.stderr);
+    if let Some(failure) = &result.failure
+        && failure.class != FailureClass::GuestCommandFailure
+    {
+        let message = show::safe(&failure.message);
+        show::note(&format!("note: {message}\nretry: {}\n", failure.retry));
+    }
+    if result.truncated {
+        show::note("note: some of the output is left out\n");
+    }
+}
+
+/// The command's own code, or motu's for what ended it.
+fn code(result: &CallResult) -> ExitCode {
+    let class = result.failure.as_ref().map(|failure| failure.class);
+    let own = crate::failure::exit_code;
+    match (class, result.exit_code) {
+        (Some(FailureClass::CleanupFailure), _) => own(ErrorKind::Cleanup),
+        (_, code) => live::exit_code(code.unwrap_or(1), result.timed_out),
+    }
+}

@@ -1,0 +1,152 @@
+//! `motu secret`: secrets of typed calls, by name.
+
+use crate::cli::{Context, answer};
+use crate::show;
+use jiff::Timestamp;
+use motu_core::secret::{SecretSummary, SetSecret};
+use motu_core::{Error, Result, Service, limits};
+use std::io::{IsTerminal, Read as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Keep secrets that typed calls refer to by name
+///
+/// A call may refer to a secret that its policy names (`secrets` in `[call]`). Values are sealed on
+/// the disk, or fetched when they are needed, and are taken out of everything a call gives back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  printf %s \"$KEY\" | motu secret set openai-api-key
+  motu secret set db-password --command pass --command show --command db
+  motu secret list")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+struct From {
+    /// The name by which calls refer to it
+    name: String,
+    /// Take the value from a file [default: from standard input]
+    #[arg(long, value_name = "PATH", group = "from")]
+    file: Option<PathBuf>,
+    /// Take it from a variable of the daemon, whenever it is needed
+    #[arg(long, value_name = "NAME", group = "from")]
+    variable: Option<String>,
+    /// Take it from what a program prints, whenever it is needed; once for each word
+    #[arg(long, value_name = "WORD", group = "from", allow_hyphen_values = true)]
+    command: Vec<String>,
+    /// Print what may be said of it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Keep a secret, or replace its value
+    Set(From),
+    /// Replace the value of a secret that is there
+    Rotate(From),
+    /// List secrets, without their values
+    List {
+        /// Print everything that may be said of them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Forget a secret
+    Rm {
+        /// Its name
+        name: String,
+        /// Print what may be said of it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Args {
+    pub fn json(&self) -> bool {
+        match &self.command {
+            Command::Set(from) | Command::Rotate(from) => from.json,
+            Command::List { json } | Command::Rm { json, .. } => *json,
+        }
+    }
+
+    pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        let client = context.client();
+        match self.command {
+            Command::Set(from) => {
+                let kept = client.set_secret(&from.name, from.read(false)?).await?;
+                answer(from.json, &kept, |kept| format!("{} is kept\n", kept.name));
+            }
+            Command::Rotate(from) => {
+                let kept = client.set_secret(&from.name, from.read(true)?).await?;
+                answer(from.json, &kept, |kept| {
+                    format!("{} has a new value\n", kept.name)
+                });
+            }
+            Command::List { json } => {
+                answer(json, &client.list_secrets().await?, |all| list(all));
+            }
+            Command::Rm { name, json } => {
+                let gone = client.remove_secret(&name).await?;
+                answer(json, &gone, |gone| format!("{} is forgotten\n", gone.name));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl From {
+    fn read(&self, rotate: bool) -> Result<SetSecret> {
+        let command = (!self.command.is_empty()).then(|| self.command.clone());
+        let elsewhere = self.variable.is_some() || command.is_some();
+        Ok(SetSecret {
+            value: match elsewhere {
+                true => None,
+                false => Some(self.value()?),
+            },
+            variable: self.variable.clone(),
+            command,
+            path: None,
+            rotate,
+        })
+    }
+
+    /// From a file or from standard input; never from an argument, which others can see.
+    fn value(&self) -> Result<String> {
+        let most = limits::SECRET_BYTES.max + 1;
+        let mut value = String::new();
+        let read = match &self.file {
+            Some(path) => std::fs::File::open(path)
+                .and_then(|file| file.take(most).read_to_string(&mut value))
+                .map_err(|error| Error::with_file(path.display().to_string(), &error)),
+            None => {
+                if std::io::stdin().is_terminal() {
+                    show::note("the value, then Ctrl-D:\n");
+                }
+                std::io::stdin()
+                    .take(most)
+                    .read_to_string(&mut value)
+                    .map_err(|error| Error::io("standard input", &error))
+            }
+        };
+        read?;
+        // What a person or `echo` ends a line with is no part of the secret.
+        if value.ends_with('\n') {
+            value.pop();
+        }
+        Ok(value)
+    }
+}
+
+fn list(secrets: &[SecretSummary]) -> String {
+    let row = |secret: &SecretSummary| {
+        vec![
+            secret.name.clone(),
+            secret.source_kind.clone(),
+            show::ago(secret.updated_at, Timestamp::now()),
+        ]
+    };
+    let rows: Vec<Vec<String>> = secrets.iter().map(row).collect();
+    show::table(&["NAME", "FROM", "CHANGED"], &rows)
+}

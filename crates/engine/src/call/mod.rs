@@ -1,0 +1,408 @@
+//! One typed call: files in, one command, a bounded answer, an explicit end of its state.
+//!
+//! ```text
+//!   check     the request against its policy (pure)
+//!   mod       machine ──► files ──► command, redacted ──► files out ──► what becomes of the state
+//! ```
+//!
+//! What fails before the command has run is an error whose details name the class of the failure.
+//! What fails later is part of the answer: the command did run.
+
+mod check;
+
+use crate::admission::{Follow, command};
+use crate::driver::{Handle, Keep};
+use crate::engine::Engine;
+use crate::guest::Guest;
+use crate::workspace::Secrets;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use check::{Checked, check};
+use futures_util::StreamExt;
+use futures_util::stream;
+use motu_core::call::{
+    CallNetworkMode, CallRequest, CallResult, Failure, FailureClass, OutputFile, Retention, WORK,
+};
+use motu_core::collect::Collector;
+use motu_core::exec::{ExecRequest, ExecResult, ExecSession};
+use motu_core::files::{GuestPath, ReadRange, WriteOptions};
+use motu_core::policy::{self, PolicyRef};
+use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::workspace::{CreateWorkspace, SaveAs, WORKSPACE};
+use motu_core::{Error, Result, SandboxId, Service, Workspaces};
+use std::sync::Arc;
+
+/// How much longer than its command a machine of a call may live, if nobody ends it.
+const SLACK_SECONDS: u64 = 120;
+/// The name of the snapshot of a call.
+const SNAPSHOT: &str = "call";
+/// The label of workspaces that calls have left.
+const LABEL: &str = "motu.call";
+
+/// What is kept open while a call runs.
+struct Machine {
+    id: SandboxId,
+    handle: Arc<Handle>,
+    guest: Arc<Guest>,
+    sandbox: Sandbox,
+}
+
+impl Engine {
+    pub(crate) async fn typed_call(&self, request: CallRequest) -> Result<CallResult> {
+        self.attempt(request).await.map_err(classed)
+    }
+
+    async fn attempt(&self, request: CallRequest) -> Result<CallResult> {
+        let name = request.policy.as_deref().unwrap_or(policy::NONE);
+        let known = self.policy(name).await?;
+        let checked = check(&request, &known.policy.call)?;
+        if request.network.mode == CallNetworkMode::Bridge && known.rules.allow.is_empty() {
+            let name = &known.policy.name;
+            return Err(Error::new(
+                motu_core::ErrorKind::Denied,
+                format!("the policy {name} opens no network"),
+            )
+            .hint("`\"mode\": \"none\"`, or another policy"));
+        }
+        let given = self.given(&request.secrets).await?;
+        // The command is checked before anything is made for it.
+        let start = command(
+            &self.config,
+            exec(&request, &checked, &given),
+            Follow::Foreground,
+        )?;
+        let served = self.pool.serve();
+        let machine = self.machine(&request, &checked, known.policy.call.min_isolation);
+        let machine = machine.await?;
+        let ran = async {
+            prepare(&machine, &checked).await?;
+            let session = machine.guest.start(start).await?;
+            let session = ExecSession {
+                events: given.redacted(session.events),
+                input: session.input,
+            };
+            let mut collector =
+                Collector::new(Some(checked.max_output_bytes))?.within(machine.sandbox.clone());
+            collector.add_all(session).await?;
+            collector.finish()
+        };
+        let ran = match ran.await {
+            Ok(ran) => ran,
+            Err(error) => {
+                let error = machine.handle.explain_soon(error).await;
+                let left = self.discard(&machine, checked.retention).await;
+                return Err(match left {
+                    Ok(()) => Error {
+                        message: given.redact(&error.message),
+                        ..error
+                    },
+                    Err(left) => left,
+                });
+            }
+        };
+        drop(served);
+        let files_out = read_out(&machine, &checked, &known.policy.call, &given).await;
+        let kept = self.settle(&machine, checked.retention).await;
+        Ok(self.answer(machine, &checked, known.reference(), (ran, files_out, kept)))
+    }
+
+    /// The machine of a call: one that goes with it, or a workspace that stays.
+    async fn machine(
+        &self,
+        request: &CallRequest,
+        checked: &Checked,
+        floor: motu_core::Isolation,
+    ) -> Result<Machine> {
+        let bridge = request.network.mode == CallNetworkMode::Bridge;
+        let policy = bridge.then(|| request.policy.clone()).flatten();
+        let narrowed =
+            (bridge && !request.network.allow.is_empty()).then(|| request.network.allow.clone());
+        let limits = &request.limits;
+        let (sandbox, handle) = match checked.retention {
+            Retention::Destroy => {
+                let sandbox = CreateSandbox {
+                    owner: request.owner.clone(),
+                    environment: checked.environment.clone(),
+                    isolation: Some(floor),
+                    vcpu_count: limits.vcpu_count,
+                    mem_mib: limits.mem_mib,
+                    disk_mib: limits.disk_mib,
+                    ttl_seconds: Some(checked.timeout_seconds + SLACK_SECONDS),
+                    policy,
+                    narrowed,
+                    ..CreateSandbox::default()
+                };
+                self.make(sandbox, Keep::Transient).await?
+            }
+            _ => {
+                let workspace = self
+                    .create_workspace(CreateWorkspace {
+                        owner: request.owner.clone(),
+                        environment: checked.environment.clone(),
+                        isolation: Some(floor),
+                        vcpu_count: limits.vcpu_count,
+                        mem_mib: limits.mem_mib,
+                        disk_mib: limits.disk_mib,
+                        ttl_seconds: Some(checked.ttl_seconds),
+                        labels: [(LABEL.to_string(), checked.retention.as_str().to_string())]
+                            .into(),
+                        policy,
+                        narrowed,
+                        ..CreateWorkspace::default()
+                    })
+                    .await?;
+                let handle = self.handle(&workspace.workspace_id).await?;
+                (handle.sandbox(), handle)
+            }
+        };
+        Ok(Machine {
+            id: sandbox.sandbox_id.clone(),
+            guest: handle.guest()?,
+            handle,
+            sandbox,
+        })
+    }
+
+    /// Removes the machine of a call whose command did not run to its end.
+    async fn discard(&self, machine: &Machine, retention: Retention) -> Result<()> {
+        match retention {
+            Retention::Destroy => machine.handle.destroy().await.map(drop),
+            _ => self.delete_workspace(&machine.id).await.map(drop),
+        }
+    }
+
+    /// Brings the state of a call to what was asked for; the name of its snapshot, if it has one.
+    async fn settle(&self, machine: &Machine, retention: Retention) -> Result<Option<String>> {
+        let id = &machine.id;
+        match retention {
+            Retention::Destroy => {
+                // The answer does not wait for the teardown, as it does not for a run's.
+                drop(machine.handle.destroy_soon());
+                Ok(None)
+            }
+            Retention::Stop => self.stop_workspace(id).await.map(|_| None),
+            Retention::Cold => self.pause_sandbox(id).await.map(|_| None),
+            Retention::Snapshot => {
+                let snapshot = self.create_snapshot(id, SaveAs::named(SNAPSHOT)).await?;
+                self.stop_workspace(id).await?;
+                Ok(Some(snapshot.snapshot_name))
+            }
+        }
+    }
+
+    fn answer(
+        &self,
+        machine: Machine,
+        checked: &Checked,
+        policy: PolicyRef,
+        (ran, files_out, kept): (ExecResult, Vec<OutputFile>, Result<Option<String>>),
+    ) -> CallResult {
+        let failure = match &kept {
+            Err(error) => Some(Failure {
+                code: error.kind.as_str().to_string(),
+                ..failure(FailureClass::CleanupFailure, &error.message)
+            }),
+            Ok(_) => of_command(&ran),
+        };
+        let expires_at = match checked.retention {
+            Retention::Destroy => None,
+            _ => machine.handle.sandbox().expires_at,
+        };
+        CallResult {
+            sandbox_id: machine.id,
+            exit_code: (!ran.timed_out).then_some(ran.exit_code),
+            stdout: ran.stdout,
+            stderr: ran.stderr,
+            timed_out: ran.timed_out,
+            audit_id: String::new(),
+            retention: checked.retention,
+            truncated: ran.truncated,
+            duration_ms: ran.duration_ms,
+            runtime: ran.runtime,
+            isolation: ran.isolation,
+            policy,
+            files_out,
+            snapshot: kept.ok().flatten(),
+            expires_at,
+            failure,
+        }
+    }
+}
+
+/// The command of a call.
+fn exec(request: &CallRequest, checked: &Checked, given: &Secrets) -> ExecRequest {
+    ExecRequest {
+        command: request.command.clone(),
+        workdir: Some(WORK.to_string()),
+        env: given.variables(),
+        timeout_seconds: Some(checked.timeout_seconds),
+        max_output_bytes: Some(checked.max_output_bytes),
+        ..ExecRequest::default()
+    }
+}
+
+/// Makes the place where the command works, and puts its files there.
+async fn prepare(machine: &Machine, checked: &Checked) -> Result<()> {
+    let work = GuestPath::new(Bytes::from_static(WORK.as_bytes()))?;
+    match checked.retention {
+        Retention::Destroy => machine.guest.mkdir(&work, None).await.map(drop)?,
+        // What is kept of a workspace is kept below /workspace.
+        _ => link_work(machine).await?,
+    }
+    for file in &checked.files {
+        let content = file.content.clone();
+        let options = WriteOptions {
+            mode: Some(file.mode),
+            ..WriteOptions::default()
+        };
+        let content = stream::once(async move { Ok(content) }).boxed();
+        machine.guest.write(&file.path, options, content).await?;
+    }
+    Ok(())
+}
+
+async fn link_work(machine: &Machine) -> Result<()> {
+    let link = motu_link::message::Start {
+        argv: ["ln", "-sfn", WORKSPACE, WORK]
+            .map(|word| Bytes::from_static(word.as_bytes()))
+            .into(),
+        user: "0".into(),
+        cwd: Bytes::from_static(b"/"),
+        follow: true,
+        forget: true,
+        timeout_ms: 10_000,
+        ..motu_link::message::Start::default()
+    };
+    let mut collector = Collector::new(None)?.within(machine.sandbox.clone());
+    collector.add_all(machine.guest.start(link).await?).await?;
+    let ran = collector.finish()?;
+    match ran.exit_code {
+        0 => Ok(()),
+        _ => Err(Error::transport(format!(
+            "{WORK} could not be made: {}",
+            ran.stderr.trim()
+        ))),
+    }
+}
+
+/// The files that were asked for; one that cannot be had says why.
+async fn read_out(
+    machine: &Machine,
+    checked: &Checked,
+    bounds: &motu_core::policy::CallBounds,
+    given: &Secrets,
+) -> Vec<OutputFile> {
+    let mut files = Vec::new();
+    for path in &checked.files_out {
+        let read = read_one(machine, path, bounds.output_file_bytes).await;
+        let mut file = OutputFile {
+            path: String::from_utf8_lossy(path.as_bytes()).into_owned(),
+            content: String::new(),
+            encoding: "utf-8".to_string(),
+            bytes: 0,
+            error: None,
+        };
+        match read {
+            Ok(bytes) => {
+                file.bytes = bytes.len() as u64;
+                match String::from_utf8(given.redact_bytes(&bytes)) {
+                    Ok(text) => file.content = text,
+                    Err(other) => {
+                        file.content = STANDARD.encode(other.as_bytes());
+                        file.encoding = "base64".to_string();
+                    }
+                }
+            }
+            Err(error) => file.error = Some(error.message),
+        }
+        files.push(file);
+    }
+    files
+}
+
+async fn read_one(machine: &Machine, path: &GuestPath, most: u64) -> Result<Vec<u8>> {
+    let range = ReadRange {
+        offset: 0,
+        length: Some(most + 1),
+    };
+    let (_, mut content) = machine.guest.read(path, range).await?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = content.next().await {
+        bytes.extend_from_slice(&piece?);
+        if bytes.len() as u64 > most {
+            return Err(Error::limit(format!(
+                "it has more than {most} bytes, which is call_output_file_bytes"
+            )));
+        }
+    }
+    Ok(bytes)
+}
+
+fn failure(class: FailureClass, message: &str) -> Failure {
+    Failure {
+        class,
+        code: String::new(),
+        retry: class.retry().to_string(),
+        message: message.to_string(),
+    }
+}
+
+/// What the end of a command means to a call.
+fn of_command(ran: &ExecResult) -> Option<Failure> {
+    if ran.timed_out {
+        let message = "the command ran out of its time and was ended, with all it had started";
+        return Some(Failure {
+            code: "timeout".to_string(),
+            ..failure(FailureClass::Timeout, message)
+        });
+    }
+    let (code, message) = match (ran.exit_code, ran.out_of_memory) {
+        (0, _) => return None,
+        (code, true) => (
+            "out_of_memory",
+            format!("the command exited with {code}: the memory limit was reached"),
+        ),
+        (code, false) => ("exit_code", format!("the command exited with {code}")),
+    };
+    Some(Failure {
+        code: code.to_string(),
+        ..failure(FailureClass::GuestCommandFailure, &message)
+    })
+}
+
+/// An error with the class of failure that it is to a call.
+fn classed(error: Error) -> Error {
+    let class = FailureClass::of(error.kind);
+    let mut details = match error.details.clone() {
+        serde_json::Value::Object(details) => details,
+        _ => serde_json::Map::new(),
+    };
+    details.insert("class".to_string(), serde_json::json!(class));
+    details.insert("retry".to_string(), class.retry().into());
+    error.details(details.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::ErrorKind;
+
+    #[test]
+    fn every_error_has_a_class_and_keeps_what_it_said() {
+        for (kind, class) in [
+            (ErrorKind::Denied, "policy_denial"),
+            (ErrorKind::Invalid, "validation_failure"),
+            (ErrorKind::Timeout, "timeout"),
+            (ErrorKind::Transport, "transport_failure"),
+            (ErrorKind::Unavailable, "transport_failure"),
+            (ErrorKind::Cleanup, "cleanup_failure"),
+        ] {
+            let error = Error::new(kind, "x").details(serde_json::json!({"rule": "r"}));
+            let classed = classed(error);
+            assert_eq!(classed.details["class"], class);
+            assert_eq!(classed.details["rule"], "r");
+            assert!(classed.details["retry"].is_string());
+        }
+    }
+}

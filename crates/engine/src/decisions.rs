@@ -1,0 +1,118 @@
+//! Decisions about a sandbox's traffic, as its gateway has written them.
+
+use crate::blocking::blocking;
+use crate::engine::Engine;
+use crate::sys;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use motu_core::files::ByteStream;
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Error, Result, SandboxId};
+use rustix::fs::inotify;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+/// Bytes read at once.
+const PIECE: usize = 64 * 1024;
+
+impl Engine {
+    /// All of them, and with `follow` those to come, until the sandbox is gone.
+    pub(crate) async fn decisions(&self, id: &SandboxId, follow: bool) -> Result<ByteStream> {
+        let live = self.handle(id).await.ok();
+        let Some(path) = self.shared.gateways.decisions(id) else {
+            return match live {
+                // It has no network, so nothing was ever decided.
+                Some(_) => Ok(futures_util::stream::empty().boxed()),
+                None => Err(Error::not_found(format!(
+                    "there are no decisions about a sandbox {id}"
+                ))
+                .hint("those of sandboxes that are gone are kept for a while: decision_logs in `docs/limits.md`")),
+            };
+        };
+        let failed = |error: io::Error| Error::io("the decisions of a sandbox", &error);
+        let opened = path.clone();
+        let file = blocking(move || std::fs::File::open(opened).map_err(failed)).await?;
+        let news = match live.filter(|_| follow) {
+            Some(handle) => Some(News {
+                written: watched(&path).map_err(failed)?,
+                sandbox: handle.watch(),
+                over: false,
+            }),
+            None => None,
+        };
+        let reading = Reading { file, news };
+        Ok(unfold(reading, |mut reading| async move {
+            let piece = reading.next().await?;
+            Some((piece, reading))
+        })
+        .boxed())
+    }
+}
+
+/// A file that may still grow.
+struct Reading {
+    file: std::fs::File,
+    news: Option<News>,
+}
+
+struct News {
+    written: AsyncFd<OwnedFd>,
+    sandbox: watch::Receiver<Sandbox>,
+    /// The sandbox is gone: what is there now is all.
+    over: bool,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Option<Result<Bytes>> {
+        loop {
+            let mut piece = vec![0; PIECE];
+            // A regular file of a few megabytes, mostly in memory.
+            match self.file.read(&mut piece) {
+                Ok(0) => {}
+                Ok(count) => {
+                    piece.truncate(count);
+                    return Some(Ok(piece.into()));
+                }
+                Err(error) => return Some(Err(Error::io("the decisions of a sandbox", &error))),
+            }
+            match &mut self.news {
+                Some(news) if !news.over => news.wait().await,
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl News {
+    /// Until something was written, or the sandbox has ended.
+    async fn wait(&mut self) {
+        let ended = |sandbox: &Sandbox| {
+            matches!(
+                sandbox.state,
+                State::Stopped | State::Failed | State::Destroying | State::Destroyed
+            )
+        };
+        tokio::select! {
+            ready = self.written.readable() => {
+                if let Ok(mut ready) = ready {
+                    let mut events = [0; 4096];
+                    // What is in the events is known: the file has changed.
+                    while rustix::io::read(self.written.get_ref(), &mut events).is_ok() {}
+                    ready.clear_ready();
+                }
+            }
+            _ = self.sandbox.wait_for(ended) => self.over = true,
+        }
+    }
+}
+
+fn watched(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+    let watch = inotify::init(flags)?;
+    inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY)?;
+    sys::watch(watch)
+}

@@ -1,0 +1,45 @@
+//! What a sandbox may reach, changed while it is there.
+
+use super::Driver;
+use crate::launch::Network;
+use motu_core::sandbox::{Sandbox, State};
+use motu_core::{Error, Result};
+use motu_policy::Known;
+
+impl Driver {
+    /// Other rules from now on. They are written down first: a daemon that finds the sandbox
+    /// after a crash puts in force what is written.
+    pub(super) async fn set_network(&mut self, known: Known) -> Result<Sandbox> {
+        let id = self.row.sandbox.sandbox_id.clone();
+        let network = self.row.launch.as_mut().map(|launch| &mut launch.network);
+        let Some(Some(network)) = network else {
+            return Err(
+                Error::conflict(format!("sandbox {id} was made without a network device")).hint(
+                    "make it with --network or --policy; `motu policy show` says what opens what",
+                ),
+            );
+        };
+        *network = Network {
+            policy: known.reference(),
+            rules: known.rules,
+        };
+        self.row.sandbox.policy = Some(network.policy.clone());
+        self.become_state(self.row.sandbox.state).await?;
+        self.enforce().await?;
+        Ok(self.row.sandbox.clone())
+    }
+
+    /// Puts in force what is written down.
+    pub(super) async fn enforce(&self) -> Result<()> {
+        let sandbox = &self.row.sandbox;
+        let launch = self.row.launch.as_ref();
+        let alive = matches!(sandbox.state, State::Running | State::Paused);
+        match launch.and_then(|launch| launch.network.clone()) {
+            Some(network) if alive => {
+                let gateways = &self.shared.gateways;
+                gateways.replace(&sandbox.sandbox_id, network.rules).await
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Gateways: one process for each machine that has a network, outside of it.
+//!
+//! ```text
+//!   run/egress/ID/   gateway.json   which process it is
+//!                    control        where it is asked and told
+//!   egress/ID.jsonl                 what it decided; stays when the sandbox is gone, for a while
+//! ```
+//!
+//! A gateway lives as long as its machine, whatever becomes of the daemon. Without one, nothing
+//! gets in or out: it holds the other end of the machine's only device.
+
+use crate::blocking::blocking;
+use crate::clock::boot_id;
+use crate::home::Home;
+use motu_core::network::{Attached, Frames, Uplink};
+use motu_core::{Error, ErrorKind, Result, SandboxId, limits};
+use motu_egress::gateway::control::{self, Answer, Request};
+use motu_egress::gateway::{self, Begin, Pending, Started};
+use motu_egress::rules::Rules;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Signal, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a gateway may take to answer, and to end with its machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Ids of gateways: far from those of people, of machines and of QEMU.
+const FIRST_ID: u32 = 0xa800_0000;
+const ID_COUNT: u64 = 0x0080_0000;
+const CONTROL: &str = "control";
+const RECORD: &str = "gateway.json";
+
+/// Every gateway of one state directory.
+#[derive(Clone, Debug)]
+pub struct Gateways {
+    run: PathBuf,
+    decisions: PathBuf,
+    program: Option<PathBuf>,
+}
+
+/// Which process a gateway is, on which boot of the host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    boot_id: String,
+    process: Started,
+}
+
+impl Gateways {
+    pub fn open(home: &Home, program: Option<PathBuf>) -> Result<Gateways> {
+        let gateways = Gateways {
+            run: home.path().join("run/egress"),
+            decisions: home.path().join("egress"),
+            program,
+        };
+        gateways.sweep();
+        Ok(gateways)
+    }
+
+    /// Removes what gateways have left that are gone.
+    fn sweep(&self) {
+        let entries = std::fs::read_dir(&self.run).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| find(&entry.path()).is_none()) {
+            // A file here is nobody's but ours, and says nothing that is needed again.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+
+    fn place(&self, id: &SandboxId) -> PathBuf {
+        self.run.join(id.as_str())
+    }
+
+    fn log(&self, id: &SandboxId) -> PathBuf {
+        self.decisions.join(format!("{id}.jsonl"))
+    }
+
+    /// Who takes the frames of this machine, by these rules.
+    pub fn uplink(&self, id: &SandboxId, rules: Rules) -> Arc<dyn Uplink> {
+        Arc::new(Gateway {
+            id: id.clone(),
+            gateways: self.clone(),
+            rules,
+        })
+    }
+
+    /// Ends the gateway of a machine that is gone, and waits for that.
+    pub async fn end(&self, id: &SandboxId) {
+        let place = self.place(id);
+        if !place.exists() {
+            return;
+        }
+        let ended = blocking(move || {
+            if let Some(gateway) = find(&place) {
+                // It ends with its machine; this is for one that hangs.
+                let _ = pidfd_send_signal(&gateway, Signal::KILL);
+                wait(&gateway).map_err(|error| Error::io("a gateway", &error))?;
+            }
+            std::fs::remove_dir_all(&place).map_err(|error| Error::io("a gateway", &error))
+        });
+        if let Err(error) = ended.await {
+            tracing::warn!(%id, %error, "something of a gateway is left");
+        }
+    }
+
+    /// Other rules for a machine that is there.
+    pub async fn replace(&self, id: &SandboxId, rules: Rules) -> Result<()> {
+        match self.ask(id, Request::Replace(rules)).await? {
+            Answer::Done => Ok(()),
+            other => Err(Error::internal(format!("the gateway said {other:?}"))),
+        }
+    }
+
+    async fn ask(&self, id: &SandboxId, request: Request) -> Result<Answer> {
+        let (place, id) = (self.place(id), id.clone());
+        let failed = move |error: io::Error| {
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("the gateway of {id} does not answer: {error}"),
+            )
+            .hint("without its gateway a sandbox reaches nothing; stop and start it, or make it again")
+        };
+        blocking(move || {
+            let ask = || {
+                let stream = connect(&place)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                control::ask(&stream, &request)
+            };
+            ask().map_err(failed)
+        })
+        .await
+    }
+
+    /// Where the decisions about a sandbox are, if there are any.
+    pub fn decisions(&self, id: &SandboxId) -> Option<PathBuf> {
+        Some(self.log(id)).filter(|log| log.exists())
+    }
+
+    /// The decisions file of a new machine; the oldest of sandboxes that are gone make room.
+    fn make_log(&self, id: &SandboxId) -> io::Result<OwnedFd> {
+        make_private(&self.decisions)?;
+        self.forget_oldest()?;
+        let mut options = std::fs::File::options();
+        let file = options.create(true).append(true).mode(0o600);
+        Ok(file.open(self.log(id))?.into())
+    }
+
+    fn forget_oldest(&self) -> io::Result<()> {
+        let mut logs = Vec::new();
+        for entry in std::fs::read_dir(&self.decisions)?.flatten() {
+            logs.push((entry.metadata()?.modified()?, entry.path()));
+        }
+        let most = limits::DECISION_LOGS.max as usize;
+        if logs.len() < most {
+            return Ok(());
+        }
+        logs.sort();
+        let live = |log: &Path| {
+            let id = log.file_stem().unwrap_or_default();
+            self.run.join(id).exists()
+        };
+        let spare = logs.len() + 1 - most;
+        for (_, log) in logs.into_iter().filter(|(_, log)| !live(log)).take(spare) {
+            std::fs::remove_file(log)?;
+        }
+        Ok(())
+    }
+}
+
+/// The gateway of one machine that is being made.
+#[derive(Debug)]
+struct Gateway {
+    id: SandboxId,
+    gateways: Gateways,
+    rules: Rules,
+}
+
+impl Uplink for Gateway {
+    fn attach(&self, frames: Frames) -> Result<Box<dyn Attached>> {
+        let Some(program) = &self.gateways.program else {
+            return Err(Error::unsupported("this daemon has no gateway program"));
+        };
+        let place = self.gateways.place(&self.id);
+        let failed = |error: io::Error| Error::io("the gateway of a sandbox", &error);
+        make_private(&place).map_err(failed)?;
+        let begin = Begin {
+            frames: match frames {
+                Frames::Namespace { net, user } => gateway::Frames::Namespace { net, user },
+                Frames::Socket(socket) => gateway::Frames::Socket(socket),
+            },
+            rules: self.rules.clone(),
+            decisions: self.gateways.make_log(&self.id).map_err(failed)?,
+            control: listen(&place).map_err(failed)?.into(),
+            user: identity(&place).map_err(failed)?,
+            resolvers: Vec::new(),
+            host_addresses: Vec::new(),
+        };
+        let pending = gateway::begin(program, &[crate::GATEWAY], begin).map_err(|error| {
+            let _ = std::fs::remove_dir_all(&place);
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("the gateway of the sandbox did not come up: {error}"),
+            )
+            .hint("`motu doctor` says whether sandboxes can have a network here")
+        })?;
+        Ok(Box::new(Waiting { pending, place }))
+    }
+}
+
+/// A gateway that ends with this daemon, until it is told whose it is.
+#[derive(Debug)]
+struct Waiting {
+    pending: Pending,
+    place: PathBuf,
+}
+
+impl Attached for Waiting {
+    fn hold(self: Box<Self>, machine: OwnedFd) -> Result<()> {
+        let failed = |error: io::Error| Error::io("the gateway of a sandbox", &error);
+        let record = Record {
+            boot_id: boot_id().to_string(),
+            process: self.pending.started,
+        };
+        let text =
+            serde_json::to_vec(&record).map_err(|error| Error::internal(error.to_string()))?;
+        std::fs::write(self.place.join(RECORD), text).map_err(failed)?;
+        self.pending.hold(&machine).map(drop).map_err(failed)
+    }
+}
+
+fn make_private(dir: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir)
+}
+
+/// A socket address holds 107 bytes, and a state directory may be deeper: sockets are reached
+/// through the directory's descriptor.
+fn socket(place: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(place, flags, Mode::empty())?;
+    let path = format!("/proc/self/fd/{}/{CONTROL}", dir.as_raw_fd());
+    Ok((dir, path.into()))
+}
+
+fn listen(place: &Path) -> io::Result<UnixListener> {
+    let (_dir, path) = socket(place)?;
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    UnixListener::bind(path)
+}
+
+fn connect(place: &Path) -> io::Result<UnixStream> {
+    let (_dir, path) = socket(place)?;
+    UnixStream::connect(path)
+}
+
+/// A handle on the gateway of this place, if that very process still runs.
+fn find(place: &Path) -> Option<OwnedFd> {
+    let text = std::fs::read(place.join(RECORD)).ok()?;
+    let record: Record = serde_json::from_slice(&text).ok()?;
+    (record.boot_id == boot_id()).then(|| record.process.open())?
+}
+
+fn wait(process: &OwnedFd) -> io::Result<()> {
+    let patience = Timespec {
+        tv_sec: PATIENCE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    loop {
+        let mut watched = [PollFd::new(process, PollFlags::IN)];
+        match poll(&mut watched, Some(&patience)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Who a gateway is that root starts: nobody else has the number of its directory now.
+fn identity(place: &Path) -> io::Result<Option<(u32, u32)>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let number = std::os::unix::fs::MetadataExt::ino(&place.metadata()?);
+    let own = FIRST_ID + (number % ID_COUNT) as u32;
+    let mapped = |map: &str| {
+        let text = std::fs::read_to_string(map).unwrap_or_default();
+        text.lines().any(|line| covers(line, own))
+    };
+    // A root that is one only in a namespace of its own may have no other ids; the gateway gives
+    // up all that root may do in any case.
+    let possible = mapped("/proc/self/uid_map") && mapped("/proc/self/gid_map");
+    Ok(possible.then_some((own, own)))
+}
+
+/// Whether a line of a map of ids has this one inside.
+fn covers(line: &str, id: u32) -> bool {
+    let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+    let (Some(Ok(first)), Some(Ok(count))) = (numbers.next(), numbers.nth(1)) else {
+        return false;
+    };
+    (first..first + count).contains(&u64::from(id))
+}

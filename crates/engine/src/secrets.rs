@@ -1,0 +1,366 @@
+//! Secrets by name, for calls: sealed in a file each, or fetched when they are needed.
+
+use crate::blocking::blocking;
+use crate::engine::Engine;
+use crate::workspace::Secrets;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use motu_core::call::SecretRef;
+use motu_core::lists::SecretList;
+use motu_core::secret::{SecretSummary, SetSecret};
+use motu_core::{Error, Result, limits};
+use motu_workspaces::secrets::Vault;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// What sealed values are bound to, beside their names.
+const BOUND: &str = "secrets of calls";
+/// How long a program may take to print a secret.
+const COMMAND_TIME: Duration = Duration::from_secs(10);
+const ENDING: &str = ".json";
+
+/// A secret as it lies on the disk.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    version: u32,
+    source: Source,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Source {
+    /// Base64 of what the vault has sealed.
+    Sealed(String),
+    Variable(String),
+    Command(Vec<String>),
+}
+
+impl Kept {
+    fn summary(&self, name: &str) -> SecretSummary {
+        SecretSummary {
+            name: name.to_string(),
+            source_kind: match self.source {
+                Source::Sealed(_) => "sealed",
+                Source::Variable(_) => "variable",
+                Source::Command(_) => "command",
+            }
+            .to_string(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) async fn keep_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
+        let (home, name) = (self.shared.home.path().to_path_buf(), name.to_string());
+        blocking(move || set(&home, &name, ask)).await
+    }
+
+    pub(crate) async fn known_secrets(&self) -> Result<SecretList> {
+        let home = self.shared.home.path().to_path_buf();
+        blocking(move || list(&home)).await.map(SecretList::new)
+    }
+
+    pub(crate) async fn drop_secret(&self, name: &str) -> Result<SecretSummary> {
+        let (home, name) = (self.shared.home.path().to_path_buf(), name.to_string());
+        blocking(move || remove(&home, &name)).await
+    }
+
+    /// The values that a call refers to, under the names of its variables.
+    pub(crate) async fn given(&self, wanted: &BTreeMap<String, SecretRef>) -> Result<Secrets> {
+        let mut values = Vec::new();
+        for (variable, secret) in wanted {
+            let (home, name) = (self.shared.home.path().to_path_buf(), secret.name.clone());
+            let kept = blocking(move || {
+                let kept = read(&home, &name)?;
+                kept.ok_or_else(|| unknown(&name))
+            })
+            .await?;
+            values.push((variable.clone(), self.value(&secret.name, kept).await?));
+        }
+        Secrets::of_variables(values)
+    }
+
+    async fn value(&self, name: &str, kept: Kept) -> Result<Zeroizing<String>> {
+        match kept.source {
+            Source::Sealed(text) => {
+                let sealed = STANDARD.decode(text);
+                let sealed =
+                    sealed.map_err(|_| Error::internal(format!("secret {name} is damaged")))?;
+                Ok(Vault::open(self.shared.home.path())?.unseal(BOUND, name, &sealed)?)
+            }
+            Source::Variable(variable) => match std::env::var(&variable) {
+                Ok(value) if !value.is_empty() => Ok(Zeroizing::new(value)),
+                _ => Err(Error::unavailable(format!(
+                    "secret {name}: the daemon has no variable {variable}"
+                ))
+                .hint("start the daemon with it (`motu serve`)")),
+            },
+            Source::Command(command) => printed(name, &command).await,
+        }
+    }
+}
+
+/// What a program prints. Nothing of it reaches a message.
+async fn printed(name: &str, command: &[String]) -> Result<Zeroizing<String>> {
+    let failed = |why: String| {
+        Error::unavailable(format!("secret {name}: its command {why}"))
+            .hint("try the command by hand, as the daemon's user")
+    };
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| failed("is empty".to_string()))?;
+    let running = tokio::process::Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = match tokio::time::timeout(COMMAND_TIME, running).await {
+        Err(_) => {
+            return Err(failed(format!(
+                "took more than {} s",
+                COMMAND_TIME.as_secs()
+            )));
+        }
+        Ok(Err(error)) => return Err(failed(format!("did not start: {error}"))),
+        Ok(Ok(output)) => output,
+    };
+    let stdout = Zeroizing::new(output.stdout);
+    if !output.status.success() {
+        return Err(failed(format!("failed: {}", output.status)));
+    }
+    let text = std::str::from_utf8(&stdout).map_err(|_| failed("printed no UTF-8 text".into()))?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    match text.len() as u64 {
+        0 => Err(failed("printed nothing".to_string())),
+        size if size > limits::SECRET_BYTES.max => Err(failed("printed too much".to_string())),
+        _ => Ok(Zeroizing::new(text.to_string())),
+    }
+}
+
+/// A name is part of a path: nothing in it may lead elsewhere.
+fn place(home: &Path, name: &str) -> Result<PathBuf> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if !first || name.len() > 64 || !name.chars().all(fine) {
+        return Err(Error::invalid(format!(
+            "{:?} is no name of a secret",
+            name.chars().take(70).collect::<String>()
+        ))
+        .hint("letters, digits, '-', '_' and '.', at most 64"));
+    }
+    Ok(home.join("secrets").join(format!("{name}{ENDING}")))
+}
+
+fn unknown(name: &str) -> Error {
+    Error::not_found(format!("there is no secret {name:?}"))
+        .hint(format!("`motu secret set {name}` makes one"))
+}
+
+fn read(home: &Path, name: &str) -> Result<Option<Kept>> {
+    let path = place(home, name)?;
+    let bytes = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|error| Error::io("a secret", &error))?,
+    };
+    let kept = serde_json::from_slice(&bytes);
+    kept.map(Some)
+        .map_err(|_| Error::internal(format!("secret {name} is damaged: {}", path.display())))
+}
+
+fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSummary> {
+    let path = place(home, name)?;
+    let before = read(home, name)?;
+    if ask.rotate && before.is_none() {
+        return Err(unknown(name));
+    }
+    let source = match (ask.value, ask.path, ask.variable, ask.command) {
+        (Some(value), None, None, None) => seal(home, name, &Zeroizing::new(value))?,
+        (None, Some(file), None, None) => seal(home, name, &from_file(name, &file)?)?,
+        (None, None, Some(variable), None) => Source::Variable(variable),
+        (None, None, None, Some(command)) if !command.is_empty() => Source::Command(command),
+        _ => {
+            return Err(Error::invalid(
+                "a secret is a value, a path, a variable or a command: exactly one of them",
+            ));
+        }
+    };
+    let now = Timestamp::now();
+    let kept = Kept {
+        version: 1,
+        source,
+        created_at: before.map_or(now, |before| before.created_at),
+        updated_at: now,
+    };
+    let text = serde_json::to_vec(&kept).map_err(|error| Error::internal(error.to_string()))?;
+    write(&path, &text).map_err(|error| Error::io("a secret", &error))?;
+    Ok(kept.summary(name))
+}
+
+fn from_file(name: &str, path: &str) -> Result<Zeroizing<String>> {
+    let failed = |error: io::Error| Error::with_file(format!("secret {name:?}: {path}"), &error);
+    let mut text = Zeroizing::new(String::new());
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(limits::SECRET_BYTES.max + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    Ok(text)
+}
+
+fn seal(home: &Path, name: &str, value: &str) -> Result<Source> {
+    if value.is_empty() || value.contains('\0') {
+        return Err(Error::invalid(format!(
+            "secret {name:?} is empty or has a NUL byte"
+        )));
+    }
+    if value.len() as u64 > limits::SECRET_BYTES.max {
+        let limit = limits::SECRET_BYTES;
+        return Err(Error::limit(format!(
+            "secret {name:?} has more than {} bytes, which is {}",
+            limit.max, limit.name
+        )));
+    }
+    let sealed = Vault::open(home)?.seal(BOUND, name, value)?;
+    Ok(Source::Sealed(STANDARD.encode(sealed)))
+}
+
+/// The old file or the new one, and on the disk when this returns.
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(path);
+    let mut builder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700).create(dir)?;
+    let staged = path.with_extension(format!("{}.new", motu_core::id::random_name(8)));
+    let mut options = std::fs::File::options();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&staged)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    std::fs::rename(staged, path)?;
+    std::fs::File::open(dir)?.sync_all()
+}
+
+fn list(home: &Path) -> Result<Vec<SecretSummary>> {
+    let dir = home.join("secrets");
+    let entries = match std::fs::read_dir(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(|error| Error::io("secrets", &error))?,
+    };
+    let names = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        Some(name.strip_suffix(ENDING)?.to_string())
+    });
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    let mut found = Vec::new();
+    for name in names {
+        if let Some(kept) = read(home, &name)? {
+            found.push(kept.summary(&name));
+        }
+    }
+    Ok(found)
+}
+
+fn remove(home: &Path, name: &str) -> Result<SecretSummary> {
+    let kept = read(home, name)?.ok_or_else(|| unknown(name))?;
+    let path = place(home, name)?;
+    std::fs::remove_file(&path).map_err(|error| Error::io("a secret", &error))?;
+    Ok(kept.summary(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::ErrorKind;
+
+    fn value(text: &str) -> SetSecret {
+        SetSecret {
+            value: Some(text.to_string()),
+            ..SetSecret::default()
+        }
+    }
+
+    #[test]
+    fn values_are_sealed_and_replaced_whole() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        set(home, "api-key", value("hunter2-hunter2")).unwrap();
+        let first = list(home).unwrap();
+        assert_eq!(first.len(), 1);
+        assert_eq!(first[0].source_kind, "sealed");
+        let text = std::fs::read_to_string(home.join("secrets/api-key.json")).unwrap();
+        assert!(!text.contains("hunter2"), "{text}");
+        let rotate = SetSecret {
+            rotate: true,
+            ..value("correct horse")
+        };
+        let rotated = set(home, "api-key", rotate.clone()).unwrap();
+        assert_eq!(rotated.created_at, first[0].created_at);
+        let missing = set(home, "other", rotate).unwrap_err();
+        assert_eq!(missing.kind, ErrorKind::NotFound);
+        assert_eq!(std::fs::read_dir(home.join("secrets")).unwrap().count(), 1);
+        remove(home, "api-key").unwrap();
+        assert_eq!(list(home).unwrap(), []);
+        assert_eq!(
+            remove(home, "api-key").unwrap_err().kind,
+            ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn what_is_no_secret_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["../x", "", ".x", "a b", &"x".repeat(65)] {
+            let error = set(home.path(), name, value("v")).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Invalid, "{name:?}");
+        }
+        for ask in [
+            SetSecret::default(),
+            value(""),
+            value("a\0b"),
+            SetSecret {
+                variable: Some("X".to_string()),
+                ..value("v")
+            },
+            SetSecret {
+                command: Some(Vec::new()),
+                ..SetSecret::default()
+            },
+        ] {
+            assert_eq!(
+                set(home.path(), "x", ask).unwrap_err().kind,
+                ErrorKind::Invalid
+            );
+        }
+        let large = "x".repeat(limits::SECRET_BYTES.max as usize + 1);
+        assert_eq!(
+            set(home.path(), "x", value(&large)).unwrap_err().kind,
+            ErrorKind::Limit
+        );
+    }
+
+    #[tokio::test]
+    async fn a_command_prints_its_secret_and_its_failures_print_none() {
+        let sh = |script: &str| ["sh", "-c", script].map(str::to_string);
+        let value = printed("x", &sh("echo hunter2")).await.unwrap();
+        assert_eq!(*value, "hunter2");
+        let error = printed("x", &sh("echo hunter2; exit 3")).await.unwrap_err();
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        assert!(printed("x", &sh("true")).await.is_err());
+        assert!(printed("x", &["/nowhere".to_string()]).await.is_err());
+    }
+}

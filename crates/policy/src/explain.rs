@@ -1,0 +1,216 @@
+//! Questions about a policy that need no network to be answered.
+
+use crate::file::Known;
+use motu_core::call::CallDestination;
+use motu_core::policy::{ExplainPolicy, Explained};
+use motu_core::{Error, ErrorKind, Result};
+use motu_egress::address::Places;
+use motu_egress::host::Host;
+use motu_egress::judge::{self, Destination, Reason, Verdict};
+use motu_egress::rules::{Allow, Protocol, Rules};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Stands for what a name may resolve to: an address that is nobody's in particular.
+const SOMEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1));
+
+/// Whether a destination may be reached, by which rule, and why.
+pub fn explain(known: &Known, ask: &ExplainPolicy) -> Result<Explained> {
+    let protocol = protocol(&ask.protocol)?;
+    let verdict = judge(&known.rules, &ask.host, ask.port, protocol);
+    Ok(Explained {
+        policy: known.reference(),
+        host: ask.host.clone(),
+        port: ask.port,
+        protocol: ask.protocol.clone(),
+        allowed: verdict.allowed,
+        message: message(known, ask, &verdict),
+        rule: verdict.rule,
+        reason: verdict.reason.to_string(),
+    })
+}
+
+fn protocol(text: &str) -> Result<Protocol> {
+    let all = [Protocol::Tcp, Protocol::Udp, Protocol::Icmp];
+    let found = all.into_iter().find(|one| one.to_string() == text);
+    found.ok_or_else(|| {
+        Error::invalid(format!("there is no protocol {text:?}")).hint("one of: tcp, udp, icmp")
+    })
+}
+
+/// The verdict on a name assumes that it leads to a public address: what it leads to is looked at
+/// when it is resolved.
+fn judge(rules: &Rules, host: &str, port: u16, protocol: Protocol) -> Verdict {
+    let places = Places::default();
+    let to = |address| Destination {
+        address,
+        port,
+        protocol,
+    };
+    if let Ok(address) = host.parse() {
+        return judge::connect(rules, &places, &to(address), &[]);
+    }
+    match judge::name(rules, host) {
+        (Some(name), verdict) if verdict.allowed => {
+            judge::connect(rules, &places, &to(SOMEWHERE), &[name])
+        }
+        (_, verdict) => verdict,
+    }
+}
+
+fn message(known: &Known, ask: &ExplainPolicy, verdict: &Verdict) -> String {
+    let ExplainPolicy {
+        host,
+        port,
+        protocol,
+    } = ask;
+    let what = format!("{host}:{port}/{protocol}");
+    let policy = &known.policy.name;
+    match (&verdict.rule, verdict.reason) {
+        (Some(rule), _) => format!("{what} is allowed by {rule}"),
+        (None, Reason::HostNotAllowed) => format!("no rule of {policy} names {host}"),
+        (None, Reason::PortNotAllowed) => {
+            format!("{policy} names {host}, but not its port {port}")
+        }
+        (None, Reason::ProtocolNotAllowed) => {
+            format!("{policy} names {host}, but not for {protocol}")
+        }
+        (None, Reason::PrivateAddress) => {
+            format!("{host} is private, and {policy} does not name it")
+        }
+        (None, reason) => format!("{what} is closed, whatever a policy says: {reason}"),
+    }
+}
+
+/// The rules of a call that asks for less than its policy allows. A destination that the policy
+/// does not allow is refused: a call never opens anything.
+pub fn narrow(known: &Known, wanted: &[CallDestination]) -> Result<Rules> {
+    let mut allow = Vec::new();
+    for CallDestination { host, port } in wanted {
+        let verdict = judge(&known.rules, host, *port, Protocol::Tcp);
+        let rule = matching(&known.rules, host, *port).filter(|_| verdict.allowed);
+        let Some(rule) = rule else {
+            let (policy, reason) = (&known.policy.name, verdict.reason);
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!("the policy {policy} does not allow {host}:{port}: {reason}"),
+            )
+            .hint(format!(
+                "`motu policy explain {policy} {host}:{port}` says more"
+            )));
+        };
+        let host: Host = host
+            .parse()
+            .map_err(|error| Error::invalid(format!("network.allow: {error}")))?;
+        allow.push(Allow {
+            host,
+            ports: vec![(*port).into()],
+            ..rule.clone()
+        });
+    }
+    Ok(Rules {
+        allow,
+        ..known.rules.clone()
+    })
+}
+
+/// The first rule for TCP that covers a destination.
+fn matching<'a>(rules: &'a Rules, host: &str, port: u16) -> Option<&'a Allow> {
+    let covers = |allow: &Host| match host.parse() {
+        Ok(address) => allow.covers_address(address),
+        Err(_) => motu_egress::host::normal(host).is_some_and(|name| allow.covers_name(&name)),
+    };
+    rules.allow.iter().find(|allow| {
+        let ports = &allow.ports;
+        let port = ports.is_empty() || ports.iter().any(|range| range.contains(port));
+        allow.protocol == Protocol::Tcp && port && covers(&allow.host)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn known() -> Known {
+        parse(
+            "p",
+            "file",
+            "version = 1\n[[allow]]\ncapability = \"api\"\nhosts = [\"api.example.com\", \"*.cdn.example\"]\n\
+             ports = [443]\n[[allow]]\ncapability = \"own\"\nhosts = [\"10.1.0.0/16\"]\nopaque = true",
+        )
+        .unwrap()
+    }
+
+    fn ask(host: &str, port: u16) -> (bool, String) {
+        let ask = ExplainPolicy {
+            host: host.to_string(),
+            port,
+            ..ExplainPolicy::default()
+        };
+        let explained = explain(&known(), &ask).unwrap();
+        assert!(!explained.message.is_empty());
+        (
+            explained.allowed,
+            explained.rule.unwrap_or(explained.reason),
+        )
+    }
+
+    #[test]
+    fn every_answer_names_its_rule_or_its_reason() {
+        for (host, port, allowed, word) in [
+            ("api.example.com", 443, true, "p.api"),
+            ("API.Example.com.", 443, true, "p.api"),
+            ("api.example.com", 80, false, "port_not_allowed"),
+            ("x.cdn.example", 443, true, "p.api"),
+            ("cdn.example", 443, false, "host_not_allowed"),
+            ("other.example", 443, false, "host_not_allowed"),
+            ("10.1.2.3", 5432, true, "p.own"),
+            ("10.2.2.3", 5432, false, "host_not_allowed"),
+            ("localhost", 443, false, "local_name"),
+            ("127.0.0.1", 443, false, "loopback_address"),
+            ("169.254.169.254", 80, false, "metadata_address"),
+            ("::ffff:169.254.169.254", 80, false, "metadata_address"),
+        ] {
+            assert_eq!(
+                ask(host, port),
+                (allowed, word.to_string()),
+                "{host}:{port}"
+            );
+        }
+    }
+
+    #[test]
+    fn protocols_have_names() {
+        let ask = |protocol: &str| ExplainPolicy {
+            host: "api.example.com".to_string(),
+            protocol: protocol.to_string(),
+            ..ExplainPolicy::default()
+        };
+        let explained = explain(&known(), &ask("udp")).unwrap();
+        assert_eq!(explained.reason, "protocol_not_allowed");
+        assert!(explain(&known(), &ask("quic")).is_err());
+    }
+
+    #[test]
+    fn a_call_gets_what_it_names_and_no_more() {
+        let to = |host: &str, port| CallDestination {
+            host: host.to_string(),
+            port,
+        };
+        let rules = narrow(&known(), &[to("x.cdn.example", 443), to("10.1.0.1", 22)]).unwrap();
+        assert_eq!(rules.allow.len(), 2);
+        assert!(judge(&rules, "x.cdn.example", 443, Protocol::Tcp).allowed);
+        assert!(!judge(&rules, "y.cdn.example", 443, Protocol::Tcp).allowed);
+        assert!(!judge(&rules, "api.example.com", 443, Protocol::Tcp).allowed);
+        assert!(rules.allow[1].opaque && !rules.allow[0].opaque);
+        for (host, port) in [
+            ("evil.example", 443),
+            ("api.example.com", 80),
+            ("127.0.0.1", 22),
+        ] {
+            let error = narrow(&known(), &[to(host, port)]).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Denied, "{host}:{port}");
+        }
+        assert_eq!(narrow(&known(), &[]).unwrap().allow, []);
+    }
+}
