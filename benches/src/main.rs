@@ -13,6 +13,7 @@
 //! named and left out; a figure that misses its mark is printed as a miss.
 
 mod api;
+mod audit;
 mod bytes;
 mod crowd;
 mod egress;
@@ -43,11 +44,12 @@ fn main() -> ExitCode {
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 11] = [
+    let groups: [Group<'_>; 12] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
         ("exec", exec::measure),
+        ("audit", audit::measure),
         ("bytes", bytes::measure),
         ("crowd", crowd::measure),
         ("vm", vm::measure),

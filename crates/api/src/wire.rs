@@ -13,6 +13,8 @@ pub const API_VERSION: &str = "1";
 pub const API_HEADER: &str = "motu-api";
 /// The version of the program that answered.
 pub const VERSION_HEADER: &str = "motu-version";
+/// What the call is named in the audit log.
+pub const AUDIT_HEADER: &str = "motu-audit-id";
 /// Asks for, and marks, a stream of frames.
 pub const STREAM_TYPE: &str = "application/vnd.motu.stream";
 /// The entry of a file, as JSON beside its contents.

@@ -117,7 +117,9 @@ enum Part {
 
 async fn join(session: ExecSession, keys: Keys, part: Part) -> Result<Attached> {
     let raw = terminal::Raw::enter()?;
-    let ExecSession { mut events, input } = session;
+    let ExecSession {
+        mut events, input, ..
+    } = session;
     let (left, leaving) = oneshot::channel();
     pass_keys_on(input.clone(), keys, part, left);
     let shown = tokio::select! {

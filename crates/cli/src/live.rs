@@ -44,7 +44,9 @@ impl Live {
 /// Shows a session as it happens and gives the exit code of its command.
 pub async fn follow(session: ExecSession, live: Live) -> Result<ExitCode> {
     let _raw = live.tty.then(terminal::Raw::enter).transpose()?;
-    let ExecSession { mut events, input } = session;
+    let ExecSession {
+        mut events, input, ..
+    } = session;
     let mut signals = Signals::listen(&live)?;
     if live.stdin {
         pass_stdin_on(input.clone());
@@ -108,7 +110,12 @@ pub async fn collect(
     live: Live,
     mut collector: Collector,
 ) -> Result<Collector> {
-    let ExecSession { mut events, input } = session;
+    let ExecSession {
+        mut events,
+        input,
+        audit_id,
+    } = session;
+    collector.named(audit_id);
     let mut signals = Signals::listen(&live)?;
     if live.stdin {
         pass_stdin_on(input.clone());
@@ -127,7 +134,9 @@ pub async fn collect(
 
 /// Shows the output of something that is not ours to end, until it ends or we are interrupted.
 pub async fn watch(session: ExecSession) -> Result<ExitCode> {
-    let ExecSession { mut events, input } = session;
+    let ExecSession {
+        mut events, input, ..
+    } = session;
     let mut output = Output::default();
     let show = async {
         while let Some(event) = events.next().await {

@@ -9,6 +9,8 @@
 
 #[path = "faults/archives.rs"]
 mod archives;
+#[path = "faults/audit.rs"]
+mod audit;
 #[path = "faults/backups.rs"]
 mod backups;
 #[path = "faults/baselines.rs"]

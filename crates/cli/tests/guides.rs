@@ -267,6 +267,7 @@ macro_rules! guides {
 guides! {
     readme: "README.md", with_environments();
     api: "docs/api.md", with_environments();
+    audit: "docs/audit.md", with_environments();
     coming_from: "docs/coming-from.md", with_environments();
     environments: "docs/environments.md", with_its_own();
     mcp: "docs/mcp.md", with_environments();

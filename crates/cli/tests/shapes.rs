@@ -93,7 +93,7 @@ fn settle(value: &mut Value) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match name.as_str() {
-                    "last_activity_at" => *value = json!(value.is_string()),
+                    "last_activity_at" | "audit_id" => *value = json!(value.is_string()),
                     "duration_ms" | "cursor" => *value = json!(value.is_u64()),
                     _ => settle(value),
                 }
@@ -320,10 +320,14 @@ fn machines(faces: &mut Faces) {
 
 /// A refusal has one shape too.
 fn refusals(faces: &mut Faces) {
-    let rest = faces.rest("GET", "/workspaces/ws-nobody", "");
-    let mcp = faces
+    let mut rest = faces.rest("GET", "/workspaces/ws-nobody", "");
+    let mut mcp = faces
         .mcp
         .call("workspace_status", &json!({"workspace_id": "ws-nobody"}));
+    // Each call has a name of its own in the audit log.
+    settle(&mut rest);
+    settle(&mut mcp);
     assert_eq!(mcp, rest["error"]);
+    assert_eq!(mcp["details"]["audit_id"], true);
     assert_eq!(mcp["kind"], "not_found");
 }

@@ -142,6 +142,7 @@ fn what_is_unknown_is_said_with_a_next_step() {
         "message": "environment \"debain:12\" is unknown",
         "hint": "did you mean debian:12?",
         "details": {
+          "audit_id": "run_ID",
           "environment": "debain:12",
           "suggestions": [
             "debian:12"
@@ -216,7 +217,7 @@ fn a_wrong_configuration_reaches_whoever_started_the_daemon() {
     story.configure("colour = 1\n");
     told!(story.motu(&["ps"]), @r#"
     ------- stderr -------
-    error: config.toml: unknown field `colour`, expected one of `min_isolation`, `runtime`, `accel`, `max_sandboxes`, `min_free_disk_mib`, `daemon_idle_seconds`, `guest_silence_seconds`, `guest_call_seconds`, `pool_mem_mib`, `pool`, `defaults`, `terminal`
+    error: config.toml: unknown field `colour`, expected one of `min_isolation`, `runtime`, `accel`, `max_sandboxes`, `min_free_disk_mib`, `daemon_idle_seconds`, `guest_silence_seconds`, `guest_call_seconds`, `pool_mem_mib`, `pool`, `defaults`, `terminal`, `audit`
     [exit code: 102]
     "#);
 }
@@ -322,7 +323,8 @@ fn a_command_in_a_machine_of_its_own() {
       "duration_ms": "N",
       "runtime": "container",
       "isolation": "container",
-      "network": "off"
+      "network": "off",
+      "audit_id": "run_ID"
     }
     [exit code: 3]
     "#);

@@ -3,6 +3,7 @@
 //! Used where a caller wants the result of a one-shot as a single value. Output
 //! beyond the budget is counted and marked, never kept.
 
+use crate::audit::AuditId;
 use crate::exec::{ExecEvent, ExecResult, ExecSession, Exited};
 use crate::sandbox::Sandbox;
 use crate::{Error, Result, limits};
@@ -55,6 +56,7 @@ pub struct Collector {
     stderr: Kept,
     gaps: bool,
     exited: Option<Exited>,
+    audit_id: Option<AuditId>,
 }
 
 impl Collector {
@@ -69,6 +71,7 @@ impl Collector {
             stderr: Kept::default(),
             gaps: false,
             exited: None,
+            audit_id: None,
         })
     }
 
@@ -86,6 +89,11 @@ impl Collector {
         self
     }
 
+    /// Says what the call is named in the audit log.
+    pub fn named(&mut self, id: Option<AuditId>) {
+        self.audit_id = id;
+    }
+
     pub fn add(&mut self, event: ExecEvent) {
         match event {
             ExecEvent::Sandbox(sandbox) => self.sandbox = Some(sandbox),
@@ -99,6 +107,7 @@ impl Collector {
 
     /// Reads a session to its end. Nothing is ever typed into it.
     pub async fn add_all(&mut self, mut session: ExecSession) -> Result<()> {
+        self.named(session.audit_id.take());
         while let Some(event) = session.events.next().await {
             self.add(event?);
         }
@@ -133,6 +142,7 @@ impl Collector {
             isolation: sandbox.isolation,
             accelerator: sandbox.accelerator,
             network: sandbox.network,
+            audit_id: self.audit_id,
         })
     }
 }

@@ -27,6 +27,26 @@ pub struct Config {
     /// Limits of a sandbox whose request names none.
     pub defaults: Defaults,
     pub terminal: TerminalConfig,
+    pub audit: AuditConfig,
+}
+
+/// The audit log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// How long calls stay in it.
+    pub keep_days: u64,
+    /// How long it may be.
+    pub max_mib: u64,
+}
+
+impl Default for AuditConfig {
+    fn default() -> AuditConfig {
+        AuditConfig {
+            keep_days: limits::AUDIT_KEEP_DAYS.default,
+            max_mib: limits::AUDIT_MAX_MIB.default,
+        }
+    }
 }
 
 /// Terminal sessions.
@@ -107,6 +127,7 @@ impl Default for Config {
             pool: Vec::new(),
             defaults: Defaults::default(),
             terminal: TerminalConfig::default(),
+            audit: AuditConfig::default(),
         }
     }
 }
@@ -141,6 +162,8 @@ impl Config {
             (limits::GUEST_CALL_SECONDS, config.guest_call_seconds),
             (limits::POOL_MEM_MIB, config.pool_mem_mib),
             (limits::TERMINALS_KEPT, config.terminal.kept),
+            (limits::AUDIT_KEEP_DAYS, config.audit.keep_days),
+            (limits::AUDIT_MAX_MIB, config.audit.max_mib),
             (limits::VCPU_COUNT, config.defaults.vcpu_count),
             (limits::MEM_MIB, config.defaults.mem_mib),
             (limits::DISK_MIB, config.defaults.disk_mib),

@@ -1,6 +1,7 @@
 //! Running commands: requests, live sessions, results.
 
 use crate::ask::{Ask, Part};
+use crate::audit::AuditId;
 use crate::sandbox::{CreateSandbox, Sandbox};
 use crate::{Error, Isolation, SandboxId, Signal};
 use bytes::Bytes;
@@ -138,6 +139,21 @@ pub struct ExecSession {
     pub events: BoxStream<'static, Result<ExecEvent, Error>>,
     /// Bounded: a command that does not read its input holds up its own sender only.
     pub input: mpsc::Sender<ExecInput>,
+    /// What the call is named in the audit log.
+    pub audit_id: Option<AuditId>,
+}
+
+impl ExecSession {
+    pub fn new(
+        events: BoxStream<'static, Result<ExecEvent, Error>>,
+        input: mpsc::Sender<ExecInput>,
+    ) -> ExecSession {
+        ExecSession {
+            events,
+            input,
+            audit_id: None,
+        }
+    }
 }
 
 impl std::fmt::Debug for ExecSession {
@@ -176,6 +192,9 @@ pub struct ExecResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,
     pub network: String,
+    /// What the call is named in the audit log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_id: Option<AuditId>,
 }
 
 /// A process by pid or by tag.

@@ -10,6 +10,7 @@
 
 pub mod accel;
 pub mod ask;
+pub mod audit;
 pub mod call;
 pub mod collect;
 pub mod config;
@@ -21,6 +22,8 @@ pub mod isolation;
 pub mod limits;
 pub mod lists;
 pub mod network;
+pub mod noted;
+pub mod outcome;
 pub mod policy;
 pub mod report;
 pub mod runtime;

@@ -126,6 +126,9 @@ limits! {
     CALL_VCPU_COUNT = "call_vcpu_count", default 4, 1 => 64, "cpus", "the most CPUs that a typed call may ask for";
     CALL_MEM_MIB = "call_mem_mib", default 8192, 16 => 1_048_576, "MiB", "the most memory that a typed call may ask for";
     CALL_DISK_MIB = "call_disk_mib", default 20_480, 16 => 1_048_576, "MiB", "the largest disk that a typed call may ask for";
+    AUDIT_KEEP_DAYS = "audit_keep_days", default 365, 1 => 36_500, "days", "how long calls stay in the audit log; whole segments go, and a signed note stays";
+    AUDIT_MAX_MIB = "audit_max_mib", default 256, 32 => 1_048_576, "MiB", "the audit log; the oldest segments go first, and a signed note stays";
+    AUDIT_LIST = "audit_list", default 50, 1 => 1000, "entries", "calls in one answer of `audit list`";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

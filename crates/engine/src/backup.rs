@@ -5,7 +5,7 @@
 //!     backup.json     what this is; written last
 //!     motu.db         the store, as of the beginning
 //!     kept/ID/        disks, snapshots and records, each as of the moment it was copied
-//!     baselines/ environments/ terminals/ config.toml secrets.key
+//!     baselines/ environments/ terminals/ config.toml secrets.key audit/ audit.key
 //! ```
 //!
 //! A machine that runs is paused while its disks are copied, after everything it has written is
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 const MANIFEST: &str = "backup.json";
 const VERSION: u32 = 1;
 /// What is copied as it is, where it is there.
-const PLAIN: [&str; 3] = ["config.toml", "secrets.key", "terminals"];
+const PLAIN: [&str; 4] = ["config.toml", "secrets.key", "audit.key", "terminals"];
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
@@ -114,8 +114,10 @@ impl Engine {
         // Not before: whoever starts a workspace waits for environments with its turn in hand.
         let _environments_stay = self.environments_in_use.read().await;
         let (home, to) = (self.shared.home.clone(), staged.to_path_buf());
+        let audit = self.audit.clone();
         blocking(move || {
             copy_needs(&home, &to, &needs)?;
+            audit.copy_to(&to.join("audit"))?;
             let manifest = Manifest {
                 version: VERSION,
                 motu: env!("CARGO_PKG_VERSION").to_string(),
@@ -301,6 +303,7 @@ fn place(home: &Home, staged: &Path) -> Result<()> {
     ] {
         merge(&staged.join(part), &home.path().join(part))?;
     }
+    place_audit(home, staged)?;
     for name in ["config.toml", "secrets.key"] {
         let place = home.path().join(name);
         if !place.exists() && staged.join(name).exists() {
@@ -309,6 +312,21 @@ fn place(home: &Home, staged: &Path) -> Result<()> {
     }
     merge(&staged.join("kept"), &home.path().join("kept"))?;
     rename(&staged.join("motu.db"), &home.database())
+}
+
+/// The log and its key belong together. Where a log has begun already, it goes on, and that of the
+/// backup is beside it.
+fn place_audit(home: &Home, staged: &Path) -> Result<()> {
+    let begun = home.path().join("audit").exists() || home.path().join("audit.key").exists();
+    let suffix = if begun { ".restored" } else { "" };
+    for name in ["audit", "audit.key"] {
+        let from = staged.join(name);
+        let to = home.path().join(format!("{name}{suffix}"));
+        if from.exists() && !to.exists() {
+            rename(&from, &to)?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves what is in one directory to another; what is there already stays.

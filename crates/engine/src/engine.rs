@@ -45,6 +45,7 @@ pub struct Engine {
     pub(crate) pool: Pool,
     pub(crate) workspaces: Rooms,
     pub(crate) terminals: Arc<Terminals>,
+    pub(crate) audit: Arc<motu_audit::Log>,
 }
 
 impl Engine {
@@ -54,6 +55,7 @@ impl Engine {
         crate::recover::check(&setup.home)?;
         let store = Store::open(&setup.home.database())?;
         let table = Arc::new(Table::default());
+        let audit = motu_audit::Log::open(setup.home.path(), (&config.audit).into());
         let engine = Arc::new(Engine {
             shared: Arc::new(Shared {
                 trash: Trash::open(setup.home.path())?,
@@ -72,6 +74,7 @@ impl Engine {
             pool: Pool::default(),
             workspaces: Rooms::default(),
             terminals: Arc::default(),
+            audit: Arc::new(audit),
         });
         engine.adopt().await?;
         engine.adopt_workspaces().await?;
@@ -88,6 +91,9 @@ impl Engine {
         if let Err(error) = self.shared.store.checkpoint().await {
             tracing::warn!(%error, "the store's log is not written back");
         }
+        if let Err(error) = self.audit.flush().await {
+            tracing::warn!(%error, "the audit log may miss the last reads");
+        }
     }
 
     /// How many sandboxes there is something to look after for.
@@ -96,6 +102,11 @@ impl Engine {
         all.iter()
             .filter(|handle| handle.state() != State::Stopped)
             .count()
+    }
+
+    /// Where calls are recorded: by whoever stands before this engine.
+    pub fn audit(&self) -> Arc<motu_audit::Log> {
+        self.audit.clone()
     }
 
     pub fn config(&self) -> &Config {

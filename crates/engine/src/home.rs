@@ -12,6 +12,7 @@
 //!     aside/           files on their way from a workspace to its copies
 //!     lost/ENTRY/      what was found and is known to nobody
 //!     terminals/ID/    transcript, recording and log of a terminal session
+//!     audit/ audit.key every call, and the key that signs them
 //! ```
 
 use crate::paths::Base;

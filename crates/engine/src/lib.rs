@@ -22,6 +22,7 @@
 mod absent;
 mod admission;
 mod adopt;
+mod audit;
 pub mod backup;
 mod blocking;
 mod call;

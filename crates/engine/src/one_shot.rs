@@ -29,14 +29,14 @@ impl Engine {
             life,
             _served: served,
         };
-        Ok(ExecSession {
-            events: unfold(run, |mut run| async move {
+        Ok(ExecSession::new(
+            unfold(run, |mut run| async move {
                 let event = run.next().await?;
                 Some((event, run))
             })
             .boxed(),
-            input: session.input,
-        })
+            session.input,
+        ))
     }
 }
 

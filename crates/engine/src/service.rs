@@ -16,6 +16,11 @@ use motu_core::lists::{
     EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
 };
 use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
+use motu_core::audit::{
+    AuditId, AuditKey, AuditList, AuditVerified, Facts, FollowAudit, ListAudit, Receipt,
+    VerifyAudit,
+};
+use motu_core::outcome::Outcome as _;
 use motu_core::report::ProgressSink;
 use motu_core::report::{
     BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Prune, Pruned, TagAs,
@@ -57,6 +62,40 @@ impl Service for Engine {
 
     async fn backup(&self, ask: BackUp) -> Result<Backup> {
         self.back_up(&ask.output_path).await
+    }
+
+    fn about(&self, id: &SandboxId) -> Option<Facts> {
+        let mut facts = Facts::default();
+        self.table.get(id)?.sandbox().facts(&mut facts);
+        Some(facts)
+    }
+
+    async fn list_audit(&self, ask: ListAudit) -> Result<AuditList> {
+        self.audit.list(ask).await
+    }
+
+    async fn get_audit(&self, id: &AuditId) -> Result<AuditList> {
+        self.audit.get(id.clone()).await
+    }
+
+    async fn audit_receipt(&self, id: &AuditId) -> Result<Receipt> {
+        self.audit.receipt(id.clone()).await
+    }
+
+    async fn verify_audit(&self, ask: VerifyAudit) -> Result<AuditVerified> {
+        self.audit.verify(ask).await
+    }
+
+    async fn audit_key(&self) -> Result<AuditKey> {
+        self.audit.key()
+    }
+
+    async fn follow_audit(&self, ask: FollowAudit) -> Result<ByteStream> {
+        Ok(crate::audit::followed(self.audit.tail(ask).await?))
+    }
+
+    async fn export_audit(&self) -> Result<ByteStream> {
+        Ok(crate::audit::exported(self.audit.export().await?))
     }
 
     async fn list_environments(&self) -> Result<EnvironmentList> {
@@ -414,10 +453,7 @@ fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>
             }
         }
     });
-    ExecSession {
-        events: events.boxed(),
-        input: session.input,
-    }
+    ExecSession::new(events.boxed(), session.input)
 }
 
 impl Engine {

@@ -1,6 +1,8 @@
 //! Who calls, through which face.
 
+use motu_core::audit::AuditId;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whoever is at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +38,41 @@ pub enum Face {
     Http,
 }
 
+impl Face {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Face::Socket => "socket",
+            Face::Http => "http",
+        }
+    }
+}
+
+/// Takes the name of a call in the audit log to whoever answers it.
+#[derive(Clone, Debug, Default)]
+pub struct Ticket(Arc<Mutex<Option<AuditId>>>);
+
+impl Ticket {
+    pub(crate) fn write(&self, id: &AuditId) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
+    }
+
+    /// The name of the last call that was made with this ticket, if it is recorded.
+    pub fn read(&self) -> Option<AuditId> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
 /// Who asks, how, and which of their requests this is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Caller {
     pub who: Who,
     pub face: Face,
     /// Counts the requests of this daemon, to find one in the log.
     pub request: u64,
+    pub ticket: Ticket,
 }
 
 impl Caller {
@@ -52,7 +82,15 @@ impl Caller {
             who,
             face,
             request: REQUESTS.fetch_add(1, Ordering::Relaxed),
+            ticket: Ticket::default(),
         }
+    }
+
+    /// The same caller, who is told the name of the call by this.
+    #[must_use]
+    pub fn with_ticket(mut self, ticket: Ticket) -> Caller {
+        self.ticket = ticket;
+        self
     }
 
     /// The same caller with the next request.

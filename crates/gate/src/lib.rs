@@ -7,7 +7,7 @@
 //!              │ policy             (empty: later, what an organisation allows)
 //!              │ quotas             (empty: later, how much of it)
 //!              │ owner              what is made belongs to whoever asks
-//!              ▼ record             who did what, how it went, how long it took
+//!              ▼ record             who did what, how it went: in the audit log before the answer
 //!            engine
 //! ```
 //!
@@ -19,14 +19,17 @@ mod caller;
 mod desk;
 mod record;
 
-pub use caller::{Caller, Face, Who};
+pub use caller::{Caller, Face, Ticket, Who};
 pub use desk::Desk;
-pub use record::{Seen, Witness};
+pub use record::Witness;
 
-use motu_core::verb::{Ask, Verb};
-use motu_core::{Result, Service};
+use futures_util::future::BoxFuture;
+use motu_core::outcome::{Length, Outcome, Watch};
+use motu_core::verb::{Ask, Shape, Verb};
+use motu_core::{Error, Result, Service};
+use record::Entry;
+use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Where calls come in.
 #[derive(Clone)]
@@ -42,9 +45,9 @@ impl std::fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// A gate before this engine, which writes what it sees to the log.
+    /// A gate before this engine that keeps no record.
     pub fn new(engine: Arc<dyn Service>) -> Gate {
-        Gate::watched_by(engine, Arc::new(record::Log))
+        Gate::watched_by(engine, Arc::new(record::Nobody))
     }
 
     /// A gate that tells somebody what passes.
@@ -64,21 +67,53 @@ impl Gate {
         mut call: V,
         extra: V::Extra,
     ) -> Result<V::Answer> {
-        let began = Instant::now();
-        let outcome = async {
-            self.resolve(&mut call).await?;
-            authority::check(caller, &V::INFO, call.ask())?;
-            call.ask_mut().belongs_to(&caller.who.to_string());
-            call.on(&*self.engine, extra).await
+        let mut entry = Entry::new(self.witness.clone(), caller, &V::INFO);
+        if let Err(error) = self.decide(caller, &mut call, &mut entry).await {
+            return Err(refused(entry, error).await);
+        }
+        // The beginning of a session is written while the session is made.
+        let begun = match V::Answer::LENGTH {
+            Length::Session => Some(entry.begins()),
+            Length::Whole | Length::Stream => None,
         };
-        let outcome = outcome.await;
-        self.witness.saw(&Seen {
-            caller,
-            verb: &V::INFO,
-            failed: outcome.as_ref().err().map(|error| error.kind),
-            took: began.elapsed(),
-        });
-        outcome
+        let mut answer = match call.on(&*self.engine, extra).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(refused(entry, error).await),
+        };
+        if let Some(id) = entry.id() {
+            answer.mark(id);
+        }
+        answer.facts(entry.facts());
+        if V::INFO.shape != Shape::Upload {
+            entry.facts().bytes_in = None;
+        }
+        match begun {
+            None if V::Answer::LENGTH == Length::Whole => entry.ends(Ok(())).await?,
+            None => answer = answer.watched(watch(entry)),
+            Some(begun) => {
+                begun.await?;
+                answer = answer.watched(watch(entry));
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Whether the call may be made, and of what.
+    async fn decide<V: Verb>(
+        &self,
+        caller: &Caller,
+        call: &mut V,
+        entry: &mut Entry,
+    ) -> Result<()> {
+        let resolved = self.resolve(call).await;
+        let about = call.sandbox().and_then(|id| self.engine.about(id));
+        entry.asks(call, about);
+        resolved?;
+        let allowed = authority::check(caller, &V::INFO, call.ask());
+        entry.decided(if allowed.is_ok() { "allowed" } else { "denied" });
+        allowed?;
+        call.ask_mut().belongs_to(&caller.who.to_string());
+        self.witness.admit(V::INFO.effect).await
     }
 
     /// A sandbox that was named by a beginning or a name is meant by its id from here on.
@@ -90,25 +125,71 @@ impl Gate {
     }
 }
 
+/// Writes how a call failed, and says in the error where that is written.
+async fn refused(entry: Entry, mut error: Error) -> Error {
+    if let Some(id) = entry.id() {
+        match &mut error.details {
+            Value::Object(details) => drop(details.insert("audit_id".to_string(), json!(id))),
+            details @ Value::Null => *details = json!({"audit_id": id}),
+            _ => {}
+        }
+    }
+    // The call has failed anyway: its own reason says more than that of the log.
+    let _ = entry.ends(Err(&error)).await;
+    error
+}
+
+/// Writes the end of what goes on after its answer. One that its reader left came to no end.
+fn watch(mut entry: Entry) -> Watch {
+    let facts = std::mem::take(entry.facts());
+    let finish =
+        move |facts, error: Option<Error>, ended: bool| -> BoxFuture<'static, Result<()>> {
+            *entry.facts() = facts;
+            match (ended, &error) {
+                (true, None) => entry.ends(Ok(())),
+                (true, Some(error)) => entry.ends(Err(error)),
+                (false, _) => Box::pin(async { Ok(()) }),
+            }
+        };
+    Watch::new(facts, Box::new(finish))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::StreamExt;
+    use motu_core::audit::AuditCall;
+    use motu_core::exec::{ExecEvent, ExecSession, Exited};
     use motu_core::sandbox::CreateSandbox;
     use motu_core::verb::{self, Recorder};
-    use motu_core::{Error, ErrorKind, SandboxId, Workspaces};
+    use motu_core::{ErrorKind, SandboxId, Workspaces};
     use std::sync::Mutex;
 
-    /// Keeps the names of what passed, and how it failed.
+    /// Keeps what passed.
     #[derive(Default)]
-    struct Notes(Mutex<Vec<(String, Option<ErrorKind>)>>);
+    struct Notes(Mutex<Vec<AuditCall>>);
+
+    impl Notes {
+        /// Who did what, and how it went.
+        fn lines(&self) -> Vec<String> {
+            let calls = self.0.lock().expect("nobody panics");
+            let line = |call: &AuditCall| {
+                let stage = json!(call.stage);
+                let stage = stage.as_str().unwrap_or_default().to_string();
+                format!("{} {} {stage} {}", call.caller.who, call.verb, call.outcome)
+            };
+            calls.iter().map(line).collect()
+        }
+    }
 
     impl Witness for Notes {
-        fn saw(&self, seen: &Seen<'_>) {
-            let mut notes = self.0.lock().expect("nobody panics");
-            notes.push((
-                format!("{} {}", seen.caller.who, seen.verb.name),
-                seen.failed,
-            ));
+        fn keeps(&self) -> bool {
+            true
+        }
+
+        fn saw(&self, call: &AuditCall, _: bool) -> BoxFuture<'static, Result<()>> {
+            self.0.lock().expect("nobody panics").push(call.clone());
+            Box::pin(async { Ok(()) })
         }
     }
 
@@ -141,8 +222,79 @@ mod tests {
         let error = desk.export_workspace(&id, ask).await.expect_err("refused");
         assert_eq!(error.kind, ErrorKind::Denied);
         assert_eq!(recorder.written(), []);
+        assert_eq!(notes.lines(), ["remote export_workspace whole denied"]);
         let seen = notes.0.lock().expect("nobody panics").clone();
-        let refused = "remote export_workspace".to_string();
-        assert_eq!(seen, [(refused, Some(ErrorKind::Denied))]);
+        assert_eq!(seen[0].decision, "denied");
+        assert_eq!(error.details["audit_id"], json!(seen[0].id));
+    }
+
+    #[tokio::test]
+    async fn the_log_is_for_the_local_user() {
+        let (gate, _, _) = gate();
+        let desk = gate.desk(Caller::new(Who::Remote, Face::Http));
+        let error = desk.audit_key().await.expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::Denied);
+    }
+
+    fn session(events: Vec<Result<ExecEvent>>) -> ExecSession {
+        let (input, _) = tokio::sync::mpsc::channel(1);
+        ExecSession::new(futures_util::stream::iter(events).boxed(), input)
+    }
+
+    fn exited(exit_code: i32) -> Result<ExecEvent> {
+        Ok(ExecEvent::Exited(Exited {
+            exit_code,
+            ..Exited::default()
+        }))
+    }
+
+    #[tokio::test]
+    async fn a_session_is_told_when_it_begins_and_when_it_ends() {
+        let (gate, recorder, notes) = gate();
+        recorder.on(|_: verb::Run| Ok(session(vec![exited(3)])));
+        let desk = gate.desk(Caller::new(Who::Local { uid: 7 }, Face::Socket));
+        let mut live = desk.run(Default::default()).await.expect("a session");
+        let id = live.audit_id.clone().expect("its name");
+        assert_eq!(notes.lines(), ["uid:7 run begin open"]);
+        while live.events.next().await.is_some() {}
+        drop(live);
+        assert_eq!(notes.lines(), ["uid:7 run begin open", "uid:7 run end ok"]);
+        let seen = notes.0.lock().expect("nobody panics").clone();
+        assert!(seen.iter().all(|call| call.id == id));
+        assert_eq!(seen[1].facts.exit_code, Some(3));
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_a_session_is_told() {
+        let (gate, recorder, notes) = gate();
+        recorder.on(|_: verb::Run| Ok(session(vec![exited(0)])));
+        let desk = gate.desk(Caller::new(Who::Local { uid: 7 }, Face::Socket));
+        drop(desk.run(Default::default()).await.expect("a session"));
+        assert_eq!(notes.lines()[1..], ["uid:7 run end abandoned"]);
+    }
+
+    /// Lets nobody begin, and nobody go.
+    struct Stuck(Arc<Notes>);
+
+    impl Witness for Stuck {
+        fn admit(&self, _: verb::Effect) -> BoxFuture<'_, Result<()>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn saw(&self, call: &AuditCall, durable: bool) -> BoxFuture<'static, Result<()>> {
+            self.0.saw(call, durable)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_given_up_before_its_answer_is_told() {
+        let notes = Arc::new(Notes::default());
+        let stuck = Arc::new(Stuck(notes.clone()));
+        let gate = Gate::watched_by(Arc::new(Recorder::default()), stuck);
+        let desk = gate.desk(Caller::new(Who::Remote, Face::Http));
+        let call = desk.create_sandbox(Default::default());
+        let answered = tokio::time::timeout(std::time::Duration::from_millis(1), call).await;
+        assert!(answered.is_err());
+        assert_eq!(notes.lines(), ["remote create_sandbox whole abandoned"]);
     }
 }

@@ -1,38 +1,186 @@
-//! What the gate saw: one line per call, for the log, the audit and the measurements.
+//! What the gate tells of each call: who, what, how it went. Exactly once, also of a call whose
+//! caller left before the answer.
 
 use crate::caller::Caller;
-use motu_core::ErrorKind;
-use motu_core::verb::Info;
-use std::time::Duration;
-
-/// One call that has been answered.
-#[derive(Debug)]
-pub struct Seen<'a> {
-    pub caller: &'a Caller,
-    pub verb: &'a Info,
-    /// Why it failed, if it did.
-    pub failed: Option<ErrorKind>,
-    /// Until the answer; a live session goes on after it.
-    pub took: Duration,
-}
+use futures_util::future::BoxFuture;
+use motu_core::audit::{AuditCall, AuditCaller, AuditId, Facts, Stage};
+use motu_core::verb::{Effect, Info, Verb};
+use motu_core::{Error, Result};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Hears of every call.
-pub trait Witness: Send + Sync {
-    fn saw(&self, seen: &Seen<'_>);
+pub trait Witness: Send + Sync + 'static {
+    /// Whether what it hears is kept: then calls have names that can be asked for.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// Whether a call of this effect may begin. One that could not be kept may not.
+    fn admit(&self, _: Effect) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// A hash of a request that tells nothing of it.
+    fn hide(&self, _: &Value) -> Option<String> {
+        None
+    }
+
+    /// Takes note at once. The future waits until the note cannot be lost, if it is `durable`.
+    fn saw(&self, call: &AuditCall, durable: bool) -> BoxFuture<'static, Result<()>>;
 }
 
-/// Writes every call to the daemon's log, for whoever asked for that much.
-pub struct Log;
+/// Keeps nothing.
+pub struct Nobody;
 
-impl Witness for Log {
-    fn saw(&self, seen: &Seen<'_>) {
+impl Witness for Nobody {
+    fn saw(&self, _: &AuditCall, _: bool) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Witness for motu_audit::Log {
+    fn keeps(&self) -> bool {
+        self.public_key().is_ok()
+    }
+
+    fn admit(&self, effect: Effect) -> BoxFuture<'_, Result<()>> {
+        Box::pin(motu_audit::Log::admit(self, effect))
+    }
+
+    fn hide(&self, request: &Value) -> Option<String> {
+        motu_audit::Log::hide(self, request)
+    }
+
+    fn saw(&self, call: &AuditCall, durable: bool) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.record(call, durable))
+    }
+}
+
+/// The entry of one call while it is made.
+pub struct Entry {
+    witness: Arc<dyn Witness>,
+    call: AuditCall,
+    began: Instant,
+    /// What only looks need not wait for the disk.
+    durable: bool,
+    told: bool,
+}
+
+impl Entry {
+    pub fn new(witness: Arc<dyn Witness>, caller: &Caller, verb: &Info) -> Entry {
+        let id = AuditId::generate();
+        if witness.keeps() {
+            caller.ticket.write(&id);
+        }
+        Entry {
+            witness,
+            began: Instant::now(),
+            durable: verb.effect != Effect::Reads,
+            told: false,
+            call: AuditCall {
+                id,
+                stage: Stage::Whole,
+                time: format!("{:.9}", jiff::Timestamp::now()),
+                caller: AuditCaller {
+                    who: caller.who.to_string(),
+                    face: caller.face.as_str().to_string(),
+                    request: caller.request,
+                },
+                verb: verb.name.to_string(),
+                permission: verb.permission(),
+                effect: verb.effect.as_str().to_string(),
+                decision: "none".to_string(),
+                sandbox_id: None,
+                request: None,
+                policy: None,
+                outcome: "abandoned".to_string(),
+                facts: Facts::default(),
+                duration_ns: String::new(),
+            },
+        }
+    }
+
+    /// The name of the call, where it is kept.
+    pub fn id(&self) -> Option<&AuditId> {
+        self.witness.keeps().then_some(&self.call.id)
+    }
+
+    pub fn facts(&mut self) -> &mut Facts {
+        &mut self.call.facts
+    }
+
+    /// What is asked, and of which sandbox.
+    pub fn asks<V: Verb>(&mut self, call: &mut V, about: Option<Facts>) {
+        self.call.sandbox_id = call.sandbox().cloned();
+        self.call.facts = about.unwrap_or_default();
+        if self.witness.keeps() {
+            let request = serde_json::json!({
+                "verb": V::INFO.name, "parts": call.parts(), "ask": call.ask(),
+            });
+            self.call.request = self.witness.hide(&request);
+        }
+    }
+
+    pub fn decided(&mut self, decision: &str) {
+        self.call.decision = decision.to_string();
+    }
+
+    /// Tells that a live session begins; how it ends is told later.
+    pub fn begins(&mut self) -> BoxFuture<'static, Result<()>> {
+        let end = std::mem::replace(&mut self.call.outcome, "open".to_string());
+        self.call.stage = Stage::Begin;
+        let written = self.write();
+        self.call.stage = Stage::End;
+        self.call.outcome = end;
+        written
+    }
+
+    /// Tells how the call went. It is written when this returns.
+    pub fn ends(
+        mut self,
+        outcome: std::result::Result<(), &Error>,
+    ) -> BoxFuture<'static, Result<()>> {
+        self.call.outcome = match outcome {
+            Ok(()) => "ok".to_string(),
+            Err(error) => {
+                self.call.facts.failed(error);
+                error.kind.as_str().to_string()
+            }
+        };
+        self.told = true;
+        self.write()
+    }
+
+    fn write(&mut self) -> BoxFuture<'static, Result<()>> {
+        let facts = &mut self.call.facts;
+        let (made, policy) = (facts.made.take(), facts.policy.take());
+        self.call.sandbox_id = self.call.sandbox_id.take().or(made);
+        self.call.policy = policy.or(self.call.policy.take());
+        self.call.duration_ns = self.began.elapsed().as_nanos().to_string();
         tracing::debug!(
-            request = seen.caller.request,
-            who = %seen.caller.who,
-            verb = seen.verb.name,
-            took_us = seen.took.as_micros() as u64,
-            failed = seen.failed.map(|kind| kind.as_str()),
+            request = self.call.caller.request,
+            who = %self.call.caller.who,
+            verb = self.call.verb,
+            took_us = self.began.elapsed().as_micros() as u64,
+            outcome = self.call.outcome,
             "call"
         );
+        let written = self.witness.saw(&self.call, self.durable);
+        match self.durable {
+            true => written,
+            // What only looked is answered, also by a daemon whose log cannot be written.
+            false => Box::pin(async { Ok(drop(written.await)) }),
+        }
+    }
+}
+
+/// A caller that left has made a call all the same.
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if !self.told {
+            drop(self.write());
+        }
     }
 }

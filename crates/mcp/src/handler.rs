@@ -9,6 +9,7 @@ use crate::tool::{Effect, Tool};
 use crate::watch::{self, Watches};
 use crate::{Options, Shared, Text, schema};
 use futures_util::FutureExt;
+use motu_core::noted::noted;
 use motu_core::{Error, Service};
 use rmcp::model::{
     self, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
@@ -24,6 +25,9 @@ use rmcp::{RoleServer as Role, ServerHandler};
 use serde_json::json;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
+
+/// Where `_meta` of a result has the names of the tool's calls in the audit log.
+const AUDIT_META: &str = "motu/audit_ids";
 
 /// The server of one profile. Cheap to clone: what it knows is shared.
 #[derive(Clone)]
@@ -210,8 +214,16 @@ impl ServerHandler for Server {
                 binding: binding(tool.name, &given),
             },
         };
-        match self.answer(tool, &call, given).await {
-            Outcome::Answer(answer) => Ok(result(answer, wants_json(&call)).into()),
+        let (outcome, audit_ids) = noted(self.answer(tool, &call, given)).await;
+        match outcome {
+            Outcome::Answer(answer) => {
+                let mut result = result(answer, wants_json(&call));
+                if !audit_ids.is_empty() {
+                    let ids = json!({AUDIT_META: audit_ids});
+                    result.meta = serde_json::from_value(ids).ok();
+                }
+                Ok(result.into())
+            }
             Outcome::Ask(question) => Ok((*question).into()),
             Outcome::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
         }

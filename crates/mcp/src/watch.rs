@@ -101,10 +101,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
             Ok(ExecEvent::Stdout("x".into()))
         });
-        let session = ExecSession {
-            events: pieces.boxed(),
-            input,
-        };
+        let session = ExecSession::new(pieces.boxed(), input);
         let told = AtomicUsize::new(0);
         follow(session, || async {
             told.fetch_add(1, Ordering::Relaxed);

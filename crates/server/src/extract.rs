@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use motu_core::{Error, limits};
-use motu_gate::{Caller, Face, Who};
+use motu_gate::{Caller, Face, Ticket, Who};
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 
@@ -71,9 +71,9 @@ impl FromRequestParts<App> for Introduced {
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
         let told = parts.extensions.get::<Caller>().map(Caller::again);
-        Ok(Introduced(
-            told.unwrap_or_else(|| Caller::new(Who::Remote, Face::Http)),
-        ))
+        let caller = told.unwrap_or_else(|| Caller::new(Who::Remote, Face::Http));
+        let ticket = parts.extensions.get::<Ticket>().cloned();
+        Ok(Introduced(caller.with_ticket(ticket.unwrap_or_default())))
     }
 }
 

@@ -10,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, StatusCode};
-use motu_api::wire::{API_HEADER, API_VERSION, VERSION_HEADER};
+use motu_api::wire::{API_HEADER, API_VERSION, AUDIT_HEADER, VERSION_HEADER};
 use motu_core::Error;
+use motu_gate::Ticket;
 use std::panic::AssertUnwindSafe;
 
 /// Everything, ready to serve.
@@ -27,8 +28,11 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Gives every answer its version, and a handler that panicked a proper one.
-async fn shape(request: Request, next: Next) -> Response {
+/// Gives every answer its version and the name of its call in the audit log, and a handler that
+/// panicked a proper one.
+async fn shape(mut request: Request, next: Next) -> Response {
+    let ticket = Ticket::default();
+    request.extensions_mut().insert(ticket.clone());
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         Fault::from(Error::internal("the call ended in a bug").hint("`daemon.log` says where"))
@@ -43,6 +47,10 @@ async fn shape(request: Request, next: Next) -> Response {
         HeaderName::from_static(VERSION_HEADER),
         HeaderValue::from_static(env!("CARGO_PKG_VERSION")),
     );
+    let id = ticket.read();
+    if let Some(id) = id.and_then(|id| HeaderValue::try_from(id.as_str()).ok()) {
+        headers.insert(HeaderName::from_static(AUDIT_HEADER), id);
+    }
     response
 }
 

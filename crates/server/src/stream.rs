@@ -107,7 +107,7 @@ impl Inbound {
 
 /// Answers with the events of a session while its input is read.
 pub fn respond(app: &App, session: ExecSession, mut inbound: Inbound) -> Response {
-    let ExecSession { events, input } = session;
+    let ExecSession { events, input, .. } = session;
     let (broke, fault) = oneshot::channel();
     let (over, ended) = oneshot::channel();
     let guard = app.activity.enter();

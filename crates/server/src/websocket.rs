@@ -60,7 +60,9 @@ async fn speak(socket: WebSocket, session: Result<ExecSession>) {
         Ok(session) => session,
         Err(error) => return close(&mut sink, Err(error)).await,
     };
-    let ExecSession { mut events, input } = session;
+    let ExecSession {
+        mut events, input, ..
+    } = session;
     let outbound = async {
         while let Some(event) = events.next().await {
             let failed = event.is_err();

@@ -175,7 +175,9 @@ async fn input_resizes_and_signals_reach_the_command() {
 #[tokio::test]
 async fn the_end_of_the_request_closes_standard_input() {
     let world = world();
-    let ExecSession { mut events, input } = world
+    let ExecSession {
+        mut events, input, ..
+    } = world
         .client
         .exec_stream(&id(), exec(&["cat"]))
         .await

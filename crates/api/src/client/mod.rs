@@ -11,7 +11,7 @@ mod session;
 mod silence;
 
 use crate::socket;
-use crate::wire::{API_HEADER, API_VERSION, ErrorBody, VERSION_HEADER};
+use crate::wire::{API_HEADER, API_VERSION, AUDIT_HEADER, ErrorBody, VERSION_HEADER};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -21,7 +21,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use kept::{Connection, Kept};
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::audit::AuditId;
+use motu_core::{Error, ErrorKind, Result, noted};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -193,6 +194,9 @@ impl Client {
             connection,
             client: self.clone(),
         };
+        if let Some(id) = answer.audit_id() {
+            noted::note(&id);
+        }
         if answer.response.status().as_u16() < 400 {
             return Ok(answer);
         }
@@ -230,6 +234,12 @@ impl Client {
 }
 
 impl Answer {
+    /// What the call is named in the audit log.
+    fn audit_id(&self) -> Option<AuditId> {
+        let id = self.response.headers().get(AUDIT_HEADER)?;
+        AuditId::parse(id.to_str().ok()?).ok()
+    }
+
     async fn read_all(self) -> Result<Bytes> {
         let body = self.response.into_body().collect();
         let body = async { body.await.map_err(|error| broken(&error)) };

@@ -46,9 +46,10 @@ impl Client {
             .header(header::CONTENT_TYPE, STREAM_TYPE)
             .body(frame_body(frames.boxed()));
         let answer = self.send(call).await?;
+        let audit_id = answer.audit_id();
         Ok(ExecSession {
-            events: events(answer),
-            input,
+            audit_id,
+            ..ExecSession::new(events(answer), input)
         })
     }
 }

@@ -88,7 +88,10 @@ fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
 async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
-    let server = Server::new(Gate::new(engine.clone()), activity.clone());
+    let server = Server::new(
+        Gate::watched_by(engine.clone(), engine.audit()),
+        activity.clone(),
+    );
     ending::bound(WAY_OUT);
     let mut told = Told::new()?;
     tokio::spawn(stay_lean(activity.clone()));

@@ -137,6 +137,7 @@ pub fn filters() -> Vec<(&'static str, &'static str)> {
         (r"sb-[0-9a-z]{12}", "sb-ID"),
         (r"ws-[0-9a-z]{12}", "ws-ID"),
         (r"sh-[0-9a-z]{8}", "sh-ID"),
+        (r"run_[0-9a-f]{32}", "run_ID"),
         (r"\d+(\.\d+)? ms", "N ms"),
         (r"pid \d+", "pid N"),
         (r#""pid": \d+"#, r#""pid": "N""#),

@@ -1,6 +1,10 @@
 //! The list. Adding a verb begins here; see `docs/contributing.md`.
 
 use super::verbs;
+use crate::audit::{
+    AuditId, AuditKey, AuditList, AuditVerified, FollowAudit as Tail, ListAudit as Entries,
+    Receipt, VerifyAudit as Verify,
+};
 use crate::call::{CallRequest, CallResult};
 use crate::exec::{
     Attach, Background, ExecRequest, ExecResult, ExecSession, RunRequest, Selector, SignalProcess,
@@ -47,6 +51,11 @@ verbs! {
         async fn resolve(&self, word: SandboxId) -> crate::Result<SandboxId> {
             Ok(word)
         }
+
+        /// What the audit log should know of a sandbox, if it is there.
+        fn about(&self, _: &SandboxId) -> Option<crate::audit::Facts> {
+            None
+        }
     };
 
     /// What this daemon is
@@ -60,6 +69,28 @@ verbs! {
     /// Machines run on, each paused while its disks are copied.
     value backup = BackUp(; report::BackUp) -> Backup,
         POST "/v1/backup" 200, Changes, "service";
+
+    /// The newest calls in the audit log, oldest first
+    value list_audit = ListAudit(; Entries) -> AuditList,
+        GET "/v1/audit" 200, Reads, "audit";
+    /// What is recorded of one call: one entry, or two of a live session
+    value get_audit = GetAudit(audit: AuditId) -> AuditList,
+        GET "/v1/audit/entries/{audit}" 200, Reads, "audit";
+    /// One call as a receipt that can be checked without the log
+    value audit_receipt = AuditReceipt(audit: AuditId) -> Receipt,
+        GET "/v1/audit/entries/{audit}/receipt" 200, Reads, "audit";
+    /// Check the whole audit log: chain, signatures, its end
+    value verify_audit = VerifyAudit(; Verify) -> AuditVerified,
+        POST "/v1/audit/verify" 200, Reads, "audit";
+    /// The public key that signs the audit log
+    value audit_key = ReadAuditKey() -> AuditKey,
+        GET "/v1/audit/key" 200, Reads, "audit";
+    /// Calls as they are recorded, one per line
+    bytes follow_audit = FollowAudit(; Tail) -> ByteStream,
+        GET "/v1/audit/follow" 200, Reads, "audit", "application/x-ndjson";
+    /// The whole audit log as it is stored, one record per line
+    bytes export_audit = ExportAudit() -> ByteStream,
+        GET "/v1/audit/export" 200, Reads, "audit", "application/x-ndjson";
 
     /// Every environment, installed or known by name
     value list_environments = ListEnvironments() -> EnvironmentList,

@@ -22,6 +22,7 @@ pub use recorder::{Recorder, Written};
 pub use shape::{Carry, Changes, Pass, Value, Visit};
 
 use crate::Result;
+use crate::outcome::Outcome;
 use futures_util::future::BoxFuture;
 
 /// What a verb does to the world.
@@ -40,6 +41,17 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// The name in the audit log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Effect::Reads => "reads",
+            Effect::Changes => "changes",
+            Effect::Settles => "settles",
+            Effect::Destroys => "destroys",
+            Effect::Runs => "runs",
+        }
+    }
+
     /// Whether doing it again changes nothing more.
     pub fn is_idempotent(self) -> bool {
         matches!(self, Effect::Reads | Effect::Settles | Effect::Destroys)
@@ -140,7 +152,7 @@ pub trait Verb: Sized + Send + 'static {
     const INFO: Info;
     /// What the caller says, besides what the call is about.
     type Ask: Ask;
-    type Answer: Send + 'static;
+    type Answer: Outcome + Send + 'static;
     /// What cannot be written down: a stream of content, a place for the steps.
     type Extra: Send + 'static;
 

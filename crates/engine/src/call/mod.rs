@@ -78,10 +78,7 @@ impl Engine {
         let ran = async {
             prepare(&machine, &checked).await?;
             let session = machine.guest.start(start).await?;
-            let session = ExecSession {
-                events: given.redacted(session.events),
-                input: session.input,
-            };
+            let session = ExecSession::new(given.redacted(session.events), session.input);
             let mut collector =
                 Collector::new(Some(checked.max_output_bytes))?.within(machine.sandbox.clone());
             collector.add_all(session).await?;

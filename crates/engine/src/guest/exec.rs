@@ -214,10 +214,7 @@ fn session(call: Call, guest: Option<Arc<Guest>>, limit: Option<Duration>) -> Ex
         let event = follow.next().await?;
         Some((event, follow))
     });
-    ExecSession {
-        events: events.boxed(),
-        input,
-    }
+    ExecSession::new(events.boxed(), input)
 }
 
 struct Follow {

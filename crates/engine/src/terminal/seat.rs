@@ -45,7 +45,7 @@ impl Engine {
         if seat.is_some() {
             tokio::spawn(take_inputs(handle, inputs));
         }
-        Ok(ExecSession { events, input })
+        Ok(ExecSession::new(events, input))
     }
 }
 

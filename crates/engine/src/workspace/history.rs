@@ -75,14 +75,14 @@ impl Engine {
             room,
             handle,
         };
-        Ok(ExecSession {
-            events: unfold(run, |mut run| async move {
+        Ok(ExecSession::new(
+            unfold(run, |mut run| async move {
                 let event = run.next().await?;
                 Some((event, run))
             })
             .boxed(),
-            input: session.input,
-        })
+            session.input,
+        ))
     }
 
     /// Enters a command into the history, after the checkpoint it is to have.

@@ -301,10 +301,10 @@ impl Engine {
         let session = guest
             .attach(Selector::Tag(row.tag), AttachFrom::Newest)
             .await?;
-        Ok(ExecSession {
-            events: room.secrets.redacted(session.events),
-            input: session.input,
-        })
+        Ok(ExecSession::new(
+            room.secrets.redacted(session.events),
+            session.input,
+        ))
     }
 }
 

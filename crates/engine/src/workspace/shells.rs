@@ -277,10 +277,10 @@ impl Engine {
         let input = leaving_alone(session.input);
         // A program that draws the whole screen draws it again for the new size.
         let _ = input.send(ExecInput::Resize(size)).await;
-        Ok(ExecSession {
-            events: room.secrets.redacted(replay.chain(session.events).boxed()),
+        Ok(ExecSession::new(
+            room.secrets.redacted(replay.chain(session.events).boxed()),
             input,
-        })
+        ))
     }
 
     pub(super) async fn end_shell(&self, id: &WorkspaceId, shell: &str) -> Result<Shell> {

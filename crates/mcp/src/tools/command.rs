@@ -34,6 +34,7 @@ pub async fn ended(
     mut collector: Collector,
     seen: &Seen,
 ) -> Result<ExecResult> {
+    collector.named(session.audit_id.take());
     while let Some(event) = session.events.next().await {
         let event = event?;
         if let ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) = &event {

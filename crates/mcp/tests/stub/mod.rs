@@ -171,10 +171,10 @@ impl Stub {
             }
             _ => return Err(Error::invalid("no such script")),
         };
-        Ok(ExecSession {
-            events: stream::iter(head.into_iter().map(Ok)).chain(body).boxed(),
+        Ok(ExecSession::new(
+            stream::iter(head.into_iter().map(Ok)).chain(body).boxed(),
             input,
-        })
+        ))
     }
 }
 

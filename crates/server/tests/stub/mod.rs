@@ -9,6 +9,7 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use motu_core::call::{CallRequest, CallResult};
+use motu_core::audit::*;
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::lists::*;
@@ -122,10 +123,7 @@ impl Stub {
             ["panic"] => panic!("as asked"),
             _ => return Err(Error::invalid("no such command")),
         };
-        Ok(ExecSession {
-            events: head.chain(body).boxed(),
-            input,
-        })
+        Ok(ExecSession::new(head.chain(body).boxed(), input))
     }
 
     fn flood(&self, chunks: usize) -> BoxStream<'static, Result<ExecEvent>> {
@@ -241,6 +239,27 @@ impl Service for Stub {
     async fn doctor(&self, ask: Examine) -> Result<Doctor> {
         let _ = ask;
         panic!("as asked")
+    }
+    async fn list_audit(&self, ask: ListAudit) -> Result<AuditList> {
+        Err(Error::unavailable(format!("{:?}", ask.limit)))
+    }
+    async fn get_audit(&self, id: &AuditId) -> Result<AuditList> {
+        Err(Error::not_found(id.to_string()))
+    }
+    async fn audit_receipt(&self, id: &AuditId) -> Result<Receipt> {
+        Err(Error::not_found(id.to_string()))
+    }
+    async fn verify_audit(&self, _: VerifyAudit) -> Result<AuditVerified> {
+        Ok(AuditVerified::default())
+    }
+    async fn audit_key(&self) -> Result<AuditKey> {
+        Err(Error::unavailable("no key"))
+    }
+    async fn follow_audit(&self, _: FollowAudit) -> Result<ByteStream> {
+        Ok(stream::iter([Ok(Bytes::new())]).boxed())
+    }
+    async fn export_audit(&self) -> Result<ByteStream> {
+        Ok(stream::empty().boxed())
     }
     async fn list_environments(&self) -> Result<EnvironmentList> {
         Ok(EnvironmentList::new(Vec::new()))

@@ -443,10 +443,7 @@ impl Workspaces for Stub {
         self.note("follow_service", (id, name));
         let (input, _) = tokio::sync::mpsc::channel(1);
         let lines = [Ok(ExecEvent::Stderr("a line\n".into())), Ok(exited(0))];
-        Ok(ExecSession {
-            events: stream::iter(lines).boxed(),
-            input,
-        })
+        Ok(ExecSession::new(stream::iter(lines).boxed(), input))
     }
     async fn stop_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
         self.note("stop_service", (id, name));

@@ -1,0 +1,181 @@
+//! Opening a log: find its end, look whether it is the end it had, note what is not as it was.
+
+use crate::Hash;
+use crate::disk::sync_dir;
+use crate::hex::hex;
+use crate::key::Key;
+use crate::record::Record;
+use crate::segment::{End, HEAD, HEAD_BYTES, HEAD_PLACES, Segment, end, read_head};
+use crate::state::{Settings, Shared};
+use crate::writer::{Active, Fields, Writer, make_file, note};
+use motu_core::{Error, ErrorKind, Result};
+use ring::digest::{SHA256, digest};
+use serde_json::json;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The log of a state directory, ready to be appended to.
+pub fn open(home: &Path, settings: Settings, shared: Arc<Shared>) -> Result<Writer> {
+    let dir = home.join("audit");
+    let failed = |error| Error::io("open the audit log", &error);
+    let mut builder = DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .map_err(failed)?;
+    let segments = Segment::list(&dir).map_err(failed)?;
+    let key = Arc::new(find_key(home, segments.last())?);
+    let (head, pointed) = open_head(&dir, &key).map_err(failed)?;
+    let mut writer = Writer {
+        active: Active {
+            file: File::open(&dir).map_err(failed)?,
+            segment: Segment::new(&dir, 1),
+            offset: 0,
+            room: 0,
+        },
+        flips: pointed.as_ref().map_or(0, |(_, place)| place + 1),
+        dir,
+        key,
+        settings,
+        shared,
+        spare: None,
+        seq: 1,
+        prev: Hash::default(),
+        head,
+    };
+    let pointed = pointed.map(|(record, _)| record);
+    let mut notes = Vec::new();
+    match segments.last() {
+        Some(last) => notes.extend(go_on(&mut writer, last, pointed.as_ref())?),
+        None => {
+            if let Some(pointed) = &pointed {
+                notes.push(lost_end(pointed, 0));
+            }
+            let file = make_file(&writer.dir.join("next")).map_err(failed)?;
+            writer.begin(file).map_err(failed)?;
+        }
+    }
+    notes.push(note("opened", json!({"motu": env!("CARGO_PKG_VERSION")})));
+    writer.append(notes)?;
+    writer.retire();
+    Ok(writer)
+}
+
+/// The key, made when there is neither key nor log. A log without its key is never given another.
+fn find_key(home: &Path, last: Option<&Segment>) -> Result<Key> {
+    let path = home.join("audit.key");
+    match (Key::read(&path)?, last) {
+        (Some(key), _) => Ok(key),
+        (None, None) => Key::make(&path),
+        (None, Some(_)) => Err(Error::new(
+            ErrorKind::Unavailable,
+            "audit.key is gone and its log is there",
+        )
+        .hint("bring audit.key back from a backup, or move `audit/` away to begin a new log")),
+    }
+}
+
+/// The head file, and the checkpoint it holds with the place it is at.
+fn open_head(dir: &Path, key: &Key) -> io::Result<(File, Option<(Record, usize)>)> {
+    let path = dir.join(HEAD);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)?;
+    let mut bytes = Vec::new();
+    (&file).take(HEAD_BYTES as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < HEAD_BYTES {
+        file.write_all_at(&vec![0; HEAD_BYTES - bytes.len()], bytes.len() as u64)?;
+        file.sync_all()?;
+        sync_dir(dir)?;
+    }
+    let found = read_head(&bytes, &key.public());
+    let place = |record: &Record| {
+        let at = |at: &u64| bytes[*at as usize..].starts_with(&crate::canonical(&record.value));
+        HEAD_PLACES.iter().position(at).unwrap_or(0)
+    };
+    Ok((
+        file,
+        found.map(|record| {
+            let place = place(&record);
+            (record, place)
+        }),
+    ))
+}
+
+/// Goes on where the last checkpoint is. Gives what has to be noted of what is after it.
+fn go_on(writer: &mut Writer, last: &Segment, pointed: Option<&Record>) -> Result<Vec<Fields>> {
+    let failed = |error| Error::io("open the audit log", &error);
+    let bytes = std::fs::read(&last.path).map_err(failed)?;
+    let found = end(&bytes, &writer.key.public()).ok_or_else(|| {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("{} has no checkpoint of audit.key", last.name()),
+        )
+        .hint("`motu audit verify` says more; move `audit/` and audit.key away to begin a new log")
+    })?;
+    let mut notes = Vec::new();
+    match pointed {
+        Some(pointed) if pointed.seq > found.seq => notes.push(lost_end(pointed, found.seq)),
+        Some(pointed) if pointed.seq == found.seq && pointed.hash != found.hash => {
+            notes.push(lost_end(pointed, found.seq));
+        }
+        Some(_) => {}
+        None => notes.push(note("head_lost", json!({"found": found.seq}))),
+    }
+    let file = OpenOptions::new().read(true).write(true).open(&last.path);
+    let file = file.map_err(failed)?;
+    notes.extend(cut(&writer.dir, &file, &bytes, &found).map_err(failed)?);
+    writer.seq = found.seq + 1;
+    writer.prev = found.hash;
+    if found.sealed {
+        file.set_len(found.offset)
+            .and_then(|()| file.sync_all())
+            .map_err(failed)?;
+        let next = make_file(&writer.dir.join("next")).map_err(failed)?;
+        writer.begin(next).map_err(failed)?;
+    } else {
+        writer.active = Active {
+            file,
+            segment: last.clone(),
+            offset: found.offset,
+            room: bytes.len() as u64,
+        };
+    }
+    Ok(notes)
+}
+
+/// Takes away what a crash left after the last checkpoint: nobody was told that it is there.
+fn cut(dir: &Path, file: &File, bytes: &[u8], found: &End) -> io::Result<Option<Fields>> {
+    let tail = &bytes[found.offset as usize..];
+    let Some(last) = tail.iter().rposition(|&byte| byte != 0) else {
+        return Ok(None);
+    };
+    let torn = &tail[..=last];
+    std::fs::write(dir.join(format!("torn-{}", found.seq + 1)), torn)?;
+    file.write_all_at(&vec![0; torn.len()], found.offset)?;
+    file.sync_all()?;
+    Ok(Some(note(
+        "torn_tail",
+        json!({"bytes": torn.len(), "sha256": hex(digest(&SHA256, torn).as_ref())}),
+    )))
+}
+
+fn lost_end(pointed: &Record, found: u64) -> Fields {
+    tracing::error!(
+        expected = pointed.seq,
+        found,
+        "the end of the audit log is lost"
+    );
+    note(
+        "end_lost",
+        json!({"expected": pointed.seq, "hash": hex(&pointed.hash), "found": found}),
+    )
+}

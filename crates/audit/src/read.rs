@@ -1,0 +1,257 @@
+//! Reading a log: lists, single calls, all of it, and what is added.
+
+use crate::log::Log;
+use crate::receipt::{self, unknown};
+use crate::record::Record;
+use crate::state::News;
+use crate::verify::{Expected, verify};
+use crate::view::View;
+use motu_core::audit::{
+    AuditId, AuditKey, AuditList, AuditVerified, FollowAudit, ListAudit, Receipt, VerifyAudit,
+};
+use motu_core::{Error, Result, limits};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+/// Lines that a follower gets first unless it says how many.
+const TAIL: u64 = 10;
+/// Bytes in one piece of an export.
+const PIECE: usize = 64 * 1024;
+
+fn reading(error: std::io::Error) -> Error {
+    Error::io("read the audit log", &error)
+}
+
+/// A call among the lines.
+fn call(line: &[u8]) -> Option<Value> {
+    let record = Record::read(line).ok()?;
+    (record.kind() == "call").then_some(record.value)
+}
+
+fn fits(ask: &ListAudit, entry: &Value) -> bool {
+    let is = |field: &str, text: &str| entry[field] == *text;
+    let before = ask.before_seq.unwrap_or(u64::MAX);
+    entry["seq"].as_u64().is_some_and(|seq| seq < before)
+        && ask
+            .sandbox_id
+            .as_ref()
+            .is_none_or(|id| is("sandbox_id", id.as_str()))
+        && ask.verb.as_ref().is_none_or(|verb| is("verb", verb))
+        && !(ask.failed && (is("outcome", "ok") || is("outcome", "open")))
+        && !(ask.changes && is("effect", "reads"))
+}
+
+/// Calls from the newest to the oldest, until `take` says stop.
+fn calls_back(view: &View, mut take: impl FnMut(Value) -> bool) -> Result<()> {
+    view.each_back(|lines| {
+        lines
+            .iter()
+            .rev()
+            .filter_map(|line| call(line))
+            .all(&mut take)
+    })
+    .map_err(reading)
+}
+
+impl Log {
+    pub async fn list(self: &Arc<Log>, ask: ListAudit) -> Result<AuditList> {
+        let limit = limits::AUDIT_LIST.resolve(ask.limit)? as usize;
+        self.look(move |view| {
+            let mut entries = VecDeque::new();
+            let mut more = false;
+            calls_back(view, |entry| {
+                if fits(&ask, &entry) {
+                    more = entries.len() == limit;
+                    if !more {
+                        entries.push_front(entry);
+                    }
+                }
+                !more
+            })?;
+            let oldest = entries.front().and_then(|entry| entry["seq"].as_u64());
+            Ok(AuditList {
+                count: entries.len() as u64,
+                before_seq: oldest.filter(|_| more),
+                entries: entries.into(),
+            })
+        })
+        .await
+    }
+
+    /// What is recorded of one call.
+    pub async fn get(self: &Arc<Log>, id: AuditId) -> Result<AuditList> {
+        self.look(move |view| {
+            let mut entries = VecDeque::new();
+            calls_back(view, |entry| {
+                let is_it = entry["id"] == *id.as_str();
+                let begins = is_it && entry["stage"] != "end";
+                if is_it {
+                    entries.push_front(entry);
+                }
+                !begins
+            })?;
+            match entries.is_empty() {
+                true => Err(unknown(&id)),
+                false => Ok(AuditList {
+                    count: entries.len() as u64,
+                    entries: entries.into(),
+                    before_seq: None,
+                }),
+            }
+        })
+        .await
+    }
+
+    pub async fn receipt(self: &Arc<Log>, id: AuditId) -> Result<Receipt> {
+        let key = self.public_key()?;
+        self.look(move |view| receipt::find(view, &id, &key)).await
+    }
+
+    pub async fn verify(self: &Arc<Log>, ask: VerifyAudit) -> Result<AuditVerified> {
+        let mut expected = Expected::parse(ask.public_key.as_deref(), ask.expect.as_deref())?;
+        expected.key = expected.key.or(self.public_key().ok());
+        self.look(move |view| Ok(verify(view, &expected))).await
+    }
+
+    pub fn key(&self) -> Result<AuditKey> {
+        let key = self.public_key()?;
+        Ok(AuditKey {
+            public_key: key.to_string(),
+            fingerprint: key.fingerprint(),
+        })
+    }
+
+    /// Looks at the log as it is now, beside the async work.
+    async fn look<T: Send + 'static>(
+        self: &Arc<Log>,
+        work: impl FnOnce(&View) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let log = self.clone();
+        let looked = tokio::task::spawn_blocking(move || work(&log.view()?)).await;
+        looked.unwrap_or_else(|_| Err(Error::internal("reading the audit log ended in a bug")))
+    }
+
+    /// The records as they are stored, a piece at a time.
+    pub async fn export(self: &Arc<Log>) -> Result<Export> {
+        let view = self.look(|view| Ok(view.clone())).await?;
+        Ok(Export {
+            sealed: view
+                .sealed
+                .into_iter()
+                .map(|segment| segment.path)
+                .collect(),
+            last: view.last.map(|(.., bytes)| bytes),
+            piece: Vec::new(),
+        })
+    }
+
+    /// The newest calls, and then each as it is recorded.
+    pub async fn tail(self: &Arc<Log>, ask: FollowAudit) -> Result<Follower> {
+        let tail = ask.tail.unwrap_or(TAIL).min(limits::AUDIT_LIST.max);
+        // Listening begins before looking: nothing is between the two.
+        let news = self.follow();
+        let mut follower = Follower {
+            log: self.clone(),
+            news,
+            seq: 0,
+            ready: VecDeque::new(),
+        };
+        follower.catch_up(tail as usize).await?;
+        Ok(follower)
+    }
+}
+
+/// An export under way.
+#[derive(Debug)]
+pub struct Export {
+    sealed: VecDeque<std::path::PathBuf>,
+    last: Option<Vec<u8>>,
+    piece: Vec<u8>,
+}
+
+impl Export {
+    /// The next bytes, or nothing at the end. Reads files.
+    pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>> {
+        if self.piece.is_empty() {
+            self.piece = match (self.sealed.pop_front(), self.last.take()) {
+                (Some(path), last) => {
+                    self.last = last;
+                    std::fs::read(path).map_err(reading)?
+                }
+                (None, Some(last)) => last
+                    .split(|&byte| byte == 0)
+                    .next()
+                    .unwrap_or_default()
+                    .to_vec(),
+                (None, None) => return Ok(None),
+            };
+        }
+        let rest = self.piece.split_off(self.piece.len().min(PIECE));
+        Ok(Some(std::mem::replace(&mut self.piece, rest)))
+    }
+}
+
+/// Somebody who follows the log.
+#[derive(Debug)]
+pub struct Follower {
+    log: Arc<Log>,
+    news: Receiver<News>,
+    seq: u64,
+    ready: VecDeque<Vec<u8>>,
+}
+
+impl Follower {
+    /// The next call, as a line.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Ok(Some(line));
+            }
+            match self.news.recv().await {
+                Ok((seq, line)) if seq > self.seq => {
+                    self.seq = seq;
+                    self.ready.push_back(line.to_vec());
+                }
+                Ok(_) => {}
+                // What went by meanwhile is on the disk.
+                Err(RecvError::Lagged(_)) => self.catch_up(usize::MAX).await?,
+                Err(RecvError::Closed) => return Ok(None),
+            }
+        }
+    }
+
+    /// Takes the newest calls after those it has, from the disk.
+    async fn catch_up(&mut self, most: usize) -> Result<()> {
+        let after = self.seq;
+        let found = self.log.look(move |view| newest(view, after, most));
+        let (seq, found) = found.await?;
+        self.seq = self.seq.max(seq);
+        self.ready.extend(found);
+        Ok(())
+    }
+}
+
+/// The last number there is, and the newest calls after one.
+fn newest(view: &View, after: u64, most: usize) -> Result<(u64, VecDeque<Vec<u8>>)> {
+    let mut found = VecDeque::new();
+    let mut last = after;
+    let read = view.each_back(|lines| {
+        for line in lines.iter().rev() {
+            let Ok(record) = Record::read(line) else {
+                continue;
+            };
+            last = last.max(record.seq);
+            if record.seq <= after || found.len() >= most {
+                return false;
+            }
+            if record.kind() == "call" {
+                found.push_front([line, &b"\n"[..]].concat());
+            }
+        }
+        true
+    });
+    read.map_err(reading)?;
+    Ok((last, found))
+}

@@ -1,0 +1,114 @@
+//! A log as it is at one moment, to be read.
+
+use crate::log::Log;
+use crate::segment::{HEAD, HEAD_BYTES, Segment, lines};
+use motu_core::{Error, Result};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// The most bytes of one segment that are read; none that was written here is longer.
+const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A log at one moment: its last segment and its head are in memory, the others do not change.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    pub(crate) sealed: Vec<Segment>,
+    /// Its first number, name and bytes.
+    pub(crate) last: Option<(u64, String, Vec<u8>)>,
+    pub(crate) head: Vec<u8>,
+}
+
+impl View {
+    /// Of a directory that nobody writes to.
+    pub fn of_dir(dir: &Path) -> io::Result<View> {
+        let mut sealed = Segment::list(dir)?;
+        let last = match sealed.pop() {
+            Some(last) => Some((last.first, last.name(), read(&last.path, SEGMENT_BYTES)?)),
+            None => None,
+        };
+        let head = match read(&dir.join(HEAD), HEAD_BYTES as u64) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            head => head?,
+        };
+        Ok(View { sealed, last, head })
+    }
+
+    /// Of bytes that say they are a log's only segment.
+    pub fn of_bytes(bytes: &[u8]) -> View {
+        View {
+            last: Some((1, "segment".to_string(), bytes.to_vec())),
+            ..View::default()
+        }
+    }
+
+    /// Each segment in turn, as its first number, its name and its bytes; until `see` says stop.
+    pub(crate) fn each(&self, mut see: impl FnMut(u64, &str, &[u8]) -> bool) -> io::Result<()> {
+        for segment in &self.sealed {
+            if !see(
+                segment.first,
+                &segment.name(),
+                &read(&segment.path, SEGMENT_BYTES)?,
+            ) {
+                return Ok(());
+            }
+        }
+        if let Some((first, name, bytes)) = &self.last {
+            see(*first, name, bytes);
+        }
+        Ok(())
+    }
+
+    /// The lines of each segment from the newest to the oldest, until `see` says stop.
+    pub(crate) fn each_back(&self, mut see: impl FnMut(&[&[u8]]) -> bool) -> io::Result<()> {
+        if let Some((_, _, bytes)) = &self.last
+            && !see(&lines(bytes).0)
+        {
+            return Ok(());
+        }
+        for segment in self.sealed.iter().rev() {
+            if !see(&lines(&read(&segment.path, SEGMENT_BYTES)?).0) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Log {
+    /// The log as it is now, with everything that was recorded before. The caller must not be
+    /// in async code.
+    pub fn view(&self) -> Result<View> {
+        let dir = self.dir().to_path_buf();
+        // One that cannot be written to can be read, and nobody changes it meanwhile.
+        let taken = match self.public_key() {
+            Ok(_) => self.pause(move |_| View::of_dir(&dir))?,
+            Err(_) => View::of_dir(&dir),
+        };
+        taken.map_err(|error| Error::io("read the audit log", &error))
+    }
+
+    /// Copies the log to a directory that is not there, as it is at one moment.
+    pub fn copy_to(&self, to: &Path) -> Result<()> {
+        let view = self.view()?;
+        let failed = |error| Error::io("copy the audit log", &error);
+        std::fs::create_dir(to).map_err(failed)?;
+        let mut outcome = Ok(());
+        let written = view.each(|first, _, bytes| {
+            let until = bytes
+                .iter()
+                .rposition(|&byte| byte != 0)
+                .map_or(0, |at| at + 1);
+            outcome = std::fs::write(Segment::new(to, first).path, &bytes[..until]);
+            outcome.is_ok()
+        });
+        written.and(outcome).map_err(failed)?;
+        std::fs::write(to.join(HEAD), &view.head).map_err(failed)
+    }
+}

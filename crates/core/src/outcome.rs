@@ -1,0 +1,279 @@
+//! What an answer says of itself for the audit log: the one place where answers are looked at.
+//!
+//! Most have nothing to say. A live session, and content that comes as a stream, go on after the
+//! call was answered: they are watched until they end.
+
+use crate::audit::{AuditId, Facts};
+use crate::call::CallResult;
+use crate::exec::{ExecEvent, ExecResult, ExecSession, Exited};
+use crate::files::{self, ByteStream, FileChange, FileEntry, TreeWritten};
+use crate::runtime::Connection;
+use crate::sandbox::Sandbox;
+use crate::terminal::TerminalAnswer;
+use crate::workspace::Workspace;
+use crate::{Error, Result, audit, exec, lists, policy, report, secret, terminal, workspace};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt};
+
+/// How much of a call is still to come when it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Nothing: one entry.
+    Whole,
+    /// Content: one entry, when it has all been sent or nobody wants more.
+    Stream,
+    /// A session: one entry when it begins and one when it ends.
+    Session,
+}
+
+/// An answer of a verb.
+pub trait Outcome: Sized {
+    const LENGTH: Length = Length::Whole;
+
+    /// What the log should know of it.
+    fn facts(&self, _: &mut Facts) {}
+
+    /// Takes the name of the call along to whoever asked.
+    fn mark(&mut self, _: &AuditId) {}
+
+    /// Tells the end of what goes on after the answer.
+    fn watched(self, _: Watch) -> Self {
+        self
+    }
+}
+
+/// Writes the last entry of a call.
+type Finish = Box<dyn FnOnce(Facts, Option<Error>, bool) -> BoxFuture<'static, Result<()>> + Send>;
+
+/// Sees what goes on after an answer, and says how it ended: also when it is dropped.
+pub struct Watch {
+    facts: Facts,
+    finish: Option<Finish>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+impl Watch {
+    /// `finish` is given the facts, the error and whether it came to its own end; it has written
+    /// when it returns, and its future waits until that is on the disk.
+    pub fn new(facts: Facts, finish: Finish) -> Watch {
+        Watch {
+            facts,
+            finish: Some(finish),
+        }
+    }
+
+    async fn end(&mut self, error: Option<Error>) -> Result<()> {
+        match self.finish.take() {
+            Some(finish) => finish(std::mem::take(&mut self.facts), error, true).await,
+            None => Ok(()),
+        }
+    }
+
+    fn passed(&mut self, bytes: usize) {
+        *self.facts.bytes_out.get_or_insert(0) += bytes as u64;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(finish) = self.finish.take() {
+            drop(finish(std::mem::take(&mut self.facts), None, false));
+        }
+    }
+}
+
+/// A stream whose end is told before its reader sees it.
+fn watched<T: Send + 'static>(
+    items: BoxStream<'static, Result<T>>,
+    watch: Watch,
+    see: fn(&mut Watch, &T) -> bool,
+) -> BoxStream<'static, Result<T>> {
+    stream::unfold((items, watch), move |(mut items, mut watch)| async move {
+        let item = match items.next().await {
+            None => {
+                // Nothing is left that could carry an error: what is lost is in the daemon's log.
+                let _ = watch.end(None).await;
+                return None;
+            }
+            Some(Ok(item)) => match see(&mut watch, &item) {
+                true => watch.end(None).await.map(|()| item),
+                false => Ok(item),
+            },
+            Some(Err(error)) => {
+                let _ = watch.end(Some(error.clone())).await;
+                Err(error)
+            }
+        };
+        Some((item, (items, watch)))
+    })
+    .boxed()
+}
+
+impl Outcome for ByteStream {
+    const LENGTH: Length = Length::Stream;
+
+    fn watched(self, watch: Watch) -> ByteStream {
+        watched(self, watch, |watch, bytes| {
+            watch.passed(bytes.len());
+            false
+        })
+    }
+}
+
+impl Outcome for (FileEntry, ByteStream) {
+    const LENGTH: Length = Length::Stream;
+
+    fn watched(self, watch: Watch) -> Self {
+        (self.0, Outcome::watched(self.1, watch))
+    }
+}
+
+impl Outcome for BoxStream<'static, Result<FileChange>> {
+    const LENGTH: Length = Length::Stream;
+
+    fn watched(self, watch: Watch) -> Self {
+        watched(self, watch, |_, _| false)
+    }
+}
+
+impl Outcome for ExecSession {
+    const LENGTH: Length = Length::Session;
+
+    fn mark(&mut self, id: &AuditId) {
+        self.audit_id = Some(id.clone());
+    }
+
+    fn watched(self, watch: Watch) -> ExecSession {
+        let see = |watch: &mut Watch, event: &ExecEvent| match event {
+            ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => {
+                watch.passed(bytes.len());
+                false
+            }
+            ExecEvent::Sandbox(sandbox) => {
+                sandbox.facts(&mut watch.facts);
+                false
+            }
+            ExecEvent::Exited(exited) => {
+                ended(exited, &mut watch.facts);
+                true
+            }
+            ExecEvent::Started(_) | ExecEvent::Gap(_) => false,
+        };
+        ExecSession {
+            events: watched(self.events, watch, see),
+            ..self
+        }
+    }
+}
+
+fn ended(exited: &Exited, facts: &mut Facts) {
+    facts.exit_code = Some(exited.exit_code);
+    facts.signal = exited.signal;
+    facts.bytes_out = Some(exited.stdout_bytes + exited.stderr_bytes);
+    facts.reached("timeout_seconds", exited.timed_out);
+    facts.reached("mem_mib", exited.out_of_memory);
+}
+
+impl Outcome for ExecResult {
+    fn facts(&self, facts: &mut Facts) {
+        facts.exit_code = Some(self.exit_code);
+        facts.signal = self.signal;
+        facts.bytes_out = Some(self.stdout_bytes + self.stderr_bytes);
+        facts.reached("timeout_seconds", self.timed_out);
+        facts.reached("mem_mib", self.out_of_memory);
+        facts.reached("max_output_bytes", self.truncated);
+    }
+
+    fn mark(&mut self, id: &AuditId) {
+        self.audit_id = Some(id.clone());
+    }
+}
+
+impl Outcome for Sandbox {
+    fn facts(&self, facts: &mut Facts) {
+        facts.made = Some(self.sandbox_id.clone());
+        facts.policy = self.policy.as_ref().map(|policy| policy.hash.clone());
+        facts.runtime = Some(self.runtime.clone());
+        facts.isolation = Some(self.isolation);
+        facts.environment = Some(self.environment.clone());
+        facts.digest = Some(self.digest.clone()).filter(|digest| !digest.is_empty());
+        facts.network = Some(self.network.clone());
+    }
+}
+
+impl Outcome for Workspace {
+    fn facts(&self, facts: &mut Facts) {
+        facts.made = Some(self.workspace_id.clone());
+        facts.runtime = Some(self.runtime.clone());
+        facts.isolation = Some(self.isolation);
+        facts.environment = Some(self.environment.clone());
+        facts.digest = Some(self.digest.clone()).filter(|digest| !digest.is_empty());
+    }
+}
+
+impl Outcome for CallResult {
+    fn facts(&self, facts: &mut Facts) {
+        facts.made = Some(self.sandbox_id.clone());
+        facts.policy = Some(self.policy.hash.clone());
+        facts.runtime = Some(self.runtime.clone());
+        facts.isolation = Some(self.isolation);
+        facts.exit_code = self.exit_code;
+        facts.bytes_out = Some((self.stdout.len() + self.stderr.len()) as u64);
+        facts.reached("call_timeout_seconds", self.timed_out);
+        facts.reached("call_output_bytes", self.truncated);
+    }
+
+    fn mark(&mut self, id: &AuditId) {
+        self.audit_id = id.to_string();
+    }
+}
+
+impl Outcome for TerminalAnswer {
+    fn facts(&self, facts: &mut Facts) {
+        facts.exit_code = self.exit_code;
+        facts.bytes_out = Some(self.output.len() as u64 + self.dropped_bytes);
+        facts.reached("terminal_timeout_seconds", self.timed_out);
+        facts.reached("terminal_output_bytes", self.output_truncated);
+    }
+}
+
+impl Outcome for FileEntry {
+    /// Kept of a file that was written; elsewhere it is no traffic.
+    fn facts(&self, facts: &mut Facts) {
+        facts.bytes_in = Some(self.size_bytes);
+    }
+}
+
+impl Outcome for TreeWritten {
+    fn facts(&self, facts: &mut Facts) {
+        facts.bytes_in = Some(self.bytes);
+    }
+}
+
+/// Answers that say nothing of themselves.
+macro_rules! silent {
+    ($($answer:ty),* $(,)?) => { $(impl Outcome for $answer {})* };
+}
+
+silent! {
+    (), String, Connection, exec::Background,
+    files::FileHash, files::FilePage,
+    lists::EnvironmentList, lists::PortList, lists::ProcessList, lists::Reaped, lists::SandboxList,
+    lists::ServiceList, lists::ShellList, lists::SnapshotList, lists::TerminalList,
+    lists::WorkspaceCopies, lists::WorkspaceList,
+    report::Backup, report::Doctor, report::Environment, report::Metrics, report::Pruned,
+    report::Version,
+    terminal::Terminal, terminal::TerminalOpened, terminal::TerminalScreen,
+    terminal::TerminalScrollback, terminal::TerminalTranscript,
+    workspace::CommandLog, workspace::DiffReport, workspace::DiskExported, workspace::Exported,
+    workspace::FileText, workspace::FileWritten, workspace::PatchReport, workspace::PathList,
+    workspace::ServiceLogs, workspace::ServiceStatus, workspace::Shell, workspace::ShellOutput,
+    workspace::Snapshot, workspace::SyncReport, workspace::Undone,
+    lists::PolicyList, lists::SecretList, policy::Policy, policy::Explained, secret::SecretSummary,
+    audit::AuditKey, audit::AuditList, audit::AuditVerified, audit::Receipt,
+}
