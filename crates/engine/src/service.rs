@@ -8,6 +8,10 @@ use crate::guest::files::parse_pattern;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
+use motu_core::audit::{
+    AuditId, AuditKey, AuditList, AuditVerified, Facts, FollowAudit, ListAudit, Receipt,
+    VerifyAudit,
+};
 use motu_core::call::{CallRequest, CallResult};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
@@ -15,12 +19,8 @@ use motu_core::files::*;
 use motu_core::lists::{
     EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
 };
-use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
-use motu_core::audit::{
-    AuditId, AuditKey, AuditList, AuditVerified, Facts, FollowAudit, ListAudit, Receipt,
-    VerifyAudit,
-};
 use motu_core::outcome::Outcome as _;
+use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
 use motu_core::report::ProgressSink;
 use motu_core::report::{
     BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Prune, Pruned, TagAs,
