@@ -1,0 +1,308 @@
+//! What machines with a network reach, on every runtime, from a real daemon through real gateways
+//! to real servers: all of it in namespaces of the test.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[expect(dead_code, reason = "other files tell stories in more ways")]
+mod story;
+#[path = "network/world.rs"]
+mod world;
+
+use serde_json::Value;
+use world::World;
+
+/// Whether a decision has all these.
+fn is(decision: &Value, wanted: &[(&str, Value)]) -> bool {
+    wanted.iter().all(|(name, value)| decision[*name] == *value)
+}
+
+fn has(decisions: &[Value], wanted: &[(&str, Value)]) {
+    let found = decisions.iter().any(|decision| is(decision, wanted));
+    assert!(found, "{wanted:?} is not among {decisions:#?}");
+}
+
+/// What a policy names is reached, and nothing else, however it is asked for.
+fn reaches_what_its_policy_names(world: &World) {
+    let id = world.create("test");
+    let page = world.curl(&id, "http://good.example/");
+    assert_eq!(
+        (page.code, &*page.stdout),
+        (0, "page of good.example\n"),
+        "{page}"
+    );
+    let page = world.curl(&id, "https://good.example/");
+    assert_eq!(
+        (page.code, &*page.stdout),
+        (0, "page of good.example\n"),
+        "{page}"
+    );
+    for destination in [
+        // A name that the policy does not have, though it leads to the same server.
+        "http://other.example/",
+        "http://nowhere.example/",
+        // The server itself, without a name, in several spellings.
+        "http://11.22.33.44/",
+        "http://185999660/",
+        "http://013.026.041.054/",
+        "http://[::ffff:11.22.33.44]/",
+        // Another host behind an allowed name: in the request, and in the hello.
+        "-H 'Host: other.example' http://good.example/",
+        "--connect-to other.example:443:good.example:443 https://other.example/",
+        // Names that are allowed and lead where nobody may go.
+        "http://inside.example/",
+        "http://here.example/",
+        "http://cloud.example/",
+        "http://daemon.example/",
+        // Cloud metadata, the daemon's host, this machine's gateway, another port.
+        "http://169.254.169.254/latest/meta-data/",
+        "http://11.22.33.1/",
+        "http://10.107.0.1:80/",
+        "http://good.example:8080/",
+        // A resolver of one's own choice.
+        "--dns-servers 11.22.33.44 http://other.example/",
+    ] {
+        let refused = world.curl(&id, destination);
+        assert_ne!(refused.code, 0, "{destination}: {refused}");
+        assert!(
+            !refused.stdout.contains("page of"),
+            "{destination}: {refused}"
+        );
+    }
+    let decisions = world.decisions(&id);
+    has(
+        &decisions,
+        &[
+            ("event", "dns".into()),
+            ("allowed", true.into()),
+            ("name", "good.example".into()),
+            ("rule", "test.good".into()),
+        ],
+    );
+    has(
+        &decisions,
+        &[
+            ("event", "dns".into()),
+            ("allowed", false.into()),
+            ("name", "other.example".into()),
+            ("reason", "host_not_allowed".into()),
+        ],
+    );
+    has(
+        &decisions,
+        &[
+            ("event", "connect".into()),
+            ("allowed", false.into()),
+            ("address", "169.254.169.254".into()),
+            ("reason", "metadata_address".into()),
+        ],
+    );
+    has(
+        &decisions,
+        &[
+            ("event", "dns".into()),
+            ("allowed", false.into()),
+            ("name", "inside.example".into()),
+            ("reason", "private_address".into()),
+        ],
+    );
+    has(
+        &decisions,
+        &[
+            ("allowed", false.into()),
+            ("reason", "name_mismatch".into()),
+        ],
+    );
+    let shown: Value = serde_json::from_str(&world.motu(&["ps", "--json"]).stdout).unwrap();
+    assert_eq!(shown["sandboxes"][0]["network"], "egress");
+    assert_eq!(shown["sandboxes"][0]["policy"]["name"], "test");
+    let gone = world.motu(&["rm", &id]);
+    assert_eq!(gone.code, 0, "{gone}");
+    // What was decided can be read when the machine is gone.
+    assert_eq!(world.decisions(&id).len(), decisions.len());
+}
+
+#[test]
+fn a_container_reaches_what_its_policy_names() {
+    if let Some(world) = World::new("container") {
+        reaches_what_its_policy_names(&world);
+    }
+}
+
+#[test]
+fn gvisor_reaches_what_its_policy_names() {
+    if let Some(world) = World::new("gvisor") {
+        reaches_what_its_policy_names(&world);
+    }
+}
+
+/// A policy holds on every way to a machine: changed while it runs, after the daemon was killed,
+/// after a stop and a start, and without its gateway.
+fn holds_all_its_life(world: &World) {
+    let made = world.motu(&[
+        "workspace",
+        "create",
+        "debian:12",
+        "--policy",
+        "test",
+        "--id-only",
+    ]);
+    assert_eq!(made.code, 0, "{made}");
+    let id = made.stdout.trim();
+    let good = |when: &str| {
+        let page = world.curl(id, "http://good.example/");
+        assert_eq!(
+            (page.code, &*page.stdout),
+            (0, "page of good.example\n"),
+            "{when}: {page}"
+        );
+        let other = world.curl(id, "http://other.example/");
+        assert_ne!(other.code, 0, "{when}: {other}");
+    };
+    let nothing = |when: &str| {
+        let page = world.curl(id, "http://good.example/");
+        assert_ne!(page.code, 0, "{when}: {page}");
+    };
+    good("at first");
+    let set = world.motu(&["policy", "set", id, "none"]);
+    assert_eq!(set.code, 0, "{set}");
+    nothing("with another policy");
+    let set = world.motu(&["policy", "set", id, "test"]);
+    assert_eq!(set.code, 0, "{set}");
+    good("with the first one again");
+    kill_daemon(world);
+    good("after the daemon was killed");
+    for step in ["stop", "start"] {
+        let done = world.motu(&["workspace", step, id]);
+        assert_eq!(done.code, 0, "{done}");
+    }
+    good("after a stop and a start");
+    let reset = world.motu(&["workspace", "reset", id]);
+    assert_eq!(reset.code, 0, "{reset}");
+    good("after a reset");
+    kill_gateway(world, id);
+    nothing("without its gateway");
+    let deleted = world.motu(&["workspace", "delete", id]);
+    assert_eq!(deleted.code, 0, "{deleted}");
+}
+
+fn kill_daemon(world: &World) {
+    let said: Value = serde_json::from_str(&world.motu(&["version", "--json"]).stdout).unwrap();
+    kill(
+        said["daemon"]["pid"]
+            .as_i64()
+            .or(said["pid"].as_i64())
+            .unwrap(),
+    );
+}
+
+fn kill_gateway(world: &World, id: &str) {
+    let record = world
+        .story
+        .home()
+        .join("run/egress")
+        .join(id)
+        .join("gateway.json");
+    let record: Value = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    kill(record["process"]["pid"].as_i64().unwrap());
+}
+
+/// Ends a process of ours and waits until it is gone.
+fn kill(pid: i64) {
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let pid = Pid::from_raw(pid as i32).unwrap();
+    let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    pidfd_send_signal(&process, Signal::KILL).unwrap();
+    let mut watched = [rustix::event::PollFd::new(
+        &process,
+        rustix::event::PollFlags::IN,
+    )];
+    rustix::event::poll(&mut watched, None).unwrap();
+}
+
+#[test]
+fn a_policy_holds_all_the_life_of_a_container() {
+    if let Some(world) = World::new("container") {
+        holds_all_its_life(&world);
+    }
+}
+
+#[test]
+fn a_policy_holds_all_the_life_of_gvisor() {
+    if let Some(world) = World::new("gvisor") {
+        holds_all_its_life(&world);
+    }
+}
+
+/// One world for all of it: what virtual machines are made from takes its time to make.
+#[test]
+fn a_virtual_machine_has_a_network_like_others() {
+    let Some(world) = World::new("qemu") else {
+        return;
+    };
+    reaches_what_its_policy_names(&world);
+    holds_all_its_life(&world);
+    a_copy_has_its_own(&world);
+}
+
+/// A copy of a machine has a gateway, rules and a log of its own.
+fn a_copy_has_its_own(world: &World) {
+    let id = world.create("test");
+    assert_eq!(world.curl(&id, "http://good.example/").code, 0);
+    let forked = world.motu(&["fork", &id, "--json"]);
+    assert_eq!(forked.code, 0, "{forked}");
+    let forked: Value = serde_json::from_str(&forked.stdout).unwrap();
+    let copy = forked["sandboxes"][0]["sandbox_id"].as_str().unwrap();
+    let page = world.curl(copy, "http://good.example/");
+    assert_eq!(
+        (page.code, &*page.stdout),
+        (0, "page of good.example\n"),
+        "{page}"
+    );
+    assert_ne!(world.curl(copy, "http://other.example/").code, 0);
+    let set = world.motu(&["policy", "set", copy, "none"]);
+    assert_eq!(set.code, 0, "{set}");
+    assert_ne!(world.curl(copy, "http://good.example/").code, 0);
+    assert_eq!(
+        world.curl(&id, "http://good.example/").code,
+        0,
+        "the source keeps its own"
+    );
+    has(
+        &world.decisions(copy),
+        &[("name", "other.example".into()), ("allowed", false.into())],
+    );
+    assert!(
+        !world
+            .decisions(&id)
+            .iter()
+            .any(|one| one["name"] == "other.example")
+    );
+}
+
+/// The preset of `--network`: what is public, and nothing of this host or its neighbours.
+#[test]
+fn the_public_internet_is_public_alone() {
+    let Some(world) = World::new("container") else {
+        return;
+    };
+    let run =
+        |script: &str| world.motu(&["run", "debian:12", "--network", "--", "sh", "-c", script]);
+    let page = run("curl -sS -m 20 http://other.example/");
+    assert_eq!(
+        (page.code, &*page.stdout),
+        (0, "page of other.example\n"),
+        "{page}"
+    );
+    for host in [
+        "11.22.33.1",
+        "10.107.0.1",
+        "127.0.0.1",
+        "inside.example",
+        "cloud.example",
+    ] {
+        let refused = run(&format!("curl -sS -m 20 http://{host}/"));
+        assert_ne!(refused.code, 0, "{host}: {refused}");
+    }
+    let off = world.motu(&["run", "debian:12", "--", "cat", "/proc/net/dev"]);
+    assert!(!off.stdout.contains("eth0"), "{off}");
+}

@@ -1,0 +1,253 @@
+//! An internet for one test: a namespace for the daemon, one for the servers, and a cable.
+
+use super::story::{Story, Told};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The servers, as the daemon's namespace sees them: addresses that look public and lead nowhere.
+pub const SERVERS: &str = "11.22.33.44";
+const DAEMON: &str = "11.22.33.1";
+
+/// Names of this internet. Some lead where no policy may let anybody go.
+const NAMES: [(&str, &str); 6] = [
+    ("good.example", SERVERS),
+    ("other.example", SERVERS),
+    ("inside.example", "10.9.8.7"),
+    ("here.example", "127.0.0.1"),
+    ("cloud.example", "169.254.169.254"),
+    ("daemon.example", DAEMON),
+];
+
+/// What a policy of the test opens.
+pub const POLICY: &str = r#"
+version = 1
+description = "of a test"
+
+[[allow]]
+capability = "good"
+hosts = ["good.example", "inside.example", "here.example", "cloud.example", "daemon.example"]
+ports = [80, 443]
+"#;
+
+pub struct World {
+    pub story: Story,
+    /// Each holds a namespace open until its standard input ends.
+    daemon: Child,
+    servers: Child,
+    internet: Child,
+}
+
+impl World {
+    /// One with debian:12 and a policy `test`, or the reason why there is none here.
+    pub fn new(runtime: &str) -> Option<World> {
+        let shared =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
+        if !shared.join("names/debian%3A12.json").exists() {
+            motu_conformance::skip("network: debian:12 is not pulled into target/test-home");
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            motu_conformance::skip("network: only root makes namespaces for a test");
+            return None;
+        }
+        let story = Story::new();
+        story.configure(&format!("runtime = \"{runtime}\"\n"));
+        std::os::unix::fs::symlink(shared, story.home().join("environments")).unwrap();
+        std::fs::create_dir(story.home().join("policies")).unwrap();
+        std::fs::write(story.home().join("policies/test.toml"), POLICY).unwrap();
+        if runtime == "qemu" {
+            // The kernel comes from the host's own sources, which are not in this internet.
+            let warm = story.motu(&["run", "debian:12", "--timeout-seconds", "300", "--", "true"]);
+            assert_eq!(warm.code, 0, "{warm}");
+            assert_eq!(story.motu(&["serve", "--stop"]).code, 0);
+        }
+        let resolver = story.path().join("resolv.conf");
+        std::fs::write(&resolver, format!("nameserver {SERVERS}\n")).unwrap();
+        let bind = format!("mount --bind {} /etc/resolv.conf", resolver.display());
+        let (daemon, servers) = (hold(&bind), hold("true"));
+        wire(&daemon, &servers);
+        let internet = internet(&servers, story.path());
+        Some(World {
+            story,
+            daemon,
+            servers,
+            internet,
+        })
+    }
+
+    /// `motu` in the namespace of the daemon.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let own = self.story.command(args);
+        let mut command = inside(&self.daemon);
+        command.arg(own.get_program()).args(own.get_args());
+        command.env_clear().stdin(Stdio::null());
+        for (name, value) in own.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        command.current_dir(self.story.path());
+        command
+    }
+
+    pub fn motu(&self, args: &[&str]) -> Told {
+        self.story.told(self.command(args))
+    }
+
+    /// What `curl` says in a machine, and with what it ends.
+    pub fn curl(&self, id: &str, arguments: &str) -> Told {
+        let script = format!("curl -sS -k -m 20 {arguments}");
+        self.motu(&[
+            "exec",
+            id,
+            "--timeout-seconds",
+            "60",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ])
+    }
+
+    /// A machine with a policy.
+    pub fn create(&self, policy: &str) -> String {
+        let made = self.motu(&[
+            "create",
+            "debian:12",
+            "--policy",
+            policy,
+            "--ttl-seconds",
+            "600",
+        ]);
+        assert_eq!(made.code, 0, "{made}");
+        made.stdout.trim().to_string()
+    }
+
+    /// Decisions about a machine, as they are written.
+    pub fn decisions(&self, id: &str) -> Vec<serde_json::Value> {
+        let log = self.motu(&["policy", "log", id]);
+        assert_eq!(log.code, 0, "{log}");
+        let lines = log.stdout.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let listed = self.motu(&["ps", "--json"]);
+        let all: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+        for one in all["sandboxes"].as_array().into_iter().flatten() {
+            let id = one["sandbox_id"].as_str().unwrap_or_default();
+            let _ = self.command(&["rm", id]).output();
+        }
+        let _ = self.command(&["serve", "--stop"]).output();
+        for child in [&mut self.internet, &mut self.servers, &mut self.daemon] {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A process in namespaces of its own, which are there when this returns.
+fn hold(first: &str) -> Child {
+    let script = format!(
+        "set -e; mount --make-rprivate /; {first}; ip link set lo up; echo ready; exec cat"
+    );
+    let mut child = Command::new("unshare")
+        .args(["--net", "--mount", "sh", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_ready(&mut child);
+    child
+}
+
+fn wait_for_ready(child: &mut Child) {
+    let mut line = String::new();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    // Whatever it says later goes nowhere, and must not break it.
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+}
+
+fn inside(holder: &Child) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["--net", "--mount", "--target", &holder.id().to_string()]);
+    command
+}
+
+fn wire(daemon: &Child, servers: &Child) {
+    let peer = servers.id().to_string();
+    let run = |holder: &Child, words: &str| {
+        let done = inside(holder)
+            .args(words.split_whitespace())
+            .output()
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "{words}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+    };
+    run(
+        daemon,
+        &format!("ip link add out type veth peer name in netns {peer}"),
+    );
+    run(daemon, &format!("ip addr add {DAEMON}/24 dev out"));
+    run(daemon, "ip link set out up");
+    run(daemon, &format!("ip route add default via {SERVERS}"));
+    run(servers, &format!("ip addr add {SERVERS}/24 dev in"));
+    run(servers, "ip link set in up");
+}
+
+fn internet(servers: &Child, place: &Path) -> Child {
+    let certificate = place.join("certificate.pem");
+    let certificate = certificate.to_str().unwrap();
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+        ])
+        .args([
+            "-days",
+            "2",
+            "-subj",
+            "/CN=good.example",
+            "-keyout",
+            certificate,
+            "-out",
+            "-",
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let mut both = std::fs::read(certificate).unwrap();
+    both.extend(made.stdout);
+    std::fs::write(certificate, both).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network/internet.py");
+    let mut command = inside(servers);
+    command
+        .arg("python3")
+        .arg(script)
+        .args([SERVERS, certificate]);
+    command.args(NAMES.map(|(name, address)| format!("{name}={address}")));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_ready(&mut child);
+    child
+}
