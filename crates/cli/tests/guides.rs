@@ -268,10 +268,12 @@ guides! {
     readme: "README.md", with_environments();
     api: "docs/api.md", with_environments();
     audit: "docs/audit.md", with_environments();
+    calls: "docs/calls.md", with_environments();
     coming_from: "docs/coming-from.md", with_environments();
     environments: "docs/environments.md", with_its_own();
     mcp: "docs/mcp.md", with_environments();
     network: "docs/network.md", with_environments();
+    policies: "docs/policies.md", with_environments();
     production: "docs/production.md", with_environments();
     quickstarts: "docs/quickstarts.md", with_environments();
     recipes: "docs/recipes.md", with_environments();

@@ -175,11 +175,11 @@ fn what_is_unknown_is_said_with_a_next_step() {
     error: mem_mib is 1; it must be between 16 and 1048576
     [exit code: 102]
     "#);
-    told!(story.motu(&["run", "busybox", "--network", "--", "true"]), @r#"
+    told!(story.motu(&["run", "busybox", "--policy", "nowhere", "--", "true"]), @r#"
     ------- stderr -------
-    error: outgoing network is not available yet
-    hint: leave --network out: sandboxes have a loopback device only, until the egress gateway exists
-    [exit code: 108]
+    error: there is no policy "nowhere"
+    hint: one of: none, packages, public; or write $MOTU_HOME/policies/nowhere.toml
+    [exit code: 104]
     "#);
     told!(story.motu(&["run", "busybox"]), @r#"
     ------- stderr -------

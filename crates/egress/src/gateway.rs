@@ -29,6 +29,7 @@ mod turn;
 use crate::address::Network;
 use smoltcp::wire::EthernetAddress;
 
+pub use decisions::MOST as DECISION_BYTES;
 pub use host::Memory;
 pub use process::run;
 pub use spawn::{Begin, Frames, Pending, Setup, Start, Started, begin, spawn};

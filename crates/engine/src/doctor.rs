@@ -103,6 +103,7 @@ impl Engine {
         vec![
             self.disk_check(),
             self.environments_check(),
+            network_check(),
             files_check(),
             memory_check(),
             kernel_check(),
@@ -153,6 +154,32 @@ impl Engine {
                 fix: error.hint,
             },
         }
+    }
+}
+
+/// What devices of sandboxes with a network are made of.
+fn network_check() -> Check {
+    let device = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    let (health, detail, fix) = match device {
+        Ok(_) => (
+            Health::Ok,
+            "sandboxes can have one (--network): /dev/net/tun opens".to_string(),
+            None,
+        ),
+        Err(error) => (
+            Health::Degraded,
+            format!("containers and gVisor cannot have one (--network): /dev/net/tun: {error}"),
+            Some("modprobe tun; for ordinary users: chmod 666 /dev/net/tun".to_string()),
+        ),
+    };
+    Check {
+        name: "network".to_string(),
+        health,
+        detail,
+        fix,
     }
 }
 

@@ -29,6 +29,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+// What the table of limits says of it is what gateways do.
+const _: () = assert!(limits::DECISION_LOG_BYTES.max == gateway::DECISION_BYTES);
+
 /// How long a gateway may take to answer, and to end with its machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Ids of gateways: far from those of people, of machines and of QEMU.

@@ -43,6 +43,7 @@ mod launch;
 pub mod lifecycle;
 mod lost;
 mod one_shot;
+mod outside;
 mod paths;
 mod pool;
 mod reconcile;

@@ -30,7 +30,7 @@ use motu_core::files::{GuestPath, ReadRange, WriteOptions};
 use motu_core::policy::{self, PolicyRef};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::workspace::{CreateWorkspace, SaveAs, WORKSPACE};
-use motu_core::{Error, Result, SandboxId, Service, Workspaces};
+use motu_core::{Error, ErrorKind, Result, SandboxId, Service, Workspaces};
 use std::sync::Arc;
 
 /// How much longer than its command a machine of a call may live, if nobody ends it.
@@ -60,7 +60,7 @@ impl Engine {
         if request.network.mode == CallNetworkMode::Bridge && known.rules.allow.is_empty() {
             let name = &known.policy.name;
             return Err(Error::new(
-                motu_core::ErrorKind::Denied,
+                ErrorKind::Denied,
                 format!("the policy {name} opens no network"),
             )
             .hint("`\"mode\": \"none\"`, or another policy"));
@@ -164,8 +164,22 @@ impl Engine {
     /// Removes the machine of a call whose command did not run to its end.
     async fn discard(&self, machine: &Machine, retention: Retention) -> Result<()> {
         match retention {
-            Retention::Destroy => machine.handle.destroy().await.map(drop),
+            Retention::Destroy => self.destroyed(machine).await,
             _ => self.delete_workspace(&machine.id).await.map(drop),
+        }
+    }
+
+    /// Destroys a machine, and says so if something of it is left.
+    async fn destroyed(&self, machine: &Machine) -> Result<()> {
+        let gone = machine.handle.destroy().await?;
+        let dir = self.shared.home.machine(&gone.runtime, &machine.id);
+        match dir.exists() {
+            false => Ok(()),
+            true => Err(Error::new(
+                ErrorKind::Cleanup,
+                format!("something is left of the machine: {}", dir.display()),
+            )
+            .hint("the daemon's log says what; its next start removes it")),
         }
     }
 
@@ -173,11 +187,7 @@ impl Engine {
     async fn settle(&self, machine: &Machine, retention: Retention) -> Result<Option<String>> {
         let id = &machine.id;
         match retention {
-            Retention::Destroy => {
-                // The answer does not wait for the teardown, as it does not for a run's.
-                drop(machine.handle.destroy_soon());
-                Ok(None)
-            }
+            Retention::Destroy => self.destroyed(machine).await.map(|()| None),
             Retention::Stop => self.stop_workspace(id).await.map(|_| None),
             Retention::Cold => self.pause_sandbox(id).await.map(|_| None),
             Retention::Snapshot => {
@@ -383,7 +393,6 @@ fn classed(error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motu_core::ErrorKind;
 
     #[test]
     fn every_error_has_a_class_and_keeps_what_it_said() {

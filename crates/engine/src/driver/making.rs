@@ -3,6 +3,7 @@
 use super::handle::Prepare;
 use super::{Driver, Keep, Launch};
 use crate::guest::Guest;
+use crate::outside::Outside;
 use motu_core::runtime::{Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result};
@@ -137,14 +138,17 @@ impl Driver {
         let sandbox = &self.row.sandbox;
         // A machine with a clock and randomness of its own may have waited for long.
         let renew = used_before && machine.accelerator.is_some();
+        let outside = match sandbox.policy {
+            Some(_) => Outside::of_host().await?,
+            None => Outside::default(),
+        };
+        let variables = around.env.into_iter().chain(outside.variables());
         let init = guest.init(link::Init {
             default_user: sandbox.user.clone(),
-            env: around.env.into_iter().chain(self.launch()?.env).collect(),
+            env: variables.chain(self.launch()?.env).collect(),
             default_cwd: bytes::Bytes::copy_from_slice(sandbox.workdir.as_bytes()),
-            nameserver: match sandbox.policy {
-                Some(_) => motu_link::network::GATEWAY.to_string(),
-                None => String::new(),
-            },
+            nameserver: outside.nameserver,
+            certificates: outside.certificates,
             ..identity(sandbox.sandbox_id.as_str(), renew)?
         });
         tokio::time::timeout(INIT_TIMEOUT, init)
