@@ -117,15 +117,12 @@ impl Log {
         let fields = call_fields(call);
         let queued = self.send(Message::Entry(fields, durable.then_some(answer)));
         async move {
-            match (queued?, durable) {
-                (Some((sender, message)), _) => {
-                    // The disk is far behind: wait for it, beside the others' work.
-                    let sent = tokio::task::spawn_blocking(move || sender.send(message)).await;
-                    if !matches!(sent, Ok(Ok(()))) {
-                        return Err(ended());
-                    }
+            if let Some((sender, message)) = queued? {
+                // The disk is far behind: wait for it, beside the others' work.
+                let sent = tokio::task::spawn_blocking(move || sender.send(message)).await;
+                if !matches!(sent, Ok(Ok(()))) {
+                    return Err(ended());
                 }
-                (None, _) => {}
             }
             match durable {
                 true => answered.await.unwrap_or_else(|_| Err(ended())),

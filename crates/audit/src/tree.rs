@@ -49,7 +49,11 @@ pub fn path(hashes: &[Hash], mut index: usize) -> Vec<Value> {
     let mut steps = Vec::new();
     while level.len() > 1 {
         if let Some(other) = level.get(index ^ 1) {
-            let side = if index % 2 == 0 { "right" } else { "left" };
+            let side = if index.is_multiple_of(2) {
+                "right"
+            } else {
+                "left"
+            };
             steps.push(json!({"side": side, "hash": hex(other)}));
         }
         level = above(&level);

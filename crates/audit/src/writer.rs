@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -112,10 +112,7 @@ impl Writer {
                     (false, true) => messages.try_recv().ok(),
                     (false, false) => {
                         let left = deadline.saturating_duration_since(Instant::now());
-                        match messages.recv_timeout(left) {
-                            Ok(message) => Some(message),
-                            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-                        }
+                        messages.recv_timeout(left).ok()
                     }
                 };
             }

@@ -171,7 +171,10 @@ impl Entry {
         match self.durable {
             true => written,
             // What only looked is answered, also by a daemon whose log cannot be written.
-            false => Box::pin(async { Ok(drop(written.await)) }),
+            false => Box::pin(async {
+                let _ = written.await;
+                Ok(())
+            }),
         }
     }
 }
