@@ -111,7 +111,7 @@ fn check_secrets(request: &CallRequest, bounds: &CallBounds) -> Result<()> {
     for (variable, secret) in &request.secrets {
         let first = variable.chars().next();
         let fine = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if !first.is_some_and(|c| !c.is_ascii_digit()) || !variable.chars().all(fine) {
+        if first.is_none_or(|c| c.is_ascii_digit()) || !variable.chars().all(fine) {
             return Err(Error::invalid(format!(
                 "secrets: {variable:?} is no name of a variable"
             )));

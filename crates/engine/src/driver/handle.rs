@@ -248,7 +248,8 @@ impl Handle {
     /// What it may reach from now on.
     pub async fn set_network(&self, known: Known) -> Result<Sandbox> {
         self.touch();
-        self.ask(|answer| Command::SetNetwork(known, answer)).await
+        self.ask(|answer| Command::SetNetwork(known.into(), answer))
+            .await
     }
 
     /// Copies of its machine, in the places the specifications name.

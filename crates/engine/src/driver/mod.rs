@@ -70,7 +70,7 @@ enum Command {
     Recreate(Kept, Prepare, Answer<Sandbox>),
     Keepalive(Option<u64>, Answer<Sandbox>),
     Launch(Answer<Launch>),
-    SetNetwork(Known, Answer<Sandbox>),
+    SetNetwork(Box<Known>, Answer<Sandbox>),
     Fork(Vec<MachineSpec>, Answer<Vec<Machine>>),
     CopyDisks(PathBuf, Answer<()>),
     Destroy(Answer<Sandbox>),
@@ -271,7 +271,7 @@ impl Driver {
             Command::Keepalive(ttl, answer) => drop(answer.send(self.keepalive(ttl).await)),
             Command::Launch(answer) => drop(answer.send(self.launch())),
             Command::SetNetwork(known, answer) => {
-                drop(answer.send(self.set_network(known).await));
+                drop(answer.send(self.set_network(*known).await));
             }
             Command::Fork(copies, answer) => drop(answer.send(self.fork(&copies).await)),
             Command::CopyDisks(to, answer) => drop(answer.send(self.copy_disks(to).await)),
