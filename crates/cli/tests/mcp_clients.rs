@@ -57,7 +57,8 @@ fn expected() -> String {
         "workspace-core": words(core),
         "workspace-full": words(full),
         "terminal": words(terminal),
-        "all": words(&format!("{full} {terminal}")),
+        "agent-tool": ["call"],
+        "all": words(&format!("{full} call {terminal}")),
     })
     .to_string()
 }

@@ -76,7 +76,7 @@ impl Bench {
             home: Home::open(self.home()).expect("the state directory opens"),
             runtimes: vec![runtime.clone()],
             environments: self.subject.environments(self.home()),
-            gateway: None,
+            gateway: gateway(),
         };
         let engine = Engine::open(setup).await.expect("the engine opens");
         Life::new(
@@ -144,4 +144,11 @@ pub fn skip(reason: &str) {
     if let Err(error) = written {
         panic!("cannot write {}: {error}", log.display());
     }
+}
+
+/// The gateway as a program of its own, which is built beside the tests.
+fn gateway() -> Option<std::path::PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let beside = own.parent()?.parent()?.join("motu-egress");
+    beside.exists().then_some(beside)
 }

@@ -71,7 +71,7 @@ macro_rules! conformance {
             $crate::group!($subject, refusals: prove, [
                 an_unknown_runtime_is_invalid,
                 too_weak_isolation_is_denied,
-                network_is_unsupported,
+                a_network_is_given_or_refused,
                 limits_out_of_range_are_invalid,
                 an_id_in_use_is_a_conflict,
                 a_missing_environment_is_told,

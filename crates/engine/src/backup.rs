@@ -5,7 +5,8 @@
 //!     backup.json     what this is; written last
 //!     motu.db         the store, as of the beginning
 //!     kept/ID/        disks, snapshots and records, each as of the moment it was copied
-//!     baselines/ environments/ terminals/ config.toml secrets.key audit/ audit.key
+//!     baselines/ environments/ terminals/ policies/ secrets/ audit/
+//!     config.toml secrets.key audit.key
 //! ```
 //!
 //! A machine that runs is paused while its disks are copied, after everything it has written is
@@ -30,7 +31,14 @@ use std::path::{Path, PathBuf};
 const MANIFEST: &str = "backup.json";
 const VERSION: u32 = 1;
 /// What is copied as it is, where it is there.
-const PLAIN: [&str; 4] = ["config.toml", "secrets.key", "audit.key", "terminals"];
+const PLAIN: [&str; 6] = [
+    "config.toml",
+    "secrets.key",
+    "audit.key",
+    "terminals",
+    "policies",
+    "secrets",
+];
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
@@ -300,6 +308,8 @@ fn place(home: &Home, staged: &Path) -> Result<()> {
         "environments/names",
         "baselines",
         "terminals",
+        "policies",
+        "secrets",
     ] {
         merge(&staged.join(part), &home.path().join(part))?;
     }

@@ -32,8 +32,10 @@ use std::time::Duration;
 // What the table of limits says of it is what gateways do.
 const _: () = assert!(limits::DECISION_LOG_BYTES.max == gateway::DECISION_BYTES);
 
-/// How long a gateway may take to answer, and to end with its machine.
+/// How long a gateway may take to answer, and to be gone once it is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one may take to end by itself when its machine has.
+const GRACE: Duration = Duration::from_secs(1);
 /// Ids of gateways: far from those of people, of machines and of QEMU.
 const FIRST_ID: u32 = 0xa800_0000;
 const ID_COUNT: u64 = 0x0080_0000;
@@ -99,10 +101,12 @@ impl Gateways {
             return;
         }
         let ended = blocking(move || {
-            if let Some(gateway) = find(&place) {
-                // It ends with its machine; this is for one that hangs.
+            // It ends with its machine, and writes down how its connections ended.
+            if let Some(gateway) = find(&place)
+                && wait(&gateway, GRACE).is_err()
+            {
                 let _ = pidfd_send_signal(&gateway, Signal::KILL);
-                wait(&gateway).map_err(|error| Error::io("a gateway", &error))?;
+                wait(&gateway, PATIENCE).map_err(|error| Error::io("a gateway", &error))?;
             }
             std::fs::remove_dir_all(&place).map_err(|error| Error::io("a gateway", &error))
         });
@@ -272,10 +276,10 @@ fn find(place: &Path) -> Option<OwnedFd> {
     (record.boot_id == boot_id()).then(|| record.process.open())?
 }
 
-fn wait(process: &OwnedFd) -> io::Result<()> {
+fn wait(process: &OwnedFd, patience: Duration) -> io::Result<()> {
     let patience = Timespec {
-        tv_sec: PATIENCE.as_secs() as i64,
-        tv_nsec: 0,
+        tv_sec: patience.as_secs() as i64,
+        tv_nsec: patience.subsec_nanos().into(),
     };
     loop {
         let mut watched = [PollFd::new(process, PollFlags::IN)];

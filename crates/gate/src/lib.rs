@@ -4,7 +4,8 @@
 //!   face ──► gate.call(caller, verb)
 //!              │ whom it means      a name or the beginning of an id becomes the id
 //!              │ authority          may this caller do that: host paths, the host itself
-//!              │ policy             (empty: later, what an organisation allows)
+//!              │ policy             (the engine's: what a sandbox reaches and a call asks for, by
+//!              │                    the policy it names; later also what an organisation allows)
 //!              │ quotas             (empty: later, how much of it)
 //!              │ owner              what is made belongs to whoever asks
 //!              ▼ record             who did what, how it went: in the audit log before the answer

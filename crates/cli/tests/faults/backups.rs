@@ -4,6 +4,7 @@ use crate::support::{ENVIRONMENT, World, refused};
 use motu_core::exec::ExecMode;
 use motu_core::report::BackUp;
 use motu_core::sandbox::State;
+use motu_core::secret::SetSecret;
 use motu_core::workspace::*;
 use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
 use std::os::unix::fs::MetadataExt;
@@ -78,6 +79,14 @@ async fn a_backup_of_what_runs_is_restored_whole() {
     )
     .await;
     client.stop_workspace(&second).await.unwrap();
+    let policies = world.home().join("policies");
+    std::fs::create_dir_all(&policies).unwrap();
+    std::fs::write(policies.join("own.toml"), "version = 1\n").unwrap();
+    let key = SetSecret {
+        value: Some("a value of a call".to_string()),
+        ..SetSecret::default()
+    };
+    client.set_secret("api-key", key).await.unwrap();
 
     let output = world.path().join("backup");
     let text = output.display().to_string();
@@ -135,6 +144,10 @@ async fn a_backup_of_what_runs_is_restored_whole() {
         assert_eq!(said.stdout, "16\n");
     }
     sh(&world, &first, "sha256sum -c sum").await;
+    let policy = world.client().get_policy("own").await.unwrap();
+    assert_eq!(policy.source, "file");
+    let secrets = world.client().list_secrets().await.unwrap();
+    assert_eq!(secrets.secrets[0].name, "api-key");
     let snapshots = world.client().list_snapshots(&first).await.unwrap();
     assert_eq!(snapshots.snapshots.len(), 2);
     // Not over what is there.

@@ -134,12 +134,10 @@ async fn what_is_not_there_is_not_found() {
 #[tokio::test]
 async fn impossible_wishes_are_refused_and_never_weakened() {
     let Some(world) = World::new() else { return };
-    let said = refused(
-        &world,
-        ErrorKind::Unsupported,
-        &["run", "--json", "busybox", "--network", "--", "true"],
-    );
-    assert!(said.contains("network"), "{said}");
+    let closed = ["--runtime", "container", "--policy", "nowhere"];
+    let args = [&["run", "--json", "busybox"][..], &closed, &["--", "true"]].concat();
+    let said = refused(&world, ErrorKind::NotFound, &args);
+    assert!(said.contains("policy"), "{said}");
     let strong = ["--runtime", "container", "--isolation", "vm"];
     let args = [&["run", "--json", "busybox"][..], &strong, &["--", "true"]].concat();
     let said = refused(&world, ErrorKind::Denied, &args);

@@ -1,6 +1,6 @@
 //! What is refused, and with which kind of error.
 
-use crate::life::{Life, refused};
+use crate::life::{Life, refused, shell};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{ErrorKind, Isolation, Service as _};
 
@@ -44,12 +44,25 @@ pub async fn too_weak_isolation_is_denied(life: Life) {
     made.expect("what it gives is enough");
 }
 
-pub async fn network_is_unsupported(life: Life) {
+/// A machine has a device when it is asked for one, and only then; a runtime that cannot give it
+/// says so.
+pub async fn a_network_is_given_or_refused(life: Life) {
     let request = CreateSandbox {
         network: true,
         ..life.request()
     };
-    refuse(&life, ErrorKind::Unsupported, request).await;
+    if !life.runtime.capabilities().network {
+        refuse(&life, ErrorKind::Unsupported, request).await;
+        return;
+    }
+    let without = life.create().await;
+    let with = life.engine.create_sandbox(request).await;
+    let with = with.expect("a machine with a network");
+    assert_eq!((&*without.network, &*with.network), ("off", "egress"));
+    for (sandbox, there) in [(without, false), (with, true)] {
+        let devices = life.exec(&sandbox, shell("cat /proc/net/dev")).await;
+        assert_eq!(devices.stdout.contains("eth0:"), there, "{devices:?}");
+    }
 }
 
 pub async fn limits_out_of_range_are_invalid(life: Life) {

@@ -208,7 +208,6 @@ impl Runtime for Fake {
             pause: true,
             keep: false,
             setuid: true,
-            network: true,
             uses_environment: false,
             ..Capabilities::default()
         }
