@@ -352,7 +352,13 @@ impl Driver {
                 tracing::warn!(%id, %error, "something of a sandbox was left behind");
             }
         }
-        self.shared.gateways.end(&id).await;
+        let gateways = self.shared.gateways.clone();
+        match self.keep {
+            Keep::Stored => gateways.end(&id).await,
+            // Nobody asks after a one-shot again. Its gateway ends by itself; the kernel takes
+            // 20 ms to remove its device.
+            Keep::Transient => drop(tokio::spawn(async move { gateways.end(&id).await })),
+        }
         // After the machine's end, so that calls in progress see why they ended.
         self.release_guest().await;
     }
