@@ -12,7 +12,7 @@ use crate::rivals::{present, quiet};
 use crate::stats::Timings;
 use crate::{Bench, Outcome};
 use motu_egress::gateway::control::{self, Answer, Request};
-use motu_egress::gateway::{Frames, Start, spawn};
+use motu_egress::gateway::{Begin, Frames, spawn};
 use motu_egress::rules::Rules;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -137,12 +137,11 @@ fn motu(report: &mut Report, host: &Net) -> Fallible<Figures> {
     let sandbox = Net::new()?;
     let directory = tempfile::TempDir::with_prefix("bench-egress-")?;
     let socket = directory.path().join("control");
-    let start = Start {
+    let start = Begin {
         frames: Frames::Namespace {
             net: sandbox.namespace()?,
             user: None,
         },
-        leash: sandbox.leash()?,
         rules: Rules::public(),
         decisions: tempfile::tempfile()?.into(),
         control: UnixListener::bind(&socket)?.into(),
@@ -151,7 +150,8 @@ fn motu(report: &mut Report, host: &Net) -> Fallible<Figures> {
         host_addresses: Vec::new(),
     };
     let program = std::env::current_exe()?;
-    host.inside(|| spawn(&program, &[GATEWAY], start))?;
+    let leash = sandbox.leash()?;
+    host.inside(|| spawn(&program, &[GATEWAY], start, &leash))?;
     let resident = || -> Fallible<f64> {
         match control::ask(&UnixStream::connect(&socket)?, &Request::Status)? {
             Answer::Status(status) => Ok(status.resident_bytes as f64 / 1e6),

@@ -32,7 +32,7 @@ use smoltcp::wire::EthernetAddress;
 pub use decisions::MOST as DECISION_BYTES;
 pub use host::Memory;
 pub use process::run;
-pub use spawn::{Begin, Frames, Pending, Setup, Start, Started, begin, spawn};
+pub use spawn::{Begin, Frames, Pending, Setup, Started, begin, spawn};
 pub use turn::{Gateway, Parts};
 
 /// The net between a sandbox and its gateway. Every sandbox has the same one, and none sees

@@ -49,50 +49,6 @@ pub struct Begin {
     pub host_addresses: Vec<IpAddr>,
 }
 
-/// What a gateway begins with whose leash is known from the beginning.
-#[derive(Debug)]
-pub struct Start {
-    pub frames: Frames,
-    /// A pidfd. When its process ends, the gateway ends.
-    pub leash: OwnedFd,
-    pub rules: Rules,
-    /// A file opened for appending.
-    pub decisions: OwnedFd,
-    /// A listening socket of AF_UNIX.
-    pub control: OwnedFd,
-    /// Who to be, where it starts as root.
-    pub user: Option<(u32, u32)>,
-    /// Empty: those of `/etc/resolv.conf`.
-    pub resolvers: Vec<SocketAddr>,
-    /// Besides those that its own namespace has.
-    pub host_addresses: Vec<IpAddr>,
-}
-
-impl Start {
-    fn without_leash(self) -> (Begin, OwnedFd) {
-        let Start {
-            frames,
-            leash,
-            rules,
-            decisions,
-            control,
-            user,
-            resolvers,
-            host_addresses,
-        } = self;
-        let begin = Begin {
-            frames,
-            rules,
-            decisions,
-            control,
-            user,
-            resolvers,
-            host_addresses,
-        };
-        (begin, leash)
-    }
-}
-
 /// A gateway that runs; its device is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
@@ -157,9 +113,13 @@ impl Pending {
 /// Starts `program args…`, which must call [`super::run`], and waits until its device is up.
 ///
 /// The gateway is nobody's child: it goes on when the caller ends, until its leash ends.
-pub fn spawn(program: &Path, args: &[&str], start: Start) -> io::Result<Started> {
-    let (start, leash) = start.without_leash();
-    begin(program, args, start)?.hold(&leash)
+pub fn spawn(
+    program: &Path,
+    args: &[&str],
+    start: Begin,
+    leash: &impl AsFd,
+) -> io::Result<Started> {
+    begin(program, args, start)?.hold(leash)
 }
 
 /// Starts a gateway before there is a process for it to end with.

@@ -149,7 +149,8 @@ fn a_sandbox_in_a_user_namespace_of_its_own() {
     let started = spawn(
         Path::new(PROGRAM),
         &[],
-        start(frames, leash, Rules::none(), directory.path()),
+        start(frames, Rules::none(), directory.path()),
+        &leash,
     )
     .unwrap();
     let pid = child.id().to_string();
@@ -178,11 +179,10 @@ fn frames_may_come_over_a_socket() {
     let leash = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
     let start = start(
         Frames::Socket(theirs.into()),
-        leash,
         Rules::none(),
         directory.path(),
     );
-    let started = spawn(Path::new(PROGRAM), &[], start).unwrap();
+    let started = spawn(Path::new(PROGRAM), &[], start, &leash).unwrap();
     // Who has 10.107.0.1?
     let mut asked = [0xff; 6].to_vec();
     asked.extend([
@@ -208,8 +208,8 @@ fn what_cannot_begin_says_why() {
     // Not a namespace.
     let net = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let frames = Frames::Namespace { net, user: None };
-    let start = start(frames, leash, Rules::none(), directory.path());
-    let error = spawn(Path::new(PROGRAM), &[], start).unwrap_err();
+    let start = start(frames, Rules::none(), directory.path());
+    let error = spawn(Path::new(PROGRAM), &[], start, &leash).unwrap_err();
     assert!(
         error.to_string().starts_with("the network device: "),
         "{error}"

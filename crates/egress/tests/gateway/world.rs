@@ -8,7 +8,7 @@
 
 use motu_egress::dns;
 use motu_egress::gateway::control::{self, Answer, Request, Status};
-use motu_egress::gateway::{Frames, GATEWAY, Start, Started, spawn};
+use motu_egress::gateway::{Begin, Frames, GATEWAY, Started, spawn};
 use motu_egress::rules::Rules;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -145,9 +145,9 @@ impl World {
             net: sandbox.descriptor(),
             user: None,
         };
-        let start = start(frames, leash, rules, directory.path());
+        let start = start(frames, rules, directory.path());
         let gateway = host
-            .inside(|| spawn(Path::new(PROGRAM), &[], start))
+            .inside(|| spawn(Path::new(PROGRAM), &[], start, &leash))
             .unwrap();
         Self {
             sandbox,
@@ -320,16 +320,15 @@ impl World {
 }
 
 /// Everything a gateway begins with, in a directory.
-pub fn start(frames: Frames, leash: OwnedFd, rules: Rules, directory: &Path) -> Start {
+pub fn start(frames: Frames, rules: Rules, directory: &Path) -> Begin {
     let decisions = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
         .open(directory.join("decisions"))
         .unwrap();
     let control = UnixListener::bind(directory.join("control")).unwrap();
-    Start {
+    Begin {
         frames,
-        leash,
         rules,
         decisions: decisions.into(),
         control: control.into(),
