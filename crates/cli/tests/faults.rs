@@ -29,6 +29,8 @@ mod daemons;
 mod durable;
 #[path = "faults/exports.rs"]
 mod exports;
+#[path = "faults/failing.rs"]
+mod failing;
 #[path = "faults/files.rs"]
 mod files;
 #[path = "faults/filling.rs"]

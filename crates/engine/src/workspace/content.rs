@@ -96,7 +96,8 @@ impl Engine {
             offset: 0,
             length: Some(max),
         };
-        let (file, stream) = guest.read(&place, range).await?;
+        let read = guest.read(&place, range).await;
+        let (file, stream) = read.map_err(|error| handle.explain(error))?;
         let bytes = collect(stream, max).await?;
         text_of(id, place.as_bytes(), file.size_bytes, max, &bytes)
     }

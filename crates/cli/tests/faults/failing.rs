@@ -1,0 +1,146 @@
+//! Disks that fail under a machine.
+//!
+//! ext4 is made to meet an error, as it does when a block cannot be read or holds nonsense. From then
+//! on it takes no more writes. What is kept must still be read, nothing may be acknowledged that is
+//! not kept, no snapshot may be taken of it, and a reset brings the workspace back.
+
+use crate::durable::{asked, works};
+use crate::support::{World, refused};
+use crate::workspaces::{script, sh};
+use motu_core::workspace::*;
+use motu_core::{ErrorKind, Workspaces};
+use std::path::{Path, PathBuf};
+
+/// What ext4 calls the file in `/sys` that makes it meet an error.
+const TRIGGER: &str = "trigger_fs_error";
+
+/// The directory in `/sys` of the file system that is in a mounted image.
+fn file_system(image: &Path) -> PathBuf {
+    let image = image.canonicalize().unwrap();
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let device = devices
+        .filter(|device| {
+            let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
+            backing.is_ok_and(|path| Path::new(path.trim_end()) == image)
+        })
+        .map(|device| device.file_name())
+        .next()
+        .unwrap_or_else(|| panic!("{} is mounted nowhere", image.display()));
+    Path::new("/sys/fs/ext4").join(device)
+}
+
+/// Makes the disk of a workspace meet an error.
+async fn fail(world: &World, id: &WorkspaceId, runtime: &str) {
+    if runtime == "qemu" {
+        let script = format!("for disk in /sys/fs/ext4/vd*; do echo test > $disk/{TRIGGER}; done");
+        let said = sh(world, id, &script).await;
+        assert_eq!(said.exit_code, 0, "{said:?}");
+        return;
+    }
+    let kept = world.home().join("kept").join(id.as_str());
+    let disk = file_system(&kept.join("disks-1/disk.img"));
+    std::fs::write(disk.join(TRIGGER), "test").unwrap();
+    let count = std::fs::read_to_string(disk.join("errors_count")).unwrap();
+    assert_ne!(count.trim(), "0");
+}
+
+fn text(path: &str, text: &str) -> WriteText {
+    WriteText {
+        path: path.to_string(),
+        text: text.to_string(),
+    }
+}
+
+async fn read(world: &World, id: &WorkspaceId, path: &str) -> motu_core::Result<String> {
+    let asked = ReadText::new(path, Some(1 << 16));
+    let read = world.client().read_workspace_file(id, asked).await;
+    read.map(|read| read.content)
+}
+
+async fn fails_on(runtime: &str) {
+    let Some(mut world) = World::bare() else {
+        return;
+    };
+    world.start();
+    if !works(&world, runtime) {
+        return;
+    }
+    let client = world.client();
+    let created = client
+        .create_workspace(asked("failing", runtime, 256))
+        .await;
+    let id = created.unwrap().workspace_id;
+    client
+        .write_workspace_file(&id, text("kept", "before\n"))
+        .await
+        .unwrap();
+    let saved = client.create_snapshot(&id, SaveAs::named("sound")).await;
+    saved.unwrap();
+    client
+        .write_workspace_file(&id, text("later", "after\n"))
+        .await
+        .unwrap();
+
+    fail(&world, &id, runtime).await;
+
+    assert_eq!(read(&world, &id, "kept").await.as_deref(), Ok("before\n"));
+    if runtime == "gvisor" {
+        // runsc opens a file for writing that it wrote itself, also when it is only read.
+        refused(ErrorKind::Unavailable, read(&world, &id, "later").await);
+        client.stop_workspace(&id).await.unwrap();
+        client.start_workspace(&id).await.unwrap();
+        assert_eq!(read(&world, &id, "later").await.as_deref(), Ok("after\n"));
+        fail(&world, &id, runtime).await;
+    } else {
+        assert_eq!(read(&world, &id, "later").await.as_deref(), Ok("after\n"));
+    }
+    // The host does not see what happens to a file system in a machine with a kernel of its own.
+    let kind = match runtime {
+        "qemu" => ErrorKind::Denied,
+        _ => ErrorKind::Unavailable,
+    };
+    let write = client.write_workspace_file(&id, text("kept", "lost\n"));
+    refused(kind, write.await);
+    assert_eq!(read(&world, &id, "kept").await.as_deref(), Ok("before\n"));
+    let said = client.exec_workspace(&id, script("echo lost > kept")).await;
+    assert_ne!(said.unwrap().exit_code, 0);
+    let saved = client.create_snapshot(&id, SaveAs::named("broken")).await;
+    let error = refused(ErrorKind::Unavailable, saved);
+    assert!(error.message.contains("errors"), "{error:?}");
+    assert!(error.hint.is_some(), "{error:?}");
+    let names = client.list_snapshots(&id).await.unwrap();
+    let names: Vec<_> = names
+        .snapshots
+        .iter()
+        .map(|one| &one.snapshot_name)
+        .collect();
+    assert!(!names.iter().any(|name| *name == "broken"), "{names:?}");
+
+    // What was saved is untouched by what became of the disk.
+    let back = ResetTo::snapshot("sound");
+    client.reset_workspace(&id, back).await.unwrap();
+    assert_eq!(read(&world, &id, "kept").await.as_deref(), Ok("before\n"));
+    refused(ErrorKind::NotFound, read(&world, &id, "later").await);
+    client
+        .write_workspace_file(&id, text("kept", "again\n"))
+        .await
+        .unwrap();
+    let saved = client.create_snapshot(&id, SaveAs::named("healed")).await;
+    saved.unwrap();
+    client.delete_workspace(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_on_a_container_whose_disk_fails() {
+    fails_on("container").await;
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_on_a_gvisor_whose_disk_fails() {
+    fails_on("gvisor").await;
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_on_a_qemu_whose_disk_fails() {
+    fails_on("qemu").await;
+}
