@@ -13,6 +13,7 @@ help:
 	@echo "make chaos   clients that write while everything is killed (SECONDS=300)"
 
 setup:
+	@tools/room 4
 	@tools/setup
 
 build: setup
@@ -22,6 +23,7 @@ demo: build
 	target/release/motu demo
 
 test:
+	@tools/room 16
 	@tools/setup test
 	tools/suite
 
