@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    about::ImageInfo,
     catalog::CatalogEntry,
     error::EnvironmentError,
-    image::ImageInfo,
     store::{BlobRecord, NameRecord},
 };
 

@@ -10,6 +10,7 @@
 //! This crate never starts sandboxes and does not know which digests they use;
 //! callers say so when they prune.
 
+mod about;
 mod apt;
 mod build;
 mod catalog;
@@ -43,11 +44,11 @@ pub mod archive {
     };
 }
 
+pub use about::{ImageInfo, LayerInfo};
 pub use catalog::{CatalogEntry, Variant};
 pub use describe::{Environment, EnvironmentInfo};
 pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, Pruned, reads_host_files};
 pub use error::EnvironmentError;
-pub use image::{ImageInfo, LayerInfo};
 pub use layer::{
     entry::{Decision, EntryKind, decide},
     merge_entries,

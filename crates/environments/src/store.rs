@@ -27,10 +27,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 use crate::{
+    about::ImageInfo,
     catalog::CatalogEntry,
     digest,
     error::{EnvironmentError, IoContext as _},
-    image::ImageInfo,
     name::{self, Decoded},
     privilege::Privilege,
     process::Cancel,

@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
+    about::{ImageInfo, LayerInfo},
     finish::{self, HOSTNAME, HOSTS},
     layer::{Merged, merge::What},
     oci::manifest::Settings,
@@ -20,41 +19,6 @@ const ROOT: &str = "root";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SUDO: [&str; 2] = ["usr/bin/sudo", "bin/sudo"];
 const SETUID: u32 = 0o4000;
-
-/// An image, as it was when it was pulled.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct ImageInfo {
-    /// Where it came from, in full.
-    pub reference: String,
-    /// Digest of the manifest for this machine, where there is one.
-    pub manifest_digest: Option<String>,
-    /// From the lowest to the highest.
-    pub layers: Vec<LayerInfo>,
-    /// A name, a number, or either with a group: `app`, `1000`, `1000:1000`.
-    pub default_user: String,
-    pub default_workdir: String,
-    pub env: BTreeMap<String, String>,
-    pub entrypoint: Vec<String>,
-    pub cmd: Vec<String>,
-    pub labels: BTreeMap<String, String>,
-    /// Such as `8080/tcp`. Nothing is opened because of it.
-    pub exposed_ports: Vec<String>,
-    /// It brings a working sudo.
-    pub wants_sudo: bool,
-}
-
-/// One layer of an image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct LayerInfo {
-    /// Of the layer as it was received.
-    pub digest: String,
-    /// Of the layer when unpacked.
-    pub diff_id: String,
-    /// As it was received.
-    pub size_bytes: u64,
-}
 
 impl ImageInfo {
     pub(super) fn new(

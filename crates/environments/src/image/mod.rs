@@ -21,10 +21,10 @@ use std::sync::{
 use jiff::Timestamp;
 use tokio::runtime::Handle;
 
-pub use info::{ImageInfo, LayerInfo};
 use obtain::Layer;
 
 use crate::{
+    about::{ImageInfo, LayerInfo},
     error::EnvironmentError,
     finish,
     layer::{self, Merged, index::Section},

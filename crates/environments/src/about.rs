@@ -1,0 +1,40 @@
+//! What is kept of an image beside its files.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An image, as it was when it was pulled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ImageInfo {
+    /// Where it came from, in full.
+    pub reference: String,
+    /// Digest of the manifest for this machine, where there is one.
+    pub manifest_digest: Option<String>,
+    /// From the lowest to the highest.
+    pub layers: Vec<LayerInfo>,
+    /// A name, a number, or either with a group: `app`, `1000`, `1000:1000`.
+    pub default_user: String,
+    pub default_workdir: String,
+    pub env: BTreeMap<String, String>,
+    pub entrypoint: Vec<String>,
+    pub cmd: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+    /// Such as `8080/tcp`. Nothing is opened because of it.
+    pub exposed_ports: Vec<String>,
+    /// It brings a working sudo.
+    pub wants_sudo: bool,
+}
+
+/// One layer of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LayerInfo {
+    /// Of the layer as it was received.
+    pub digest: String,
+    /// Of the layer when unpacked.
+    pub diff_id: String,
+    /// As it was received.
+    pub size_bytes: u64,
+}
