@@ -63,6 +63,8 @@ mod support;
 mod terminals;
 #[path = "faults/traces.rs"]
 mod traces;
+#[path = "faults/undo.rs"]
+mod undo;
 #[path = "faults/vanished.rs"]
 mod vanished;
 #[path = "faults/wire.rs"]
