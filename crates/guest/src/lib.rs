@@ -9,6 +9,9 @@
 //!   workspace/  what became of /workspace, out and back in
 //!   ports/      dials and lists ports of this machine
 //!   system/     identity, clock, metrics, the end of the machine
+//!   memory      the machine's memory, as /proc shows it
+//!   state       what outlives a connection; below it what it is made of:
+//!               running/ (known processes), sides and flush (/workspace and its disk), place, users
 //!   sys/        the only module with `unsafe`
 //! ```
 //!
@@ -18,13 +21,20 @@
 mod answer;
 mod arguments;
 mod blocking;
+mod cgroup;
 mod dispatch;
 mod files;
+mod flush;
 #[doc(hidden)]
 pub mod fuzz;
+mod lock;
+mod memory;
+mod place;
 mod ports;
 mod process;
+mod running;
 mod serial;
+mod sides;
 mod state;
 mod sys;
 mod system;
@@ -124,11 +134,18 @@ pub fn serve(serve: Serve) -> i32 {
 
 async fn run(serve: Serve) -> i32 {
     let hidden = serve.errors_hidden;
-    let open = |dirs| workspace::Workspace::open(dirs, hidden);
+    let open = |dirs| sides::Workspace::open(dirs, hidden);
     let workspace = match serve.workspace.map(open).transpose() {
         Ok(workspace) => workspace,
         Err(error) => return fatal("cannot open the workspace", &error),
     };
+    if let Some(Err(errno)) = workspace
+        .as_ref()
+        .map(|sides| workspace::recover(&sides.top))
+    {
+        // What an earlier machine left half done stays where it is, and the next start tries again.
+        eprintln!("motu-guest: unfinished changes could not be taken back: {errno}");
+    }
     // It goes with this process, however that ends.
     let _lock = serve.lock;
     // Without walls or a kernel of its own, this may be the host.
@@ -154,7 +171,7 @@ async fn run(serve: Serve) -> i32 {
     tokio::select! {
         error = enter(serve.door, guest.clone()) => fatal("nobody can reach this guest", &error),
         () = give_back_memory(&guest) => 1,
-        () = system::keep_memory_view(&guest) => 1,
+        () = memory::keep_view(&guest) => 1,
         () = guest.over() => 0,
         () = endings.asked() => {
             system::end_processes(&guest, SIGNAL_GRACE).await;

@@ -1,13 +1,15 @@
 //! What outlives a connection: settings, the process table, the users' cache.
 
-use crate::files::Root;
-use crate::process::Table;
+use crate::flush::Flush;
+use crate::lock::locked;
+use crate::place::Root;
+use crate::running::Table;
+use crate::sides::Workspace;
 use crate::sys::Restrict;
 use crate::users::Users;
-use crate::workspace::{Flush, Workspace};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
@@ -90,11 +92,4 @@ impl Guest {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
-}
-
-/// Locks; a poisoned lock cannot matter, since a panic ends the process.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }

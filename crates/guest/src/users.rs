@@ -2,7 +2,7 @@
 //! `/etc/group`, read tolerantly and bounded. It never changes them.
 
 use crate::answer::{Failed, Quoted};
-use crate::state::locked;
+use crate::lock::locked;
 use motu_link::message::Failure;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::collections::HashMap;

@@ -3,13 +3,13 @@
 
 use super::entry::{self, Owner};
 use super::pack::Packer;
-use super::place::{Place, Root};
 use super::unpack::{Limits, Ownership, Unpacker};
-use super::write::{fresh_name, rename};
+use super::write::rename;
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
+use crate::flush::Flush;
+use crate::place::{Place, Root, fresh_name};
 use crate::users::Names;
-use crate::workspace::Flush;
 use motu_link::message::{Chmod, Entry, Failure, Symlink};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;

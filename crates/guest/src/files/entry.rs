@@ -1,7 +1,7 @@
 //! Describing files to the host, and the owner of what is created for it.
 
-use super::place::{Place, Root};
 use crate::answer::Failed;
+use crate::place::{Place, Root};
 use crate::state::Guest;
 use crate::users::Names;
 use bytes::Bytes;

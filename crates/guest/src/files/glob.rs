@@ -6,9 +6,9 @@
 //! a wildcard. The walk visits each directory once, however many ways lead to it.
 
 use super::entry;
-use super::place::{Place, Root};
 use crate::answer::{Failed, Quoted};
 use crate::blocking::Cancel;
+use crate::place::{Place, Root};
 use crate::users::Names;
 use motu_link::message::{Entry, Failure, FileType as Kind};
 use rustix::fs::{Dir, Mode, OFlags};

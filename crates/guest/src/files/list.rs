@@ -5,9 +5,9 @@
 //! directory is, only one page of names is ever kept.
 
 use super::entry;
-use super::place::{Place, Root};
 use crate::answer::Failed;
 use crate::blocking::Cancel;
+use crate::place::{Place, Root};
 use crate::users::Names;
 use bytes::Bytes;
 use motu_link::message::{Entries, FileType as Kind};

@@ -1,8 +1,8 @@
 //! Making directories, also those above a place.
 
 use super::entry::{self, Owner};
-use super::place::{Place, Root};
 use crate::answer::Failed;
+use crate::place::{Place, Root};
 use crate::users::Names;
 use motu_link::message::{Entry, Mkdir};
 use rustix::fs::{Mode, OFlags};

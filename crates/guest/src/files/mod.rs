@@ -9,7 +9,6 @@ mod glob;
 mod list;
 mod mkdir;
 mod pack;
-mod place;
 mod read;
 pub mod sparse;
 pub mod tar;
@@ -19,14 +18,14 @@ mod write;
 
 pub use change::remove_entry;
 pub use entry::Owner;
-pub use place::{Place, Root};
 pub use read::{hash, read};
 pub use unpack::{Limits, Ownership, Unpacker};
 pub use watch::watch;
-pub use write::{fresh_name, rename, write};
+pub use write::{rename, write};
 
 use crate::answer::{Failed, note};
 use crate::blocking::{self, Cancel};
+use crate::place::{Place, Root};
 use crate::state::Guest;
 use bytes::Bytes;
 use motu_link::Event;

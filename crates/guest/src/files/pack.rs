@@ -6,10 +6,10 @@
 //! up with zeros, one that grows is cut: its header has been sent already.
 
 use super::attributes::{MAX_ATTRIBUTES, Which, read_bounded};
-use super::place::{Place, Root};
 use super::sparse::{self, Part};
 use super::tar::{BLOCK, Header, Type, padding};
 use crate::answer::{Failed, Quoted};
+use crate::place::{Place, Root};
 use motu_link::message::Failure;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;

@@ -2,9 +2,9 @@
 //! piece and comes back.
 
 use super::entry;
-use super::place::{Place, Root};
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
+use crate::place::{Place, Root};
 use crate::state::Guest;
 use bytes::Bytes;
 use motu_link::frame::CHANNEL_IN;

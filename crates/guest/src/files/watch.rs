@@ -3,9 +3,9 @@
 //! The kernel's queue is bounded, and so is what an unhurried host may have
 //! waiting: when either overflows the host is told `Lost` and lists again.
 
-use super::place::{Place, Root};
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
+use crate::place::{Place, Root};
 use crate::state::Guest;
 use crate::sys;
 use bytes::Bytes;

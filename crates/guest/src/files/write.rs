@@ -3,11 +3,11 @@
 
 use super::entry::{self, Owner};
 use super::mkdir::make_parents;
-use super::place::{Place, Root};
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
+use crate::flush::Flush;
+use crate::place::{Place, Root, fresh_name};
 use crate::state::Guest;
-use crate::workspace::Flush;
 use bytes::Bytes;
 use motu_link::Event;
 use motu_link::message::{Entry, Said, Write};
@@ -241,19 +241,6 @@ impl Drop for Temporary {
             let _ = rustix::fs::unlinkat(&self.directory, &self.name[..], AtFlags::empty());
         }
     }
-}
-
-/// A name nobody else uses.
-pub fn fresh_name() -> Result<Vec<u8>, Errno> {
-    fresh_name_after(b".motu-")
-}
-
-/// A name nobody else uses, with a beginning that says whose it is.
-pub fn fresh_name_after(beginning: &[u8]) -> Result<Vec<u8>, Errno> {
-    let mut random = [0u8; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let end = format!("{:016x}.tmp", u64::from_ne_bytes(random));
-    Ok([beginning, end.as_bytes()].concat())
 }
 
 /// Renames; without `replace` an existing target is an error.

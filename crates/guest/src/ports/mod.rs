@@ -6,7 +6,7 @@ pub use listening::listening;
 
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking;
-use crate::files::Place;
+use crate::place::Place;
 use crate::state::Guest;
 use bytes::{Bytes, BytesMut};
 use motu_link::Event;

@@ -7,10 +7,9 @@
 //! A lossless follower holds the rings. When the host resets the stream the hold
 //! goes at once; when the link breaks it stays for [`LINGER`].
 
-use super::record::{Channel, LINGER, Process};
-use super::ring::Found;
 use super::{signals, start, tree};
 use crate::answer::{Failed, note};
+use crate::running::{Channel, Found, LINGER, Process};
 use crate::state::Guest;
 use bytes::Bytes;
 use motu_link::frame::{CHANNEL_ERR, CHANNEL_OUT, MAX_PAYLOAD};

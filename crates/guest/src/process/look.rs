@@ -7,10 +7,10 @@
 mod carried;
 mod waiting;
 
-use super::record::Process;
 use super::tree::Scan;
 use crate::answer::Failed;
 use crate::blocking;
+use crate::running::Process;
 use bytes::Bytes;
 use motu_link::message::{TerminalFacts, TerminalProcess};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,25 +1,21 @@
 //! Everything about processes. This file answers the verbs; the parts do the work.
 
 mod follow;
-mod input;
 mod look;
 mod output;
 mod plan;
 mod reaper;
-mod record;
-mod ring;
 mod signals;
 mod start;
-mod table;
 mod tree;
 
 pub use reaper::Reaper;
-pub use record::Process;
-pub use table::Table;
 pub use tree::{Scan, kill as kill_tree, signal as signal_tree};
 
 use crate::answer::{Failed, note};
 use crate::blocking;
+use crate::memory;
+use crate::running::Process;
 use crate::state::Guest;
 use follow::{Follower, Manner};
 use motu_link::Event;
@@ -46,7 +42,7 @@ pub async fn start(
     };
     let mut follower = None;
     let ready = |process: &Arc<Process>| follower = Some(Follower::at(process, 0, 0, manner));
-    crate::system::refresh_memory_view(guest);
+    memory::refresh_view(guest);
     start::start(guest, request, ready).await?;
     guest.started_one.notify_one();
     let Some(follower) = follower else {

@@ -6,7 +6,7 @@
 //! channel is *settled*, even if a daemon keeps the pipe open; the pump reads on
 //! until the real end.
 
-use super::record::{Channel, Process};
+use crate::running::{Channel, Process};
 use crate::sys;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;

@@ -1,8 +1,8 @@
 //! Sending signals to a started process.
 
-use super::record::Process;
 use super::tree;
 use crate::answer::Failed;
+use crate::running::Process;
 use crate::sys;
 use motu_link::message::Failure;
 use rustix::io::Errno;

@@ -1,15 +1,14 @@
 //! Starting a process: descriptors, shim, record, pumps and supervisor.
 
-use super::input::Stdin;
 use super::output::{self, Which};
 use super::plan::{self, Prepared};
-use super::record::{Exit, Facts, Process};
-use super::{ring, tree};
+use super::tree;
 use crate::answer::{Failed, Quoted};
+use crate::cgroup::memory_kills;
+use crate::running::{DEFAULT_BYTES, Exit, Facts, Process, Stdin};
 use crate::state::Guest;
 use crate::sys;
 use crate::sys::spawn::{self, Plan, Report, Spawned, Step};
-use crate::system::memory_kills;
 use bytes::Bytes;
 use motu_link::message::{Failure, PtySize, Start, Usage};
 use rustix::fs::{Mode, OFlags};
@@ -82,7 +81,7 @@ pub async fn start(
         pty: request.pty.is_some(),
         started_unix_ms: unix_ms(),
         ring_bytes: if request.ring_bytes == 0 {
-            ring::DEFAULT_BYTES
+            DEFAULT_BYTES
         } else {
             request.ring_bytes as usize
         },

@@ -4,7 +4,7 @@
 //! again until no new member appears, and only then killed. A member is hit
 //! through a pidfd whose start time was checked: a reused pid never is.
 
-use super::record::Process;
+use crate::running::Process;
 use crate::sys;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};

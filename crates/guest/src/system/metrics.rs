@@ -3,13 +3,12 @@
 
 use crate::answer::Failed;
 use crate::blocking;
+use crate::cgroup::{self, value, value_of};
 use crate::process::Scan;
 use crate::state::Guest;
 use motu_link::message::Metrics;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-const CGROUP: &str = "/sys/fs/cgroup";
-const EVENTS: &str = "memory.events";
 /// The kernel's unit of CPU time in `/proc/stat`, the same on every Linux we run on.
 const TICK_US: u64 = 10_000;
 
@@ -22,7 +21,7 @@ fn gather(guest: &Guest) -> Metrics {
     let (memory_used_bytes, memory_total_bytes) = memory();
     let (disk_used_bytes, disk_total_bytes) = disk();
     Metrics {
-        cpu_us: cgroup_value("cpu.stat", "usage_usec")
+        cpu_us: value("cpu.stat", "usage_usec")
             .or_else(cpu_of_machine)
             .unwrap_or(0),
         cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
@@ -51,31 +50,6 @@ fn disk_errors() -> u64 {
     counts.sum()
 }
 
-/// How often the memory limit has killed something; 0 where that cannot be seen.
-pub fn memory_kills() -> u64 {
-    // It is asked around every command: where there is no such file, that is known.
-    static SEEN: LazyLock<bool> =
-        LazyLock::new(|| std::fs::exists(format!("{CGROUP}/{EVENTS}")).unwrap_or(false));
-    match *SEEN {
-        true => cgroup_value(EVENTS, "oom_kill").unwrap_or(0),
-        false => 0,
-    }
-}
-
-fn cgroup(file: &str) -> Option<String> {
-    std::fs::read_to_string(format!("{CGROUP}/{file}")).ok()
-}
-
-/// A line `key value` of a control group's file.
-fn cgroup_value(file: &str, key: &str) -> Option<u64> {
-    value_of(&cgroup(file)?, key)
-}
-
-fn value_of(text: &str, key: &str) -> Option<u64> {
-    let mut lines = text.lines().map(str::split_ascii_whitespace);
-    lines.find_map(|mut words| (words.next()? == key).then(|| words.next()?.parse().ok())?)
-}
-
 fn cpu_of_machine() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let mut words = stat.lines().next()?.split_ascii_whitespace().skip(1);
@@ -95,11 +69,11 @@ fn memory() -> (u64, u64) {
     let kilobytes = |key| value_of(&info, key).unwrap_or(0) * 1024;
     let total = kilobytes("MemTotal:");
     let used = total.saturating_sub(kilobytes("MemAvailable:"));
-    let number = |file| cgroup(file)?.trim().parse::<u64>().ok();
+    let number = |file| cgroup::read(file)?.trim().parse::<u64>().ok();
     match number("memory.current") {
         // The cache is not use: the kernel gives it back.
         Some(current) => {
-            let cache = cgroup_value("memory.stat", "inactive_file").unwrap_or(0);
+            let cache = value("memory.stat", "inactive_file").unwrap_or(0);
             (
                 current.saturating_sub(cache),
                 number("memory.max").unwrap_or(total).min(total),

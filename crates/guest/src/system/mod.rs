@@ -2,17 +2,15 @@
 
 mod ending;
 mod hosts;
-mod memory_view;
 mod metrics;
 mod names;
 
 pub use ending::{Endings, end_processes, shutdown};
-pub use memory_view::{keep_memory_view, refresh_memory_view};
-pub use metrics::{memory_kills, metrics};
+pub use metrics::metrics;
 
 use crate::answer::{Failed, Quoted};
 use crate::blocking;
-use crate::files::{Place, Root};
+use crate::place::{Place, Root};
 use crate::state::{Guest, Settings};
 use crate::sys;
 use bytes::Bytes;

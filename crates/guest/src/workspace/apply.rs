@@ -8,14 +8,15 @@
 //! [`undo`]: super::undo
 
 use super::facts::{fill, kind, look, modified_ns};
-use super::flush::{Flush, SEVERAL};
 use super::inside::Inside;
 use super::refusal::{Refusal, absent, differs, kernel, not_a_file, present};
 use super::undo::{self, Change, Record, replaced, staged};
 use super::{Workspace, workspace};
 use crate::answer::{Failed, note};
 use crate::blocking::{self, Cancel};
-use crate::files::{Owner, fresh_name, remove_entry, rename};
+use crate::files::{Owner, remove_entry, rename};
+use crate::flush::{Flush, SEVERAL};
+use crate::place::fresh_name;
 use crate::state::Guest;
 use motu_link::Event;
 use motu_link::message::{Applied, Apply, Failure, Operation, OperationKind, Refused, Said};

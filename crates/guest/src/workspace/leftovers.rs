@@ -4,9 +4,9 @@
 //! between leaves that name behind, anywhere in `/workspace`: the next machine looks for them
 //! while it serves already.
 
-use super::Workspace;
 use super::facts::{kind, look, nanoseconds, stamp_ns};
 use super::inside::Inside;
+use crate::sides::Workspace;
 use motu_link::message::RESTORING;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
@@ -129,6 +129,6 @@ mod tests {
         ] {
             assert!(!is_ours(name));
         }
-        assert!(is_ours(&crate::files::fresh_name().unwrap()));
+        assert!(is_ours(&crate::place::fresh_name().unwrap()));
     }
 }

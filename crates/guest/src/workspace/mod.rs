@@ -9,12 +9,10 @@
 //!   apply     several changes of files, all or none
 //!   undo      what holds of that when the machine ends in the middle
 //!   leftovers what an ended machine had begun to write
-//!   flush     what was acknowledged is on the host's disk
 //! ```
 
 mod apply;
 mod facts;
-mod flush;
 mod inside;
 mod leftovers;
 mod pick;
@@ -24,23 +22,22 @@ mod undo;
 mod walk;
 
 pub use apply::apply;
-pub use flush::Flush;
 pub use leftovers::{now_ns, remove as remove_leftovers};
 pub use pick::pick;
 pub use restore::restore;
+pub use undo::recover;
 
 use crate::answer::{Failed, Quoted, note};
 use crate::blocking::{self, Cancel};
 use crate::files;
+use crate::sides::Workspace;
 use crate::state::Guest;
 use bytes::Bytes;
 use inside::Inside;
-use motu_launch::WorkspaceDirs;
-use motu_launch::seeded::{self, Notes};
 use motu_link::frame::CHANNEL_IN;
 use motu_link::message::{Changes, Failure, ReadBase, Said};
 use motu_link::mux::Sender;
-use rustix::fs::{CWD, FileType, Mode as FileMode, OFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -50,79 +47,6 @@ use walk::Walk;
 const STEP: usize = 512 * 1024;
 /// The longest list of paths in the data of a request.
 const MAX_LIST: usize = 64 * 1024 * 1024;
-
-/// The two sides of `/workspace`.
-#[derive(Debug)]
-pub struct Workspace {
-    /// What programs see.
-    top: OwnedFd,
-    /// The baseline.
-    lower: OwnedFd,
-    mode: Mode,
-    /// When the baseline was copied to where it can be changed, if it was: in nanoseconds since
-    /// 1970 by the clock of that file system. What has an older change time is as it was.
-    copied_unix_ns: Option<i64>,
-    /// Whoever is behind the kernel keeps the errors of a flush to itself.
-    errors_hidden: bool,
-}
-
-/// How the sides are told apart.
-#[derive(Debug)]
-enum Mode {
-    /// An overlay's upper directory has all the differences.
-    Overlay { upper: OwnedFd, notes: Notes },
-    /// Two trees.
-    Compare,
-}
-
-impl Workspace {
-    /// Opens both sides, and takes back what an earlier machine left half done.
-    pub fn open(dirs: WorkspaceDirs, errors_hidden: bool) -> Result<Workspace, Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::openat(CWD, &dirs.path, flags, FileMode::empty())?;
-        let (mode, copied_unix_ns) = match dirs.upper {
-            Some(upper) => {
-                let notes = match upper.user_attributes {
-                    true => Notes::User,
-                    false => Notes::Trusted,
-                };
-                let copied = seeded::copied_unix_ns(&upper.dir, notes);
-                let mode = Mode::Overlay {
-                    upper: upper.dir,
-                    notes,
-                };
-                (mode, copied)
-            }
-            None => (Mode::Compare, dirs.copied_unix_ns),
-        };
-        if let Err(errno) = undo::recover(&top) {
-            // It stays where it is, and the next start tries again.
-            eprintln!("motu-guest: unfinished changes could not be taken back: {errno}");
-        }
-        Ok(Workspace {
-            top,
-            lower: dirs.lower,
-            mode,
-            copied_unix_ns,
-            errors_hidden,
-        })
-    }
-
-    /// Brings everything on the disk behind it to rest.
-    pub fn flush(&self) -> Result<(), Errno> {
-        let top = Inside::default();
-        let dir = top.open(self.above(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        rustix::fs::syncfs(dir)
-    }
-
-    /// Where a walk finds what became of the baseline.
-    fn above(&self) -> &OwnedFd {
-        match &self.mode {
-            Mode::Overlay { upper, .. } => upper,
-            Mode::Compare => &self.top,
-        }
-    }
-}
 
 fn workspace(guest: &Guest) -> Result<Arc<Workspace>, Failed> {
     guest.workspace.clone().ok_or_else(|| {

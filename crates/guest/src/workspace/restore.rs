@@ -1,10 +1,11 @@
 //! Bringing saved files back, exactly as they were.
 
 use super::inside::Inside;
-use super::{Flush, MAX_LIST, Workspace, parse_all, parse_list, remove, too_long, workspace};
+use super::{MAX_LIST, Workspace, parse_all, parse_list, remove, too_long, workspace};
 use crate::answer::{Failed, note};
 use crate::blocking::{self, Cancel};
 use crate::files::{Limits, Ownership, Unpacker};
+use crate::flush::Flush;
 use crate::state::Guest;
 use bytes::Bytes;
 use motu_link::Event;

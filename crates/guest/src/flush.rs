@@ -3,9 +3,9 @@
 //! Only where the disks outlive the machine: what goes with it is not worth a
 //! flush. A file is flushed before it takes its name, its directory after.
 
-use super::Workspace;
 use crate::answer::Failed;
-use crate::files::{Place, Root, fresh_name};
+use crate::place::{Place, Root, fresh_name};
+use crate::sides::Workspace;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};

@@ -3,7 +3,7 @@
 
 use super::record::{Process, Shims};
 use crate::answer::{Failed, Quoted};
-use crate::state::locked;
+use crate::lock::locked;
 use motu_link::message::{Failure, Selector};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

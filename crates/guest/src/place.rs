@@ -216,6 +216,19 @@ impl Root {
     }
 }
 
+/// A name nobody else uses.
+pub fn fresh_name() -> Result<Vec<u8>, Errno> {
+    fresh_name_after(b".motu-")
+}
+
+/// A name nobody else uses, with a beginning that says whose it is.
+pub fn fresh_name_after(beginning: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut random = [0u8; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let end = format!("{:016x}.tmp", u64::from_ne_bytes(random));
+    Ok([beginning, end.as_bytes()].concat())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 
 use super::input::Stdin;
 use super::ring::{Found, Ring};
-use crate::state::locked;
+use crate::lock::locked;
 use bytes::Bytes;
 use motu_link::message::{Exited, Process as Described, Usage};
 use std::collections::BTreeSet;

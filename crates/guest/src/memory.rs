@@ -4,13 +4,13 @@
 //! when a process is started, and every two seconds while one runs. It is not exact: what happened
 //! since the last look is missing, and only the fields that programs size themselves by are there.
 
+use crate::cgroup::read;
 use crate::state::Guest;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 const MEMINFO: &str = "/proc/meminfo";
-const CGROUP: &str = "/sys/fs/cgroup";
 const INTERVAL: Duration = Duration::from_secs(2);
 /// What is not older than this is good enough for a process that is about to start.
 const FRESH: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ static OURS: LazyLock<bool> = LazyLock::new(|| {
 });
 
 /// Brings the file up to date while processes run.
-pub async fn keep_memory_view(guest: &Guest) {
+pub async fn keep_view(guest: &Guest) {
     if !guest.own_root || !*OURS {
         return std::future::pending().await;
     }
@@ -40,7 +40,7 @@ pub async fn keep_memory_view(guest: &Guest) {
 }
 
 /// Brings the file up to date for a process that is about to start.
-pub fn refresh_memory_view(guest: &Guest) {
+pub fn refresh_view(guest: &Guest) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     if !guest.own_root || !*OURS {
         return;
@@ -62,7 +62,6 @@ fn refresh() {
 }
 
 fn text() -> Option<String> {
-    let read = |file: &str| std::fs::read_to_string(format!("{CGROUP}/{file}")).ok();
     let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
     let limit = number("memory.max").or_else(|| number("memory/memory.limit_in_bytes"))?;
     let used = number("memory.current").or_else(|| number("memory/memory.usage_in_bytes"))?;
