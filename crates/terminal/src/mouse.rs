@@ -31,6 +31,8 @@ pub struct Mouse {
     pub tracking: Tracking,
     /// Mode 1006: in digits.
     pub sgr: bool,
+    /// Mode 1015: in digits, as urxvt does; with the numbers of the first form.
+    pub urxvt: bool,
     /// Mode 1005: places as characters.
     pub utf8: bool,
 }
@@ -71,9 +73,13 @@ const NAMES: &[(&str, What, u8)] = &[
     ("middlerelease", What::Release, 1),
     ("rightrelease", What::Release, 2),
     ("drag", What::Drag, 0),
+    ("middledrag", What::Drag, 1),
+    ("rightdrag", What::Drag, 2),
     ("move", What::Move, 3),
     ("scrollup", What::Scroll, 64),
     ("scrolldown", What::Scroll, 65),
+    ("scrollleft", What::Scroll, 66),
+    ("scrollright", What::Scroll, 67),
 ];
 const MODIFIERS: &[(&str, u8)] = &[("shift-", 4), ("alt-", 8), ("ctrl-", 16)];
 /// Added for a move.
@@ -180,6 +186,10 @@ impl Event {
         } else {
             code
         };
+        if mouse.urxvt {
+            out.extend(format!("\x1b[{};{column};{row}M", code + BASE).into_bytes());
+            return Ok(());
+        }
         if !mouse.utf8 && (column > LARGEST || row > LARGEST) {
             return Err(TerminalError::NoMouse {
                 what: "the form that the program in front has asked for cannot name that place",
@@ -236,6 +246,13 @@ mod tests {
             "\x1b[M +&\x1b[M#+&"
         );
         assert_eq!(text("Ctrl-Click:10,5", of(Tracking::X10)), "\x1b[M +&");
+        let urxvt = Mouse {
+            urxvt: true,
+            ..of(Tracking::Drags)
+        };
+        assert_eq!(text("Click:250,5", urxvt), "\x1b[32;251;6M\x1b[35;251;6M");
+        assert_eq!(text("Shift-RightDrag:0,0", urxvt), "\x1b[70;1;1M");
+        assert_eq!(text("ScrollLeft:0,0", urxvt), "\x1b[98;1;1M");
         let utf8 = Mouse {
             utf8: true,
             ..of(Tracking::Buttons)

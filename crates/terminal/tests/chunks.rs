@@ -19,11 +19,16 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
                 let params: Vec<String> = params.iter().map(u16::to_string).collect();
                 format!("\x1b[{}{}", params.join(";"), char::from(end)).into_bytes()
             }),
-        1 => prop::sample::select(vec![1u16, 6, 7, 25, 47, 1000, 1049, 2004, 2026])
+        1 => prop::sample::select(vec![1u16, 3, 6, 7, 25, 45, 47, 69, 1000, 1015, 1047, 1048, 1049, 2004, 2026])
             .prop_flat_map(|mode| prop::sample::select(vec!['h', 'l']).prop_map(move |end| format!("\x1b[?{mode}{end}").into_bytes())),
+        2 => (proptest::collection::vec(0u16..40, 0..9), prop::sample::select(vec!["$z", "$x", "$v", "${", "$r", "$t", "*y", "*x", " @", " A", "'}", "'~", "\"q", "!p", "s", "t"]))
+            .prop_map(|(params, end)| {
+                let params: Vec<String> = params.iter().map(u16::to_string).collect();
+                format!("\x1b[{}{end}", params.join(";")).into_bytes()
+            }),
         1 => "[0-9]{1,3};[ -~]{0,40}".prop_map(|text| format!("\x1b]{text}\x07").into_bytes()),
         1 => "[ABCD]".prop_map(|kind| format!("\x1b]133;{kind};k=0123456789abcdef;n=3\x1b\\").into_bytes()),
-        1 => prop::sample::select(vec![&b"\x1bc"[..], b"\x1b[3J", b"\x1b7", b"\x1b8", b"\x1bM", b"\x1bD", b"\x1b(0", b"\x1b(B", b"\x1bP1$r\x1b\\", b"\t", b"\x08"]).prop_map(<[u8]>::to_vec),
+        1 => prop::sample::select(vec![&b"\x1bc"[..], b"\x1b[3J", b"\x1b7", b"\x1b8", b"\x1bM", b"\x1bD", b"\x1b6", b"\x1b9", b"\x1bV", b"\x1bW", b"\x1b#8", b"\x1b(0", b"\x1b(B", b"\x1bP1$r\x1b\\", b"\t", b"\x08"]).prop_map(<[u8]>::to_vec),
         1 => proptest::collection::vec(any::<u8>(), 1..12),
     ]
 }

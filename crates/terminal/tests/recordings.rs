@@ -263,7 +263,7 @@ fn queries_are_answered() {
     let replies = String::from_utf8(screen.take_replies()).unwrap();
     for part in [
         "\x1b[3;5R",
-        "\x1b[?6c",
+        "\x1b[?64;6;21;22;28c",
         "\x1b[0n",
         "\x1b]11;rgb:1616/1818/1d1d",
         "\x1b[8;24;80t",

@@ -157,7 +157,7 @@ fn what_is_asked_is_answered() {
         ("\x1b[2;4r\x1b[?6h\x1b[2;4H\x1b[6n", "\x1b[2;4R"),
         ("\x1b[3;4H\x1b[?6n", "\x1b[?3;4;1R"),
         ("\x1b[?15n", "\x1b[?13n"),
-        ("\x1b[c", "\x1b[?6c"),
+        ("\x1b[c", "\x1b[?64;6;21;22;28c"),
         ("\x1b[=c", "\x1bP!|00000000\x1b\\"),
         ("\x1b[2;4r\x1bP$qr\x1b\\", "\x1bP1$r2;4r\x1b\\"),
         (
@@ -244,4 +244,63 @@ fn rectangles() {
     ] {
         assert_eq!(text(&format!("{rows}{bytes}")), expected, "{name}");
     }
+}
+
+#[test]
+fn looks_of_rectangles_are_set_and_turned() {
+    let looks = |bytes: &str, row: usize| {
+        let view = screen(&format!("abcd\r\nefgh\r\nijkl{bytes}")).view();
+        let pieces = view.lines[row].pieces();
+        pieces
+            .map(|(text, style)| format!("{text}:{}", style.describe()))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    // From one corner to the other as it is read; DECSACE makes it a rectangle.
+    assert_eq!(looks("\x1b[1;2;3;3;1$r", 0), "a: bcd:bold");
+    assert_eq!(looks("\x1b[2*x\x1b[1;2;3;3;1$r", 0), "a: bc:bold d:");
+    assert_eq!(
+        looks("\x1b[2*x\x1b[1;2;3;3;1;4$r", 1),
+        "e: fg:bold, underline h:"
+    );
+    let bold = "\x1b[2*x\x1b[1;1;3;4;1;7$r";
+    assert_eq!(
+        looks(&format!("{bold}\x1b[1;1;1;2;22$r"), 0),
+        "ab:inverse cd:bold, inverse"
+    );
+    assert_eq!(
+        looks(&format!("{bold}\x1b[1;1;1;2;0$r"), 0),
+        "ab: cd:bold, inverse"
+    );
+    assert_eq!(
+        looks(&format!("{bold}\x1b[1;1;1;2;7$t"), 0),
+        "ab:bold cd:bold, inverse"
+    );
+    assert_eq!(looks("\x1b[2*x\x1b[1;1;1;2;7$t", 0), "ab:inverse cd:");
+}
+
+#[test]
+fn erased_cells_take_the_background_and_lose_the_rest() {
+    for erase in ["\x1b[K", "\x1b[?K", "\x1b[3X", "\x1b[1;1;1;3$z", "\x1b[3P"] {
+        let view = screen(&format!("abc\x1b[1;41m\r{erase}")).view();
+        let looks: Vec<String> = view.lines[0]
+            .pieces()
+            .map(|(_, style)| style.describe())
+            .collect();
+        assert_eq!(
+            looks.last().map(String::as_str),
+            Some("default on red"),
+            "{erase:?}"
+        );
+        assert!(!looks.iter().any(|look| look.contains("bold")), "{erase:?}");
+    }
+}
+
+#[test]
+fn the_version_is_told_and_nothing_else() {
+    let told = replies("\x1b[>q");
+    assert!(
+        told.starts_with("\x1bP>|motu(") && told.ends_with(")\x1b\\"),
+        "{told:?}"
+    );
 }

@@ -7,8 +7,13 @@
 //! everything older is packed into [`line::History`]. A panic in it is contained:
 //! the screen is rebuilt empty at the same size, and says so in [`Screen::rebuilt`].
 
+mod handler;
+mod layer;
 mod line;
+mod rectangle;
+mod region;
 mod report;
+mod sequence;
 mod view;
 mod vt;
 
@@ -136,7 +141,7 @@ pub struct Screen {
     size: Size,
     unswept: usize,
     rebuilt: u32,
-    vt: vt::Vt,
+    vt: layer::Vt,
 }
 
 impl std::fmt::Debug for Screen {
@@ -163,7 +168,7 @@ impl Screen {
             size,
             unswept: 0,
             rebuilt: 0,
-            vt: vt::Vt::new(size.rows()),
+            vt: layer::Vt::new(size.rows()),
         }
     }
 
@@ -196,7 +201,11 @@ impl Screen {
         while !bytes.is_empty() {
             let (slice, rest) = bytes.split_at(chars::floor(bytes, SLICE));
             self.contained(|screen| {
-                screen.parser.advance(&mut screen.term, slice);
+                let mut layer = layer::Layer {
+                    term: &mut screen.term,
+                    vt: &mut screen.vt,
+                };
+                screen.parser.advance(&mut layer, slice);
                 screen.pack(128);
             });
             self.unswept += slice.len();
@@ -271,6 +280,12 @@ impl Screen {
                 screen.term.grid_mut().update_history(RESIZE_HISTORY);
             }
             screen.term.resize(size);
+        });
+        // An alternate screen is cut, also through wide characters.
+        self.on_grid(|layer| {
+            for line in 0..layer.rows() {
+                layer.mend(line, 0..layer.columns());
+            }
         });
         if !self.term.mode().contains(TermMode::ALT_SCREEN) {
             self.pack_down_to(GRID_KEEP);

@@ -1,50 +1,72 @@
 //! Answers to what a program asks of its terminal, where the grid has none.
 
-use super::Screen;
+use super::layer::PROTECTED;
+use super::sequence::Csi;
+use super::{Screen, Size};
+use crate::palette;
 use alacritty_terminal::index::{Column, Line as GridLine};
 use alacritty_terminal::term::TermMode;
 use alacritty_terminal::term::cell::{Cell, Flags};
 use alacritty_terminal::vte::ansi::{Color, CursorShape, NamedColor};
 
 /// The answer to a control sequence; `None` leaves it to the grid.
-pub(super) fn answer(
-    screen: &Screen,
-    prefix: u8,
-    mid: u8,
-    end: u8,
-    params: &[u16],
-) -> Option<String> {
-    let first = params.first().copied().unwrap_or(0);
-    match (prefix, mid, end) {
-        (0, 0, b'n') if first == 6 && screen.origin() => {
+pub(super) fn answer(screen: &mut Screen, csi: &Csi) -> Option<String> {
+    let first = csi.params.first().copied().unwrap_or(0);
+    match (csi.prefix, csi.mid, csi.end) {
+        (0, 0, b'c') => Some(match first {
+            0 => DEVICE.to_string(),
+            _ => String::new(),
+        }),
+        (0, 0, b'n') if first == 6 => {
             let (row, column) = place(screen);
             Some(format!("\x1b[{row};{column}R"))
         }
-        (b'?', 0, b'n') => status(screen, first, params.get(1).copied().unwrap_or(0)),
+        (0, 0, b't') => window(screen.size, first),
+        (0, b'$', b'p') => Some(format!("\x1b[{first};{}$y", ansi_mode(screen, first))),
+        (b'?', 0, b'n') => status(screen, first, csi.params.get(1).copied().unwrap_or(0)),
         (b'?', b'$', b'p') => mode(screen, first).map(|set| format!("\x1b[?{first};{set}$y")),
         (b'=', 0, b'c') => Some("\x1bP!|00000000\x1b\\".to_string()),
+        (b'>', 0, b'q') => Some(match first {
+            0 => concat!("\x1bP>|motu(", env!("CARGO_PKG_VERSION"), ")\x1b\\").to_string(),
+            _ => String::new(),
+        }),
         (0, b'*', b'y') => {
             // The second is a page, of which there is one.
-            let sum = checksum(screen, params.get(2..).unwrap_or_default());
+            let sum = checksum(screen, csi.rest(2));
             Some(format!("\x1bP{first}!~{sum:04X}\x1b\\"))
         }
         _ => None,
     }
 }
 
+/// A VT420 with selective erase, scrolling to the sides, colours and rectangles.
+const DEVICE: &str = "\x1b[?64;6;21;22;28c";
+
 /// The cursor, counted from one, within the margins in origin mode.
-fn place(screen: &Screen) -> (i32, usize) {
-    let at = screen.at();
-    let top = if screen.origin() {
-        screen.vt.margins.0
-    } else {
-        0
-    };
-    (at.line.0 - top + 1, at.column.0 + 1)
+fn place(screen: &mut Screen) -> (i32, usize) {
+    let (line, column) = screen.layer().place();
+    (line + 1, column + 1)
+}
+
+/// What can be known of a window that nobody sees. Titles are never told: they would be typed into
+/// the shell, and anyone whose text is shown could have set them.
+fn window(size: Size, what: u16) -> Option<String> {
+    let (rows, cols) = (usize::from(size.rows()), usize::from(size.cols()));
+    let (height, width) = (palette::CELL_HEIGHT, palette::CELL_WIDTH);
+    Some(match what {
+        11 => "\x1b[1t".to_string(),
+        13 => "\x1b[3;0;0t".to_string(),
+        15 => format!("\x1b[5;{};{}t", rows * height, cols * width),
+        16 => format!("\x1b[6;{height};{width}t"),
+        19 => format!("\x1b[9;{rows};{cols}t"),
+        20 => "\x1b]L\x1b\\".to_string(),
+        21 => "\x1b]l\x1b\\".to_string(),
+        _ => return None,
+    })
 }
 
 /// DSR of the DEC kind: there is no printer, no locator, and nobody has changed the keys.
-fn status(screen: &Screen, what: u16, number: u16) -> Option<String> {
+fn status(screen: &mut Screen, what: u16, number: u16) -> Option<String> {
     Some(match what {
         6 => {
             let (row, column) = place(screen);
@@ -63,29 +85,67 @@ fn status(screen: &Screen, what: u16, number: u16) -> Option<String> {
     })
 }
 
+/// Modes that change nothing here: what was set is told to who asks, nothing more.
+const NOTED: [u16; 14] = [3, 4, 5, 8, 18, 19, 34, 35, 36, 40, 42, 67, 95, 1046];
+
+/// The bit of such a mode.
+pub(super) fn noted(mode: u16) -> Option<u32> {
+    let at = NOTED.iter().position(|known| *known == mode)?;
+    Some(1 << at)
+}
+
 /// 1 is set, 2 is not.
 fn mode(screen: &Screen, mode: u16) -> Option<u8> {
+    let vt = &screen.vt;
     let set = match mode {
-        9 => screen.vt.x10_mouse,
+        9 => vt.x10_mouse,
+        45 | 1045 => vt.reverse_wrap,
         47 | 1047 => screen.term.mode().contains(TermMode::ALT_SCREEN),
+        66 => screen.term.mode().contains(TermMode::APP_KEYPAD),
+        69 => vt.sides_on,
+        1015 => vt.urxvt_mouse,
         1048 => true,
-        _ => return None,
+        mode => vt.noted & noted(mode)? != 0,
     };
     Some(if set { 1 } else { 2 })
 }
 
+/// 0 is unknown, 4 is never set.
+fn ansi_mode(screen: &Screen, mode: u16) -> u8 {
+    let flag = match mode {
+        4 => TermMode::INSERT,
+        20 => TermMode::LINE_FEED_NEW_LINE,
+        // The terminal does not echo, nor lock the keyboard.
+        12 => return 3,
+        1 | 2 | 5 | 7 | 10 | 11 | 13..=19 => return 4,
+        _ => return 0,
+    };
+    if screen.term.mode().contains(flag) {
+        1
+    } else {
+        2
+    }
+}
+
 /// DECRQSS: a setting as the sequence that would set it.
-pub(super) fn setting(screen: &Screen, what: &[u8]) -> String {
+pub(super) fn setting(screen: &mut Screen, what: &[u8]) -> String {
     let size = screen.size;
     let (top, bottom) = screen.vt.margins;
     let value = match what {
         b"m" => Some(graphics(&screen.term.grid().cursor.template)),
         b"r" => Some(format!("{};{bottom}", top + 1)),
-        b"s" => Some(format!("1;{}", size.cols())),
+        b"s" => {
+            let (left, right) = screen.layer().sides();
+            Some(format!("{};{}", left + 1, right + 1))
+        }
         b"t" | b"*|" => Some(size.rows().to_string()),
         b"$|" => Some(size.cols().to_string()),
-        b"\"p" => Some("62;1".to_string()),
-        b"\"q" => Some("0".to_string()),
+        b"\"p" => Some("64;1".to_string()),
+        b"\"q" => {
+            let template = &screen.term.grid().cursor.template;
+            Some(u8::from(template.flags.contains(PROTECTED)).to_string())
+        }
+        b"*x" => Some(if screen.vt.rectangles { "2" } else { "1" }.to_string()),
         b" q" => {
             let style = screen.term.cursor_style();
             let steady = match style.shape {
@@ -139,8 +199,8 @@ fn colour(colour: Color, base: usize) -> Option<String> {
 }
 
 /// The sum of a rectangle's characters, as DEC's terminals make it: below zero.
-fn checksum(screen: &Screen, params: &[u16]) -> u16 {
-    let Some(area) = screen.area(params) else {
+fn checksum(screen: &mut Screen, params: &[u16]) -> u16 {
+    let Some(area) = screen.layer().area(params) else {
         return 0;
     };
     let grid = screen.term.grid();

@@ -80,6 +80,7 @@ impl Screen {
         Mouse {
             tracking: asked.map_or(x10, |(_, tracking)| *tracking),
             sgr: mode.contains(TermMode::SGR_MOUSE),
+            urxvt: self.vt.urxvt_mouse,
             utf8: mode.contains(TermMode::UTF8_MOUSE),
         }
     }
