@@ -1,0 +1,67 @@
+"""An isolated machine for every AI agent.
+
+`Motu` and `AsyncMotu` have every verb of the API; `Sandbox` and `AsyncSandbox` are one machine each.
+"""
+
+from __future__ import annotations
+
+from . import errors, types
+from ._aio.client import AsyncMotu
+from ._aio.sandbox import AsyncSandbox
+from ._aio.streams import AsyncConnection, AsyncLines, AsyncStream
+from ._frames import Output, StreamEvent
+from ._sync.client import Motu
+from ._sync.sandbox import Sandbox
+from ._sync.streams import Connection, Lines, Stream
+from ._wire import to_dict
+from .errors import (
+    CleanupError,
+    ConflictError,
+    DeniedError,
+    InternalError,
+    InvalidError,
+    LimitError,
+    MotuError,
+    NotFoundError,
+    TimedOutError,
+    TransportError,
+    UnavailableError,
+    UnsupportedError,
+)
+from .network import NetworkPolicy
+from .server import Server, create_server
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncConnection",
+    "AsyncLines",
+    "AsyncMotu",
+    "AsyncSandbox",
+    "AsyncStream",
+    "CleanupError",
+    "ConflictError",
+    "Connection",
+    "DeniedError",
+    "InternalError",
+    "InvalidError",
+    "LimitError",
+    "Lines",
+    "Motu",
+    "MotuError",
+    "NetworkPolicy",
+    "NotFoundError",
+    "Output",
+    "Sandbox",
+    "Server",
+    "Stream",
+    "StreamEvent",
+    "TimedOutError",
+    "TransportError",
+    "UnavailableError",
+    "UnsupportedError",
+    "create_server",
+    "errors",
+    "to_dict",
+    "types",
+]

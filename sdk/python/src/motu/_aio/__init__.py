@@ -1,0 +1,1 @@
+"""The asynchronous client. `generate.py` makes its synchronous twin, `_sync`."""

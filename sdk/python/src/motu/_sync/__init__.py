@@ -1,0 +1,2 @@
+# Written by generate.py; change that, or what it reads.
+"""The synchronous client, made from `_aio`."""

@@ -1,0 +1,142 @@
+# Written by generate.py; change that, or what it reads.
+"""The client as people use it: every verb, and the words of the contract that are made of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .. import _wire as wire
+from .. import errors, types
+from .._verbs import Verbs
+from ..server import Profile, Server, server_of
+from .transport import Content, Fields
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInfo:
+    """What a machine may reach, and what listens in it."""
+
+    vm_id: str
+    network: str
+    network_enabled: bool
+    ports: list[types.Port]
+
+
+class Motu(Verbs):
+    """A motu on this host.
+
+    The daemon is started by the first call that needs it, as the command line does. An environment that is
+    known and not installed is pulled by the call that asks for it.
+    """
+
+    def _json(
+        self,
+        kind: type[T],
+        method: str,
+        path: str,
+        *,
+        params: Fields | None = None,
+        body: Fields | None = None,
+        content: Content | None = None,
+    ) -> T:
+        try:
+            return super()._json(kind, method, path, params=params, body=body, content=content)
+        except errors.NotFoundError as error:
+            missing = error.details.get("environment")
+            if method == "GET" or error.details.get("installed") is not False or not isinstance(missing, str):
+                raise
+            self.pull_environment(missing)
+        return super()._json(kind, method, path, params=params, body=body, content=content)
+
+    def create_server(self, profile: Profile = "workspace-full") -> Server:
+        """An MCP server on the same state directory."""
+        return server_of(self._daemon, profile)
+
+    def create_vm(
+        self,
+        environment: str,
+        *,
+        vcpu_count: int = 1,
+        mem_mib: int = 1024,
+        ttl_seconds: int | None = None,
+        network: bool = False,
+        allow_host_compat: bool = False,
+        **more: Any,
+    ) -> types.Sandbox:
+        """Make a machine for commands that come later; its `sandbox_id` is the `vm_id`.
+
+        `more` are other fields of `create_sandbox`.
+        """
+        more.setdefault("keep", True)
+        return self.create_sandbox(
+            environment,
+            vcpu_count=vcpu_count,
+            mem_mib=mem_mib,
+            ttl_seconds=ttl_seconds,
+            network=network,
+            allow_host_compat=allow_host_compat,
+            **more,
+        )
+
+    def start_vm(self, vm_id: str) -> types.Sandbox:
+        """Start a machine that was stopped."""
+        return self.start_sandbox(vm_id)
+
+    def exec_vm(
+        self, vm_id: str, *, command: str | Sequence[str], timeout_seconds: int = 30, **more: Any
+    ) -> types.ExecResult:
+        """Run one command and delete the machine, whatever became of it. `more` are other fields of `exec`."""
+        try:
+            return self.exec(vm_id, command, timeout_seconds=timeout_seconds, **more)
+        finally:
+            self.delete_vm(vm_id)
+
+    def stop_vm(self, vm_id: str) -> types.Sandbox:
+        """Stop a machine and keep its disk."""
+        return self.stop_sandbox(vm_id)
+
+    def delete_vm(self, vm_id: str) -> types.Sandbox:
+        """Delete a machine and all that is in it."""
+        return self.destroy_sandbox(vm_id)
+
+    def status_vm(self, vm_id: str) -> types.Sandbox:
+        """What is known of a machine."""
+        return self.get_sandbox(vm_id)
+
+    def network_info_vm(self, vm_id: str) -> NetworkInfo:
+        """What a machine may reach, and what listens in it."""
+        sandbox = self.get_sandbox(vm_id)
+        ports = self.list_ports(vm_id)
+        return NetworkInfo(vm_id, sandbox.network, sandbox.network != "off", ports.ports)
+
+    def run_in_vm(
+        self,
+        environment: str,
+        command: str | Sequence[str],
+        *,
+        vcpu_count: int = 1,
+        mem_mib: int = 1024,
+        timeout_seconds: int = 30,
+        ttl_seconds: int | None = None,
+        network: bool = False,
+        allow_host_compat: bool = False,
+        env: Mapping[str, str] | None = None,
+        max_output_bytes: int | None = None,
+        **more: Any,
+    ) -> types.ExecResult:
+        """Make a machine, run one command, throw the machine away. `more` are other fields of `create_sandbox`."""
+        sandbox = {
+            "environment": environment,
+            "vcpu_count": vcpu_count,
+            "mem_mib": mem_mib,
+            "ttl_seconds": ttl_seconds,
+            "network": network,
+            "allow_host_compat": allow_host_compat,
+            **more,
+        }
+        limits = {"env": env, "timeout_seconds": timeout_seconds, "max_output_bytes": max_output_bytes}
+        return self.run(wire.given(sandbox), wire.request(limits, wire.command(command)))

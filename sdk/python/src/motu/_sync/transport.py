@@ -1,0 +1,327 @@
+# Written by generate.py; change that, or what it reads.
+"""Requests to the daemon, and what becomes of them when it goes away.
+
+A daemon that was killed keeps its socket for a moment: connections are taken by the kernel and
+reset unread. Such a request is sent again, to the daemon that comes next, but only when nobody can
+have acted on it: when it only asks, or when the connection was reset before any answer, which means
+that part of the request was never read.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Callable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx2
+
+from .. import errors
+from .._daemon import Daemon
+from .._tasks import sync_apart, sync_sleep
+from .._wire import decode, query
+from .streams import Connection, Lines, Stream, BodyCarrier, SocketCarrier, upgrade
+
+T = TypeVar("T")
+Self = TypeVar("Self", bound="Transport")
+
+#: Daemons tried for one request; each but the last was dying.
+ATTEMPTS = 8
+#: The pause after the first of them, in seconds, which doubles.
+PAUSE = 0.005
+#: How long a connection is kept for the next call; the daemon closes silent ones after 30 seconds.
+KEPT_SECONDS = 5.0
+#: How long the kernel may take to connect.
+CONNECT_SECONDS = 10.0
+API_VERSION = "1"
+STREAM = "application/vnd.motu.stream"
+
+#: What a request may bring along besides JSON.
+Content = bytes | Iterable[bytes]
+Fields = Mapping[str, Any]
+
+
+class Transport:
+    """Calls the daemon of a state directory, which is started if it is not there."""
+
+    def __init__(
+        self,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        socket: str | os.PathLike[str] | None = None,
+        binary: str | os.PathLike[str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        """`home` is the state directory: `MOTU_HOME`, or the usual place of this user, when missing.
+
+        With `socket`, the socket of a daemon that is there already, none is started. `timeout_seconds` bounds how long
+        an answer may stay silent; without it a call takes as long as the daemon works on it.
+        """
+        self._daemon = Daemon(home, socket=socket, binary=binary)
+        self._timeout = httpx2.Timeout(timeout_seconds, connect=CONNECT_SECONDS)
+        self._opened: httpx2.Client | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({os.fspath(self._daemon.home or self._daemon.socket)!r})"
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections. The daemon and all machines stay."""
+        self._closed = True
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+        self._daemon.close()
+
+    def _http(self) -> httpx2.Client:
+        if self._closed:
+            raise errors.InvalidError("this client is closed")
+        if self._opened is None:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=KEPT_SECONDS)
+            transport = httpx2.HTTPTransport(uds=self._daemon.address(), limits=limits)
+            self._opened = httpx2.Client(
+                transport=transport, base_url="http://motu", timeout=self._timeout, trust_env=False
+            )
+        return self._opened
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Fields | None = None,
+        body: Fields | None = None,
+        content: Content | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx2.Response:
+        """Sends a request and reads the head of its answer, which the caller closes. Failures are raised."""
+        fixed = content is None or isinstance(content, bytes)
+        if not fixed:
+            # What comes in pieces cannot be sent twice, so a daemon must have answered just now.
+            self._text("GET", "/v1/version")
+        head = dict(headers or {})
+        if body is not None:
+            content = json.dumps(body).encode()
+            head["content-type"] = "application/json"
+        http = self._http()
+        request = http.build_request(method, path, params=query(params or {}), content=content, headers=head)
+        pause, left = PAUSE, ATTEMPTS
+        while True:
+            left -= 1
+            try:
+                response = http.send(request, stream=True)
+                break
+            except httpx2.ConnectError as error:
+                if not nobody_there(error) or left <= 0 or self._daemon.home is None:
+                    raise unreachable(self._daemon, error) from error
+                absent = True
+            except httpx2.TimeoutException as error:
+                raise errors.TimedOutError("the daemon has not answered in time") from error
+            except httpx2.TransportError as error:
+                if left <= 0 or not fixed or not (method == "GET" or was_reset(error)):
+                    raise broken(error) from error
+                absent = False
+            if absent:
+                sync_apart(self._daemon.start)
+            else:
+                sync_sleep(pause)
+                pause *= 2
+        try:
+            return self._checked(response)
+        except BaseException:
+            response.close()
+            raise
+
+    def _checked(self, response: httpx2.Response) -> httpx2.Response:
+        theirs = response.headers.get("motu-api")
+        if theirs != API_VERSION:
+            raise errors.UnavailableError(
+                f"the daemon speaks version {theirs or 'unknown'} of the API, this package {API_VERSION}"
+            )
+        if response.status_code < 400:
+            return response
+        text = read_all(response)
+        try:
+            raise errors.from_wire(json.loads(text))
+        except ValueError:
+            raise errors.TransportError(f"the daemon answered {response.status_code}") from None
+
+    # What the generated verbs are made of: one way to ask for each kind of answer.
+
+    def _bytes(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Fields | None = None,
+        body: Fields | None = None,
+        content: Content | None = None,
+    ) -> bytes:
+        response = self._send(method, path, params=params, body=body, content=content)
+        try:
+            return read_all(response)
+        finally:
+            response.close()
+
+    def _text(self, method: str, path: str, *, params: Fields | None = None, body: Fields | None = None) -> str:
+        return (self._bytes(method, path, params=params, body=body)).decode("utf-8", "replace")
+
+    def _value(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Fields | None = None,
+        body: Fields | None = None,
+        content: Content | None = None,
+    ) -> Any:
+        answer = self._bytes(method, path, params=params, body=body, content=content)
+        try:
+            return json.loads(answer)
+        except ValueError as error:
+            raise errors.TransportError(f"the answer cannot be read: {error}") from error
+
+    def _json(
+        self,
+        kind: type[T],
+        method: str,
+        path: str,
+        *,
+        params: Fields | None = None,
+        body: Fields | None = None,
+        content: Content | None = None,
+    ) -> T:
+        return decode(kind, self._value(method, path, params=params, body=body, content=content))
+
+    def _nothing(
+        self, method: str, path: str, *, params: Fields | None = None, body: Fields | None = None
+    ) -> None:
+        self._bytes(method, path, params=params, body=body)
+
+    def _lines(self, method: str, path: str, *, params: Fields | None = None) -> Lines[dict[str, Any]]:
+        return Lines(self._send(method, path, params=params), as_it_is)
+
+    def _items(
+        self, kind: type[T], field: str, method: str, path: str, *, params: Fields | None = None
+    ) -> Lines[T]:
+        """Lines of which each holds one value in a field."""
+        return Lines(self._send(method, path, params=params), lambda line: decode(kind, line[field]))
+
+    def _last(
+        self,
+        kind: type[T],
+        step: type[Any],
+        progress: Callable[[Any], object] | None,
+        method: str,
+        path: str,
+    ) -> T:
+        """Lines that tell of progress and end in a result."""
+        with Lines(self._send(method, path), as_it_is) as lines:
+            for line in lines:
+                if "result" in line:
+                    return decode(kind, line["result"])
+                if progress is not None and "progress" in line:
+                    progress(decode(step, line["progress"]))
+        raise errors.TransportError("the answer ended without a result")
+
+    def _output(self, path: str, *, params: Fields | None = None, resume: bool = False) -> Stream:
+        """The output of something that runs, without input. With `resume` it goes on after the daemon was away."""
+
+        def opened(stdout: int | None, stderr: int | None) -> BodyCarrier:
+            at = dict(params or {})
+            if stdout is not None:
+                at = {"stdout_from": stdout, "stderr_from": stderr}
+            return BodyCarrier(self._send("GET", path, params=at, headers={"accept": STREAM}))
+
+        return Stream(opened(None, None), opened if resume else None)
+
+    def _live(
+        self, path: str, *, params: Fields | None = None, first: Fields | None = None, resume: bool = False
+    ) -> Stream:
+        """A stream with input, over a WebSocket; `first` is its request."""
+
+        def opened(stdout: int | None, stderr: int | None) -> SocketCarrier:
+            at = dict(params or {})
+            if stdout is not None:
+                at = {"stdout_from": stdout, "stderr_from": stderr}
+            return self._socket(path, at)
+
+        carrier = opened(None, None)
+        if first is not None:
+            carrier.send_text(json.dumps(first))
+        return Stream(carrier, opened if resume else None)
+
+    def _command(self, path: str, *, first: Fields, sandbox_id: str) -> Stream:
+        """A command that begins with the stream. It is found again by its pid after the daemon was away."""
+        stream = self._live(path, first=first)
+
+        def again(stdout: int | None, stderr: int | None) -> SocketCarrier:
+            started = stream.started
+            if started is None:
+                raise errors.TransportError("the connection to the daemon broke before the command had started")
+            place = f"/v1/sandboxes/{sandbox_id}/processes/{started.pid}/stream/ws"
+            return self._socket(place, {"stdout_from": stdout, "stderr_from": stderr})
+
+        stream.reopen = again
+        return stream
+
+    def _socket(self, path: str, params: Fields) -> SocketCarrier:
+        response = self._send("GET", path, params=params, headers=upgrade("websocket"))
+        return SocketCarrier.over(response)
+
+    def _dial(self, path: str, *, params: Fields | None = None) -> Connection:
+        return Connection(self._send("GET", path, params=params, headers=upgrade("motu-dial")))
+
+
+def read_all(response: httpx2.Response) -> bytes:
+    try:
+        return response.read()
+    except httpx2.TimeoutException as error:
+        raise errors.TimedOutError("the daemon has not answered in time") from error
+    except httpx2.TransportError as error:
+        raise broken(error) from error
+
+
+def as_it_is(line: dict[str, Any]) -> dict[str, Any]:
+    return line
+
+
+def numbers(error: BaseException) -> set[int]:
+    """The error numbers of the system among the causes of an error."""
+    found: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            found.add(cause.errno)
+        cause = cause.__cause__ or cause.__context__
+    return found
+
+
+def nobody_there(error: BaseException) -> bool:
+    """Whether a failed connection means that no daemon runs."""
+    return not numbers(error).isdisjoint({errno.ENOENT, errno.ECONNREFUSED})
+
+
+def was_reset(error: BaseException) -> bool:
+    """Whether the other side went away without having read everything."""
+    return not numbers(error).isdisjoint({errno.ECONNRESET, errno.EPIPE})
+
+
+def broken(error: Exception) -> errors.TransportError:
+    return errors.TransportError(
+        f"the connection to the daemon broke: {error}", hint="daemon.log in the state directory may say why"
+    )
+
+
+def unreachable(daemon: Daemon, error: Exception) -> errors.UnavailableError:
+    return errors.UnavailableError(f"cannot reach the daemon at {daemon.socket}: {error}")

@@ -1,0 +1,128 @@
+"""What can go wrong: one class per kind of the API's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ._shape import is_object
+
+
+class MotuError(Exception):
+    """A call failed. A command that exits with another code than 0 is a result, not an error."""
+
+    #: The kind, as it is on the wire.
+    kind: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        #: The next step, if one is known.
+        self.hint = hint
+        #: Facts for a program: ids, limits, names.
+        self.details: dict[str, Any] = dict(details or {})
+
+    @property
+    def audit_id(self) -> str | None:
+        """What the call is named in the audit log."""
+        value = self.details.get("audit_id")
+        return value if isinstance(value, str) else None
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class InvalidError(MotuError):
+    """The request itself is wrong; sending it again cannot help."""
+
+    kind = "invalid"
+
+
+class DeniedError(MotuError):
+    """A policy or a permission forbids it."""
+
+    kind = "denied"
+
+
+class NotFoundError(MotuError):
+    """The named thing does not exist."""
+
+    kind = "not_found"
+
+
+class ConflictError(MotuError):
+    """It exists already, or is in a state that does not allow this."""
+
+    kind = "conflict"
+
+
+class LimitError(MotuError):
+    """A documented limit was reached."""
+
+    kind = "limit"
+
+
+class TimedOutError(MotuError, TimeoutError):
+    """It took longer than it was allowed to."""
+
+    kind = "timeout"
+
+
+class UnavailableError(MotuError):
+    """Something this needs is not there now: a runtime, a tool, the daemon."""
+
+    kind = "unavailable"
+
+
+class UnsupportedError(MotuError):
+    """This motu or this runtime cannot do it at all."""
+
+    kind = "unsupported"
+
+
+class TransportError(MotuError):
+    """The connection to the daemon or to a machine broke."""
+
+    kind = "transport"
+
+
+class CleanupError(MotuError):
+    """The work was done, but something was left behind."""
+
+    kind = "cleanup"
+
+
+class InternalError(MotuError):
+    """A bug of motu."""
+
+    kind = "internal"
+
+
+#: The class of each kind.
+BY_KIND: dict[str, type[MotuError]] = {
+    error.kind: error
+    for error in (
+        InvalidError,
+        DeniedError,
+        NotFoundError,
+        ConflictError,
+        LimitError,
+        TimedOutError,
+        UnavailableError,
+        UnsupportedError,
+        TransportError,
+        CleanupError,
+        InternalError,
+    )
+}
+
+
+def from_wire(value: object) -> MotuError:
+    """The error in the body of an answer; whatever else is there becomes a `TransportError`."""
+    error = value.get("error", value) if is_object(value) else None
+    if not is_object(error) or not isinstance(error.get("message"), str):
+        return TransportError("the daemon answered with something that is no error of motu")
+    details = error.get("details")
+    # A kind that this version does not know is still an error with a message.
+    kind = BY_KIND.get(str(error.get("kind")), MotuError)
+    return kind(error["message"], hint=error.get("hint"), details=details if is_object(details) else None)

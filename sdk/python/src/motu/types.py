@@ -1,0 +1,2036 @@
+# Written by generate.py; change that, or what it reads.
+"""The words of the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+#: What a caller may ask for.
+Accel = Literal["auto", "kvm", "tcg"]
+
+#: The name of one call in the audit log: `run_`, the time in milliseconds, a counter and randomness. Names of
+#: one daemon sort by time.
+AuditId = str
+
+CallNetworkMode = Literal["none", "bridge"]
+
+ChangeKind = Literal["created", "modified", "removed", "renamed", "attributes", "lost"]
+
+Channel = Literal["stdout", "stderr"]
+
+#: How sure the answer is.
+Confidence = Literal["low", "medium", "high", "certain"]
+
+#: How one path differs.
+DiffStatus = Literal["added", "modified", "deleted", "type_changed", "mode_changed"]
+
+#: Why a request has ended.
+End = Literal["command_ended", "waits_for_input", "quiet", "matched", "timed_out", "session_ended", "cancelled"]
+
+#: What went wrong, for a program to decide on.
+ErrorKind = Literal["invalid", "denied", "not_found", "conflict", "limit", "timeout", "unavailable", "unsupported", "transport", "cleanup", "internal"]
+
+#: How `command` is understood.
+ExecMode = Literal["argv", "shell"]
+
+#: Six ways to fail, which need six different reactions.
+FailureClass = Literal["policy_denial", "validation_failure", "timeout", "guest_command_failure", "transport_failure", "cleanup_failure"]
+
+FileType = Literal["file", "directory", "symlink", "other"]
+
+#: An absolute path inside a sandbox, checked for shape.
+GuestPath = str
+
+#: How one check of `motu doctor` came out.
+Health = Literal["ok", "degraded", "failed"]
+
+#: The wall between a sandbox and its host, weakest first.
+Isolation = Literal["none", "container", "gvisor", "vm"]
+
+#: What a workspace may reach, and who may reach it.
+NetworkPolicy = Literal["off", "egress", "egress+published-ports"]
+
+#: Whose prompt it is.
+Prompt = Literal["shell", "python", "pdb", "ipython", "node", "ruby", "psql", "mysql", "sqlite", "redis", "gdb", "lldb", "lua", "r", "julia", "php", "perl", "ghci", "scala", "java", "erlang", "elixir", "mongo", "bc", "other", "none", "unknown"]
+
+#: When a service that ended is started again.
+Restart = Literal["never", "on_failure", "always"]
+
+Retention = Literal["destroy", "stop", "cold", "snapshot"]
+
+#: The name of one sandbox: `sb-` and twelve random characters, or a name the caller chose. It is safe as a file
+#: name, a hostname and a cgroup name.
+SandboxId = str
+
+#: How a screen is shown.
+ScreenFormat = Literal["text", "ansi", "html", "svg", "png"]
+
+#: Where a service is in its life.
+ServiceState = Literal["starting", "running", "stopped", "exited", "failed"]
+
+#: A signal, written as its name (`TERM`, `SIGTERM`) or as a number.
+Signal = str
+
+#: Whether an entry is about a whole call, or about one end of a live session.
+Stage = Literal["whole", "begin", "end"]
+
+#: Where a sandbox is in its life.
+State = Literal["creating", "running", "paused", "stopped", "failed", "destroying", "destroyed"]
+
+#: What input is likely needed next.
+Status = Literal["running", "ready", "repl", "password", "confirm", "editor", "pager", "unknown", "eof", "terminated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedLimit:
+    """One limit as it really applies to one sandbox."""
+    #: What enforces it (`cgroup v1 memory`), or why nothing does.
+    by: str
+    enforced: bool
+    #: A name from the table of limits.
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCall:
+    """One call, as the gate tells it to the log."""
+    caller: AuditCaller
+    #: `allowed` or `denied` by the gate; `none` where it failed before the gate decided.
+    decision: str
+    #: Nanoseconds, as text: they may be more than JSON numbers hold.
+    duration_ns: str
+    effect: str
+    facts: Facts
+    id: AuditId
+    #: `ok`, the kind of the error, `open` at the beginning of a session, or `abandoned` when the caller left
+    #: before the answer.
+    outcome: str
+    #: What a caller needs to be granted for it.
+    permission: str
+    #: The hash of the policy that was applied, where there was one.
+    policy: str | None = None
+    #: The keyed hash (HMAC-SHA-256) of the request's canonical JSON.
+    request: str | None = None
+    sandbox_id: SandboxId | None = None
+    stage: Stage
+    #: When the call began: RFC 3339 in UTC with nanoseconds.
+    time: str
+    verb: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCaller:
+    """Who called, through which face."""
+    #: `socket` or `http`.
+    face: str
+    #: Counts the requests of one daemon.
+    request: int
+    #: `uid:` and a user of the host, or `remote`.
+    who: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """A record of the log, as it is stored: see docs/audit.md."""
+    caller: AuditCaller
+    #: `allowed` or `denied` by the gate; `none` where it failed before the gate decided.
+    decision: str
+    #: Nanoseconds, as text: they may be more than JSON numbers hold.
+    duration_ns: str
+    effect: str
+    facts: Facts
+    id: AuditId
+    #: `ok`, the kind of the error, `open` at the beginning of a session, or `abandoned` when the caller left
+    #: before the answer.
+    outcome: str
+    #: What a caller needs to be granted for it.
+    permission: str
+    #: The hash of the policy that was applied, where there was one.
+    policy: str | None = None
+    #: The keyed hash (HMAC-SHA-256) of the request's canonical JSON.
+    request: str | None = None
+    sandbox_id: SandboxId | None = None
+    stage: Stage
+    #: When the call began: RFC 3339 in UTC with nanoseconds.
+    time: str
+    verb: str
+    hash: str
+    #: The hash of the record before.
+    prev: str
+    seq: int
+    type: str
+    v: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditKey:
+    """The public key of the log."""
+    #: `sha256:` and the SHA-256 of the 32 bytes of the key.
+    fingerprint: str
+    #: Ed25519, 64 hexadecimal digits.
+    public_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditList:
+    """Entries, oldest first."""
+    #: There are older ones: ask with this as `before_seq`.
+    before_seq: int | None = None
+    count: int
+    entries: list[AuditEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditProblem:
+    """What is wrong at one place of the log."""
+    #: The line in it, from 1 on.
+    line: int
+    message: str
+    #: The file, or empty where it is about the whole.
+    segment: str
+    #: The number of the entry, where it can be read.
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerified:
+    """What a verification found."""
+    #: Calls among the records.
+    calls: int
+    checkpoints: int
+    first_seq: int
+    #: The hash of the last checkpoint: keep it, and `--expect` it later.
+    head: str
+    last_seq: int
+    ok: bool
+    #: At most 100.
+    problems: list[AuditProblem]
+    public_key: str
+    records: int
+    #: Entries until this number were removed by retention, and a signed note says so.
+    removed_through: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackUp:
+    """Where everything that is kept is copied to."""
+    #: A directory on the host that does not exist yet, or is empty.
+    output_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """A process that runs on after the call that started it."""
+    pid: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """What a backup holds."""
+    output_path: str
+    #: The workspaces and kept sandboxes that are in it.
+    sandbox_ids: list[SandboxId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallBounds:
+    """What a call may be."""
+    all_files_bytes: int
+    file_bytes: int
+    #: Files that a call brings along.
+    files: int
+    #: Environments that a call may name itself.
+    images: list[str]
+    #: Environments by language.
+    languages: dict[str, str]
+    max_disk_mib: int
+    max_mem_mib: int
+    #: Of standard output and of standard error, each.
+    max_output_bytes: int
+    #: The most that a call may ask for.
+    max_timeout_seconds: int
+    max_ttl_seconds: int
+    max_vcpu_count: int
+    #: The weakest isolation that will do.
+    min_isolation: Isolation
+    output_file_bytes: int
+    #: Files that a call gives back.
+    output_files: int
+    #: What may happen to the state: of `destroy`, `stop`, `cold`, `snapshot`.
+    retention: list[str]
+    #: Secrets that a call may refer to.
+    secrets: list[str]
+    #: Of a call that says nothing.
+    timeout_seconds: int
+    #: How long a state that is kept stays, of a call that says nothing.
+    ttl_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDestination:
+    host: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFile:
+    """A file that a call brings along."""
+    content: str | None = None
+    #: `utf-8` (the default) or `base64`.
+    encoding: str | None = None
+    #: Its owner may run it.
+    executable: bool = False
+    #: In the machine, below `/work`, `/workspace` or `/tmp`; without a `/` at its beginning, below `/work`.
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """Sizes of the machine; within what the policy allows."""
+    disk_mib: int | None = None
+    mem_mib: int | None = None
+    vcpu_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallNetwork:
+    """What a call may reach."""
+    #: Only these, of what the policy allows. Empty: all that it allows.
+    allow: list[CallDestination] = field(default_factory=lambda: [])
+    mode: CallNetworkMode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRequest:
+    """What a model may ask for. Unknown fields are refused, and everything is bounded by a policy."""
+    #: The program and its arguments. It runs in `/work`.
+    command: list[str] = field(default_factory=lambda: [])
+    files: list[CallFile] = field(default_factory=lambda: [])
+    #: Files of the machine that come back with the answer.
+    files_out: list[str] = field(default_factory=lambda: [])
+    #: One of the policy's environments, such as `debian:12`.
+    image: str | None = None
+    #: One of the policy's languages, such as `python`. This or `image`.
+    language: str | None = None
+    limits: CallLimits | None = None
+    #: Of standard output and of standard error, each.
+    max_output_bytes: int | None = None
+    network: CallNetwork | None = None
+    #: The policy that applies; `none` when missing.
+    policy: str | None = None
+    #: Variables of the command by the names of secrets: `{"KEY": {"ref": "openai-api-key"}}`.
+    secrets: dict[str, SecretRef] = field(default_factory=lambda: {})
+    state: CallState | None = None
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """What came of a call whose command ran."""
+    audit_id: str
+    duration_ms: int
+    #: Missing when the command was ended.
+    exit_code: int | None = None
+    #: When the state that is kept goes.
+    expires_at: datetime | None = None
+    failure: Failure | None = None
+    files_out: list[OutputFile]
+    isolation: Isolation
+    policy: PolicyRef
+    retention: Retention
+    runtime: str
+    sandbox_id: SandboxId
+    #: The name of the snapshot, where one was asked for.
+    snapshot: str | None = None
+    stderr: str
+    stdout: str
+    timed_out: bool
+    #: Some of the output is left out.
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallState:
+    """What becomes of a call's state."""
+    retention: Retention
+    #: How long what is kept stays.
+    ttl_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeMode:
+    #: Octal, such as `0644`.
+    mode: str
+    #: Absolute, inside the sandbox.
+    path: GuestPath | None = None
+    #: Instead of `path`, when it is not UTF-8.
+    path_base64: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check: what was looked at, what was found, and what would help."""
+    detail: str
+    fix: str | None = None
+    health: Health
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPolicy:
+    """The text of a policy that is not in force."""
+    #: TOML.
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLog:
+    """A page of history, oldest first."""
+    count: int
+    entries: list[CommandRecord]
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRecord:
+    """One command of a workspace's history. Output is cut, and secrets are redacted."""
+    #: The state that was saved before it, for `undo`.
+    checkpoint: str | None = None
+    command: list[str]
+    duration_ms: int
+    #: Missing while it runs, and when its end was never seen.
+    exit_code: int | None = None
+    #: Counts from 1 since the creation or the last reset.
+    sequence: int
+    started_at: datetime
+    #: `running`, `exited`, `timed_out`, `cancelled`, `lost`; `background` for one that nobody waited for.
+    status: str
+    stderr: str
+    stdout: str
+    truncated: bool
+    workdir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigureTerminal:
+    """Changes what is known of a session. What is missing stays; an empty text takes it away."""
+    description: str | None = None
+    prompt_regex: str | None = None
+    quiescence_ms: int | None = None
+    size: TtySize | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSandbox:
+    """What a caller asks for. Everything but the environment has a default."""
+    #: What a virtual machine's processor runs on.
+    accel: Accel | None = None
+    #: Run on the host, with no isolation, if no runtime works.
+    allow_host_compat: bool = False
+    disk_mib: int | None = None
+    #: Environment variables of every command.
+    env: dict[str, str] = field(default_factory=lambda: {})
+    #: The environment to start from, such as `debian:12`.
+    environment: str | None = None
+    idle_seconds: int | None = None
+    #: Megabytes in a second, read and written each; 0: no limit.
+    io_mbps: int | None = None
+    #: Reads in a second, and writes; 0: no limit.
+    iops: int | None = None
+    isolation: Isolation | None = None
+    #: Keep the disks when the machine ends, so that the sandbox can be stopped and started.
+    keep: bool = False
+    mem_mib: int | None = None
+    #: Outgoing network: the policy `public`, unless `policy` names another.
+    network: bool = False
+    nofile: int | None = None
+    pids_max: int | None = None
+    #: The policy of its network, which it then has.
+    policy: str | None = None
+    #: `auto` (the default) or a runtime's name.
+    runtime: str | None = None
+    sandbox_id: SandboxId | None = None
+    ttl_seconds: int | None = None
+    #: The user commands run as; the environment's own when missing.
+    user: str | None = None
+    vcpu_count: int | None = None
+    #: The working directory of commands; the environment's own when missing.
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateWorkspace:
+    """What a caller asks for. Everything but the environment has a default."""
+    accel: Accel | None = None
+    #: Work on the host itself, with no isolation, if no runtime works.
+    allow_host_compat: bool = False
+    #: Save `/workspace` before each command, for `undo`; a command may say otherwise.
+    checkpoint: bool = False
+    disk_mib: int | None = None
+    environment: str | None = None
+    #: Megabytes in a second, read and written each; 0: no limit.
+    io_mbps: int | None = None
+    #: Reads in a second, and writes; 0: no limit.
+    iops: int | None = None
+    isolation: Isolation | None = None
+    labels: dict[str, str] = field(default_factory=lambda: {})
+    mem_mib: int | None = None
+    name: str | None = None
+    network_policy: NetworkPolicy | None = None
+    #: The policy of its network; `public` when missing and there is one.
+    policy: str | None = None
+    runtime: str | None = None
+    secrets: list[SecretSource] = field(default_factory=lambda: [])
+    #: A directory or a .tar/.tar.gz/.tgz archive on the daemon's host.
+    seed_path: str | None = None
+    #: Delete the workspace after this; 0 (the default): never.
+    ttl_seconds: int | None = None
+    vcpu_count: int | None = None
+    workspace_id: SandboxId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffEntry:
+    #: Its text is not in the patch because it is not text.
+    binary: bool
+    mode_after: str | None = None
+    #: Permission bits, in octal.
+    mode_before: str | None = None
+    #: Its text is not in the patch because the budget was used up.
+    omitted: bool
+    path: str
+    size_after: int | None = None
+    size_before: int | None = None
+    status: DiffStatus
+    type: FileType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffReport:
+    """What changed since the baseline, or between two snapshots."""
+    added: int
+    changed: bool
+    deleted: int
+    entries: list[DiffEntry]
+    from_: str = field(metadata={"wire": "from"})
+    mode_changed: int
+    modified: int
+    #: One unified patch of all text that fits the budget.
+    patch: str
+    to: str
+    #: Something was left out of `entries` or `patch`.
+    truncated: bool
+    type_changed: int
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskExported:
+    """The root of a stopped workspace as a file system in a file."""
+    bytes_written: int
+    #: `ext4`.
+    disk_format: str
+    output_path: str
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doctor:
+    """The whole answer of `motu doctor`."""
+    #: What `auto` would choose, if anything.
+    auto: str | None = None
+    healthy: bool
+    home: str
+    host: list[Check]
+    link_version: int
+    privilege: str
+    runtimes: list[RuntimeReport]
+    store_version: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One exact replacement in one file."""
+    #: How often `old` must be there; default 1.
+    count: int | None = None
+    new: str | None = None
+    #: Text that is there, exactly.
+    old: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditFiles:
+    #: Done all, or none of them.
+    edits: list[Edit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """An environment, installed or only known by name."""
+    architecture: str
+    #: What the image runs when nothing else is asked for.
+    cmd: list[str] = field(default_factory=lambda: [])
+    created_at: str | None = None
+    default_user: str
+    default_workdir: str
+    description: str
+    digest: str | None = None
+    #: What the image runs before `cmd`, or with it.
+    entrypoint: list[str] = field(default_factory=lambda: [])
+    installed: bool
+    #: Of the image, from the lowest to the highest.
+    layers: list[EnvironmentLayer] = field(default_factory=lambda: [])
+    #: Of the image it was unpacked from.
+    manifest_digest: str | None = None
+    name: str
+    packages: list[str]
+    size_bytes: int | None = None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentLayer:
+    """One layer of the image an environment was unpacked from."""
+    #: Of the layer as it was received.
+    digest: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentList:
+    count: int
+    environments: list[Environment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """An error as every face reports it."""
+    #: Facts for a program: ids, limits, names.
+    details: Any = None
+    #: The next step, if one is known.
+    hint: str | None = None
+    kind: ErrorKind
+    #: A lower-case fragment that can follow "failed: ".
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecBody:
+    """An exec, and whether it runs on after the answer."""
+    command: list[str] = field(default_factory=lambda: [])
+    env: dict[str, str] = field(default_factory=lambda: {})
+    #: For collected execs: bytes returned per channel.
+    max_output_bytes: int | None = None
+    mode: ExecMode | None = None
+    #: No time limit (for terminals and services); excludes `timeout_seconds`.
+    no_timeout: bool = False
+    #: Bytes kept per channel inside the machine.
+    output_ring_bytes: int | None = None
+    #: Keep standard input open for the caller; otherwise it is empty.
+    stdin: bool = False
+    #: A name to find the process again by.
+    tag: str | None = None
+    #: The whole process tree is killed after this; default 30.
+    timeout_seconds: int | None = None
+    tty: TtySize | None = None
+    user: str | None = None
+    workdir: str | None = None
+    #: Start the process, answer with its pid, and leave it running.
+    background: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecRequest:
+    """One command to run."""
+    command: list[str] = field(default_factory=lambda: [])
+    env: dict[str, str] = field(default_factory=lambda: {})
+    #: For collected execs: bytes returned per channel.
+    max_output_bytes: int | None = None
+    mode: ExecMode | None = None
+    #: No time limit (for terminals and services); excludes `timeout_seconds`.
+    no_timeout: bool = False
+    #: Bytes kept per channel inside the machine.
+    output_ring_bytes: int | None = None
+    #: Keep standard input open for the caller; otherwise it is empty.
+    stdin: bool = False
+    #: A name to find the process again by.
+    tag: str | None = None
+    #: The whole process tree is killed after this; default 30.
+    timeout_seconds: int | None = None
+    tty: TtySize | None = None
+    user: str | None = None
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """A collected exec. Output that is not UTF-8 is in the `_base64` fields."""
+    #: What its processor runs on (`kvm`, `tcg`), where there is a choice.
+    accelerator: str | None = None
+    audit_id: AuditId | None = None
+    duration_ms: int
+    environment: str
+    exit_code: int
+    isolation: Isolation
+    network: str
+    out_of_memory: bool
+    runtime: str
+    sandbox_id: SandboxId
+    signal: int | None = None
+    stderr: str
+    stderr_base64: str | None = None
+    stderr_bytes: int
+    stdout: str
+    stdout_base64: str | None = None
+    stdout_bytes: int
+    timed_out: bool
+    #: Whether output was cut at `max_output_bytes`.
+    truncated: bool
+    workspace_id: SandboxId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """How a command ended."""
+    duration_ms: int
+    #: The exit code, or 128 + signal.
+    exit_code: int
+    max_rss_bytes: int
+    #: The memory limit killed something of it.
+    out_of_memory: bool
+    signal: int | None = None
+    stderr_bytes: int
+    stdout_bytes: int
+    system_cpu_us: int
+    timed_out: bool
+    user_cpu_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectInTerminal:
+    """Wait for text."""
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
+    #: Let the echo of what was typed match.
+    echo: bool = False
+    #: Where to begin: `next_cursor` of another answer. Default: with what is on the screen.
+    from_: str | None = field(default=None, metadata={"wire": "from"})
+    #: Take the patterns as they are written.
+    literal: bool = False
+    #: Regular expressions; the first to match in the stream wins.
+    patterns: list[str] = field(default_factory=lambda: [])
+    #: Match the bytes as they came, escapes included.
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """Whether a destination may be reached, and why."""
+    allowed: bool
+    host: str
+    #: For people.
+    message: str
+    policy: PolicyRef
+    port: int
+    protocol: str
+    #: A word that stays the same, such as `no_rule`.
+    reason: str
+    #: The rule that decided, if one did.
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportDisk:
+    """Where the disk of a stopped workspace is copied to."""
+    #: Replace a plain file that is there. Nothing else is ever replaced.
+    force: bool = False
+    #: Of contents, holes included; default `export_bytes`.
+    max_bytes: int | None = None
+    #: On the daemon's host, absolute: a new name.
+    output_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFiles:
+    """What is copied to the host, and where to."""
+    #: Replace a plain file that is there. Nothing else is ever replaced.
+    force: bool = False
+    #: Of contents, holes included; default `export_bytes`.
+    max_bytes: int | None = None
+    #: On the daemon's host, absolute: a new name, or an empty directory for a tree.
+    output_path: str
+    #: At or below `/workspace`.
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A copy on the host."""
+    bytes_written: int
+    entry_count: int
+    output_path: str
+    type: FileType
+    workspace_id: SandboxId
+    workspace_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a call besides who made it: where it ran and how it went. Never what was said, printed or
+    written.
+    """
+    #: What went in: the content of a file that was written.
+    bytes_in: int | None = None
+    #: What came out: of a command, a file, a stream.
+    bytes_out: int | None = None
+    #: Of the environment.
+    digest: str | None = None
+    environment: str | None = None
+    exit_code: int | None = None
+    isolation: Isolation | None = None
+    #: Limits that were reached: `timeout_seconds`, `mem_mib`, `max_output_bytes`, or the one that an error
+    #: names.
+    limits: list[str] = field(default_factory=lambda: [])
+    network: str | None = None
+    runtime: str | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a call did not do what it was to."""
+    class_: FailureClass = field(metadata={"wire": "class"})
+    #: A word that stays the same: the kind of the error, or `exit_code`, `timeout`, `cleanup`.
+    code: str
+    message: str
+    #: Whether and how to try again.
+    retry: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One change seen by a watch."""
+    from_: str | None = field(default=None, metadata={"wire": "from"})
+    kind: ChangeKind
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """One file, directory or link."""
+    gid: int
+    group: str
+    link_target: str | None = None
+    #: Permission bits, in octal.
+    mode: str
+    modified_at: datetime
+    name: str
+    owner: str
+    path: str
+    #: The exact path when it is not UTF-8.
+    path_base64: str | None = None
+    #: Such as `-rwxr-xr-x`.
+    permissions: str
+    size_bytes: int
+    type: FileType
+    uid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHash:
+    #: Lower-case hexadecimal.
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePage:
+    """One page of entries."""
+    entries: list[FileEntry]
+    #: Pass as `after` for the next page (base64); missing on the last one.
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileText:
+    """A text file, up to a budget."""
+    content: str
+    max_bytes: int
+    path: str
+    size_bytes: int
+    truncated: bool
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWritten:
+    bytes_written: int
+    path: str
+    size_bytes: int
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """How many live copies are made."""
+    #: How many copies; default 1.
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkWorkspace:
+    """Live or saved copies of a workspace."""
+    #: How many; default 1.
+    count: int | None = None
+    #: Names of the copies begin with this.
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Output that was no longer kept when this reader asked for it."""
+    channel: Channel
+    from_: int = field(metadata={"wire": "from"})
+    to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keepalive:
+    """The time to live, from now on."""
+    #: A new time to live; the old one again when missing.
+    ttl_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeDirectory:
+    #: Octal, such as `0755`.
+    mode: str | None = None
+    #: Absolute, inside the sandbox.
+    path: GuestPath | None = None
+    #: Instead of `path`, when it is not UTF-8.
+    path_base64: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """One measurement of a sandbox, taken now."""
+    cpu_us: int
+    cpus: int
+    disk_total_bytes: int
+    disk_used_bytes: int
+    guest_rss_bytes: int
+    memory_total_bytes: int
+    memory_used_bytes: int
+    processes: int
+    uptime_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modes:
+    """Modes that change what input means."""
+    alternate_screen: bool
+    app_cursor: bool
+    app_keypad: bool
+    bracketed_paste: bool
+    focus: bool
+    mouse: bool
+    sgr_mouse: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveFile:
+    from_: GuestPath | None = field(default=None, metadata={"wire": "from"})
+    #: Instead of `from`, when it is not UTF-8.
+    from_base64: str | None = None
+    overwrite: bool = False
+    to: GuestPath | None = None
+    #: Instead of `to`, when it is not UTF-8.
+    to_base64: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkBounds:
+    """How much a sandbox's network may carry; 0 is no limit."""
+    bytes: int
+    bytes_per_second: int
+    connections: int
+    connects_per_second: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenShell:
+    """A persistent terminal."""
+    #: Default 120.
+    cols: int | None = None
+    #: Default `/workspace`.
+    cwd: str | None = None
+    #: Default 30.
+    rows: int | None = None
+    secret_env: list[SecretEnv] = field(default_factory=lambda: [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTerminal:
+    """Opens a session, or finds it."""
+    #: The shell, or any other program with its arguments; default `bash`.
+    command: list[str] = field(default_factory=lambda: [])
+    #: Where the shell starts; default `/workspace` where there is one, else the user's home.
+    cwd: str | None = None
+    description: str | None = None
+    env: dict[str, str] = field(default_factory=lambda: {})
+    #: On the host itself, with no isolation. Only where the daemon's owner asks for it.
+    host: bool = False
+    #: What the shell's prompt looks like, where nothing else can tell.
+    prompt_regex: str | None = None
+    #: Silence, in ms, after which a look is taken at a program without marks; default 100.
+    quiescence_ms: int | None = None
+    sandbox_id: SandboxId | None = None
+    session_id: str | None = None
+    size: TtySize | None = None
+    user: str | None = None
+    #: Let the shell read the user's own files (`.bashrc`).
+    user_files: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFile:
+    """A file that a call gives back."""
+    bytes: int
+    content: str
+    #: `utf-8` or `base64`.
+    encoding: str
+    #: Why there is no content, if there is none.
+    error: str | None = None
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    #: One unified patch of text files.
+    patch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchReport:
+    """What a patch or a set of edits did; all of it, or an error and none of it."""
+    added: int
+    changed: bool
+    deleted: int
+    entries: list[PatchedFile]
+    modified: int
+    renamed: int
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedFile:
+    from_: str | None = field(default=None, metadata={"wire": "from"})
+    path: str
+    #: `added`, `modified`, `deleted` or `renamed`.
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathInfo:
+    """A place under `/workspace`, without what is in its files."""
+    link_target: str | None = None
+    #: Permission bits, in octal.
+    mode: str
+    modified_at: datetime
+    path: str
+    size_bytes: int
+    type: FileType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathList:
+    entries: list[PathInfo]
+    path: str
+    recursive: bool
+    #: There is more than `list_entries_max`.
+    truncated: bool
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy, as it is understood."""
+    #: Destinations that sandboxes may reach; all others are refused.
+    allow: list[PolicyAllow]
+    #: Of calls.
+    call: CallBounds
+    description: str
+    hash: str
+    name: str
+    #: Of a sandbox's network.
+    network: NetworkBounds
+    source: str
+    #: Its text.
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyAllow:
+    """One capability: destinations that go together."""
+    capability: str
+    #: A name, `*.suffix`, an address, a network, or `*` for everything public.
+    hosts: list[str]
+    #: What is neither HTTP nor TLS with a name may pass too.
+    opaque: bool
+    #: Empty: every port.
+    ports: list[str]
+    #: The names may lead to private addresses.
+    private: bool
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyList:
+    """Policies, by name."""
+    count: int
+    policies: list[PolicySummary]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRef:
+    """Which policy applied, exactly."""
+    #: Of its text: `sha256:` and 64 digits.
+    hash: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySummary:
+    """A policy in a list."""
+    #: What it opens, by name.
+    capabilities: list[str]
+    description: str
+    #: Why it cannot be used; missing when it can.
+    error: str | None = None
+    hash: str
+    name: str
+    #: `shipped` with motu, or a `file` of the operator's.
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollTerminal:
+    """Wait for output without typing anything."""
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A TCP port something in a sandbox listens on."""
+    address: str
+    pid: int | None = None
+    port: int
+    process: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortList:
+    count: int
+    ports: list[Port]
+    sandbox_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process the service started."""
+    #: Living processes of its tree.
+    alive: int
+    command: list[str]
+    exited: Exited | None = None
+    pid: int
+    started_at: datetime
+    stderr_bytes: int
+    stdout_bytes: int
+    tag: str | None = None
+    tty: bool
+    user: str
+    workdir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessList:
+    count: int
+    processes: list[Process]
+    sandbox_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressEvent:
+    """A step of a long call."""
+    done: int | None = None
+    message: str
+    stage: str
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prune:
+    """Which environments go."""
+    #: Also environments that could be used again.
+    all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What a prune removed."""
+    freed_bytes: int
+    #: Kept because sandboxes still use them.
+    in_use: list[str]
+    removed: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """A port of the guest, and where it is reached on 127.0.0.1."""
+    guest_port: int
+    #: Chosen by the host when missing.
+    host_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPort:
+    guest_port: int
+    host: str
+    host_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessFile:
+    """A file exists."""
+    path: str
+    type: Literal["file"] = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessTcp:
+    """A port accepts connections."""
+    port: int
+    type: Literal["tcp"] = "tcp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessHttp:
+    """A port answers a GET with a status below 400."""
+    path: str | None = None
+    port: int
+    type: Literal["http"] = "http"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessCommand:
+    """A shell command exits with 0."""
+    command: str
+    type: Literal["command"] = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessLog:
+    """A line of the output matches a regular expression."""
+    pattern: str
+    type: Literal["log"] = "log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaped:
+    """What was destroyed because its time was over."""
+    count: int
+    sandbox_ids: list[SandboxId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """An entry that proves itself: see docs/audit.md."""
+    checkpoint: dict[str, Any]
+    entry: AuditEntry
+    #: From the entry's hash to the checkpoint's root: `side` and `hash` of each neighbour.
+    path: list[dict[str, Any]]
+    public_key: str
+    v: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetTo:
+    """What a workspace goes back to."""
+    #: A snapshot's name; default `baseline`.
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInTerminal:
+    """A command line for the shell, or a line for the program in front."""
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
+    command: str | None = None
+    #: Type it even if a program that reads nothing is in front.
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A one-shot: make a sandbox, run one command, throw the sandbox away."""
+    exec: ExecRequest | None = None
+    sandbox: CreateSandbox | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeReport:
+    """A runtime as it is on this host."""
+    capabilities: list[str]
+    checks: list[Check]
+    #: Why it does not, or what it found.
+    detail: str
+    #: Its machines run on an emulated processor: chosen only when nothing faster will do.
+    emulated: bool
+    fix: str | None = None
+    isolation: Isolation
+    name: str
+    works: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """What is known of a sandbox."""
+    #: What its processor runs on (`kvm`, `tcg`), where there is a choice.
+    accelerator: str | None = None
+    created_at: datetime
+    #: Digest of the root it started from.
+    digest: str
+    environment: str
+    #: Missing when it never expires.
+    expires_at: datetime | None = None
+    idle_seconds: int
+    isolation: Isolation
+    #: Its disks outlive its machine.
+    keep: bool = False
+    last_activity_at: datetime
+    limits: list[AppliedLimit]
+    mem_mib: int
+    #: `off`, `egress`, or `host` where nothing isolates.
+    network: str
+    #: Who it belongs to: `uid:` and a user of the host. Empty when it is older than owners are.
+    owner: str | None = None
+    policy: PolicyRef | None = None
+    #: Why it failed.
+    reason: str | None = None
+    runtime: str
+    sandbox_id: SandboxId
+    state: State
+    #: 0: it lives until it is destroyed.
+    ttl_seconds: int
+    user: str
+    vcpu_count: int
+    workdir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxList:
+    count: int
+    sandboxes: list[Sandbox]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveAs:
+    """The name of a new snapshot."""
+    snapshot_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretEnv:
+    """A persisted secret and the variable it is given as."""
+    secret: str
+    #: The variable's name; the secret's own when missing.
+    variable: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretInfo:
+    """What may be said of a secret."""
+    name: str
+    #: `literal` or `file`.
+    source_kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretList:
+    """Secrets of calls, by name."""
+    count: int
+    secrets: list[SecretSummary]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """A secret by its name. Values are never part of a request."""
+    ref: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """A secret a caller hands over. Exactly one of `value` and `path`."""
+    name: str | None = None
+    #: A file on the daemon's host whose UTF-8 content is the value.
+    path: str | None = None
+    value: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSummary:
+    """What may be said of a secret."""
+    created_at: datetime
+    name: str
+    #: `sealed`, `variable` or `command`.
+    source_kind: str
+    #: When its value was given last.
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendToTerminal:
+    """What is typed; exactly one of the first four."""
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
+    #: A letter to be typed with Ctrl, or `[`/`esc` for Escape.
+    control: str | None = None
+    #: Names of keys: `Up`, `F5`, `Ctrl-C`, `Alt-x`, `Enter`.
+    keys: list[str] | None = field(default_factory=lambda: [])
+    #: As one paste, in brackets where the program asks for them.
+    paste: str | None = None
+    #: As it is, without a newline.
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceList:
+    count: int
+    services: list[ServiceStatus]
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLogs:
+    service_name: str
+    stderr: str
+    stdout: str
+    #: Older output is not here.
+    truncated: bool
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """What is known of a service."""
+    command: list[str]
+    cwd: str
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    pid: int | None = None
+    published_ports: list[PublishedPort]
+    readiness: Readiness | None = None
+    ready_at: datetime | None = None
+    #: Why it ended, or is not ready.
+    reason: str | None = None
+    restart: Restart
+    restart_count: int
+    service_name: str
+    started_at: datetime
+    state: ServiceState
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPolicy:
+    """Another policy for a sandbox that is there."""
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSecret:
+    """Where a secret's value is. Exactly one of the four."""
+    #: A program and its arguments, run on the daemon's host whenever the secret is needed; what it prints,
+    #: without the last line's end, is the value.
+    command: list[str] | None = field(default_factory=lambda: [])
+    #: A file on the daemon's host whose UTF-8 content is the value; it is read once, now.
+    path: str | None = None
+    #: The secret must be there already.
+    rotate: bool = False
+    #: The value itself; it is kept sealed.
+    value: str | None = field(default=None, repr=False)
+    #: A variable of the daemon, read whenever the secret is needed.
+    variable: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shell:
+    cwd: str
+    exit_code: int | None = None
+    pid: int | None = None
+    shell_id: str
+    size: TtySize
+    started_at: datetime
+    #: `running`, `closed` or `ended`.
+    state: str
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellList:
+    count: int
+    shells: list[Shell]
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellOutput:
+    cursor: int
+    #: Output before `cursor` was no longer kept.
+    lost: bool
+    next_cursor: int
+    output: str
+    plain: bool
+    shell_id: str
+    state: str
+    #: There is more; read on from `next_cursor`.
+    truncated: bool
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalProcess:
+    """A signal for a process, or for everything it started."""
+    #: A name such as `TERM`, or a number as text.
+    signal: Signal
+    #: Everything the process started, not only its group.
+    tree: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalShell:
+    """A signal for what runs in the foreground of a shell."""
+    #: A name such as `INT` (the default), or a number as text.
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalTerminal:
+    """A signal for the foreground process group."""
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
+    #: `TERM`, `SIGTERM` or a number.
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A named state of `/workspace`."""
+    #: Paths that differ from the baseline.
+    changed_count: int
+    created_at: datetime
+    deletable: bool
+    #: Paths below `/workspace` in this state; missing if the snapshot cannot be read.
+    entry_count: int | None = None
+    #: `baseline` or `named`.
+    kind: str
+    snapshot_name: str
+    #: What it takes on the host's disk alone.
+    stored_bytes: int
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotList:
+    """The baseline first."""
+    count: int
+    snapshots: list[Snapshot]
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartService:
+    """A long-running process with a name."""
+    command: list[str] = field(default_factory=lambda: [])
+    #: Default `/workspace`.
+    cwd: str | None = None
+    env: dict[str, str] = field(default_factory=lambda: {})
+    mode: ExecMode | None = None
+    published_ports: list[Publish] = field(default_factory=lambda: [])
+    readiness: Readiness | None = None
+    #: The longest pause between two probes; default 500.
+    ready_interval_ms: int | None = None
+    #: Default 30.
+    ready_timeout_seconds: int | None = None
+    restart: Restart | None = None
+    secret_env: list[SecretEnv] = field(default_factory=lambda: [])
+    service_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    pid: int
+    stderr_from: int
+    #: Byte offset at which the stdout of this session begins.
+    stdout_from: int
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPush:
+    """Brings later content of the host into a running workspace."""
+    #: A directory at or below `/workspace`; default `/workspace`.
+    dest: str | None = None
+    #: Leave out what `.gitignore` files name (directories only).
+    gitignore: bool = False
+    #: A directory or an archive on the daemon's host.
+    source_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    bytes_written: int
+    destination: str
+    #: Entries looked at, sent, and left alone because they were the same.
+    entry_count: int
+    #: `directory` or `tar_archive`.
+    mode: str
+    sent_count: int
+    source_path: str
+    unchanged_count: int
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagAs:
+    """Another name for an environment."""
+    #: A word, such as `mine:1`, that is not the name of anything yet.
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """What is known of a session."""
+    confidence: Confidence
+    prompt: Prompt
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
+    #: The shell runs.
+    alive: bool
+    cols: int
+    command: list[str]
+    #: Bytes printed so far: the cursor of "from now on".
+    cursor: int
+    cwd: str | None = None
+    description: str | None = None
+    exit_code: int | None = None
+    #: Its name.
+    foreground: str | None = None
+    isolation: Isolation
+    last_activity_at: datetime
+    #: The leader of the foreground process group, in its machine.
+    pid: int | None = None
+    prompt_regex: str | None = None
+    quiescence_ms: int
+    rows: int
+    runtime: str
+    sandbox_id: SandboxId
+    session_id: str
+    started_at: datetime
+    #: It was ended by `terminate`, for good.
+    terminated: bool
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalAnswer:
+    """The answer to whatever types or waits."""
+    confidence: Confidence
+    prompt: Prompt
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
+    #: Where the stream was.
+    cursor: int
+    cwd: str | None = None
+    #: Bytes of the output that are not shown.
+    dropped_bytes: int
+    duration_ms: int
+    #: Why it was answered now.
+    end: End
+    #: Of the command that has ended.
+    exit_code: int | None = None
+    found: TerminalMatch | None = None
+    #: The command's own output, or what came since.
+    output: str
+    output_truncated: bool
+    #: Where the dropped bytes are: read them with `transcript`.
+    rest_from: int | None = None
+    rest_to: int | None = None
+    timed_out: bool
+    warnings: list[str] = field(default_factory=lambda: [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalList:
+    """The living ones first, the most recently active first among them."""
+    count: int
+    sessions: list[Terminal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalMatch:
+    #: What came before it.
+    before: str
+    groups: list[str | None]
+    #: Which pattern, from 0.
+    index: int
+    #: Where the next look begins.
+    next_cursor: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalOpened:
+    """What is known of a session."""
+    confidence: Confidence
+    prompt: Prompt
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
+    #: The shell runs.
+    alive: bool
+    cols: int
+    command: list[str]
+    #: Bytes printed so far: the cursor of "from now on".
+    cursor: int
+    cwd: str | None = None
+    description: str | None = None
+    exit_code: int | None = None
+    #: Its name.
+    foreground: str | None = None
+    isolation: Isolation
+    last_activity_at: datetime
+    #: The leader of the foreground process group, in its machine.
+    pid: int | None = None
+    prompt_regex: str | None = None
+    quiescence_ms: int
+    rows: int
+    runtime: str
+    sandbox_id: SandboxId
+    session_id: str
+    started_at: datetime
+    #: It was ended by `terminate`, for good.
+    terminated: bool
+    title: str | None = None
+    #: It was not there before.
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalPassword:
+    """A secret, typed where the program does not show it."""
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
+    #: Send it even where it may be shown.
+    force: bool = False
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalScreen:
+    """A picture of the screen."""
+    confidence: Confidence
+    prompt: Prompt
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
+    cols: int
+    cursor: int
+    cursor_visible: bool
+    cursor_x: int
+    cursor_y: int
+    format: ScreenFormat
+    modes: Modes
+    rows: int
+    #: Base64 for `png`. Row `cursor_y` of `text` is the cursor's.
+    screen: str
+    scrollback_rows: int
+    title: str | None = None
+    #: Always true unless the screen model had to begin anew.
+    vt100_ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalScrollback:
+    """The screen and what is above it."""
+    confidence: Confidence
+    prompt: Prompt
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
+    cols: int
+    #: Rows returned.
+    lines: int
+    rows: int
+    scrollback: str
+    #: Rows there are, the screen included.
+    total_lines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalState:
+    """The state, in the words of every answer."""
+    confidence: Confidence
+    prompt: Prompt
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalTranscript:
+    """What was printed, and where it is kept."""
+    confidence: Confidence
+    prompt: Prompt
+    #: Why, in a few words.
+    state_reason: str
+    status: Status
+    #: The directory on the daemon's host with the raw bytes, the recording and the log.
+    directory: str
+    end: int
+    from_: int = field(metadata={"wire": "from"})
+    #: A JSON object per line.
+    interactions: str
+    next_cursor: int
+    #: The oldest byte that is kept.
+    oldest: int
+    #: An asciicast v3 file.
+    recording: str
+    text: str
+    #: The newest segment of raw bytes.
+    transcript: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeWritten:
+    bytes: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtySize:
+    """The size of a terminal."""
+    cols: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """How far `/workspace` goes back."""
+    #: How many commands with a checkpoint are taken back; default 1.
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """What an `undo` did."""
+    #: How many more commands can be taken back.
+    checkpoint_count: int
+    #: The commands that were taken back, the last one first, as far as the history knows them.
+    commands: list[list[str]]
+    removed_count: int
+    #: Paths that were put back, and paths that were removed with all below them.
+    restored_count: int
+    steps: int
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateWorkspace:
+    """Changes what people find a workspace by, and nothing else."""
+    #: Keys to remove.
+    clear_labels: list[str] = field(default_factory=lambda: [])
+    clear_name: bool = False
+    #: Added to the labels there are; equal keys are replaced.
+    labels: dict[str, str] = field(default_factory=lambda: {})
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyAudit:
+    """What an auditor kept from before."""
+    #: The hash of a checkpoint or entry that must be in the log.
+    expect: str | None = None
+    #: The public key that must have signed it; otherwise the log's own.
+    public_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """What a daemon is."""
+    api_version: str
+    home: str
+    pid: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """How long a request waits and how its output comes back."""
+    #: Bytes of text; the middle is left out when there is more. Default 16384.
+    max_output_bytes: int | None = None
+    #: Text without control sequences, as a person would see it; default true.
+    strip_ansi: bool | None = None
+    #: In seconds; the default depends on the request.
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """What is known of a workspace."""
+    accelerator: str | None = None
+    #: `/workspace` is saved before each command.
+    checkpoint: bool = False
+    #: How many commands `undo` can take back.
+    checkpoint_count: int | None = None
+    command_count: int
+    created_at: datetime
+    digest: str
+    environment: str
+    expires_at: datetime | None = None
+    #: Runs on the host itself, with no isolation.
+    host_compat: bool
+    isolation: Isolation
+    labels: dict[str, str]
+    last_activity_at: datetime
+    last_reset_at: datetime | None = None
+    mem_mib: int
+    name: str | None = None
+    network_policy: NetworkPolicy
+    policy: PolicyRef | None = None
+    #: Why it is in that state, when nobody asked for it.
+    reason: str | None = None
+    reset_count: int
+    running_service_count: int
+    runtime: str
+    secrets: list[SecretInfo]
+    service_count: int
+    shell_count: int
+    #: Named snapshots, the baseline not counted.
+    snapshot_count: int
+    #: `running`, `paused`, `stopped`, `failed`, …
+    state: State
+    vcpu_count: int
+    workspace_id: SandboxId
+    workspace_path: str
+    workspace_seed: WorkspaceSeed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceCopies:
+    """The copies of a workspace."""
+    count: int
+    workspaces: list[Workspace]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceExec:
+    """A command in a workspace. It runs in `/workspace` unless told otherwise."""
+    #: Save `/workspace` first, for `undo`; default: what the workspace was created with.
+    checkpoint: bool | None = None
+    command: list[str] = field(default_factory=lambda: [])
+    env: dict[str, str] = field(default_factory=lambda: {})
+    max_output_bytes: int | None = None
+    mode: ExecMode | None = None
+    secret_env: list[SecretEnv] = field(default_factory=lambda: [])
+    #: Keep standard input open for the caller (live sessions only).
+    stdin: bool = False
+    #: Default 30.
+    timeout_seconds: int | None = None
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceList:
+    """The most recently active first."""
+    count: int
+    workspaces: list[WorkspaceSummary]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSeed:
+    """How `/workspace` began."""
+    bytes_written: int
+    destination: str
+    entry_count: int
+    #: `empty`, `directory`, `tar_archive` or `fork`.
+    mode: str
+    seed_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSummary:
+    """One row of a listing."""
+    command_count: int
+    created_at: datetime
+    environment: str
+    expires_at: datetime | None = None
+    isolation: Isolation
+    labels: dict[str, str]
+    last_activity_at: datetime
+    name: str | None = None
+    running_service_count: int
+    runtime: str
+    service_count: int
+    state: State
+    workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteShell:
+    #: Default true.
+    append_newline: bool | None = None
+    input: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteText:
+    path: str
+    text: str
+
+#: What shows that a service does its work.
+Readiness = ReadinessFile | ReadinessTcp | ReadinessHttp | ReadinessCommand | ReadinessLog
