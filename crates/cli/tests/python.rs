@@ -1,0 +1,184 @@
+//! The Python SDK, with its own tests: each group of them is a test here.
+//!
+//! `tools/setup-clients` installs what they need under `target/clients/python-sdk`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[expect(dead_code, reason = "other stories compare what they are told")]
+mod story;
+
+use motu_conformance::skip;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use story::Story;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn sdk() -> PathBuf {
+    root().join("sdk/python")
+}
+
+/// The Python that has what the tests need, if it is installed.
+fn python() -> Option<Command> {
+    let place = root().join("target/clients/python-sdk");
+    let program = place.join("bin/python");
+    if !program.exists() {
+        skip("what tests the Python SDK is not installed; run tools/setup-clients");
+        return None;
+    }
+    let mut command = Command::new(program);
+    command
+        .current_dir(sdk())
+        .env_clear()
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
+        .env("PYTHONPATH", sdk().join("src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("MOTU_BINARY", env!("CARGO_BIN_EXE_motu"))
+        .stdin(Stdio::null());
+    Some(command)
+}
+
+/// Runs something to its end, which must be a good one.
+fn run(mut command: Command) {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Tests that need no machines.
+fn pytest(files: &[&str]) {
+    let Some(mut command) = python() else { return };
+    let home = tempfile::tempdir().unwrap();
+    command.args(["-m", "pytest", "-q"]).args(files);
+    command.env("HOME", home.path());
+    run(command);
+}
+
+/// Tests on machines of one runtime.
+fn machines(runtime: &str, files: &[&str]) {
+    let Some(mut command) = python() else { return };
+    let story = Story::new();
+    story.configure(&format!("runtime = \"{runtime}\"\n"));
+    let pulled = story.motu(&["env", "pull", "busybox"]);
+    assert_eq!(pulled.code, 0, "{pulled}");
+    let temporary = story.path().join("tmp");
+    command.args(["-m", "pytest", "-q", "--durations=5", "--basetemp"]);
+    command.arg(&temporary).args(files);
+    command
+        .env("HOME", story.path())
+        .env("MOTU_HOME", story.home());
+    run(command);
+}
+
+#[test]
+fn what_is_generated_is_current() {
+    let mut command = motu_needs::command("python3");
+    command.arg(sdk().join("generate.py"));
+    if std::env::var_os("MOTU_UPDATE").is_none() {
+        command.arg("--check");
+    }
+    run(command);
+}
+
+#[test]
+fn the_parts_are_right_and_the_contract_is_kept() {
+    pytest(&["tests/test_parts.py", "tests/test_contract.py"]);
+}
+
+#[test]
+fn mypy_finds_nothing() {
+    let Some(mut command) = python() else { return };
+    let cache = tempfile::tempdir().unwrap();
+    command
+        .args(["-m", "mypy", "--cache-dir"])
+        .arg(cache.path());
+    run(command);
+}
+
+#[test]
+fn pyright_finds_nothing() {
+    let Some(python) = python() else { return };
+    let clients = root().join("target/clients");
+    let mut command = Command::new(clients.join("node/node"));
+    command
+        .arg(clients.join("python-sdk/node/node_modules/pyright/index.js"))
+        .args(["-p", ".", "--pythonpath"])
+        .arg(python.get_program())
+        .current_dir(sdk())
+        .stdin(Stdio::null());
+    run(command);
+}
+
+#[test]
+fn it_is_installed_by_pip() {
+    let Some(mut pip) = python() else { return };
+    let place = tempfile::tempdir().unwrap();
+    // What it depends on is there; nothing is fetched.
+    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"])
+        .args(["--no-build-isolation", "--target"])
+        .arg(place.path())
+        .arg(sdk());
+    run(pip);
+    assert!(place.path().join("motu/py.typed").exists());
+    let mut import = python().unwrap();
+    import
+        .env("PYTHONPATH", place.path())
+        .current_dir(place.path())
+        .args(["-c", "import motu; motu.Motu, motu.AsyncMotu, motu.Sandbox"]);
+    run(import);
+}
+
+#[test]
+fn every_verb_in_containers() {
+    machines("container", &["tests/test_verbs.py"]);
+}
+
+#[test]
+fn stories_in_containers() {
+    machines("container", &["tests/test_stories.py"]);
+}
+
+#[test]
+fn errors_of_each_kind() {
+    machines("container", &["tests/test_errors.py"]);
+}
+
+#[test]
+fn streams_outlive_the_daemon_of_containers() {
+    machines("container", &["tests/test_resume.py"]);
+}
+
+#[test]
+fn the_guide_does_what_it_says() {
+    machines("container", &["tests/test_guide.py"]);
+}
+
+#[test]
+fn stories_in_gvisor() {
+    machines("gvisor", &["tests/test_stories.py"]);
+}
+
+#[test]
+fn streams_outlive_the_daemon_of_gvisor() {
+    machines("gvisor", &["tests/test_resume.py"]);
+}
+
+#[test]
+fn stories_in_virtual_machines() {
+    machines("qemu", &["tests/test_stories.py"]);
+}
+
+#[test]
+fn streams_outlive_the_daemon_of_virtual_machines() {
+    machines("qemu", &["tests/test_resume.py"]);
+}

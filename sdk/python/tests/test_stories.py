@@ -1,0 +1,207 @@
+"""Machines as people use them, on whatever runtime this state directory is set to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import IMAGE
+
+import motu as sdk
+from motu import AsyncSandbox, Motu, NetworkPolicy, Sandbox, errors
+
+
+def test_a_tool_call_as_the_contract_writes_it(home: Path, runtime: str) -> None:
+    """The client is found by `MOTU_HOME`, as it is for people."""
+    with Sandbox.create(image=IMAGE, network=NetworkPolicy.deny_by_default(), ttl_seconds=600) as sandbox:
+        assert sandbox.info.runtime == runtime
+        sandbox.files.write("/work/main.sh", "echo hello; echo err >&2; exit 3")
+        result = sandbox.commands.run(["sh", "/work/main.sh"], timeout_seconds=60, max_output_bytes=1000)
+        assert (result.exit_code, result.stdout, result.stderr) == (3, "hello\n", "err\n")
+        assert result.audit_id is not None and result.audit_id.startswith("run_")
+        assert sandbox.motu.get_audit(result.audit_id).entries[0].facts.exit_code == 3
+        cut = sandbox.commands.run("head -c 5000 /dev/zero", timeout_seconds=60, max_output_bytes=1000)
+        assert cut.truncated and len(cut.stdout) <= 1000
+        late = sandbox.commands.run("echo before; sleep 1000", timeout_seconds=2)
+        assert late.timed_out and late.stdout == "before\n"
+    with Motu(home) as motu:
+        assert sandbox.id not in [one.sandbox_id for one in motu.list_sandboxes().sandboxes]
+
+
+def test_the_same_without_waiting(home: Path, runtime: str) -> None:
+    async def story() -> None:
+        async with await AsyncSandbox.create(image=IMAGE, ttl_seconds=600) as sandbox:
+            assert sandbox.info.runtime == runtime
+            await sandbox.files.write("/work/a.txt", "hello")
+            runs = [sandbox.commands.run(f"cat /work/a.txt; echo {number}") for number in range(5)]
+            results = await asyncio.gather(*runs)
+            assert [one.stdout for one in results] == [f"hello{number}\n" for number in range(5)]
+            async with await sandbox.commands.stream(["tr", "a-z", "A-Z"], stdin=True) as stream:
+                await stream.write("typed in\n")
+                await stream.close_stdin()
+                assert await stream.read() == (b"TYPED IN\n", b"")
+
+    asyncio.run(story())
+
+
+def test_files_have_names_and_contents(motu: Motu, runtime: str) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        files = box.files
+        files.write("/work/a/b.txt", "text")
+        files.write("/work/a/c.bin", b"\x00\xff", mode="0600")
+        assert [one.name for one in files.list("/work/a")] == ["b.txt", "c.bin"]
+        assert files.read("/work/a/c.bin") == b"\x00\xff"
+        assert files.stat("/work/a/c.bin").mode == "0600"
+        files.mkdir("/work/d")
+        files.move("/work/a/b.txt", "/work/d/b.txt")
+        assert files.read_text("/work/d/b.txt") == "text"
+        assert not files.exists("/work/a/b.txt")
+        files.remove("/work/d", recursive=True)
+        assert not files.exists("/work/d")
+
+
+def test_processes_run_on_by_themselves(motu: Motu, runtime: str) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        process = box.commands.start("for i in 1 2 3; do echo $i; done; exit 9", tag="count")
+        assert process.wait().exit_code == 9
+        with process.stream() as stream:
+            assert stream.read() == (b"1\n2\n3\n", b"")
+        sleeper = box.commands.start(["sleep", "1000"])
+        assert sleeper.pid in [one.pid for one in box.commands.list()]
+        sleeper.kill()
+        assert sleeper.wait().signal is not None
+
+
+def test_a_terminal_in_a_stream(motu: Motu, runtime: str) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        with box.commands.stream(["sh"], stdin=True, tty=sdk.types.TtySize(cols=80, rows=24)) as stream:
+            stream.resize(100, 40)
+            stream.write("stty size; exit\n")
+            assert b"40 100" in stream.read()[0]
+
+
+def test_large_input_and_output_are_whole(motu: Motu, runtime: str) -> None:
+    """More than a frame, a pipe and every buffer on the way hold, in both directions at once."""
+    data = bytes(range(256)) * 16_384
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        with box.commands.stream(["cat"], stdin=True, timeout_seconds=300) as stream:
+            def feed() -> None:
+                stream.write(data)
+                stream.close_stdin()
+
+            feeder = threading.Thread(target=feed)
+            feeder.start()
+            stdout, _ = stream.read()
+            feeder.join()
+        assert stdout == data
+
+
+def test_pausing_and_copying(motu: Motu, runtime: str) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        assert box.pause().state == "paused"
+        assert box.resume().state == "running"
+        assert box.keepalive(1200).ttl_seconds == 1200
+        assert box.refresh().state == "running"
+        if runtime != "qemu":
+            with pytest.raises(errors.UnsupportedError):
+                box.fork()
+            return
+        box.files.write("/work/a.txt", "before the fork")
+        (copy,) = box.fork()
+        with copy:
+            assert copy.files.read_text("/work/a.txt") == "before the fork"
+            assert copy.id != box.id
+
+
+def test_machines_that_stay(motu: Motu, runtime: str) -> None:
+    vm_id = motu.create_vm(IMAGE).sandbox_id
+    assert motu.status_vm(vm_id).state == "running"
+    info = motu.network_info_vm(vm_id)
+    assert (info.network, info.network_enabled) == ("off", False)
+    assert motu.stop_vm(vm_id).state == "stopped"
+    assert motu.start_vm(vm_id).state == "running"
+    assert motu.exec_vm(vm_id, command="echo once", timeout_seconds=60).stdout == "once\n"
+    assert vm_id not in [one.sandbox_id for one in motu.list_sandboxes(all=True).sandboxes if one.state == "running"]
+    other = motu.create_vm(IMAGE, mem_mib=512).sandbox_id
+    assert motu.delete_vm(other).state == "destroyed"
+
+
+def test_a_workspace_from_seed_to_end(motu: Motu, runtime: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    workspace = motu.create_workspace(IMAGE, seed_path=tmp_path, name="story")
+    ws = workspace.workspace_id
+    motu.write_workspace_file(ws, "a.txt", text="two\n")
+    motu.create_snapshot(ws, "two")
+    assert motu.exec_workspace(ws, command="cat a.txt; rm a.txt").stdout == "two\n"
+    motu.reset_workspace(ws, snapshot="two")
+    assert motu.read_workspace_file(ws, "a.txt").content == "two\n"
+    motu.reset_workspace(ws)
+    assert motu.read_workspace_file(ws, "a.txt").content == "one\n"
+    assert not motu.diff_workspace(ws).changed
+    motu.delete_workspace(ws)
+
+
+def test_a_published_port_answers(motu: Motu, runtime: str) -> None:
+    import socket
+
+    ws = motu.create_workspace(IMAGE, network_policy="egress+published-ports").workspace_id
+    service = motu.start_service(
+        ws,
+        "echo",
+        command="exec nc -ll -p 7000 -e cat",
+        readiness={"type": "tcp", "port": 7000},
+        ready_timeout_seconds=120,
+        published_ports=[7000],
+    )
+    port = service.published_ports[0]
+    with socket.create_connection((port.host, port.host_port), timeout=60) as connection:
+        connection.sendall(b"echo")
+        assert connection.recv(4) == b"echo"
+    motu.delete_workspace(ws)
+
+
+def test_secrets_are_shown_nowhere(motu: Motu, runtime: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in answers, nor in errors with their causes, nor in what libraries log."""
+    value = "open-sesame-7391"
+    caplog.set_level(logging.DEBUG)
+    made = motu.create_workspace(IMAGE, secrets={"TOKEN": value})
+    said: list[Any] = [made, motu.status_workspace(made.workspace_id), motu]
+    result = motu.exec_workspace(made.workspace_id, command="echo $TOKEN", secret_env=["TOKEN"])
+    said += [result, motu.logs_workspace(made.workspace_id), motu.list_audit(limit=50)]
+    motu.set_secret("py-story", value=value)
+    said.append(motu.list_secrets())
+    with pytest.raises(errors.InvalidError) as caught:
+        motu.create_workspace(IMAGE, secrets=[{"name": "not a name!", "value": value}])
+    cause: BaseException | None = caught.value
+    while cause is not None:
+        said.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    motu.remove_secret("py-story")
+    motu.delete_workspace(made.workspace_id)
+    for one in said:
+        assert value not in repr(one) and value not in str(one)
+    assert value not in caplog.text
+
+
+def test_the_mcp_server_serves(motu: Motu) -> None:
+    import json
+    import subprocess
+
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    served = subprocess.run(
+        motu.create_server("vm-run").command, input=json.dumps(hello) + "\n", capture_output=True, text=True, timeout=120
+    )
+    assert json.loads(served.stdout.splitlines()[0])["result"]["serverInfo"]["name"]
