@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -209,8 +210,6 @@ def test_a_socket_of_somebody_else_is_never_started(tmp_path: Path) -> None:
 
 def answering(directory: Path, answer: bytes) -> Path:
     """A socket where every connection gets the same answer."""
-    import socket
-
     path = directory / "s"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -245,8 +244,6 @@ def test_other_answers_than_motus_are_told(tmp_path: Path, answer: bytes, kind: 
 
 
 def test_a_silent_daemon_is_left_in_time(tmp_path: Path) -> None:
-    import socket
-
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "s"))
     listener.listen()

@@ -60,6 +60,19 @@ def test_a_stream_goes_on_at_the_next_byte(home: Path, runtime: str) -> None:
         assert process.wait().exit_code == 6
 
 
+def test_a_command_with_a_stream_of_its_own_goes_on_too(home: Path, runtime: str) -> None:
+    with Motu(home) as motu, Sandbox.create(IMAGE, motu=motu, keep=True) as box:
+        heard, killed = Heard(), False
+        with box.commands.stream(SCRIPT, timeout_seconds=600) as stream:
+            for event in stream:
+                heard.hear(event)
+                if not killed and len(heard.stdout) > len(STDOUT) // 3:
+                    kill(motu.version().pid)
+                    killed = True
+            assert stream.exited is not None and stream.exited.exit_code == 6
+        assert (heard.stdout, heard.stderr, killed) == (STDOUT, STDERR, True)
+
+
 def test_a_stream_with_input_goes_on_too(home: Path, runtime: str) -> None:
     with Motu(home) as motu, Sandbox.create(IMAGE, motu=motu, keep=True) as box:
         box.commands.start("while read line; do echo got $line; done; exit 4", tag="echo", stdin=True)

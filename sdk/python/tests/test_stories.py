@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import json
 import logging
+import socket
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -146,8 +150,6 @@ def test_a_workspace_from_seed_to_end(motu: Motu, runtime: str, tmp_path: Path) 
 
 
 def test_a_published_port_answers(motu: Motu, runtime: str) -> None:
-    import socket
-
     ws = motu.create_workspace(IMAGE, network_policy="egress+published-ports").workspace_id
     service = motu.start_service(
         ws,
@@ -187,10 +189,32 @@ def test_secrets_are_shown_nowhere(motu: Motu, runtime: str, caplog: pytest.LogC
     assert value not in caplog.text
 
 
-def test_the_mcp_server_serves(motu: Motu) -> None:
-    import json
-    import subprocess
+def test_a_state_directory_may_have_a_long_path(home: Path, tmp_path: Path) -> None:
+    """Longer than the address of a socket may be."""
+    place = tmp_path / ("long" * 25) / ("name" * 25)
+    with Motu(place) as motu:
+        assert motu.version().home == str(place)
+        assert motu.list_sandboxes().count == 0
+        subprocess.run([motu.create_server().command[0], "--home", place, "serve", "--stop"], check=True)
 
+
+def test_a_closed_stream_stays_closed(motu: Motu, runtime: str) -> None:
+    with Sandbox.create(IMAGE, motu=motu) as box:
+        box.commands.start(["sleep", "1000"], tag="sleeper")
+        with motu.attach_output(box.id, "sleeper") as stream:
+            assert isinstance(next(stream), sdk.types.Started)
+        assert list(stream) == []
+        assert [one.exited for one in box.commands.list() if one.tag == "sleeper"] == [None]
+
+
+def test_threads_share_a_client(home: Path, runtime: str) -> None:
+    with Motu(home) as motu, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        with Sandbox.create(IMAGE, motu=motu) as box:
+            results = pool.map(lambda number: box.commands.run(["echo", str(number)], 120).stdout, range(24))
+            assert list(results) == [f"{number}\n" for number in range(24)]
+
+
+def test_the_mcp_server_serves(motu: Motu) -> None:
     hello = {
         "jsonrpc": "2.0",
         "id": 1,

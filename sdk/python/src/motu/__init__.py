@@ -28,7 +28,7 @@ from .errors import (
     UnavailableError,
     UnsupportedError,
 )
-from .network import NetworkPolicy
+from .network import NetworkInfo, NetworkPolicy
 from .server import Server, create_server
 
 __version__ = "0.1.0"
@@ -49,6 +49,7 @@ __all__ = [
     "Lines",
     "Motu",
     "MotuError",
+    "NetworkInfo",
     "NetworkPolicy",
     "NotFoundError",
     "Output",

@@ -55,6 +55,8 @@ class Daemon:
         if len(os.fsencode(path)) < SUN_PATH_BYTES:
             return path
         if self._directory is None:
+            if self.home is not None:
+                self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
             # The kernel follows this link for as long as the directory is open.
             self._directory = os.open(self.socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         return f"/proc/self/fd/{self._directory}/{self.socket.name}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import types
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
@@ -20,3 +22,13 @@ class NetworkPolicy:
     def named(cls, policy: str) -> NetworkPolicy:
         """What this policy allows; `motu policy list` shows those there are."""
         return cls(policy)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInfo:
+    """What a machine may reach, and what listens in it."""
+
+    vm_id: str
+    network: str
+    network_enabled: bool
+    ports: list[types.Port]

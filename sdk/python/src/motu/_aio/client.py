@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .. import _wire as wire
 from .. import errors, types
 from .._verbs import AsyncVerbs
+from ..network import NetworkInfo
 from ..server import Profile, Server, server_of
 from .transport import AsyncContent, Fields
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkInfo:
-    """What a machine may reach, and what listens in it."""
-
-    vm_id: str
-    network: str
-    network_enabled: bool
-    ports: list[types.Port]
-
-
 class AsyncMotu(AsyncVerbs):
     """A motu on this host.
 
     The daemon is started by the first call that needs it, as the command line does. An environment that is
-    known and not installed is pulled by the call that asks for it.
+    known and not installed is pulled by the call that asks for it (a stream is refused instead).
     """
 
     async def _json(

@@ -194,6 +194,7 @@ class AsyncStream:
         self._decoder = Decoder()
         self._position = Position()
         self._vain = 0
+        self._closed = False
 
     @property
     def started(self) -> types.Started | None:
@@ -234,6 +235,8 @@ class AsyncStream:
 
     async def _more(self) -> bool:
         """Gets more bytes; false at the end."""
+        if self._closed:
+            return False
         try:
             data = await self._carrier.receive()
         except errors.TransportError as error:
@@ -250,7 +253,7 @@ class AsyncStream:
 
     async def _again(self, reason: errors.TransportError) -> None:
         """Goes on with another connection, at the byte after the last whole frame."""
-        if self.reopen is None or self._vain >= RECONNECTIONS:
+        if self.reopen is None or self._closed or self._vain >= RECONNECTIONS:
             raise reason
         await self._carrier.aclose()
         if self._vain:
@@ -292,6 +295,8 @@ class AsyncStream:
         return self._position.exited
 
     async def aclose(self) -> None:
+        """Leaves. A command that began with the stream ends; anything else runs on."""
+        self._closed = True
         await self._carrier.aclose()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections.abc import AsyncIterable, Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
@@ -56,10 +57,12 @@ class AsyncTransport:
         """`home` is the state directory: `MOTU_HOME`, or the usual place of this user, when missing.
 
         With `socket`, the socket of a daemon that is there already, none is started. `timeout_seconds` bounds how long
-        an answer may stay silent; without it a call takes as long as the daemon works on it.
+        an answer may stay silent; without it a call takes as long as the daemon works on it. Streams have no such bound.
         """
         self._daemon = Daemon(home, socket=socket, binary=binary)
         self._timeout = httpx2.Timeout(timeout_seconds, connect=CONNECT_SECONDS)
+        # Threads may share a client; nothing is awaited under the lock.
+        self._opening = threading.Lock()
         self._opened: httpx2.AsyncClient | None = None
         self._closed = False
 
@@ -83,15 +86,18 @@ class AsyncTransport:
         self._daemon.close()
 
     def _http(self) -> httpx2.AsyncClient:
-        if self._closed:
-            raise errors.InvalidError("this client is closed")
-        if self._opened is None:
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=KEPT_SECONDS)
-            transport = httpx2.AsyncHTTPTransport(uds=self._daemon.address(), limits=limits)
-            self._opened = httpx2.AsyncClient(
-                transport=transport, base_url="http://motu", timeout=self._timeout, trust_env=False
-            )
-        return self._opened
+        with self._opening:
+            if self._closed:
+                raise errors.InvalidError("this client is closed")
+            if self._opened is None:
+                limits = httpx2.Limits(
+                    max_connections=None, max_keepalive_connections=16, keepalive_expiry=KEPT_SECONDS
+                )
+                transport = httpx2.AsyncHTTPTransport(uds=self._daemon.address(), limits=limits)
+                self._opened = httpx2.AsyncClient(
+                    transport=transport, base_url="http://motu", timeout=self._timeout, trust_env=False
+                )
+            return self._opened
 
     async def _send(
         self,
@@ -102,8 +108,12 @@ class AsyncTransport:
         body: Fields | None = None,
         content: AsyncContent | None = None,
         headers: Mapping[str, str] | None = None,
+        endless: bool = False,
     ) -> httpx2.Response:
-        """Sends a request and reads the head of its answer, which the caller closes. Failures are raised."""
+        """Sends a request and reads the head of its answer, which the caller closes. Failures are raised.
+
+        The answer may be silent for as long as it likes when it is `endless`.
+        """
         fixed = content is None or isinstance(content, bytes)
         if not fixed:
             # What comes in pieces cannot be sent twice, so a daemon must have answered just now.
@@ -113,7 +123,10 @@ class AsyncTransport:
             content = json.dumps(body).encode()
             head["content-type"] = "application/json"
         http = self._http()
-        request = http.build_request(method, path, params=query(params or {}), content=content, headers=head)
+        timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS) if endless else self._timeout
+        request = http.build_request(
+            method, path, params=query(params or {}), content=content, headers=head, timeout=timeout
+        )
         pause, left = PAUSE, ATTEMPTS
         while True:
             left -= 1
@@ -208,13 +221,14 @@ class AsyncTransport:
         await self._bytes(method, path, params=params, body=body)
 
     async def _lines(self, method: str, path: str, *, params: Fields | None = None) -> AsyncLines[dict[str, Any]]:
-        return AsyncLines(await self._send(method, path, params=params), as_it_is)
+        return AsyncLines(await self._send(method, path, params=params, endless=True), as_it_is)
 
     async def _items(
         self, kind: type[T], field: str, method: str, path: str, *, params: Fields | None = None
     ) -> AsyncLines[T]:
         """Lines of which each holds one value in a field."""
-        return AsyncLines(await self._send(method, path, params=params), lambda line: decode(kind, line[field]))
+        response = await self._send(method, path, params=params, endless=True)
+        return AsyncLines(response, lambda line: decode(kind, line.get(field)))
 
     async def _last(
         self,
@@ -225,7 +239,7 @@ class AsyncTransport:
         path: str,
     ) -> T:
         """Lines that tell of progress and end in a result."""
-        async with AsyncLines(await self._send(method, path), as_it_is) as lines:
+        async with AsyncLines(await self._send(method, path, endless=True), as_it_is) as lines:
             async for line in lines:
                 if "result" in line:
                     return decode(kind, line["result"])
@@ -240,7 +254,7 @@ class AsyncTransport:
             at = dict(params or {})
             if stdout is not None:
                 at = {"stdout_from": stdout, "stderr_from": stderr}
-            return BodyCarrier(await self._send("GET", path, params=at, headers={"accept": STREAM}))
+            return BodyCarrier(await self._send("GET", path, params=at, headers={"accept": STREAM}, endless=True))
 
         return AsyncStream(await opened(None, None), opened if resume else None)
 
@@ -275,11 +289,13 @@ class AsyncTransport:
         return stream
 
     async def _socket(self, path: str, params: Fields) -> SocketCarrier:
-        response = await self._send("GET", path, params=params, headers=upgrade("websocket"))
+        response = await self._send("GET", path, params=params, headers=upgrade("websocket"), endless=True)
         return await SocketCarrier.over(response)
 
     async def _dial(self, path: str, *, params: Fields | None = None) -> AsyncConnection:
-        return AsyncConnection(await self._send("GET", path, params=params, headers=upgrade("motu-dial")))
+        return AsyncConnection(
+            await self._send("GET", path, params=params, headers=upgrade("motu-dial"), endless=True)
+        )
 
 
 async def read_all(response: httpx2.Response) -> bytes:

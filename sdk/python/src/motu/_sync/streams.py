@@ -195,6 +195,7 @@ class Stream:
         self._decoder = Decoder()
         self._position = Position()
         self._vain = 0
+        self._closed = False
 
     @property
     def started(self) -> types.Started | None:
@@ -235,6 +236,8 @@ class Stream:
 
     def _more(self) -> bool:
         """Gets more bytes; false at the end."""
+        if self._closed:
+            return False
         try:
             data = self._carrier.receive()
         except errors.TransportError as error:
@@ -251,7 +254,7 @@ class Stream:
 
     def _again(self, reason: errors.TransportError) -> None:
         """Goes on with another connection, at the byte after the last whole frame."""
-        if self.reopen is None or self._vain >= RECONNECTIONS:
+        if self.reopen is None or self._closed or self._vain >= RECONNECTIONS:
             raise reason
         self._carrier.close()
         if self._vain:
@@ -293,6 +296,8 @@ class Stream:
         return self._position.exited
 
     def close(self) -> None:
+        """Leaves. A command that began with the stream ends; anything else runs on."""
+        self._closed = True
         self._carrier.close()
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections.abc import Iterable, Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
@@ -57,10 +58,12 @@ class Transport:
         """`home` is the state directory: `MOTU_HOME`, or the usual place of this user, when missing.
 
         With `socket`, the socket of a daemon that is there already, none is started. `timeout_seconds` bounds how long
-        an answer may stay silent; without it a call takes as long as the daemon works on it.
+        an answer may stay silent; without it a call takes as long as the daemon works on it. Streams have no such bound.
         """
         self._daemon = Daemon(home, socket=socket, binary=binary)
         self._timeout = httpx2.Timeout(timeout_seconds, connect=CONNECT_SECONDS)
+        # Threads may share a client; nothing is awaited under the lock.
+        self._opening = threading.Lock()
         self._opened: httpx2.Client | None = None
         self._closed = False
 
@@ -84,15 +87,18 @@ class Transport:
         self._daemon.close()
 
     def _http(self) -> httpx2.Client:
-        if self._closed:
-            raise errors.InvalidError("this client is closed")
-        if self._opened is None:
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=KEPT_SECONDS)
-            transport = httpx2.HTTPTransport(uds=self._daemon.address(), limits=limits)
-            self._opened = httpx2.Client(
-                transport=transport, base_url="http://motu", timeout=self._timeout, trust_env=False
-            )
-        return self._opened
+        with self._opening:
+            if self._closed:
+                raise errors.InvalidError("this client is closed")
+            if self._opened is None:
+                limits = httpx2.Limits(
+                    max_connections=None, max_keepalive_connections=16, keepalive_expiry=KEPT_SECONDS
+                )
+                transport = httpx2.HTTPTransport(uds=self._daemon.address(), limits=limits)
+                self._opened = httpx2.Client(
+                    transport=transport, base_url="http://motu", timeout=self._timeout, trust_env=False
+                )
+            return self._opened
 
     def _send(
         self,
@@ -103,8 +109,12 @@ class Transport:
         body: Fields | None = None,
         content: Content | None = None,
         headers: Mapping[str, str] | None = None,
+        endless: bool = False,
     ) -> httpx2.Response:
-        """Sends a request and reads the head of its answer, which the caller closes. Failures are raised."""
+        """Sends a request and reads the head of its answer, which the caller closes. Failures are raised.
+
+        The answer may be silent for as long as it likes when it is `endless`.
+        """
         fixed = content is None or isinstance(content, bytes)
         if not fixed:
             # What comes in pieces cannot be sent twice, so a daemon must have answered just now.
@@ -114,7 +124,10 @@ class Transport:
             content = json.dumps(body).encode()
             head["content-type"] = "application/json"
         http = self._http()
-        request = http.build_request(method, path, params=query(params or {}), content=content, headers=head)
+        timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS) if endless else self._timeout
+        request = http.build_request(
+            method, path, params=query(params or {}), content=content, headers=head, timeout=timeout
+        )
         pause, left = PAUSE, ATTEMPTS
         while True:
             left -= 1
@@ -209,13 +222,14 @@ class Transport:
         self._bytes(method, path, params=params, body=body)
 
     def _lines(self, method: str, path: str, *, params: Fields | None = None) -> Lines[dict[str, Any]]:
-        return Lines(self._send(method, path, params=params), as_it_is)
+        return Lines(self._send(method, path, params=params, endless=True), as_it_is)
 
     def _items(
         self, kind: type[T], field: str, method: str, path: str, *, params: Fields | None = None
     ) -> Lines[T]:
         """Lines of which each holds one value in a field."""
-        return Lines(self._send(method, path, params=params), lambda line: decode(kind, line[field]))
+        response = self._send(method, path, params=params, endless=True)
+        return Lines(response, lambda line: decode(kind, line.get(field)))
 
     def _last(
         self,
@@ -226,7 +240,7 @@ class Transport:
         path: str,
     ) -> T:
         """Lines that tell of progress and end in a result."""
-        with Lines(self._send(method, path), as_it_is) as lines:
+        with Lines(self._send(method, path, endless=True), as_it_is) as lines:
             for line in lines:
                 if "result" in line:
                     return decode(kind, line["result"])
@@ -241,7 +255,7 @@ class Transport:
             at = dict(params or {})
             if stdout is not None:
                 at = {"stdout_from": stdout, "stderr_from": stderr}
-            return BodyCarrier(self._send("GET", path, params=at, headers={"accept": STREAM}))
+            return BodyCarrier(self._send("GET", path, params=at, headers={"accept": STREAM}, endless=True))
 
         return Stream(opened(None, None), opened if resume else None)
 
@@ -276,11 +290,13 @@ class Transport:
         return stream
 
     def _socket(self, path: str, params: Fields) -> SocketCarrier:
-        response = self._send("GET", path, params=params, headers=upgrade("websocket"))
+        response = self._send("GET", path, params=params, headers=upgrade("websocket"), endless=True)
         return SocketCarrier.over(response)
 
     def _dial(self, path: str, *, params: Fields | None = None) -> Connection:
-        return Connection(self._send("GET", path, params=params, headers=upgrade("motu-dial")))
+        return Connection(
+            self._send("GET", path, params=params, headers=upgrade("motu-dial"), endless=True)
+        )
 
 
 def read_all(response: httpx2.Response) -> bytes:
