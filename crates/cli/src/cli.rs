@@ -207,6 +207,7 @@ impl Command {
 
     fn run(self, context: &Context) -> Result<ExitCode> {
         match self {
+            Command::Serve(args) if args.is_provider() => wait(args.provide(context)),
             Command::Serve(args) => args.run(context),
             Command::Completions(args) => Ok(args.run()),
             Command::Complete(args) => wait(args.run(context)),

@@ -129,6 +129,8 @@ limits! {
     AUDIT_KEEP_DAYS = "audit_keep_days", default 365, 1 => 36_500, "days", "how long calls stay in the audit log; whole segments go, and a signed note stays";
     AUDIT_MAX_MIB = "audit_max_mib", default 256, 32 => 1_048_576, "MiB", "the audit log; the oldest segments go first, and a signed note stays";
     AUDIT_LIST = "audit_list", default 50, 1 => 1000, "entries", "calls in one answer of `audit list`";
+    PROVIDER_BODY_BYTES = "provider_body_bytes", default 33_554_432, 33_554_432 => 33_554_432, "bytes", "a request of `serve --provider`; a file's content is in it";
+    PROVIDER_ENTRIES = "provider_entries", default 100_000, 1 => 100_000, "entries", "paths in one answer of `serve --provider`, which has no pages";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

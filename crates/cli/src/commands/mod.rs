@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod env;
 pub mod exec;
 pub mod fork;
+pub mod listening;
 pub mod man;
 pub mod mcp;
 pub mod pause;

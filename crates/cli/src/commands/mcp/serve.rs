@@ -1,17 +1,16 @@
 //! `motu mcp serve`.
 
 use crate::cli::Context;
+use crate::commands::listening::{address, asked_to_leave, read_token};
 use crate::commands::shape::word;
 use crate::show;
 use motu_core::{Error, Result, SandboxId};
-use motu_mcp::{Approvals, Http, MAX_TOKEN_BYTES, Options, Place, Profile, Server, Text};
-use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr};
+use motu_mcp::{Approvals, Http, Options, Place, Profile, Server, Text};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Serve tools to a model, on standard input and output or over HTTP
 ///
@@ -106,17 +105,6 @@ pub struct Args {
     allowed_hosts: Vec<String>,
 }
 
-/// `7333` or `0.0.0.0:7333`.
-fn address(text: &str) -> Result<SocketAddr> {
-    if let Ok(port) = text.parse::<u16>() {
-        return Ok((Ipv4Addr::LOCALHOST, port).into());
-    }
-    text.parse().map_err(|_| {
-        Error::invalid(format!("{text:?} is not an address"))
-            .hint("write PORT, or ADDRESS:PORT with a numeric address")
-    })
-}
-
 /// Letters that tell the sessions of one server from those of another.
 const SCOPE_CHARS: usize = 8;
 
@@ -184,47 +172,5 @@ impl Args {
             }
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn read_token(path: &Path) -> Result<String> {
-    let cannot =
-        |error: &std::io::Error| Error::with_file(format_args!("read {}", path.display()), error);
-    let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
-    let mut text = String::new();
-    file.take(MAX_TOKEN_BYTES as u64 + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| cannot(&error))?;
-    if text.len() > MAX_TOKEN_BYTES {
-        return Err(Error::invalid(format!(
-            "{} is too long for a token",
-            path.display()
-        )));
-    }
-    Ok(text.trim().to_string())
-}
-
-async fn asked_to_leave() {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
-        return;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_alone_is_on_this_host() {
-        assert_eq!(address("80").unwrap().to_string(), "127.0.0.1:80");
-        assert_eq!(address("[::1]:80").unwrap().to_string(), "[::1]:80");
-        assert!(address("example.org:80").is_err());
     }
 }

@@ -1,0 +1,356 @@
+//! `motu serve --provider`: an orchestrator's calls, made with curl against real machines.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[expect(dead_code, reason = "the other stories use all of it")]
+mod story;
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use story::Story;
+
+const KEY: &str = "a-key-of-the-tests-alone";
+/// How long anything that should happen may take on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A provider in front of a daemon of its own.
+struct Served {
+    story: Story,
+    process: Child,
+    at: String,
+}
+
+/// What came back.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+impl Served {
+    fn new() -> Option<Served> {
+        let story = Story::with_machines()?;
+        let key = story.path().join("key");
+        std::fs::write(&key, KEY).unwrap();
+        let mut command = story.command(&["serve", "--provider", "0", "--key-file"]);
+        let mut process = command.arg(&key).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(process.stderr.take().unwrap()).lines();
+        let first = told.next().unwrap().unwrap();
+        let at = first.strip_prefix("serving the provider protocol at ");
+        let at = at.unwrap_or_else(|| panic!("{first}")).to_string();
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || told.for_each(drop));
+        Some(Served { story, process, at })
+    }
+
+    fn curl(&self, args: &[&str], path: &str) -> Answer {
+        let mut command = motu_needs::command("curl");
+        command.args(["-sS", "--max-time", "60", "-w", "\n%{http_code}"]);
+        command.args(args).arg(format!("{}{path}", self.at));
+        let output = command.output().unwrap();
+        let mut body = output.stdout;
+        let cut = body.iter().rposition(|byte| *byte == b'\n').unwrap();
+        let status = String::from_utf8(body[cut + 1..].to_vec()).unwrap();
+        body.truncate(cut);
+        let status = status.parse().unwrap();
+        Answer { status, body }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let key = format!("X-API-Key: {KEY}");
+        let mut args = vec!["-X", method, "-H", &key];
+        let body = body.map(|body| body.to_string());
+        if let Some(body) = &body {
+            args.extend(["-H", "Content-Type: application/json", "-d", body]);
+        }
+        self.curl(&args, path)
+    }
+
+    fn post(&self, path: &str, body: Value) -> Answer {
+        self.ask("POST", path, Some(body))
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, None)
+    }
+
+    fn spawn(&self) -> String {
+        let spawned = self.post("/spawn", json!({"image": "busybox", "memory_mb": 128}));
+        assert_eq!(spawned.status, 200, "{spawned:?}");
+        spawned.json()["id"].as_str().unwrap().to_string()
+    }
+
+    /// A command whose output is streamed, and its end.
+    fn stream(&self, id: &str, command: &str) -> String {
+        let body = json!({"sandbox_id": id, "command": command, "stream": true, "exit": true});
+        let answer = self.post("/exec", body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.text()
+    }
+
+    fn exec(&self, id: &str, command: &str) -> Answer {
+        self.post("/exec", json!({"sandbox_id": id, "command": command}))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let ended = self.process.wait();
+        if !std::thread::panicking() {
+            assert!(ended.unwrap().success(), "it leaves when it is asked to");
+        }
+    }
+}
+
+#[test]
+fn a_sandbox_lives_runs_commands_and_is_destroyed() {
+    let Some(served) = Served::new() else {
+        return;
+    };
+    let id = served.spawn();
+    let status = served.get(&format!("/status/{id}")).json();
+    assert_eq!(status, json!({"id": id, "state": "running"}));
+
+    let done = served.exec(&id, "echo conformance-ok").json();
+    assert_eq!(
+        (&done["exit_code"], &done["stdout"]),
+        (&json!(0), &json!("conformance-ok\n"))
+    );
+    let done = served.exec(&id, "echo wrong >&2; exit 7").json();
+    assert_eq!(
+        (&done["exit_code"], &done["stderr"]),
+        (&json!(7), &json!("wrong\n"))
+    );
+    // Arguments are quoted for a shell, and taken as they are without one.
+    let quoted =
+        json!({"sandbox_id": id, "command": "printf '%s|'", "args": ["a b", "it's", "$HOME"]});
+    assert_eq!(
+        served.post("/exec", quoted).json()["stdout"],
+        "a b|it's|$HOME|"
+    );
+    let literal = json!({
+        "sandbox_id": id, "mode": "argv", "command": "sh", "workdir": "/tmp",
+        "args": ["-c", "pwd; echo \"$WHO\"; echo \"$1\"", "sh", "it's $HOME"],
+        "env": {"WHO": "a $USER"},
+    });
+    let said = served.post("/exec", literal).json();
+    assert_eq!(said["stdout"], "/tmp\na $USER\nit's $HOME\n", "{said}");
+    let bytes = served.exec(&id, r"printf '\377\376\200'").json();
+    assert_eq!(bytes["stdout_base64"], "//6A");
+    let late = json!({"sandbox_id": id, "command": "sleep 60", "timeout_seconds": 1});
+    assert_eq!(served.post("/exec", late).status, 408);
+    let unknown = json!({"sandbox_id": id, "command": "true", "mode": "magic"});
+    assert_eq!(served.post("/exec", unknown).status, 400);
+
+    let listed = served.get("/sandboxes").json();
+    assert_eq!(
+        (listed.as_array().unwrap().len(), &listed[0]["id"]),
+        (1, &json!(id))
+    );
+    assert!(
+        served.get(&format!("/stats/{id}")).json()["memory_bytes"]
+            .as_u64()
+            .unwrap()
+            > 0
+    );
+
+    for _ in 0..2 {
+        let path = format!("/sandboxes/{id}");
+        assert_eq!(served.ask("DELETE", &path, None).status, 204);
+    }
+    let gone = served.exec(&id, "true");
+    assert_eq!(
+        (gone.status, &gone.json()["code"]),
+        (410, &json!("DESTROYED"))
+    );
+    let read = served.get(&format!("/files?sandbox_id={id}&path=/etc/passwd"));
+    assert_eq!(read.status, 410);
+    assert_eq!(served.get(&format!("/status/{id}")).status, 410);
+}
+
+#[test]
+fn output_comes_while_the_command_runs_and_a_reader_who_leaves_ends_it() {
+    let Some(served) = Served::new() else {
+        return;
+    };
+    let id = served.spawn();
+    let all = served.stream(&id, "printf stream-ok; echo bad >&2; exit 3");
+    let lines: Vec<Value> = all
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(
+        lines.contains(&json!({"stream": "stdout", "data": "stream-ok"})),
+        "{lines:?}"
+    );
+    assert!(
+        lines.contains(&json!({"stream": "stderr", "data": "bad\n"})),
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines.last().unwrap(),
+        &json!({"exit_code": 3, "timed_out": false})
+    );
+    // A megabyte in one piece comes in lines that every reader takes.
+    let all = served.stream(&id, "head -c 1000000 /dev/zero | tr '\\0' '\"'; echo");
+    assert!(all.lines().all(|line| line.len() < 65_536));
+    let said: usize = all
+        .lines()
+        .filter_map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["data"].as_str().map(str::len)
+        })
+        .sum();
+    assert_eq!(said, 1_000_001);
+
+    let command = "echo begun; exec sleep 1234";
+    let body = json!({"sandbox_id": id, "command": command, "stream": true});
+    let mut reader = motu_needs::command("curl")
+        .args([
+            "-sSN",
+            "-H",
+            &format!("X-API-Key: {KEY}"),
+            "-H",
+            "Content-Type: application/json",
+        ])
+        .args(["-d", &body.to_string(), &format!("{}/exec", served.at)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(reader.stdout.as_mut().unwrap())
+        .read_line(&mut first)
+        .unwrap();
+    assert!(first.contains("begun"), "{first}");
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    let begun = Instant::now();
+    while served.exec(&id, "ps | grep -c '[s]leep 1234'").json()["stdout"] != "0\n" {
+        assert!(begun.elapsed() < SOON, "the command runs on");
+    }
+}
+
+#[test]
+fn files_are_written_read_moved_and_found() {
+    let Some(served) = Served::new() else {
+        return;
+    };
+    let id = served.spawn();
+    let file = "/workspace/deep/contract.txt";
+    let write = json!({"sandbox_id": id, "path": file, "content": "héllo\n", "mode": "0640"});
+    assert_eq!(served.post("/files", write).status, 204);
+    let at = |path: &str| format!("/files?sandbox_id={id}&path={path}");
+    assert_eq!(served.get(&at(file)).text(), "héllo\n");
+    let bytes = json!({"sandbox_id": id, "path": "/workspace/raw", "content_base64": "//6A"});
+    assert_eq!(served.post("/files", bytes).status, 204);
+    assert_eq!(served.get(&at("/workspace/raw")).body, [0xff, 0xfe, 0x80]);
+
+    let stat = served
+        .get(&format!("/files/stat?sandbox_id={id}&path={file}"))
+        .json();
+    assert_eq!((&stat["Path"], &stat["Size"]), (&json!(file), &json!(7)));
+    assert_eq!(
+        (&stat["Mode"], &stat["IsDir"]),
+        (&json!("0640"), &json!(false))
+    );
+    assert!(
+        stat["ModTime"].as_str().unwrap().starts_with("20"),
+        "{stat}"
+    );
+    let listed = served
+        .get(&format!("/files/list?sandbox_id={id}&path=/workspace"))
+        .json();
+    let names: Vec<&str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["Path"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["/workspace/deep", "/workspace/raw"]);
+    let found = served.get(&format!(
+        "/files/glob?sandbox_id={id}&pattern=/workspace/*/contract*.txt"
+    ));
+    assert_eq!(found.json(), json!([file]));
+
+    let moved = "/workspace/moved.txt";
+    let rename = json!({"sandbox_id": id, "old_path": file, "new_path": moved});
+    assert_eq!(served.post("/files/move", rename).status, 204);
+    let chmod = json!({"sandbox_id": id, "path": moved, "mode": "0755"});
+    assert_eq!(served.post("/files/chmod", chmod).status, 204);
+    assert_eq!(
+        served.exec(&id, "stat -c %a /workspace/moved.txt").json()["stdout"],
+        "755\n"
+    );
+    let full = json!({"sandbox_id": id, "path": "/workspace", "recursive": false});
+    assert!(served.ask("DELETE", "/files", Some(full)).status >= 400);
+    let delete = json!({"sandbox_id": id, "path": moved});
+    assert_eq!(served.ask("DELETE", "/files", Some(delete)).status, 204);
+    // A file that is missing does not look like a sandbox that is missing.
+    let missing = served.get(&at(moved));
+    assert_eq!(
+        (missing.status, &missing.json()["code"]),
+        (422, &json!("FILE_NOT_FOUND"))
+    );
+}
+
+#[test]
+fn without_the_key_nothing_is_reached_and_with_it_only_what_was_made_here() {
+    let Some(served) = Served::new() else {
+        return;
+    };
+    assert_eq!(served.curl(&[], "/health").status, 200);
+    for headers in [&[][..], &["-H", "X-API-Key: wrong-key-of-somebody"]] {
+        let refused = served.curl(headers, "/sandboxes");
+        assert_eq!(
+            (refused.status, &refused.json()["code"]),
+            (401, &json!("UNAUTHORIZED"))
+        );
+    }
+    // Somebody else's sandbox on the same daemon.
+    let made = served.story.motu(&["create", "busybox"]);
+    assert_eq!(made.code, 0, "{made}");
+    let other = made.stdout.trim();
+    assert_eq!(served.exec(other, "true").status, 404);
+    assert_eq!(served.get(&format!("/status/{other}")).status, 404);
+    assert_eq!(
+        served
+            .ask("DELETE", &format!("/sandboxes/{other}"), None)
+            .status,
+        404
+    );
+    assert_eq!(served.get("/sandboxes").json(), json!([]));
+    assert_eq!(served.exec("pv-0000000000000000", "true").status, 404);
+    // Names of images are no way to this host's files.
+    for image in ["dir:/etc", "tar:/etc/passwd", "oci:/etc"] {
+        let refused = served.post("/spawn", json!({"image": image}));
+        assert_eq!(refused.status, 403, "{image}: {refused:?}");
+    }
+    assert_eq!(served.post("/spawn", json!({"image": ""})).status, 400);
+    assert_eq!(
+        served
+            .post("/spawn", json!({"image": "busybox", "memory_mb": 1}))
+            .status,
+        400
+    );
+    assert_eq!(
+        served
+            .curl(&["-H", &format!("X-API-Key: {KEY}"), "-d", "{"], "/spawn")
+            .status
+            / 100,
+        4
+    );
+}

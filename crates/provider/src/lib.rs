@@ -1,0 +1,166 @@
+//! The custom provider protocol over HTTP: an orchestrator that is not ours uses motu as a runtime.
+//!
+//! ```text
+//!   routes    what can be asked, and how it is understood
+//!   lines     the output of a command, line by line
+//!   refusal   errors, as the protocol tells them
+//! ```
+//!
+//! It decides nothing: every route is a verb of the service. Sandboxes that were made here have ids
+//! that say so, and no others can be reached from here.
+
+mod lines;
+mod refusal;
+mod routes;
+
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use motu_core::{Error, Result, SandboxId, Service, limits};
+use refusal::Refusal;
+use sha2::{Digest, Sha256};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+use tokio::net::TcpListener;
+
+/// The shortest key that guards anything.
+const MIN_KEY_BYTES: usize = 16;
+/// Characters of a key that we make: five random bits each.
+const MADE_KEY_CHARS: usize = 52;
+/// How the ids of sandboxes begin that were made here.
+const OURS: &str = "pv-";
+const ID_CHARS: usize = 16;
+/// What callers show their key in.
+const KEY_HEADER: &str = "x-api-key";
+
+/// What every sandbox of a provider gets.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `auto` when missing.
+    pub runtime: Option<String>,
+    /// What its network may reach; it has none when missing.
+    pub policy: Option<String>,
+    pub ttl_seconds: u64,
+    /// Whether the name of an image is a path of this host: those are refused.
+    pub reads_host_files: fn(&str) -> bool,
+}
+
+/// A key that nobody can guess.
+pub fn made_key() -> String {
+    motu_core::id::random_name(MADE_KEY_CHARS)
+}
+
+pub(crate) struct Provider {
+    service: Arc<dyn Service>,
+    options: Options,
+    /// The digest of the key: all digests are equally long, so comparing takes the same time for
+    /// every guess.
+    key: [u8; 32],
+}
+
+impl Provider {
+    /// An id for a new sandbox.
+    fn fresh_id() -> Result<SandboxId> {
+        let name = motu_core::id::random_name(ID_CHARS);
+        SandboxId::parse(&format!("{OURS}{name}"))
+    }
+
+    /// The id of a sandbox that was made here; to callers there are no others.
+    fn own_id(text: &str) -> Result<SandboxId> {
+        match SandboxId::parse(text) {
+            Ok(id) if is_ours(&id) => Ok(id),
+            _ => Err(Error::not_found("there is no such sandbox")),
+        }
+    }
+}
+
+fn is_ours(id: &SandboxId) -> bool {
+    id.as_str().starts_with(OURS)
+}
+
+/// Serves the protocol until it is asked to leave.
+pub async fn serve(
+    service: Arc<dyn Service>,
+    options: Options,
+    (address, key): (SocketAddr, &str),
+    leave: impl Future<Output = ()> + Send + 'static,
+    listening: impl FnOnce(SocketAddr),
+) -> Result<()> {
+    check(key)?;
+    let provider = Arc::new(Provider {
+        service,
+        options,
+        key: digest(key),
+    });
+    let listener = TcpListener::bind(address).await;
+    let listener = listener
+        .map_err(|error| Error::unavailable(format!("cannot listen at {address}: {error}")))?;
+    let bound = listener.local_addr();
+    listening(bound.map_err(|error| Error::io("the address", &error))?);
+    let app = routes::router()
+        .layer(DefaultBodyLimit::max(
+            limits::PROVIDER_BODY_BYTES.default as usize,
+        ))
+        .layer(axum::middleware::from_fn_with_state(
+            provider.clone(),
+            guarded,
+        ))
+        .with_state(provider);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(leave)
+        .await
+        .map_err(|error| Error::io("serve", &error))
+}
+
+fn check(key: &str) -> Result<()> {
+    if key.len() < MIN_KEY_BYTES || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::invalid("that key guards nothing").hint(format!(
+            "at least {MIN_KEY_BYTES} printable characters; without --key-file one is made"
+        )));
+    }
+    Ok(())
+}
+
+/// Turns away whoever does not show the key. Whether it is healthy may be asked by anybody.
+async fn guarded(State(provider): State<Arc<Provider>>, request: Request, next: Next) -> Response {
+    let shown = request.headers().get(KEY_HEADER);
+    let known = shown.is_some_and(|shown| digest(shown).ct_eq(&provider.key).into());
+    match known || request.uri().path() == routes::HEALTH {
+        true => next.run(request).await,
+        false => Refusal::unauthorized().into_response(),
+    }
+}
+
+fn digest(text: impl AsRef<[u8]>) -> [u8; 32] {
+    Sha256::digest(text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sandboxes_that_were_made_here_are_reached() {
+        let own = Provider::fresh_id().unwrap();
+        assert_eq!(Provider::own_id(own.as_str()).unwrap(), own);
+        for other in ["ws-secret", "sb-3f9k2m7qx0ab", "", "pv", "../pv-x", "PV-a"] {
+            let error = Provider::own_id(other).unwrap_err();
+            assert_eq!(error.kind, motu_core::ErrorKind::NotFound, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_must_guard_something() {
+        assert!(check(&made_key()).is_ok());
+        for key in [
+            "",
+            "short",
+            "fifteen letters",
+            "with spaces and more of them",
+        ] {
+            assert!(check(key).is_err(), "{key}");
+        }
+    }
+}

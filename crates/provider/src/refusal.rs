@@ -1,0 +1,93 @@
+//! Errors, as the protocol tells them: by status.
+//!
+//! | status | means to the caller |
+//! |---|---|
+//! | 404 | there is no such sandbox |
+//! | 410 | it was destroyed |
+//! | 408 | the command took too long |
+//! | 429 | a limit |
+//! | 503 | motu, or something it needs, is not there |
+//! | others | that this request failed |
+//!
+//! A file that is not there must not look like a sandbox that is not there: it is 422.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use motu_core::sandbox::State;
+use motu_core::{Error, ErrorKind, SandboxId, Service};
+use serde_json::json;
+
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal {
+            status,
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub fn unauthorized() -> Refusal {
+        let message = "the header X-API-Key must hold the key of this provider";
+        Refusal::new(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message)
+    }
+
+    pub fn timed_out(seconds: u64) -> Refusal {
+        let message = format!("the command was ended after {seconds} s");
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", message)
+    }
+
+    /// Of a call that named a sandbox: whether that is still there decides what the error means.
+    pub async fn about(service: &dyn Service, id: &SandboxId, error: Error) -> Refusal {
+        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Conflict) {
+            return error.into();
+        }
+        match service.get_sandbox(id).await {
+            Ok(found) if matches!(found.state, State::Destroying | State::Destroyed) => {
+                Refusal::new(StatusCode::GONE, "DESTROYED", error.message)
+            }
+            Ok(_) if error.kind == ErrorKind::NotFound => Refusal::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "FILE_NOT_FOUND",
+                error.message,
+            ),
+            Ok(_) | Err(_) => error.into(),
+        }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        let (status, code) = match error.kind {
+            ErrorKind::Invalid | ErrorKind::Unsupported => (StatusCode::BAD_REQUEST, "BAD_REQUEST"),
+            ErrorKind::Denied => (StatusCode::FORBIDDEN, "DENIED"),
+            ErrorKind::NotFound => (StatusCode::NOT_FOUND, "NOT_FOUND"),
+            ErrorKind::Conflict => (StatusCode::CONFLICT, "CONFLICT"),
+            ErrorKind::Limit => (StatusCode::TOO_MANY_REQUESTS, "RESOURCE_LIMIT"),
+            ErrorKind::Timeout => (StatusCode::REQUEST_TIMEOUT, "TIMEOUT"),
+            ErrorKind::Unavailable | ErrorKind::Transport => {
+                (StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE")
+            }
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL_ERROR"),
+        };
+        let message = match error.hint {
+            Some(hint) => format!("{} ({hint})", error.message),
+            None => error.message,
+        };
+        Refusal::new(status, code, message)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = json!({ "code": self.code, "message": self.message });
+        (self.status, Json(body)).into_response()
+    }
+}
