@@ -65,7 +65,7 @@ fn pytest(files: &[&str]) {
 }
 
 /// Tests on machines of one runtime.
-fn machines(runtime: &str, files: &[&str]) {
+fn machines(runtime: &str, tests: &[&str]) {
     let Some(mut command) = python() else { return };
     let story = Story::new();
     story.configure(&format!("runtime = \"{runtime}\"\n"));
@@ -73,7 +73,7 @@ fn machines(runtime: &str, files: &[&str]) {
     assert_eq!(pulled.code, 0, "{pulled}");
     let temporary = story.path().join("tmp");
     command.args(["-m", "pytest", "-q", "--durations=5", "--basetemp"]);
-    command.arg(&temporary).args(files);
+    command.arg(&temporary).args(tests);
     command
         .env("HOME", story.path())
         .env("MOTU_HOME", story.home());
@@ -164,6 +164,11 @@ fn the_guide_does_what_it_says() {
 }
 
 #[test]
+fn every_verb_in_gvisor() {
+    machines("gvisor", &["tests/test_verbs.py"]);
+}
+
+#[test]
 fn stories_in_gvisor() {
     machines("gvisor", &["tests/test_stories.py"]);
 }
@@ -171,6 +176,12 @@ fn stories_in_gvisor() {
 #[test]
 fn streams_outlive_the_daemon_of_gvisor() {
     machines("gvisor", &["tests/test_resume.py"]);
+}
+
+/// With one of the two clients: emulated machines are slow.
+#[test]
+fn every_verb_in_virtual_machines() {
+    machines("qemu", &["tests/test_verbs.py", "-k", "not async"]);
 }
 
 #[test]

@@ -93,8 +93,9 @@ class AsyncLines(Generic[T]):
             raise errors.TransportError(f"a line of the answer cannot be read: {error}") from error
         if not is_object(value):
             raise errors.TransportError("a line of the answer is no object")
-        if is_object(value.get("error")):
-            raise errors.from_wire(value)
+        failure = value.get("error")
+        if is_object(failure) and "kind" in failure:
+            raise errors.from_wire(failure)
         return self._read(dict(value))
 
     async def aclose(self) -> None:

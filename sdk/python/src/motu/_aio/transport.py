@@ -179,11 +179,18 @@ class AsyncTransport:
         body: Fields | None = None,
         content: AsyncContent | None = None,
     ) -> bytes:
-        response = await self._send(method, path, params=params, body=body, content=content)
-        try:
-            return await read_all(response)
-        finally:
-            await response.aclose()
+        left = ATTEMPTS
+        while True:
+            left -= 1
+            response = await self._send(method, path, params=params, body=body, content=content)
+            try:
+                return await read_all(response)
+            except errors.TransportError:
+                # The daemon went away while it answered; what only asks may be asked again.
+                if method != "GET" or left <= 0:
+                    raise
+            finally:
+                await response.aclose()
 
     async def _text(self, method: str, path: str, *, params: Fields | None = None, body: Fields | None = None) -> str:
         return (await self._bytes(method, path, params=params, body=body)).decode("utf-8", "replace")

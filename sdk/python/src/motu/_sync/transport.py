@@ -180,11 +180,18 @@ class Transport:
         body: Fields | None = None,
         content: Content | None = None,
     ) -> bytes:
-        response = self._send(method, path, params=params, body=body, content=content)
-        try:
-            return read_all(response)
-        finally:
-            response.close()
+        left = ATTEMPTS
+        while True:
+            left -= 1
+            response = self._send(method, path, params=params, body=body, content=content)
+            try:
+                return read_all(response)
+            except errors.TransportError:
+                # The daemon went away while it answered; what only asks may be asked again.
+                if method != "GET" or left <= 0:
+                    raise
+            finally:
+                response.close()
 
     def _text(self, method: str, path: str, *, params: Fields | None = None, body: Fields | None = None) -> str:
         return (self._bytes(method, path, params=params, body=body)).decode("utf-8", "replace")
