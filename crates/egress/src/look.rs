@@ -4,4 +4,4 @@
 //! its first bytes; [`http`] follows the requests of HTTP/1 on it, one after the other.
 
 pub mod flight;
-pub mod http;
+pub use motu_border::http;

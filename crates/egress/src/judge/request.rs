@@ -4,24 +4,7 @@ use super::{Destination, Flight, Reason, Verdict, allows, carries, sees_nothing}
 use crate::address::Places;
 use crate::rules::{Field, HttpRule, Rules};
 
-/// What a request says, as it stood in its head.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Request {
-    pub method: String,
-    /// The host it is for, without its port.
-    pub host: Option<String>,
-    pub path: String,
-    pub query: String,
-    /// Names in lower case.
-    pub headers: Vec<(String, String)>,
-}
-
-impl Request {
-    fn upgrades(&self) -> bool {
-        self.method.eq_ignore_ascii_case("CONNECT")
-            || self.headers.iter().any(|(name, _)| name == "upgrade")
-    }
-}
+pub use motu_border::http::Request;
 
 /// Whether a request may be sent on an open connection.
 pub fn request(

@@ -3,7 +3,25 @@
 //! Strict where servers differ: what two servers could read in two ways (two lengths, folded
 //! lines, bare line feeds, two hosts) is malformed, because then it is not known what is asked.
 
-use crate::judge::Request;
+/// What a request says, as it stood in its head.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Request {
+    pub method: String,
+    /// The host it is for, without its port.
+    pub host: Option<String>,
+    pub path: String,
+    pub query: String,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Request {
+    /// Whether it would turn the connection into something else.
+    pub fn upgrades(&self) -> bool {
+        self.method.eq_ignore_ascii_case("CONNECT")
+            || self.headers.iter().any(|(name, _)| name == "upgrade")
+    }
+}
 
 /// The longest head of a request.
 pub const HEAD: usize = 32 * 1024;
@@ -43,6 +61,16 @@ enum At {
 pub struct Reader(At);
 
 impl Reader {
+    /// Whether the next bytes are those of a body, and not of a head or of what frames a body.
+    pub fn in_body(&self) -> bool {
+        matches!(self.0, At::Body(_) | At::Chunk(_))
+    }
+
+    /// Whether the last request is whole.
+    pub fn at_head(&self) -> bool {
+        self.0 == At::Head
+    }
+
     /// Takes the next step on unread bytes; those of `Pass` and `Head` count as read.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
         if bytes.is_empty() {

@@ -1,0 +1,109 @@
+//! Where a connection goes, who decides about its requests, and why one is refused.
+
+use crate::http::Request;
+use crate::secret::Secret;
+use std::sync::Arc;
+
+/// The host at the other end, and the secrets that are bound to it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// In its normal form. Requests must name this host and no other.
+    pub name: String,
+    pub port: u16,
+    pub secrets: Arc<Vec<Secret>>,
+}
+
+impl Place {
+    /// Whether text of a request (`Host`, `:authority`) names this place.
+    pub(crate) fn is_named(&self, text: &str) -> bool {
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        };
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let same_port = port.is_none_or(|port| port.parse() == Ok(self.port));
+        host.eq_ignore_ascii_case(&self.name) && same_port
+    }
+
+    /// Whether whole bodies may have to be seen before a request can be sent.
+    pub fn needs_bodies(&self) -> bool {
+        self.secrets.iter().any(|secret| secret.body || secret.aws)
+    }
+}
+
+/// Decides about requests, and is told of secrets that were put into them.
+pub trait Gate {
+    /// Whether a request may be sent. The request is as the sandbox wrote it; `used` are the names
+    /// of the secrets that are put into it.
+    fn ask(&mut self, request: &Request, used: &[String]) -> bool;
+}
+
+/// Bytes for both sides.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// To the host.
+    pub forward: Vec<u8>,
+    /// Back to the sandbox.
+    pub back: Vec<u8>,
+}
+
+/// Why a connection does not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refusal {
+    #[error("the request can be read in more than one way, or is no HTTP")]
+    Malformed,
+    #[error("the request names another host than the connection")]
+    NameMismatch,
+    #[error("the request is not allowed")]
+    NotAllowed,
+    #[error("the request would turn the connection into something else")]
+    Upgrade,
+    #[error("the head or the body is too large for secrets to be put into it")]
+    TooLarge,
+    #[error("presigned requests are not signed again: sign in the header")]
+    Presigned,
+    #[error("bodies that are signed in chunks are not signed again")]
+    ChunkSigned,
+    #[error("the signature is not one made with the placeholder")]
+    Signature,
+    #[error("client and host have no protocol in common that can be looked into")]
+    NoProtocol,
+    #[error("the host's certificate is not one to trust")]
+    NotTrusted,
+    #[error("TLS of the host failed")]
+    HostTls,
+    #[error("TLS of the sandbox failed")]
+    GuestTls,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_named_by_its_host_and_at_most_its_port() {
+        let place = Place {
+            name: "api.example".to_owned(),
+            port: 443,
+            secrets: Arc::default(),
+        };
+        for fine in [
+            "api.example",
+            "API.example",
+            "api.example:443",
+            "api.example.",
+        ] {
+            assert!(place.is_named(fine), "{fine}");
+        }
+        for other in [
+            "",
+            "example",
+            "api.example:80",
+            "api.example:",
+            "x.api.example",
+            "api.example@b",
+        ] {
+            assert!(!place.is_named(other), "{other}");
+        }
+    }
+}
