@@ -46,6 +46,7 @@ fn gateway() -> Option<(Gateway, UnixDatagram)> {
             .ok()?
             .into(),
         rules: Rules::none(),
+        border: None,
         host_addresses: Vec::new(),
         resolvers: Vec::new(),
         memory: None,

@@ -60,6 +60,11 @@ impl Authority {
     }
 }
 
+/// The bytes of base64; nothing for what is none.
+pub fn der(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
+}
+
 /// A certificate as files have it, from base64 of DER.
 pub fn pem(certificate: &str) -> String {
     let mut text = String::from("-----BEGIN CERTIFICATE-----\n");

@@ -111,6 +111,22 @@ pub enum Reason {
     NoAnswer,
     /// The gateway ended.
     Stopped,
+    /// The host's certificate is not one to trust; nothing was sent.
+    CertificateNotTrusted,
+    /// TLS of the host failed.
+    TlsFailed,
+    /// The sandbox broke TLS off: a program there does not trust the border's certificates.
+    TlsBrokenOff,
+    /// Client and host have no protocol in common that can be looked into.
+    NoCommonProtocol,
+    /// A head or a body that is too large for secrets to be put into it.
+    TooLarge,
+    /// A presigned request, which is not signed again.
+    Presigned,
+    /// A body that is signed in chunks, which are not signed again.
+    ChunkSigned,
+    /// A signature that was not made with the placeholder.
+    SignatureMismatch,
 }
 
 impl fmt::Display for Reason {

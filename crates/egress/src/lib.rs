@@ -10,6 +10,7 @@
 //! The gateway runs outside the guest: nothing a guest does to itself changes what it may reach.
 
 pub mod address;
+pub mod border;
 pub mod dns;
 pub mod gateway;
 pub mod host;

@@ -1,9 +1,11 @@
 //! What the daemon may ask of a running gateway, over its control socket: one JSON line each way.
 
+use crate::border::Border;
 use crate::rules::Rules;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use zeroize::Zeroizing;
 
 /// The longest request.
 pub const MOST: usize = 4 << 20;
@@ -13,6 +15,8 @@ pub const MOST: usize = 4 << 20;
 pub enum Request {
     /// Other rules from now on. Connections that they do not allow are cut before the answer.
     Replace(Rules),
+    /// Other secrets from the next request on, of connections that are open too.
+    Bind(Border),
     Status,
     /// End.
     Stop,
@@ -42,7 +46,8 @@ pub struct Status {
 
 /// Asks a running gateway over a connection to its control socket, and waits for the answer.
 pub fn ask(stream: &UnixStream, request: &Request) -> io::Result<Answer> {
-    let mut line = serde_json::to_vec(request)?;
+    // It may have secrets in it.
+    let mut line = Zeroizing::new(serde_json::to_vec(request)?);
     line.push(b'\n');
     let mut writer = stream;
     writer.write_all(&line)?;
@@ -58,14 +63,14 @@ pub fn ask(stream: &UnixStream, request: &Request) -> io::Result<Answer> {
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) stream: UnixStream,
-    line: Vec<u8>,
+    line: Zeroizing<Vec<u8>>,
 }
 
 impl Caller {
     pub(super) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
-            line: Vec::new(),
+            line: Zeroizing::new(Vec::new()),
         }
     }
 
@@ -86,7 +91,7 @@ impl Caller {
         };
         let mut requests = Vec::new();
         while let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.line.drain(..=end).collect();
+            let line = Zeroizing::new(self.line.drain(..=end).collect::<Vec<u8>>());
             requests.push(serde_json::from_slice(&line).map_err(|error| error.to_string()));
         }
         (requests, going)

@@ -48,6 +48,12 @@ pub(super) struct Decision<'a> {
     /// Never with its query: that is where secrets are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) path: Option<&'a str>,
+    /// `ended`, where the gateway has looked into TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<&'static str>,
+    /// The names of secrets that were put into the request.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    secrets: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes_out: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,6 +77,8 @@ impl<'a> Decision<'a> {
             protocol: None,
             method: None,
             path: None,
+            tls: None,
+            secrets: &[],
             bytes_out: None,
             bytes_in: None,
             duration_ms: None,
@@ -86,6 +94,13 @@ impl<'a> Decision<'a> {
 
     pub(super) fn name(mut self, name: Option<&'a str>) -> Self {
         self.name = name.map(short);
+        self
+    }
+
+    /// Of a connection whose TLS was ended, with the secrets that were used.
+    pub(super) fn ended(mut self, secrets: &'a [String]) -> Self {
+        self.tls = Some("ended");
+        self.secrets = secrets;
         self
     }
 

@@ -1,13 +1,18 @@
 //! One connection: the sandbox's end, the host's end, and what passes between them.
 
+mod border;
+mod questions;
+
 use super::budget::Budget;
 use super::decisions::{Decision, Decisions, Event};
 use super::device::Device;
 use super::link::Link;
 use crate::address::Places;
+use crate::border::Post;
 use crate::judge::{self, Destination, Flight, Reason, Verdict};
 use crate::look::{flight, http};
 use crate::rules::Rules;
+use motu_border::session::Session;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
@@ -31,6 +36,8 @@ pub(super) type Key = (u16, Ipv4Addr, u16);
 pub(super) struct Desk {
     pub(super) device: Device,
     pub(super) rules: Rules,
+    /// Secrets that are bound to hosts.
+    pub(super) border: Option<Post>,
     pub(super) places: Places,
     pub(super) budget: Budget,
     pub(super) decisions: Decisions,
@@ -74,6 +81,8 @@ enum Look {
     Not,
     First,
     Requests(http::Reader),
+    /// TLS is ended here.
+    Border(Box<Session>),
 }
 
 /// What became of a connection.
@@ -104,6 +113,8 @@ pub(super) struct Flow {
     shut: bool,
     /// The host said that nothing more comes.
     ended: bool,
+    /// Why it is over, as soon as the sandbox has been told.
+    refused: Option<Verdict>,
     out: u64,
     back: u64,
     began: Instant,
@@ -129,6 +140,7 @@ impl Flow {
             writable: true,
             shut: false,
             ended: false,
+            refused: None,
             out: 0,
             back: 0,
             began: now,
@@ -148,7 +160,8 @@ impl Flow {
         syn: &[u8],
         desk: &Desk,
     ) -> Self {
-        let look = judge::must_look(&desk.rules, &desk.places, &to, &names);
+        let bound = desk.border.as_ref().is_some_and(|post| post.covers(&names));
+        let look = bound || judge::must_look(&desk.rules, &desk.places, &to, &names);
         let syn = syn.to_vec();
         let mut flow = Self::new(key, to, names, End::Connecting { host, syn }, desk.now);
         flow.rule = verdict.rule;
@@ -229,9 +242,8 @@ impl Flow {
         if self.link.is_none() {
             return Turn::On(None);
         }
-        match self.outward(desk).and_then(|()| self.inward(desk)) {
-            Ok(()) => {}
-            Err(verdict) => return self.cut(verdict, desk),
+        if let Err(verdict) = self.move_all(desk) {
+            return self.cut(verdict, desk);
         }
         let tick = desk.tick();
         let Some(link) = &mut self.link else {
@@ -241,7 +253,8 @@ impl Flow {
         let slow = desk.device.is_slow();
         match link.socket().state() {
             State::TimeWait | State::Closed if self.shut && self.ended => {
-                return Turn::Over(self.verdict(true, Reason::Closed));
+                let closed = self.verdict(true, Reason::Closed);
+                return Turn::Over(self.refused.take().unwrap_or(closed));
             }
             State::Closed => return self.cut(self.verdict(true, Reason::Reset), desk),
             _ => {}
@@ -259,13 +272,24 @@ impl Flow {
         )
     }
 
+    fn move_all(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
+        if !matches!(self.look, Look::Border(_)) {
+            self.outward(desk)?;
+        }
+        // What was looked at just now may have begun it.
+        if matches!(self.look, Look::Border(_)) {
+            return self.across(desk);
+        }
+        self.inward(desk)
+    }
+
     /// From the sandbox to the host.
     fn outward(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
         let End::Host(_) = self.end else {
             return Ok(());
         };
         let mut moved = true;
-        while moved && self.writable {
+        while moved && self.writable && !matches!(self.look, Look::Border(_)) {
             let straight = matches!(self.look, Look::Not) && self.held.is_empty();
             moved = if straight {
                 self.straight(desk)?
@@ -366,6 +390,8 @@ impl Flow {
             let unread = &self.held[self.cleared..];
             let (rules, places) = (&desk.rules, &desk.places);
             match &mut self.look {
+                // Its bytes are moved by `across`.
+                Look::Border(_) => return Ok(()),
                 Look::Not => {
                     self.cleared = self.held.len();
                     return Ok(());
@@ -375,6 +401,10 @@ impl Flow {
                     let Some(first) = flight::read(unread, ended) else {
                         return Ok(());
                     };
+                    if let Some(session) = border::begin(&first, &self.to, &self.names, desk) {
+                        return self.enter(session, desk);
+                    }
+                    let (rules, places) = (&desk.rules, &desk.places);
                     let verdict = judge::flight(rules, places, &self.to, &self.names, &first);
                     self.look = match &first {
                         Flight::Http(_) => Look::Requests(http::Reader::default()),
@@ -469,42 +499,6 @@ impl Flow {
             }
         }
         Ok(())
-    }
-
-    /// The next question to the gateway's resolver, one at a time.
-    pub(super) fn question(&mut self) -> Option<Vec<u8>> {
-        let (End::Names { waiting, .. }, Some(link)) = (&mut self.end, &mut self.link) else {
-            return None;
-        };
-        let socket = link.socket();
-        if *waiting || socket.recv_queue() < 2 {
-            return None;
-        }
-        let mut length = [0; 2];
-        if socket.peek_slice(&mut length) != Ok(2) {
-            return None;
-        }
-        let length = usize::from(u16::from_be_bytes(length));
-        if length > crate::dns::MOST {
-            socket.abort();
-            return None;
-        }
-        if socket.recv_queue() < 2 + length {
-            return None;
-        }
-        let mut message = vec![0; 2 + length];
-        socket.recv_slice(&mut message).ok()?;
-        *waiting = true;
-        Some(message.split_off(2))
-    }
-
-    /// The answer to it.
-    pub(super) fn answer(&mut self, message: &[u8]) {
-        if let End::Names { waiting, out } = &mut self.end {
-            *waiting = false;
-            out.extend((message.len() as u16).to_be_bytes());
-            out.extend_from_slice(message);
-        }
     }
 
     /// Why it may not go on, if the rules that are in force now do not allow it.

@@ -82,6 +82,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
         control: Some(control),
         decisions,
         rules: setup.rules,
+        border: setup.border,
         host_addresses,
         resolvers,
         memory: host::Memory::open().ok(),

@@ -1,5 +1,6 @@
 //! Starting a gateway: what it is told, what it is given, and waiting until it is there.
 
+use crate::border::Border;
 use crate::rules::Rules;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
@@ -14,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use zeroize::Zeroizing;
 
 /// The longest setup.
 const MOST: usize = 16 << 20;
@@ -37,6 +39,8 @@ pub enum Frames {
 pub struct Begin {
     pub frames: Frames,
     pub rules: Rules,
+    /// Secrets that are bound to hosts.
+    pub border: Option<Border>,
     /// A file opened for appending.
     pub decisions: OwnedFd,
     /// A listening socket of AF_UNIX.
@@ -74,6 +78,7 @@ impl Started {
 pub struct Setup {
     pub(super) frames: Kind,
     pub(super) rules: Rules,
+    pub(super) border: Option<Border>,
     pub(super) user: Option<(u32, u32)>,
     pub(super) resolvers: Vec<SocketAddr>,
     pub(super) host_addresses: Vec<IpAddr>,
@@ -182,13 +187,16 @@ fn tell(stream: &mut UnixStream, start: Begin) -> io::Result<()> {
         }
     };
     descriptors.extend([start.decisions, start.control]);
+    // It may have secrets in it.
     let setup = serde_json::to_vec(&Setup {
         frames: kind,
         rules: start.rules,
+        border: start.border,
         user: start.user,
         resolvers: start.resolvers,
         host_addresses: start.host_addresses,
-    })?;
+    })
+    .map(Zeroizing::new)?;
     let length = (setup.len() as u32).to_le_bytes();
     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(OwnedFd::as_fd).collect();
     send(stream, &length, &borrowed)?;
@@ -260,7 +268,7 @@ pub(super) fn told(stream: &mut UnixStream) -> io::Result<(Setup, Vec<OwnedFd>)>
     if length > MOST {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut setup = vec![0; length];
+    let mut setup = Zeroizing::new(vec![0; length]);
     stream.read_exact(&mut setup)?;
     Ok((serde_json::from_slice(&setup)?, descriptors))
 }

@@ -13,6 +13,7 @@ use super::names::{Asked, Asker, Names, Told};
 use super::packets::{self, Packet, Segment};
 use super::{DNS, GATEWAY, NETWORK};
 use crate::address::Places;
+use crate::border::{Border, Post};
 use crate::judge::{self, Destination, Reason, Verdict};
 use crate::rules::{Protocol, Rules};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -48,6 +49,7 @@ pub struct Parts {
     pub control: Option<OwnedFd>,
     pub decisions: OwnedFd,
     pub rules: Rules,
+    pub border: Option<Border>,
     pub host_addresses: Vec<IpAddr>,
     pub resolvers: Vec<SocketAddr>,
     pub memory: Option<Memory>,
@@ -94,6 +96,11 @@ impl Gateway {
                 device,
                 budget: Budget::new(parts.rules.limits, now),
                 rules: parts.rules,
+                border: parts
+                    .border
+                    .map(Post::new)
+                    .transpose()
+                    .map_err(io::Error::other)?,
                 places: Places {
                     host: parts.host_addresses,
                     gateway: Some(NETWORK),

@@ -330,6 +330,7 @@ pub fn start(frames: Frames, rules: Rules, directory: &Path) -> Begin {
     Begin {
         frames,
         rules,
+        border: None,
         decisions: decisions.into(),
         control: control.into(),
         user: Some((65_534, 65_534)),

@@ -1,6 +1,7 @@
 //! The daemon calls: other rules, how it is doing, the end.
 
 use super::Gateway;
+use crate::border::Post;
 use crate::gateway::control::{Answer, Caller, Request, Status};
 use crate::gateway::flow::Flow;
 use crate::gateway::host::Memory;
@@ -44,6 +45,13 @@ impl Gateway {
                     self.replace(rules);
                     Answer::Done
                 }
+                Ok(Request::Bind(border)) => match Post::new(border) {
+                    Ok(post) => {
+                        self.bind(post);
+                        Answer::Done
+                    }
+                    Err(error) => Answer::Refused(error.to_string()),
+                },
                 Ok(Request::Status) => Answer::Status(self.status()),
                 Ok(Request::Stop) => {
                     self.stopped = true;
@@ -63,6 +71,14 @@ impl Gateway {
         self.desk.budget.replace(rules.limits, self.desk.now);
         self.desk.rules = rules;
         self.cut(Flow::judged_again);
+    }
+
+    /// Other secrets. Requests that come from now on have them.
+    fn bind(&mut self, post: Post) {
+        for flow in self.flows.values_mut() {
+            flow.rebind(&post);
+        }
+        self.desk.border = Some(post);
     }
 
     fn status(&self) -> Status {

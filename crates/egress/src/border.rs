@@ -1,0 +1,65 @@
+//! Secrets that are bound to hosts: what the gateway is told of them, and which of them count where.
+
+use crate::host::Host;
+use motu_border::authority::{Authority, Failed};
+use motu_border::session::Trust;
+use motu_border::{Secret, authority};
+use rustls::pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A secret and its hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    pub hosts: Vec<Host>,
+    pub secret: Secret,
+}
+
+/// Everything that a gateway must know to put secrets into requests. It is told over sockets only,
+/// and its secrets are never printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Border {
+    pub authority: Authority,
+    /// Certificates that hosts are verified by: base64 of DER.
+    pub roots: Vec<String>,
+    pub bound: Vec<Bound>,
+}
+
+/// A border that is in force.
+#[derive(Debug)]
+pub(crate) struct Post {
+    bound: Vec<Bound>,
+    pub(crate) trust: Trust,
+}
+
+impl Post {
+    pub(crate) fn new(border: Border) -> Result<Self, Failed> {
+        let decode = |text: &String| authority::der(text).map(CertificateDer::from);
+        let roots: Vec<CertificateDer<'static>> = border.roots.iter().filter_map(decode).collect();
+        Ok(Self {
+            trust: Trust::new(&border.authority, roots)?,
+            bound: border.bound,
+        })
+    }
+
+    /// Whether any secret is bound to one of these names.
+    pub(crate) fn covers(&self, names: &[String]) -> bool {
+        names
+            .iter()
+            .any(|name| self.bound.iter().any(|one| one.covers(name)))
+    }
+
+    /// The secrets of a host, by its normal name.
+    pub(crate) fn secrets(&self, name: &str) -> Arc<Vec<Secret>> {
+        let mine = self.bound.iter().filter(|one| one.covers(name));
+        Arc::new(mine.map(|one| one.secret.clone()).collect())
+    }
+}
+
+impl Bound {
+    fn covers(&self, name: &str) -> bool {
+        self.hosts.iter().any(|host| host.covers_name(name))
+    }
+}
