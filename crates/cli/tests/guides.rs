@@ -278,6 +278,7 @@ guides! {
     provider: "docs/provider.md", with_environments();
     quickstarts: "docs/quickstarts.md", with_environments();
     recipes: "docs/recipes.md", with_environments();
+    secrets: "docs/secrets.md", with_environments();
     start: "docs/start.md", with_environments();
     terminals: "docs/terminals.md", with_environments();
     troubleshooting: "docs/troubleshooting.md", with_environments();

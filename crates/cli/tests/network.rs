@@ -6,6 +6,7 @@
 #[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
 #[path = "network/world.rs"]
+#[expect(dead_code, reason = "other files look at more of it")]
 mod world;
 
 use serde_json::Value;

@@ -76,6 +76,8 @@ limits! {
     LABEL_VALUE_CHARS = "label_value_chars", default 255, 0 => 255, "characters", "the value of a label";
     SECRETS = "secrets", default 64, 0 => 64, "secrets", "secrets of a workspace";
     SECRET_BYTES = "secret_bytes", default 65_536, 1 => 65_536, "bytes", "the value of a secret";
+    SECRET_HOSTS = "secret_hosts", default 32, 0 => 32, "hosts", "hosts that a secret is bound to";
+    BORDER_BODY_BYTES = "border_body_bytes", default 1_048_576, 1_048_576 => 1_048_576, "bytes", "the body of a request that a secret is put into, or that is signed again; a larger one is refused";
     FILE_TEXT_BYTES = "file_text_bytes", default 65_536, 1 => 1_048_576, "bytes", "what `file read` and `disk read` return when not told otherwise";
     FILE_WRITE_BYTES = "file_write_bytes", default 1_048_576, 0 => 1_048_576, "bytes", "the text of one `file write`";
     LIST_ENTRIES_MAX = "list_entries_max", default 10_000, 1 => 10_000, "entries", "paths in one answer of `file list` or `disk list`";

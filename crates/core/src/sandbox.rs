@@ -1,7 +1,7 @@
 //! A sandbox: how it is asked for and what is known of it.
 
 use crate::ask::Ask;
-use crate::call::CallDestination;
+use crate::call::{CallDestination, SecretRef};
 use crate::policy::PolicyRef;
 use crate::{Accel, Isolation, SandboxId};
 use jiff::Timestamp;
@@ -54,6 +54,10 @@ pub struct CreateSandbox {
     /// Of a call, which asks for less than its policy allows.
     #[serde(skip)]
     pub narrowed: Option<Vec<CallDestination>>,
+    /// Variables that hold placeholders of secrets that are bound to hosts:
+    /// `{"KEY": {"ref": "openai-api-key"}}`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_refs: BTreeMap<String, SecretRef>,
     /// Run on the host, with no isolation, if no runtime works.
     pub allow_host_compat: bool,
     /// What a virtual machine's processor runs on.

@@ -1,4 +1,4 @@
-//! Secrets by name, for typed calls. Their values are never part of an answer.
+//! Secrets by name, for typed calls and for the border of sandboxes. Their values are never part of an answer.
 
 use crate::ask::Ask;
 use jiff::Timestamp;
@@ -21,6 +21,18 @@ pub struct SetSecret {
     /// it prints, without the last line's end, is the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
+    /// The hosts it is bound to, such as `api.example.com` or `*.example.com`. A bound secret is
+    /// never inside of a sandbox: a placeholder is, and the gateway puts the value in its place in
+    /// requests to these hosts. Not with `rotate`, which leaves it bound as it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// Placeholders in bodies of requests are replaced too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub body: bool,
+    /// It is a secret access key of AWS: requests that were signed with the placeholder are signed
+    /// again with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub aws: bool,
     /// The secret must be there already.
     pub rotate: bool,
 }
@@ -38,6 +50,15 @@ pub struct SecretSummary {
     pub name: String,
     /// `sealed`, `variable` or `command`.
     pub source_kind: String,
+    /// The hosts it is bound to; empty for one that is handed over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// Placeholders in bodies of requests are replaced too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub body: bool,
+    /// A secret access key of AWS.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub aws: bool,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// When its value was given last.

@@ -4,6 +4,7 @@
 //! written or made.
 
 use crate::blocking::blocking;
+use crate::border::Bindings;
 use crate::choose::{Demand, Runtimes};
 use crate::home::Home;
 use crate::launch::{Launch, Network, expiry};
@@ -77,10 +78,14 @@ impl Gate<'_> {
                 .hint("leave --keep out, or choose another --runtime"));
         }
         let network = self.network(&request, runtime.as_ref()).await?;
+        let refs = &request.secret_refs;
+        let border =
+            crate::border::bind(self.home, refs, network.as_ref().map(|own| &own.rules)).await?;
         self.check_disk()?;
         let root = self.root(&runtime, &request.environment).await?;
         let mut env = root.env;
         env.extend(request.env);
+        env.extend(border.iter().flat_map(Bindings::variables));
         let now = Timestamp::now();
         let sandbox = Sandbox {
             sandbox_id: request
@@ -124,6 +129,7 @@ impl Gate<'_> {
                 kept: None,
                 deadline: None,
                 network,
+                border,
             },
             runtime,
             sandbox,

@@ -14,6 +14,7 @@ use crate::clock::boot_id;
 use crate::home::Home;
 use motu_core::network::{Attached, Frames, Uplink};
 use motu_core::{Error, ErrorKind, Result, SandboxId, limits};
+use motu_egress::border::Border;
 use motu_egress::gateway::control::{self, Answer, Request};
 use motu_egress::gateway::{self, Begin, Pending, Started};
 use motu_egress::rules::Rules;
@@ -85,12 +86,13 @@ impl Gateways {
         self.decisions.join(format!("{id}.jsonl"))
     }
 
-    /// Who takes the frames of this machine, by these rules.
-    pub fn uplink(&self, id: &SandboxId, rules: Rules) -> Arc<dyn Uplink> {
+    /// Who takes the frames of this machine, by these rules and with these secrets.
+    pub fn uplink(&self, id: &SandboxId, rules: Rules, border: Option<Border>) -> Arc<dyn Uplink> {
         Arc::new(Gateway {
             id: id.clone(),
             gateways: self.clone(),
             rules,
+            border,
         })
     }
 
@@ -118,6 +120,14 @@ impl Gateways {
     /// Other rules for a machine that is there.
     pub async fn replace(&self, id: &SandboxId, rules: Rules) -> Result<()> {
         match self.ask(id, Request::Replace(rules)).await? {
+            Answer::Done => Ok(()),
+            other => Err(Error::internal(format!("the gateway said {other:?}"))),
+        }
+    }
+
+    /// Other secrets for a machine that is there.
+    pub async fn bind(&self, id: &SandboxId, border: Border) -> Result<()> {
+        match self.ask(id, Request::Bind(border)).await? {
             Answer::Done => Ok(()),
             other => Err(Error::internal(format!("the gateway said {other:?}"))),
         }
@@ -186,6 +196,7 @@ struct Gateway {
     id: SandboxId,
     gateways: Gateways,
     rules: Rules,
+    border: Option<Border>,
 }
 
 impl Uplink for Gateway {
@@ -202,6 +213,7 @@ impl Uplink for Gateway {
                 Frames::Socket(socket) => gateway::Frames::Socket(socket),
             },
             rules: self.rules.clone(),
+            border: self.border.clone(),
             decisions: self.gateways.make_log(&self.id).map_err(failed)?,
             control: listen(&place).map_err(failed)?.into(),
             user: identity(&place).map_err(failed)?,

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use motu_core::runtime::{Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, Runtime, SandboxId, limits};
+use motu_egress::border::Border;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -41,9 +42,10 @@ impl Engine {
             .named(&sandbox.runtime)
             .cloned()
             .ok_or_else(|| Error::internal("its runtime is not in this build"))?;
+        let border = crate::border::values(&self.shared.home, launch.border.as_ref()).await?;
         let mut waiting = Vec::new();
         for id in ids {
-            match self.await_copy(id, &sandbox, &launch, &runtime) {
+            match self.await_copy(id, &sandbox, (&launch, border.clone()), &runtime) {
                 Ok(copy) => waiting.push(copy),
                 Err(error) => return Err(give_up(waiting, error).await),
             }
@@ -60,7 +62,7 @@ impl Engine {
         &self,
         id: SandboxId,
         source: &Sandbox,
-        launch: &Launch,
+        (launch, border): (&Launch, Option<Border>),
         runtime: &Arc<dyn Runtime>,
     ) -> Result<Waiting> {
         let now = Timestamp::now();
@@ -81,7 +83,7 @@ impl Engine {
             };
         }
         let dir = self.shared.home.make_machine(runtime.name(), &id)?;
-        let spec = launch.spec(id, dir, &self.shared.gateways);
+        let spec = launch.spec(id, dir, &self.shared.gateways, border);
         let (hand_over, handed_over) = oneshot::channel();
         let admitted = Admitted {
             runtime: runtime.clone(),

@@ -1,11 +1,13 @@
 //! What a machine is made from, as the store keeps it.
 
+use crate::border::Bindings;
 use crate::clock::Deadline;
 use crate::egress::Gateways;
 use jiff::{SignedDuration, Timestamp};
 use motu_core::policy::PolicyRef;
 use motu_core::runtime::{Kept, MachineLimits, MachineSpec};
 use motu_core::{Accel, SandboxId};
+use motu_egress::border::Border;
 use motu_egress::rules::Rules;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,6 +29,9 @@ pub struct Launch {
     /// What it may reach; nothing when missing.
     #[serde(default)]
     pub network: Option<Network>,
+    /// Secrets that are put into its requests outside of it.
+    #[serde(default)]
+    pub border: Option<Bindings>,
 }
 
 /// What a machine may reach: decided when it was asked for, and by `set_policy`.
@@ -38,10 +43,17 @@ pub struct Network {
 
 impl Launch {
     /// What a runtime must know to make this machine in this directory.
-    pub fn spec(&self, id: SandboxId, dir: PathBuf, gateways: &Gateways) -> MachineSpec {
+    /// `border` has the values that `self.border` refers to.
+    pub fn spec(
+        &self,
+        id: SandboxId,
+        dir: PathBuf,
+        gateways: &Gateways,
+        border: Option<Border>,
+    ) -> MachineSpec {
         let network = self.network.as_ref();
         MachineSpec {
-            network: network.map(|network| gateways.uplink(&id, network.rules.clone())),
+            network: network.map(|network| gateways.uplink(&id, network.rules.clone(), border)),
             hostname: id.to_string(),
             id,
             dir,

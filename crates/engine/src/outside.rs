@@ -1,6 +1,7 @@
 //! What the programs of a machine with a network must know of the world outside.
 
 use crate::blocking::blocking;
+use crate::border::{self, Bindings};
 use bytes::Bytes;
 use motu_core::{Error, Result};
 use motu_link::network;
@@ -20,11 +21,17 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// As this host has it.
-    pub async fn of_host() -> Result<Outside> {
+    /// As this host has it, and with the authority of the sandbox's own border.
+    pub async fn of_host(bindings: Option<Bindings>) -> Result<Outside> {
         let certificates = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
             Some(path) => blocking(move || read(path.as_ref())).await?,
+            // One file for all of them: programs inside must go on trusting everybody else.
+            None if bindings.is_some() => blocking(border::roots).await?.pem(),
             None => Bytes::new(),
+        };
+        let certificates = match &bindings {
+            Some(bindings) => Bytes::from([&certificates, bindings.pem().as_bytes()].join(&b'\n')),
+            None => certificates,
         };
         Ok(Outside {
             nameserver: network::GATEWAY.to_string(),

@@ -292,7 +292,7 @@ impl Engine {
             .make_machine(admitted.runtime.name(), &id)?;
         let spec = admitted
             .launch
-            .spec(id.clone(), dir.clone(), &self.shared.gateways);
+            .spec(id.clone(), dir.clone(), &self.shared.gateways, None);
         let machine = match admitted.runtime.create(&spec).await {
             Ok(machine) => machine,
             Err(error) => {

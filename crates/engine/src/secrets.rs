@@ -1,18 +1,15 @@
 //! Secrets by name, for calls: sealed in a file each, or fetched when they are needed.
 
 use crate::blocking::blocking;
-use crate::engine::Engine;
-use crate::workspace::Secrets;
+use crate::home::Home;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use motu_core::call::SecretRef;
-use motu_core::lists::SecretList;
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::{Error, Result, limits};
+use motu_egress::host::Host;
 use motu_workspaces::secrets::Vault;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -29,11 +26,22 @@ const ENDING: &str = ".json";
 /// A secret as it lies on the disk.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+pub(crate) struct Kept {
     version: u32,
     source: Source,
     created_at: Timestamp,
     updated_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    binding: Option<Binding>,
+}
+
+/// The hosts a secret is bound to, and how it is put into requests to them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Binding {
+    pub hosts: Vec<Host>,
+    pub body: bool,
+    pub aws: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,61 +63,65 @@ impl Kept {
                 Source::Command(_) => "command",
             }
             .to_string(),
+            hosts: match &self.binding {
+                Some(binding) => binding.hosts.iter().map(Host::to_string).collect(),
+                None => Vec::new(),
+            },
+            body: self.binding.as_ref().is_some_and(|binding| binding.body),
+            aws: self.binding.as_ref().is_some_and(|binding| binding.aws),
             created_at: self.created_at,
             updated_at: self.updated_at,
         }
     }
 }
 
-impl Engine {
-    pub(crate) async fn keep_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
-        let (home, name) = (self.shared.home.path().to_path_buf(), name.to_string());
-        blocking(move || set(&home, &name, ask)).await
+/// A secret by its name: where its value is, and the hosts it is bound to.
+pub(crate) async fn find(home: &Home, name: &str) -> Result<Option<Kept>> {
+    let (home, name) = (home.path().to_path_buf(), name.to_string());
+    blocking(move || read(&home, &name)).await
+}
+
+impl Kept {
+    pub(crate) fn binding(&self) -> Option<&Binding> {
+        self.binding.as_ref()
     }
 
-    pub(crate) async fn known_secrets(&self) -> Result<SecretList> {
-        let home = self.shared.home.path().to_path_buf();
-        blocking(move || list(&home)).await.map(SecretList::new)
-    }
-
-    pub(crate) async fn drop_secret(&self, name: &str) -> Result<SecretSummary> {
-        let (home, name) = (self.shared.home.path().to_path_buf(), name.to_string());
-        blocking(move || remove(&home, &name)).await
-    }
-
-    /// The values that a call refers to, under the names of its variables.
-    pub(crate) async fn given(&self, wanted: &BTreeMap<String, SecretRef>) -> Result<Secrets> {
-        let mut values = Vec::new();
-        for (variable, secret) in wanted {
-            let (home, name) = (self.shared.home.path().to_path_buf(), secret.name.clone());
-            let kept = blocking(move || {
-                let kept = read(&home, &name)?;
-                kept.ok_or_else(|| unknown(&name))
-            })
-            .await?;
-            values.push((variable.clone(), self.value(&secret.name, kept).await?));
-        }
-        Secrets::of_variables(values)
-    }
-
-    async fn value(&self, name: &str, kept: Kept) -> Result<Zeroizing<String>> {
-        match kept.source {
+    /// Its value, as it is now.
+    pub(crate) async fn value(&self, home: &Home, name: &str) -> Result<Zeroizing<String>> {
+        let value = match &self.source {
             Source::Sealed(text) => {
                 let sealed = STANDARD.decode(text);
                 let sealed =
                     sealed.map_err(|_| Error::internal(format!("secret {name} is damaged")))?;
-                Ok(Vault::open(self.shared.home.path())?.unseal(BOUND, name, &sealed)?)
+                Vault::open(home.path())?.unseal(BOUND, name, &sealed)?
             }
-            Source::Variable(variable) => match std::env::var(&variable) {
-                Ok(value) if !value.is_empty() => Ok(Zeroizing::new(value)),
-                _ => Err(Error::unavailable(format!(
-                    "secret {name}: the daemon has no variable {variable}"
-                ))
-                .hint("start the daemon with it (`motu serve`)")),
+            Source::Variable(variable) => match std::env::var(variable) {
+                Ok(value) if !value.is_empty() => Zeroizing::new(value),
+                _ => {
+                    return Err(Error::unavailable(format!(
+                        "secret {name}: the daemon has no variable {variable}"
+                    ))
+                    .hint("start the daemon with it (`motu serve`)"));
+                }
             },
-            Source::Command(command) => printed(name, &command).await,
+            Source::Command(command) => printed(name, command).await?,
+        };
+        match &self.binding {
+            Some(_) => one_line(name, &value).map(|()| value),
+            None => Ok(value),
         }
     }
+}
+
+/// What is put into a header must fit into one.
+fn one_line(name: &str, value: &str) -> Result<()> {
+    if value.bytes().all(|byte| byte >= b' ' && byte != 0x7f) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "secret {name:?} has more than one line, or control characters: it cannot be bound to hosts"
+    ))
+    .hint("bind a token or a password of one line"))
 }
 
 /// What a program prints. Nothing of it reaches a message.
@@ -164,7 +176,7 @@ fn place(home: &Path, name: &str) -> Result<PathBuf> {
     Ok(home.join("secrets").join(format!("{name}{ENDING}")))
 }
 
-fn unknown(name: &str) -> Error {
+pub(crate) fn unknown(name: &str) -> Error {
     Error::not_found(format!("there is no secret {name:?}"))
         .hint(format!("`motu secret set {name}` makes one"))
 }
@@ -180,15 +192,29 @@ fn read(home: &Path, name: &str) -> Result<Option<Kept>> {
         .map_err(|_| Error::internal(format!("secret {name} is damaged: {}", path.display())))
 }
 
-fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSummary> {
+pub(crate) fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSummary> {
     let path = place(home, name)?;
     let before = read(home, name)?;
     if ask.rotate && before.is_none() {
         return Err(unknown(name));
     }
+    let binding = match (&before, ask.rotate) {
+        (Some(before), true) => before.binding.clone(),
+        _ => bound(name, &ask)?,
+    };
+    if ask.rotate && (!ask.hosts.is_empty() || ask.body || ask.aws) {
+        return Err(Error::invalid(format!(
+            "secret {name:?} stays bound as it is when it is rotated"
+        ))
+        .hint("set it again to bind it to other hosts"));
+    }
     let source = match (ask.value, ask.path, ask.variable, ask.command) {
-        (Some(value), None, None, None) => seal(home, name, &Zeroizing::new(value))?,
-        (None, Some(file), None, None) => seal(home, name, &from_file(name, &file)?)?,
+        (Some(value), None, None, None) => {
+            seal(home, name, &Zeroizing::new(value), binding.is_some())?
+        }
+        (None, Some(file), None, None) => {
+            seal(home, name, &from_file(name, &file)?, binding.is_some())?
+        }
         (None, None, Some(variable), None) => Source::Variable(variable),
         (None, None, None, Some(command)) if !command.is_empty() => Source::Command(command),
         _ => {
@@ -199,14 +225,54 @@ fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSummary> {
     };
     let now = Timestamp::now();
     let kept = Kept {
-        version: 1,
+        // Those who know nothing of hosts must not hand it over.
+        version: if binding.is_some() { 2 } else { 1 },
         source,
         created_at: before.map_or(now, |before| before.created_at),
         updated_at: now,
+        binding,
     };
     let text = serde_json::to_vec(&kept).map_err(|error| Error::internal(error.to_string()))?;
     write(&path, &text).map_err(|error| Error::io("a secret", &error))?;
     Ok(kept.summary(name))
+}
+
+/// The hosts that a secret is to be bound to, if it is.
+fn bound(name: &str, ask: &SetSecret) -> Result<Option<Binding>> {
+    if ask.hosts.is_empty() {
+        return match ask.body || ask.aws {
+            false => Ok(None),
+            true => Err(
+                Error::invalid(format!("secret {name:?} is bound to no host"))
+                    .hint("name the hosts whose requests it is put into"),
+            ),
+        };
+    }
+    let limit = limits::SECRET_HOSTS;
+    if ask.hosts.len() as u64 > limit.max {
+        return Err(Error::limit(format!(
+            "secret {name:?} has more than {} hosts, which is {}",
+            limit.max, limit.name
+        )));
+    }
+    if ask.body && ask.aws {
+        return Err(Error::invalid(format!(
+            "secret {name:?}: a key of AWS is never sent, in a body neither"
+        )));
+    }
+    let hosts = ask.hosts.iter().map(|text| match text.parse() {
+        Ok(host @ (Host::Name(_) | Host::Below(_))) => Ok(host),
+        _ => {
+            let text: String = text.chars().take(100).collect();
+            let message = format!("secret {name:?}: {text:?} is no host to bind it to");
+            Err(Error::invalid(message).hint("a name such as api.example.com, or *.example.com"))
+        }
+    });
+    Ok(Some(Binding {
+        hosts: hosts.collect::<Result<_>>()?,
+        body: ask.body,
+        aws: ask.aws,
+    }))
 }
 
 fn from_file(name: &str, path: &str) -> Result<Zeroizing<String>> {
@@ -219,7 +285,10 @@ fn from_file(name: &str, path: &str) -> Result<Zeroizing<String>> {
     Ok(text)
 }
 
-fn seal(home: &Path, name: &str, value: &str) -> Result<Source> {
+fn seal(home: &Path, name: &str, value: &str, is_bound: bool) -> Result<Source> {
+    if is_bound {
+        one_line(name, value)?;
+    }
     if value.is_empty() || value.contains('\0') {
         return Err(Error::invalid(format!(
             "secret {name:?} is empty or has a NUL byte"
@@ -254,7 +323,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     std::fs::File::open(dir)?.sync_all()
 }
 
-fn list(home: &Path) -> Result<Vec<SecretSummary>> {
+pub(crate) fn list(home: &Path) -> Result<Vec<SecretSummary>> {
     let dir = home.join("secrets");
     let entries = match std::fs::read_dir(&dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -275,7 +344,7 @@ fn list(home: &Path) -> Result<Vec<SecretSummary>> {
     Ok(found)
 }
 
-fn remove(home: &Path, name: &str) -> Result<SecretSummary> {
+pub(crate) fn remove(home: &Path, name: &str) -> Result<SecretSummary> {
     let kept = read(home, name)?.ok_or_else(|| unknown(name))?;
     let path = place(home, name)?;
     std::fs::remove_file(&path).map_err(|error| Error::io("a secret", &error))?;
@@ -351,6 +420,53 @@ mod tests {
             set(home.path(), "x", value(&large)).unwrap_err().kind,
             ErrorKind::Limit
         );
+    }
+
+    #[test]
+    fn a_binding_is_kept_when_the_value_is_rotated() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let bound = |hosts: &[&str]| SetSecret {
+            hosts: hosts.iter().map(|host| host.to_string()).collect(),
+            ..value("hunter2")
+        };
+        let made = set(home, "key", bound(&["API.example.com", "*.b.example"])).unwrap();
+        assert_eq!(made.hosts, ["api.example.com", "*.b.example"]);
+        let rotate = SetSecret {
+            rotate: true,
+            ..value("n3w")
+        };
+        assert_eq!(set(home, "key", rotate.clone()).unwrap().hosts, made.hosts);
+        let rebind = SetSecret {
+            hosts: vec!["c.example".to_string()],
+            ..rotate
+        };
+        for ask in [
+            rebind,
+            bound(&["*"]),
+            bound(&["10.0.0.1"]),
+            bound(&["a b"]),
+            SetSecret {
+                body: true,
+                ..value("x")
+            },
+            SetSecret {
+                body: true,
+                aws: true,
+                ..bound(&["a.example"])
+            },
+            SetSecret {
+                value: Some("two\nlines".to_string()),
+                ..bound(&["a.example"])
+            },
+        ] {
+            let error = set(home, "key", ask).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
+        }
+        assert_eq!(set(home, "key", value("x")).unwrap().hosts, [""; 0]);
+        let many = vec!["a.example"; limits::SECRET_HOSTS.max as usize + 1];
+        let error = set(home, "key", bound(&many)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Limit);
     }
 
     #[tokio::test]

@@ -232,7 +232,7 @@ impl Service for Engine {
         let admitted = self.gate().admit(request).await?;
         let id = admitted.sandbox.sandbox_id;
         let dir = self.shared.home.machine(admitted.runtime.name(), &id);
-        let spec = admitted.launch.spec(id, dir, &self.shared.gateways);
+        let spec = admitted.launch.spec(id, dir, &self.shared.gateways, None);
         admitted.runtime.plan(&spec)
     }
 

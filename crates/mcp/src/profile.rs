@@ -109,9 +109,13 @@ impl Profile {
     /// The fields of a tool that this profile shows.
     pub(crate) fn fields(self, tool: &Tool) -> Vec<Field> {
         let hidden: &[&str] = match (self, tool.name) {
-            (Profile::WorkspaceCore, "workspace_create") => {
-                &["network_policy", "policy", "secrets", "checkpoint"]
-            }
+            (Profile::WorkspaceCore, "workspace_create") => &[
+                "network_policy",
+                "policy",
+                "secrets",
+                "secret_refs",
+                "checkpoint",
+            ],
             (Profile::WorkspaceCore, "workspace_exec") => &["secret_env", "checkpoint"],
             _ => &[],
         };

@@ -42,7 +42,7 @@ pub struct Args {
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let client = context.client();
-        let mut request = self.sandbox.request();
+        let mut request = self.sandbox.request()?;
         request.sandbox_id = self.id;
         request.idle_seconds = self.idle_seconds;
         request.keep = self.keep;

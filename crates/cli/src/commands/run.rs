@@ -55,7 +55,7 @@ pub struct Args {
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let client = context.client();
-        let sandbox = self.sandbox.request();
+        let sandbox = self.sandbox.request()?;
         if self.dry_run {
             show::print(&client.plan(sandbox).await?);
             return Ok(ExitCode::SUCCESS);

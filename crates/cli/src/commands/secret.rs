@@ -1,4 +1,4 @@
-//! `motu secret`: secrets of typed calls, by name.
+//! `motu secret`: secrets by name.
 
 use crate::cli::{Context, answer};
 use crate::show;
@@ -9,14 +9,18 @@ use std::io::{IsTerminal, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Keep secrets that typed calls refer to by name
+/// Keep secrets that sandboxes, workspaces and typed calls refer to by name
 ///
-/// A call may refer to a secret that its policy names (`secrets` in `[call]`). Values are sealed on
-/// the disk, or fetched when they are needed, and are taken out of everything a call gives back.
+/// One that is bound to hosts (--host) is never inside of a sandbox: a variable there holds a
+/// placeholder, and the gateway puts the value in its place in requests to these hosts. Any other
+/// is handed over to workspaces and to calls whose policy names it (`secrets` in `[call]`). Values
+/// are sealed on the disk, or fetched when they are needed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   printf %s \"$KEY\" | motu secret set openai-api-key
   motu secret set db-password --command pass --command show --command db
+  printf %s \"$KEY\" | motu secret set github --host api.github.com,github.com
+  motu run debian:12 --network --secret-ref GITHUB_TOKEN=github -- ./agent
   motu secret list")]
 pub struct Args {
     #[command(subcommand)]
@@ -25,7 +29,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Args)]
 struct From {
-    /// The name by which calls refer to it
+    /// The name by which it is referred to
     name: String,
     /// Take the value from a file [default: from standard input]
     #[arg(long, value_name = "PATH", group = "from")]
@@ -41,11 +45,40 @@ struct From {
     json: bool,
 }
 
+/// The hosts it is bound to.
+#[derive(Debug, Default, clap::Args)]
+struct Bind {
+    /// Put it into requests to this host, and keep it out of sandboxes; a name or *.name
+    #[arg(
+        long = "host",
+        value_name = "HOST",
+        value_delimiter = ',',
+        help_heading = "Hosts"
+    )]
+    hosts: Vec<String>,
+    /// Put it into bodies of requests too; these hosts are then spoken to in HTTP/1.1
+    #[arg(long, requires = "hosts", help_heading = "Hosts")]
+    body: bool,
+    /// It is a secret access key of AWS: sign requests again that were signed with the placeholder
+    #[arg(
+        long,
+        requires = "hosts",
+        conflicts_with = "body",
+        help_heading = "Hosts"
+    )]
+    aws: bool,
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Keep a secret, or replace its value
-    Set(From),
-    /// Replace the value of a secret that is there
+    /// Keep a secret, or replace it
+    Set {
+        #[command(flatten)]
+        from: From,
+        #[command(flatten)]
+        bind: Bind,
+    },
+    /// Replace the value of a secret that is there; gateways have it at once
     Rotate(From),
     /// List secrets, without their values
     List {
@@ -66,7 +99,7 @@ enum Command {
 impl Args {
     pub fn json(&self) -> bool {
         match &self.command {
-            Command::Set(from) | Command::Rotate(from) => from.json,
+            Command::Set { from, .. } | Command::Rotate(from) => from.json,
             Command::List { json } | Command::Rm { json, .. } => *json,
         }
     }
@@ -74,8 +107,14 @@ impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let client = context.client();
         match self.command {
-            Command::Set(from) => {
-                let kept = client.set_secret(&from.name, from.read(false)?).await?;
+            Command::Set { from, bind } => {
+                let ask = SetSecret {
+                    hosts: bind.hosts,
+                    body: bind.body,
+                    aws: bind.aws,
+                    ..from.read(false)?
+                };
+                let kept = client.set_secret(&from.name, ask).await?;
                 answer(from.json, &kept, |kept| format!("{} is kept\n", kept.name));
             }
             Command::Rotate(from) => {
@@ -107,8 +146,8 @@ impl From {
             },
             variable: self.variable.clone(),
             command,
-            path: None,
             rotate,
+            ..SetSecret::default()
         })
     }
 
@@ -144,9 +183,13 @@ fn list(secrets: &[SecretSummary]) -> String {
         vec![
             secret.name.clone(),
             secret.source_kind.clone(),
+            match secret.hosts.is_empty() {
+                true => "-".to_string(),
+                false => secret.hosts.join(","),
+            },
             show::ago(secret.updated_at, Timestamp::now()),
         ]
     };
     let rows: Vec<Vec<String>> = secrets.iter().map(row).collect();
-    show::table(&["NAME", "FROM", "CHANGED"], &rows)
+    show::table(&["NAME", "FROM", "HOSTS", "CHANGED"], &rows)
 }

@@ -1,6 +1,6 @@
 //! Arguments that several commands share: of a sandbox, and of a command in one.
 
-use super::workspace::given::read;
+use super::workspace::given::{read, secret_refs};
 use crate::terminal;
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::CreateSandbox;
@@ -51,6 +51,14 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
     policy: Option<String>,
 
+    /// Set a variable to the placeholder of a secret that is bound to hosts (`motu secret set`)
+    #[arg(
+        long = "secret-ref",
+        value_name = "VARIABLE=SECRET",
+        help_heading = "Sandbox"
+    )]
+    secret_refs: Vec<String>,
+
     /// The runtime that makes it [default: the strongest that works here]
     #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
     runtime: Option<String>,
@@ -69,8 +77,8 @@ pub struct SandboxArgs {
 }
 
 impl SandboxArgs {
-    pub fn request(&self) -> CreateSandbox {
-        CreateSandbox {
+    pub fn request(&self) -> Result<CreateSandbox> {
+        Ok(CreateSandbox {
             environment: self.environment.clone(),
             runtime: self.runtime.clone(),
             isolation: self.isolation,
@@ -83,10 +91,11 @@ impl SandboxArgs {
             ttl_seconds: self.ttl_seconds,
             network: self.network,
             policy: self.policy.clone(),
+            secret_refs: secret_refs(&self.secret_refs)?,
             accel: self.accel.unwrap_or_default(),
             allow_host_compat: self.allow_host_compat,
             ..CreateSandbox::default()
-        }
+        })
     }
 }
 

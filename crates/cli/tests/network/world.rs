@@ -93,6 +93,13 @@ impl World {
         self.story.told(self.command(args))
     }
 
+    /// A program in the namespace of the servers.
+    pub fn at_servers(&self, program: &str) -> Command {
+        let mut command = inside(&self.servers);
+        command.arg(motu_needs::command(program).get_program());
+        command
+    }
+
     /// What `curl` says in a machine, and with what it ends.
     pub fn curl(&self, id: &str, arguments: &str) -> Told {
         let script = format!("curl -sS -k -m 20 {arguments}");
@@ -164,7 +171,7 @@ fn hold(first: &str) -> Child {
     child
 }
 
-fn wait_for_ready(child: &mut Child) {
+pub fn wait_for_ready(child: &mut Child) {
     let mut line = String::new();
     let mut reader = BufReader::new(child.stdout.take().unwrap());
     reader.read_line(&mut line).unwrap();

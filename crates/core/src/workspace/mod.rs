@@ -13,7 +13,7 @@ pub use readiness::Readiness;
 pub use running::*;
 
 use crate::ask::Ask;
-use crate::call::CallDestination;
+use crate::call::{CallDestination, SecretRef};
 use crate::exec::ExecMode;
 use crate::policy::PolicyRef;
 use crate::{Accel, Error, Isolation, SandboxId, sandbox::State};
@@ -132,6 +132,10 @@ pub struct CreateWorkspace {
     #[serde(skip)]
     pub narrowed: Option<Vec<CallDestination>>,
     pub secrets: Vec<SecretSource>,
+    /// Secrets by name: `{"KEY": {"ref": "openai-api-key"}}`. Of one that is bound to hosts the
+    /// variable `KEY` holds a placeholder; any other becomes a secret of the workspace, named `KEY`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_refs: BTreeMap<String, SecretRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -22,7 +22,8 @@ use check::{Checked, check};
 use futures_util::StreamExt;
 use futures_util::stream;
 use motu_core::call::{
-    CallNetworkMode, CallRequest, CallResult, Failure, FailureClass, OutputFile, Retention, WORK,
+    CallNetworkMode, CallRequest, CallResult, Failure, FailureClass, OutputFile, Retention,
+    SecretRef, WORK,
 };
 use motu_core::collect::Collector;
 use motu_core::exec::{ExecRequest, ExecResult, ExecSession};
@@ -31,6 +32,7 @@ use motu_core::policy::{self, PolicyRef};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::workspace::{CreateWorkspace, SaveAs, WORKSPACE};
 use motu_core::{Error, ErrorKind, Result, SandboxId, Service, Workspaces};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How much longer than its command a machine of a call may live, if nobody ends it.
@@ -65,7 +67,7 @@ impl Engine {
             )
             .hint("`\"mode\": \"none\"`, or another policy"));
         }
-        let given = self.given(&request.secrets).await?;
+        let (given, bound) = self.given(&request.secrets).await?;
         // The command is checked before anything is made for it.
         let start = command(
             &self.config,
@@ -73,7 +75,7 @@ impl Engine {
             Follow::Foreground,
         )?;
         let served = self.pool.serve();
-        let machine = self.machine(&request, &checked, known.policy.call.min_isolation);
+        let machine = self.machine(&request, &checked, known.policy.call.min_isolation, bound);
         let machine = machine.await?;
         let ran = async {
             prepare(&machine, &checked).await?;
@@ -110,6 +112,7 @@ impl Engine {
         request: &CallRequest,
         checked: &Checked,
         floor: motu_core::Isolation,
+        bound: BTreeMap<String, SecretRef>,
     ) -> Result<Machine> {
         let bridge = request.network.mode == CallNetworkMode::Bridge;
         let policy = bridge.then(|| request.policy.clone()).flatten();
@@ -128,6 +131,7 @@ impl Engine {
                     ttl_seconds: Some(checked.timeout_seconds + SLACK_SECONDS),
                     policy,
                     narrowed,
+                    secret_refs: bound,
                     ..CreateSandbox::default()
                 };
                 self.make(sandbox, Keep::Transient).await?
@@ -146,6 +150,7 @@ impl Engine {
                             .into(),
                         policy,
                         narrowed,
+                        secret_refs: bound,
                         ..CreateWorkspace::default()
                     })
                     .await?;

@@ -102,7 +102,7 @@ impl Driver {
 
     /// Makes a machine and gives it its identity; the state is the caller's to change.
     pub(super) async fn bring_up(&mut self, prepare: Option<Prepare>) -> Result<()> {
-        let spec = self.spec()?;
+        let spec = self.spec().await?;
         let machine = self.runtime.create(&spec).await?;
         let guest = self.connect(machine.clone());
         self.own(machine, guest.clone(), false).await?;
@@ -113,11 +113,12 @@ impl Driver {
     }
 
     /// What the runtime is to make, in an empty directory.
-    fn spec(&self) -> Result<MachineSpec> {
+    async fn spec(&self) -> Result<MachineSpec> {
         let id = &self.row.sandbox.sandbox_id;
         let dir = self.shared.home.make_machine(self.runtime.name(), id)?;
         let launch = self.launch()?;
-        Ok(launch.spec(id.clone(), dir, &self.shared.gateways))
+        let border = crate::border::values(&self.shared.home, launch.border.as_ref()).await?;
+        Ok(launch.spec(id.clone(), dir, &self.shared.gateways, border))
     }
 
     pub(super) fn launch(&self) -> Result<Launch> {
@@ -139,7 +140,7 @@ impl Driver {
         // A machine with a clock and randomness of its own may have waited for long.
         let renew = used_before && machine.accelerator.is_some();
         let outside = match sandbox.policy {
-            Some(_) => Outside::of_host().await?,
+            Some(_) => Outside::of_host(self.launch()?.border).await?,
             None => Outside::default(),
         };
         let variables = around.env.into_iter().chain(outside.variables());

@@ -37,6 +37,11 @@ impl Driver {
         match launch.and_then(|launch| launch.network.clone()) {
             Some(network) if alive => {
                 let gateways = &self.shared.gateways;
+                let bindings = launch.and_then(|launch| launch.border.as_ref());
+                let border = crate::border::values(&self.shared.home, bindings).await?;
+                if let Some(border) = border {
+                    gateways.bind(&sandbox.sandbox_id, border).await?;
+                }
                 gateways.replace(&sandbox.sandbox_id, network.rules).await
             }
             _ => Ok(()),

@@ -18,17 +18,32 @@ use crate::store::WorkspaceRecord;
 use crate::store::{SealedSecret, WorkspaceRow};
 use futures_util::FutureExt;
 use jiff::Timestamp;
+use motu_core::call::SecretRef;
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::workspace::*;
 use motu_core::{Error, Result, SandboxId, id, limits};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
     pub(super) async fn make_workspace(&self, request: CreateWorkspace) -> Result<Workspace> {
         let name = request.name.as_deref().map(checks::name).transpose()?;
         checks::labels(&request.labels)?;
-        let secrets = self.take_secrets(&request.secrets)?;
+        let referred = self.sort(&request.secret_refs).await?;
+        // One that is bound to no host is one of the workspace, as if it had been handed over.
+        let mut sources = request.secrets.clone();
+        sources.extend(
+            referred
+                .values
+                .into_iter()
+                .map(|(name, value)| SecretSource {
+                    name,
+                    value: Some(value.to_string()),
+                    path: None,
+                }),
+        );
+        let secrets = self.take_secrets(&sources)?;
         let ttl = limits::WORKSPACE_TTL_SECONDS.resolve(request.ttl_seconds)?;
         let seed_path = request.seed_path.as_deref();
         let source = seed_path
@@ -37,7 +52,9 @@ impl Engine {
         let _environments_stay = self.environments_in_use.read().await;
         let id = request.workspace_id.clone().unwrap_or_else(generate);
         self.unused(&id).await?;
-        let mut admitted = self.admit_workspace(&id, &request, ttl).await?;
+        let mut admitted = self
+            .admit_workspace(&id, &request, (ttl, referred.bound))
+            .await?;
         let owner = owner(&admitted.launch.root, &admitted.sandbox.user);
         let (baseline, seed) = self.baseline(&id, owner, source).await?;
         let row = WorkspaceRow {
@@ -107,7 +124,7 @@ impl Engine {
         &self,
         id: &WorkspaceId,
         request: &CreateWorkspace,
-        ttl: u64,
+        (ttl, bound): (u64, BTreeMap<String, SecretRef>),
     ) -> Result<Admitted> {
         let sandbox = CreateSandbox {
             owner: request.owner.clone(),
@@ -126,6 +143,7 @@ impl Engine {
             network: request.network_policy != NetworkPolicy::Off,
             policy: request.policy.clone(),
             narrowed: request.narrowed.clone(),
+            secret_refs: bound,
             ..CreateSandbox::default()
         };
         let mut admitted = self.gate().admit(sandbox).await?;

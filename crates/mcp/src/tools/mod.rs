@@ -17,9 +17,11 @@ pub use workspace::record;
 use crate::arguments::Arguments;
 use crate::schema::{Field, limited, text};
 use crate::tool::Tool;
+use motu_core::call::SecretRef;
 use motu_core::limits;
 use motu_core::workspace::SecretEnv;
 use motu_core::{Error, Result, SandboxId};
+use std::collections::BTreeMap;
 
 /// Every tool of machines and workspaces, the most useful first.
 pub fn machines() -> impl Iterator<Item = &'static Tool> {
@@ -59,6 +61,8 @@ const ALLOW_HOST_COMPAT: Field = crate::schema::flag("allow_host_compat")
 const MAX_OUTPUT_BYTES: Field = limited("max_output_bytes", &limits::MCP_OUTPUT_BYTES);
 const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
     .about("Secrets of the workspace to pass, as {secret name: variable}.");
+const SECRET_REFS: Field = crate::schema::map("secret_refs", limits::SECRETS.max)
+    .about("Variables for secrets that stay outside, as {variable: secret name}.");
 const PATH: Field = text("path", 4096);
 
 /// What machines start from unless told otherwise.
@@ -72,6 +76,14 @@ fn secret_env(arguments: &Arguments) -> Vec<SecretEnv> {
             secret,
             variable: Some(variable).filter(|variable| !variable.is_empty()),
         })
+        .collect()
+}
+
+/// The variables of secrets by name.
+fn secret_refs(arguments: &Arguments) -> BTreeMap<String, SecretRef> {
+    let pairs = arguments.map("secret_refs").into_iter();
+    pairs
+        .map(|(variable, name)| (variable, SecretRef { name }))
         .collect()
 }
 

@@ -3,7 +3,7 @@
 use super::command::{self, OUTPUT};
 use super::environment::installed;
 use super::{ALLOW_HOST_COMPAT, DEFAULT_ENVIRONMENT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB};
-use super::{ISOLATION, RUNTIME, TIMEOUT_SECONDS, VCPU_COUNT, count};
+use super::{ISOLATION, RUNTIME, SECRET_REFS, TIMEOUT_SECONDS, VCPU_COUNT, count, secret_refs};
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::call::{Call, Stop};
@@ -52,6 +52,7 @@ pub const TOOLS: &[Tool] = &[
             TTL_SECONDS,
             NETWORK,
             POLICY,
+            SECRET_REFS,
             ISOLATION,
             RUNTIME,
             ALLOW_HOST_COMPAT,
@@ -81,6 +82,7 @@ pub const TOOLS: &[Tool] = &[
             TTL_SECONDS,
             NETWORK,
             POLICY,
+            SECRET_REFS,
             ISOLATION,
             RUNTIME,
             ALLOW_HOST_COMPAT,
@@ -160,6 +162,7 @@ fn asked(arguments: &Arguments) -> motu_core::Result<CreateSandbox> {
         ttl_seconds: arguments.integer("ttl_seconds"),
         network: arguments.flag("network"),
         policy: arguments.text("policy"),
+        secret_refs: secret_refs(arguments),
         allow_host_compat: arguments.flag("allow_host_compat"),
         isolation: arguments.isolation()?,
         runtime: arguments.text("runtime"),

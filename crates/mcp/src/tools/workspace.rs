@@ -3,8 +3,10 @@
 use super::command::{self, OUTPUT};
 use super::environment::installed;
 use super::{ALLOW_HOST_COMPAT, DEFAULT_ENVIRONMENT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB};
-use super::{ISOLATION, RUNTIME, SECRET_ENV, TIMEOUT_SECONDS, VCPU_COUNT, WORKSPACE_ID};
-use super::{count, host_path, line, secret_env};
+use super::{
+    ISOLATION, RUNTIME, SECRET_ENV, SECRET_REFS, TIMEOUT_SECONDS, VCPU_COUNT, WORKSPACE_ID,
+};
+use super::{count, host_path, line, secret_env, secret_refs};
 use crate::OUTPUT_BUDGET;
 use crate::answer::{Answer, value};
 use crate::arguments::Arguments;
@@ -55,6 +57,7 @@ pub const TOOLS: &[Tool] = &[
                 "secrets",
                 r#"{"type":"array","maxItems":64,"items":{"type":"object","properties":{"name":{"type":"string"},"value":{"type":"string"},"path":{"type":"string"}},"required":["name"]},"description":"Each by value, or by the path of a file of the host. Used with secret_env; never shown again."}"#,
             ),
+            SECRET_REFS,
             VCPU_COUNT,
             MEM_MIB,
             ISOLATION,
@@ -216,6 +219,7 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
         network_policy: policy.map_or(Ok(NetworkPolicy::Off), |policy| policy.parse())?,
         policy: arguments.text("policy"),
         secrets: arguments.nested("secrets")?.unwrap_or_default(),
+        secret_refs: secret_refs(arguments),
         vcpu_count: arguments.integer("vcpu_count"),
         mem_mib: arguments.integer("mem_mib"),
         allow_host_compat: arguments.flag("allow_host_compat"),

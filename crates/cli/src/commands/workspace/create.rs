@@ -75,6 +75,15 @@ pub struct Args {
     )]
     secret_files: Vec<String>,
 
+    /// A secret by its name (`motu secret set`). Of one that is bound to hosts the variable holds
+    /// a placeholder; any other becomes a secret of the workspace, under the variable's name
+    #[arg(
+        long = "secret-ref",
+        value_name = "VARIABLE=SECRET",
+        help_heading = "Secrets"
+    )]
+    secret_refs: Vec<String>,
+
     /// CPUs it may use [default: 1]
     #[arg(long, value_name = "N", help_heading = "Sandbox")]
     vcpu_count: Option<u64>,
@@ -133,6 +142,7 @@ impl Args {
             policy: self.policy.clone(),
             narrowed: None,
             secrets: given::secrets(&self.secrets, &self.secret_files)?,
+            secret_refs: given::secret_refs(&self.secret_refs)?,
             runtime: self.runtime.clone(),
             isolation: self.isolation,
             accel: self.accel.unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! What is given on the command line, as the service wants it.
 
+use motu_core::call::SecretRef;
 use motu_core::workspace::{ExportOptions, SecretSource};
 use motu_core::{Error, Result, limits};
 use std::collections::BTreeMap;
@@ -91,12 +92,27 @@ fn shape(what: &str) -> &'static str {
     match what {
         "--label" => "KEY=VALUE",
         "--secret" => "NAME=VALUE",
+        "--secret-ref" => "VARIABLE=SECRET",
         _ => "NAME=PATH",
     }
 }
 
 pub fn labels(given: &[String]) -> Result<BTreeMap<String, String>> {
     given.iter().map(|text| pair(text, "--label")).collect()
+}
+
+/// Variables, and the names of the secrets they stand for.
+pub fn secret_refs(given: &[String]) -> Result<BTreeMap<String, SecretRef>> {
+    let mut refs = BTreeMap::new();
+    for text in given {
+        let (variable, name) = pair(text, "--secret-ref")?;
+        if refs.insert(variable.clone(), SecretRef { name }).is_some() {
+            return Err(Error::invalid(format!(
+                "--secret-ref gives {variable} twice"
+            )));
+        }
+    }
+    Ok(refs)
 }
 
 /// Secrets by value and by file. A file is read by the daemon, standard input here.

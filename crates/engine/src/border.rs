@@ -1,0 +1,222 @@
+//! The border of a sandbox: which secrets stay outside of it, and what stands for them inside.
+//!
+//! ```text
+//!   store:    variable, secret, placeholder; the authority, its key sealed
+//!   gateway:  the same with values, told over its socket whenever it begins or something changes
+//! ```
+//!
+//! Values are fetched when a gateway is told, and are written nowhere.
+
+use crate::blocking::blocking;
+use crate::home::Home;
+use crate::secrets;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use motu_border::authority::{self, Authority};
+use motu_border::{Secret, Value, h1, placeholder};
+use motu_core::call::SecretRef;
+use motu_core::{Error, ErrorKind, Result, limits};
+use motu_egress::border::{Border, Bound};
+use motu_egress::host::Host;
+use motu_egress::judge;
+use motu_egress::rules::Rules;
+use motu_workspaces::secrets::Vault;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+// What the table of limits says of it is what the border does.
+const _: () = assert!(limits::BORDER_BODY_BYTES.max == h1::BODY as u64);
+
+/// What sealed keys of authorities are bound to.
+const SEALED: (&str, &str) = ("authorities of sandboxes", "key");
+
+/// The secrets of one sandbox that stay outside. Copies of it have the same: they have its memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bindings {
+    /// Base64 of DER.
+    certificate: String,
+    /// Base64 of what the vault has sealed.
+    key: String,
+    all: Vec<Stand>,
+}
+
+/// What stands for a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stand {
+    variable: String,
+    secret: String,
+    placeholder: String,
+}
+
+impl Bindings {
+    /// Variables of every command.
+    pub fn variables(&self) -> impl Iterator<Item = (String, String)> {
+        let pair = |one: &Stand| (one.variable.clone(), one.placeholder.clone());
+        self.all.iter().map(pair)
+    }
+
+    pub fn has(&self, secret: &str) -> bool {
+        self.all.iter().any(|one| one.secret == secret)
+    }
+
+    /// The certificate of its authority, as files have it.
+    pub fn pem(&self) -> String {
+        authority::pem(&self.certificate)
+    }
+}
+
+/// Makes the border of a new sandbox; none if it refers to no secret.
+pub async fn bind(
+    home: &Home,
+    wanted: &BTreeMap<String, SecretRef>,
+    rules: Option<&Rules>,
+) -> Result<Option<Bindings>> {
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let limit = limits::SECRETS;
+    if wanted.len() as u64 > limit.max {
+        return Err(Error::limit(format!(
+            "more than {} secrets are referred to, which is {}",
+            limit.max, limit.name
+        )));
+    }
+    let mut all = Vec::new();
+    for (variable, secret) in wanted {
+        check(home, variable, &secret.name, rules).await?;
+        all.push(Stand {
+            variable: variable.clone(),
+            secret: secret.name.clone(),
+            placeholder: placeholder().ok_or_else(|| Error::internal("no random numbers"))?,
+        });
+    }
+    let vault = Vault::open(home.path())?;
+    let made = Authority::make().map_err(|error| Error::internal(error.to_string()))?;
+    let key = vault.seal(SEALED.0, SEALED.1, made.key.as_str())?;
+    Ok(Some(Bindings {
+        certificate: made.certificate,
+        key: STANDARD.encode(key),
+        all,
+    }))
+}
+
+/// Whether a secret can be put into requests of a sandbox with these rules.
+async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -> Result<()> {
+    let mut letters = variable.chars();
+    let first = letters
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    if !first || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        let variable: String = variable.chars().take(64).collect();
+        return Err(Error::invalid(format!(
+            "{variable:?} is no name of a variable"
+        )));
+    }
+    let kept = secrets::find(home, name).await?;
+    let kept = kept.ok_or_else(|| secrets::unknown(name))?;
+    let Some(binding) = kept.binding() else {
+        return Err(Error::invalid(format!(
+            "secret {name:?} is bound to no host, so it would have to be inside of the sandbox"
+        ))
+        .hint(format!(
+            "bind it (`motu secret set {name} --host api.example.com`), or give it to a workspace"
+        )));
+    };
+    let Some(rules) = rules else {
+        return Err(Error::new(
+            ErrorKind::Denied,
+            format!("secret {name:?} is of no use to a sandbox without a network"),
+        )
+        .hint("give it a policy that allows the hosts the secret is bound to"));
+    };
+    if binding.hosts.iter().any(|host| is_allowed(rules, host)) {
+        return Ok(());
+    }
+    let hosts: Vec<String> = binding.hosts.iter().map(Host::to_string).collect();
+    let (hosts, policy) = (hosts.join(", "), &rules.policy);
+    Err(Error::new(
+        ErrorKind::Denied,
+        format!("secret {name:?} is bound to {hosts}, which the policy {policy} does not allow"),
+    )
+    .hint(format!("`motu policy show {policy}` says what it allows; name another policy, or bind the secret to another host")))
+}
+
+fn is_allowed(rules: &Rules, host: &Host) -> bool {
+    match host {
+        Host::Name(name) => judge::name(rules, name).1.allowed,
+        // Some name below it, and so would be others.
+        Host::Below(suffix) => {
+            let any = judge::name(rules, &format!("any.{suffix}")).1.allowed;
+            let below = |host: &Host| matches!(host, Host::Name(name) if name.ends_with(&format!(".{suffix}")));
+            any || rules.allow.iter().any(|allow| below(&allow.host))
+        }
+        Host::Public | Host::Address(_) | Host::Network(_) => false,
+    }
+}
+
+/// The border with its values, as a gateway is told. A secret that was removed since, or is bound
+/// to nothing any more, is left out: its placeholder stays one.
+pub async fn values(home: &Home, bindings: Option<&Bindings>) -> Result<Option<Border>> {
+    let Some(bindings) = bindings else {
+        return Ok(None);
+    };
+    let mut bound = Vec::new();
+    for one in &bindings.all {
+        let Some(kept) = secrets::find(home, &one.secret).await? else {
+            continue;
+        };
+        let Some(binding) = kept.binding() else {
+            continue;
+        };
+        let value = kept.value(home, &one.secret).await?;
+        bound.push(Bound {
+            hosts: binding.hosts.clone(),
+            secret: Secret {
+                name: one.secret.clone(),
+                placeholder: one.placeholder.clone(),
+                value: Value::new(value.as_str()),
+                body: binding.body,
+                aws: binding.aws,
+            },
+        });
+    }
+    let damaged = || Error::internal("the authority of the sandbox is damaged");
+    let sealed = STANDARD.decode(&bindings.key).map_err(|_| damaged())?;
+    let key = Vault::open(home.path())?.unseal(SEALED.0, SEALED.1, &sealed)?;
+    Ok(Some(Border {
+        authority: Authority {
+            certificate: bindings.certificate.clone(),
+            key: Value::new(key.as_str()),
+        },
+        roots: blocking(roots).await?.0,
+        bound,
+    }))
+}
+
+/// Certificates that hosts are verified by: base64 of DER.
+#[derive(Debug)]
+pub struct Roots(Vec<String>);
+
+impl Roots {
+    /// As a file has them.
+    pub fn pem(&self) -> Bytes {
+        let all: Vec<String> = self.0.iter().map(|one| authority::pem(one)).collect();
+        all.concat().into()
+    }
+}
+
+/// Those of this host: of `SSL_CERT_FILE` of the daemon, or else of the system.
+pub fn roots() -> Result<Roots> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let why = found.errors.first().map(ToString::to_string);
+        return Err(Error::unavailable(format!(
+            "this host has no certificates to verify others by: {}",
+            why.unwrap_or_else(|| "there are none".to_string())
+        ))
+        .hint("install the package ca-certificates, or start the daemon with SSL_CERT_FILE"));
+    }
+    let encoded = found.certs.iter().map(|one| STANDARD.encode(one));
+    Ok(Roots(encoded.collect()))
+}

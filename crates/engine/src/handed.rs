@@ -1,0 +1,98 @@
+//! Secrets on their way out of the vault: to typed calls, to workspaces, to gateways.
+
+use crate::blocking::blocking;
+use crate::engine::Engine;
+use crate::secrets;
+use crate::workspace::Secrets;
+use motu_core::call::SecretRef;
+use motu_core::lists::SecretList;
+use motu_core::sandbox::State;
+use motu_core::secret::{SecretSummary, SetSecret};
+use motu_core::{Error, Result};
+use std::collections::BTreeMap;
+use zeroize::Zeroizing;
+
+/// Secrets that were asked for by name.
+pub(crate) struct Sorted {
+    /// Values to hand over, by variable.
+    pub values: Vec<(String, Zeroizing<String>)>,
+    /// Those that stay outside.
+    pub bound: BTreeMap<String, SecretRef>,
+}
+
+impl Engine {
+    pub(crate) async fn keep_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
+        let (home, own) = (self.shared.home.path().to_path_buf(), name.to_string());
+        let kept = blocking(move || secrets::set(&home, &own, ask)).await?;
+        self.tell_gateways(name).await?;
+        Ok(kept)
+    }
+
+    pub(crate) async fn known_secrets(&self) -> Result<SecretList> {
+        let home = self.shared.home.path().to_path_buf();
+        let all = blocking(move || secrets::list(&home)).await;
+        all.map(SecretList::new)
+    }
+
+    pub(crate) async fn drop_secret(&self, name: &str) -> Result<SecretSummary> {
+        let (home, own) = (self.shared.home.path().to_path_buf(), name.to_string());
+        let gone = blocking(move || secrets::remove(&home, &own)).await?;
+        self.tell_gateways(name).await?;
+        Ok(gone)
+    }
+
+    /// Tells every gateway that has a secret what has become of it.
+    async fn tell_gateways(&self, name: &str) -> Result<()> {
+        for handle in self.table.all() {
+            let sandbox = handle.sandbox();
+            if !matches!(sandbox.state, State::Running | State::Paused) {
+                continue;
+            }
+            // One that ends meanwhile needs no secrets.
+            let Ok(launch) = handle.launch().await else {
+                continue;
+            };
+            let bindings = launch.border.as_ref().filter(|own| own.has(name));
+            let Some(border) = crate::border::values(&self.shared.home, bindings).await? else {
+                continue;
+            };
+            let id = &sandbox.sandbox_id;
+            if let Err(error) = self.shared.gateways.bind(id, border).await {
+                return Err(Error {
+                    message: format!("secret {name} has changed, but {}", error.message),
+                    ..error
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Secrets by name: those that are bound to hosts, and the values of all others.
+    pub(crate) async fn sort(&self, wanted: &BTreeMap<String, SecretRef>) -> Result<Sorted> {
+        let mut sorted = Sorted {
+            values: Vec::new(),
+            bound: BTreeMap::new(),
+        };
+        for (variable, secret) in wanted {
+            let home = &self.shared.home;
+            let kept = secrets::find(home, &secret.name).await?;
+            let kept = kept.ok_or_else(|| secrets::unknown(&secret.name))?;
+            if kept.binding().is_some() {
+                sorted.bound.insert(variable.clone(), secret.clone());
+            } else {
+                let value = kept.value(home, &secret.name).await?;
+                sorted.values.push((variable.clone(), value));
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// What a call refers to: values under the names of its variables, and what stays outside.
+    pub(crate) async fn given(
+        &self,
+        wanted: &BTreeMap<String, SecretRef>,
+    ) -> Result<(Secrets, BTreeMap<String, SecretRef>)> {
+        let sorted = self.sort(wanted).await?;
+        Ok((Secrets::of_variables(sorted.values)?, sorted.bound))
+    }
+}
