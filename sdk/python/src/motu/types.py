@@ -455,6 +455,8 @@ class CreateSandbox:
     #: `auto` (the default) or a runtime's name.
     runtime: str | None = None
     sandbox_id: SandboxId | None = None
+    #: Variables that hold placeholders of secrets that are bound to hosts: `{"KEY": {"ref": "openai-api-key"}}`.
+    secret_refs: dict[str, SecretRef] = field(default_factory=lambda: {})
     ttl_seconds: int | None = None
     #: The user commands run as; the environment's own when missing.
     user: str | None = None
@@ -485,6 +487,9 @@ class CreateWorkspace:
     #: The policy of its network; `public` when missing and there is one.
     policy: str | None = None
     runtime: str | None = None
+    #: Secrets by name: `{"KEY": {"ref": "openai-api-key"}}`. Of one that is bound to hosts the variable `KEY`
+    #: holds a placeholder; any other becomes a secret of the workspace, named `KEY`.
+    secret_refs: dict[str, SecretRef] = field(default_factory=lambda: {})
     secrets: list[SecretSource] = field(default_factory=lambda: [])
     #: A directory or a .tar/.tar.gz/.tgz archive on the daemon's host.
     seed_path: str | None = None
@@ -1400,7 +1405,13 @@ class SecretSource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretSummary:
     """What may be said of a secret."""
+    #: A secret access key of AWS.
+    aws: bool = False
+    #: Placeholders in bodies of requests are replaced too.
+    body: bool = False
     created_at: datetime
+    #: The hosts it is bound to; empty for one that is handed over.
+    hosts: list[str] = field(default_factory=lambda: [])
     name: str
     #: `sealed`, `variable` or `command`.
     source_kind: str
@@ -1474,9 +1485,17 @@ class SetPolicy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetSecret:
     """Where a secret's value is. Exactly one of the four."""
+    #: It is a secret access key of AWS: requests that were signed with the placeholder are signed again with it.
+    aws: bool = False
+    #: Placeholders in bodies of requests are replaced too.
+    body: bool = False
     #: A program and its arguments, run on the daemon's host whenever the secret is needed; what it prints,
     #: without the last line's end, is the value.
     command: list[str] | None = field(default_factory=lambda: [])
+    #: The hosts it is bound to, such as `api.example.com` or `*.example.com`. A bound secret is never inside of
+    #: a sandbox: a placeholder is, and the gateway puts the value in its place in requests to these hosts. Not
+    #: with `rotate`, which leaves it bound as it is.
+    hosts: list[str] = field(default_factory=lambda: [])
     #: A file on the daemon's host whose UTF-8 content is the value; it is read once, now.
     path: str | None = None
     #: The secret must be there already.
