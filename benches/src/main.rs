@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
-//!                                                       gvisor workspaces pull terminals egress
+//!                                                       gvisor workspaces pull terminals egress docker
 //! ```
 //!
 //! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
@@ -16,6 +16,7 @@ mod api;
 mod audit;
 mod bytes;
 mod crowd;
+mod docker;
 mod egress;
 mod exec;
 mod gvisor;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 12] = [
+    let groups: [Group<'_>; 13] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         ("pull", pull::measure),
         ("terminals", terminals::measure),
         ("egress", egress::measure),
+        ("docker", docker::measure),
     ];
     if let Some(unknown) = wanted
         .iter()
@@ -99,7 +101,7 @@ impl Bench {
 }
 
 /// Groups that have Docker's engine for a rival.
-const WITH_DOCKER: [&str; 4] = ["start", "exec", "bytes", "crowd"];
+const WITH_DOCKER: [&str; 5] = ["start", "exec", "bytes", "crowd", "docker"];
 
 type Group<'a> = (&'a str, fn(&mut Bench) -> Outcome);
 

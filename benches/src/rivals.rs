@@ -62,14 +62,15 @@ impl Docker {
         Ok(docker)
     }
 
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("docker.sock")
+    }
+
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("docker");
         command
             .args(args)
-            .env(
-                "DOCKER_HOST",
-                format!("unix://{}", self.dir.path().join("docker.sock").display()),
-            )
+            .env("DOCKER_HOST", format!("unix://{}", self.socket().display()))
             .stdin(Stdio::null());
         command
     }

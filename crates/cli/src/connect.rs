@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 3;
 const START_WARNING: Duration = Duration::from_secs(10);
 const START_PATIENCE: Duration = Duration::from_secs(110);
 /// The variables a daemon keeps of those of the command that happened to start it.
-const KEPT: [&str; 13] = [
+const KEPT: [&str; 18] = [
     "PATH",
     "HOME",
     "USER",
@@ -41,6 +41,11 @@ const KEPT: [&str; 13] = [
     "HTTPS_PROXY",
     "NO_PROXY",
     "ALL_PROXY",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "CONTAINER_HOST",
+    "XDG_RUNTIME_DIR",
 ];
 
 /// A client of the daemon of this state directory, which is started if it is not there.

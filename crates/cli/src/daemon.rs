@@ -3,6 +3,7 @@
 use crate::guest::GUEST;
 use motu_container::Container;
 use motu_core::{Error, Result, Runtime};
+use motu_docker::Docker;
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
 use motu_gvisor::Gvisor;
@@ -42,12 +43,19 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         home: home.path().to_path_buf(),
         usual_disk_mib: config.defaults.disk_mib,
     });
+    let docker = Docker::new(motu_docker::Settings {
+        guest: Arc::from(GUEST),
+        home: home.path().to_path_buf(),
+        socket: config.docker.socket.clone(),
+        runtime: config.docker.runtime.clone(),
+    });
     let environments = Environments::open(home.path(), Privilege::detect())
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;
     let runtimes: Vec<Arc<dyn Runtime>> = vec![
         Arc::new(qemu),
         Arc::new(gvisor),
         Arc::new(container),
+        Arc::new(docker),
         Arc::new(host),
     ];
     Engine::open(Setup {

@@ -3,6 +3,7 @@
 use crate::subject::{Skip, Subject};
 use motu_container::Container;
 use motu_core::{Accel, Runtime, limits};
+use motu_docker::Docker;
 use motu_environments::{Environments, Privilege, Progress};
 use motu_fake::Fake;
 use motu_gvisor::Gvisor;
@@ -78,6 +79,24 @@ pub fn gvisor() -> Result<Subject, Skip> {
     };
     works("gvisor", &make)?;
     let mut subject = Subject::new("gvisor", Box::new(make), Box::new(|_, dir| kill_first(dir)));
+    subject.environments = Some(environments()?);
+    Ok(subject)
+}
+
+/// Containers of the engine that listens at this socket, made by the named one of its runtimes.
+pub fn docker(socket: &Path, runtime: Option<&str>) -> Result<Subject, Skip> {
+    let guest = guest()?;
+    let (socket, runtime) = (socket.to_path_buf(), runtime.map(str::to_string));
+    let make = move |home: &Path| -> Arc<dyn Runtime> {
+        Arc::new(Docker::new(motu_docker::Settings {
+            guest: guest.clone(),
+            home: home.to_path_buf(),
+            socket: Some(socket.clone()),
+            runtime: runtime.clone(),
+        }))
+    };
+    works("docker", &make)?;
+    let mut subject = Subject::new("docker", Box::new(make), Box::new(|_, dir| kill_first(dir)));
     subject.environments = Some(environments()?);
     Ok(subject)
 }

@@ -28,6 +28,19 @@ pub struct Config {
     pub defaults: Defaults,
     pub terminal: TerminalConfig,
     pub audit: AuditConfig,
+    pub docker: DockerConfig,
+}
+
+/// The container engine that the `docker` runtime uses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DockerConfig {
+    /// Its socket; looked for when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<std::path::PathBuf>,
+    /// What makes its containers (`runc`, `crun`, `runsc`); what it takes by itself when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
 }
 
 /// The audit log.
@@ -128,6 +141,7 @@ impl Default for Config {
             defaults: Defaults::default(),
             terminal: TerminalConfig::default(),
             audit: AuditConfig::default(),
+            docker: DockerConfig::default(),
         }
     }
 }
@@ -187,6 +201,12 @@ impl Config {
                 ..error
             })?;
         }
+        let socket = config.docker.socket.as_ref();
+        if socket.is_some_and(|socket| !socket.is_absolute()) {
+            return Err(Error::invalid(
+                "config.toml: [docker] socket must be the absolute path of a socket",
+            ));
+        }
         Ok(config)
     }
 }
@@ -198,6 +218,14 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_defaults() {
         assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn an_engine_is_named_by_its_path() {
+        let text = "[docker]\nsocket = \"/run/podman/podman.sock\"\nruntime = \"runsc\"";
+        let docker = Config::parse(text).unwrap().docker;
+        assert_eq!(docker.runtime.as_deref(), Some("runsc"));
+        assert!(Config::parse("[docker]\nsocket = \"unix:///x\"").is_err());
     }
 
     #[test]

@@ -66,6 +66,10 @@ limits! {
     GUEST_SILENCE_SECONDS = "guest_silence_seconds", default 30, 2 => 3600, "s", "how long a machine's guest may say nothing at all while a call waits for it, before its calls are answered `unavailable`";
     GUEST_CALL_SECONDS = "guest_call_seconds", default 600, 2 => 86_400, "s", "how long one call without a time limit of its own may get no sign of life from a guest that answers others, before it is answered `timeout`";
     DAEMON_SILENCE_SECONDS = "daemon_silence_seconds", default 15, 15 => 15, "s", "how long a daemon may leave a command's probe unanswered before the command fails";
+    ENGINE_PROBE_SECONDS = "engine_probe_seconds", default 5, 5 => 5, "s", "how long a container engine may take to say that it is there (runtime `docker`)";
+    ENGINE_CALL_SECONDS = "engine_call_seconds", default 60, 60 => 60, "s", "how long a container engine may take for one call, and for taking the next piece of an environment";
+    ENGINE_IMPORT_SECONDS = "engine_import_seconds", default 900, 900 => 900, "s", "how long a container engine may take to make an image of an environment that it was sent";
+    ENGINE_ANSWER_BYTES = "engine_answer_bytes", default 4_194_304, 4_194_304 => 4_194_304, "bytes", "one answer of a container engine";
     FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
     POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";
     POOL_READY = "pool_ready", default 2, 0 => 64, "machines", "machines that wait ready per pool in config.toml";

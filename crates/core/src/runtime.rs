@@ -220,6 +220,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether machines are made by a service that is not ours: `auto` takes such a runtime only
+    /// when nothing of ours works.
+    fn foreign(&self) -> bool {
+        false
+    }
+
     /// The steps `create` would take, for people.
     fn plan(&self, spec: &MachineSpec) -> Result<String, Error>;
 
@@ -284,6 +290,11 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// of the disk it took. Machines that are there keep what they need.
     async fn prune(&self) -> Result<u64, Error> {
         Ok(0)
+    }
+
+    /// Environments were removed: lets go of what was made from roots that are gone.
+    async fn environments_removed(&self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Whether a directory has the disks of a machine that was started with it before.

@@ -1,7 +1,7 @@
 //! Which runtime makes a machine.
 //!
 //! `auto` takes the strongest that works here and can run what the environment
-//! needs. A weaker isolation than was asked for is never chosen, and the host itself
+//! needs; what somebody else makes, only when nothing of ours works. A weaker isolation than was asked for is never chosen, and the host itself
 //! only when a call allows it.
 
 use motu_core::report::RuntimeReport;
@@ -137,6 +137,7 @@ impl Runtimes {
         let mut tried = Vec::new();
         let mut second = None;
         let mut emulated = None;
+        let mut foreign = None;
         for known in &self.list {
             let runtime = &known.runtime;
             let host = runtime.isolation() == Isolation::None;
@@ -146,8 +147,13 @@ impl Runtimes {
             {
                 continue;
             }
+            // Somebody else's walls before none.
+            if host && foreign.is_some() {
+                break;
+            }
             let report = known.report(DOUBT_AUTO).await;
             match (report.works, report.emulated) {
+                (true, _) if runtime.foreign() => foreign = foreign.or(Some(runtime)),
                 // Where sudo is part of the environment, a runtime without it comes after one with it.
                 (true, false) if demand.setuid && !runtime.capabilities().setuid => {
                     second = second.or(Some(runtime));
@@ -162,7 +168,7 @@ impl Runtimes {
                 (false, _) => tried.push(report),
             }
         }
-        if let Some(runtime) = second.or(emulated) {
+        if let Some(runtime) = second.or(emulated).or(foreign) {
             return Ok(runtime.clone());
         }
         let what = match demand.floor {

@@ -27,7 +27,7 @@ impl Engine {
         let auto = runtimes
             .iter()
             .filter(|report| report.works && report.isolation != Isolation::None)
-            .min_by_key(|report| report.emulated)
+            .min_by_key(|report| (self.is_foreign(&report.name), report.emulated))
             .map(|report| report.name.clone());
         let host = self.host_checks();
         Ok(Doctor {
@@ -44,6 +44,12 @@ impl Engine {
             runtimes,
             host,
         })
+    }
+
+    /// Whether a runtime is somebody else's, which `auto` takes last.
+    fn is_foreign(&self, name: &str) -> bool {
+        let runtime = self.runtimes.named(name);
+        runtime.is_some_and(|runtime| runtime.foreign())
     }
 
     /// Boots a machine, talks to it, and throws it away.

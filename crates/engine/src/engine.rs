@@ -85,6 +85,16 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Lets runtimes let go of what they made from environments that are gone. What is left of it
+    /// is only space, and goes the next time.
+    pub(crate) async fn tell_of_removal(&self) {
+        for runtime in self.runtimes.all() {
+            if let Err(error) = runtime.environments_removed().await {
+                tracing::warn!(runtime = runtime.name(), %error, "something of a removed environment is left");
+            }
+        }
+    }
+
     /// Lets go of what no caller knows of: machines that wait ready. Sandboxes stay.
     pub async fn close(&self) {
         self.pool.drain(&self.shared).await;

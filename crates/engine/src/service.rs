@@ -118,9 +118,11 @@ impl Service for Engine {
     }
 
     async fn remove_environment(&self, name: &str) -> Result<Pruned> {
-        let _nobody_takes_one = self.environments_in_use.write().await;
+        let nobody_takes_one = self.environments_in_use.write().await;
         let in_use = self.digests_in_use();
         let removed = self.environments.remove(name, &in_use).await;
+        drop(nobody_takes_one);
+        self.tell_of_removal().await;
         removed.map(pruned).map_err(environment_error)
     }
 
@@ -130,7 +132,7 @@ impl Service for Engine {
     }
 
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {
-        let _nobody_takes_one = self.environments_in_use.write().await;
+        let nobody_takes_one = self.environments_in_use.write().await;
         let in_use = self.digests_in_use();
         let swept = self.environments.prune(&in_use, ask.all).await;
         let mut pruned = swept.map(pruned).map_err(environment_error)?;
@@ -138,6 +140,9 @@ impl Service for Engine {
             for runtime in self.runtimes.all() {
                 pruned.freed_bytes += runtime.prune().await?;
             }
+        } else {
+            drop(nobody_takes_one);
+            self.tell_of_removal().await;
         }
         Ok(Pruned {
             in_use: in_use.into_iter().collect(),

@@ -38,6 +38,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
             "--listen-fd" => said.listener = Some(inherited(&name, value()?)?),
             "--lock-fd" => said.lock = Some(inherited(&name, value()?)?),
             "--listen" => said.listener = Some(listen(Path::new(value()?))?),
+            "--listen-for-all" => said.listener = Some(listen_for_all(Path::new(value()?))?),
             "--restrict" => said.restrict = Some(restrict(value()?)?),
             "--write" => write(value()?)?,
             "--seal" => said.seal = Some(value()?.into()),
@@ -58,7 +59,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
     let workspace = said.workspace()?;
     let listener = said
         .listener
-        .ok_or("one of --listen-fd and --listen is needed")?;
+        .ok_or("one of --listen-fd, --listen and --listen-for-all is needed")?;
     // Last: what is open stays open, and nothing we run can reach the rest.
     said.seal.iter().try_for_each(|dir| seal(dir))?;
     said.unmount.iter().try_for_each(|dir| unmount(dir))?;
@@ -110,12 +111,22 @@ fn listen(path: &Path) -> Result<OwnedFd, String> {
     Ok(bound.into())
 }
 
+/// The daemon may be another user of the host than this machine's root; its directory lets nobody
+/// else in.
+fn listen_for_all(path: &Path) -> Result<OwnedFd, String> {
+    let bound = listen(path)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(path, mode)
+        .map_err(|error| format!("cannot open {} to all: {error}", path.display()))?;
+    Ok(bound)
+}
+
 /// `CAPABILITIES:FILES:PRIVILEGES`: a hexadecimal set, a number, and `new` or `none`.
 fn restrict(value: &OsString) -> Result<Restrict, String> {
     let parse = || {
         let (caps, rest) = value.to_str()?.split_once(':')?;
         let (files, privileges) = rest.split_once(':')?;
-        let files = files.parse().ok()?;
+        let files = files.parse().ok().map(allowed)?;
         Some(Restrict {
             drop_caps_keep: u64::from_str_radix(caps, 16).ok()?,
             no_new_privs: privileges == "none",
@@ -124,6 +135,19 @@ fn restrict(value: &OsString) -> Result<Restrict, String> {
         })
     };
     parse().ok_or("--restrict needs CAPABILITIES:FILES:PRIVILEGES".to_string())
+}
+
+/// A number of open files that this process can give to others. A container engine may have started
+/// it with fewer than it was told to, and the host knows how many.
+fn allowed(files: u64) -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    use rustix::thread::{CapabilitySet, capabilities};
+    let raises =
+        |sets: rustix::thread::CapabilitySets| sets.effective.contains(CapabilitySet::SYS_RESOURCE);
+    match getrlimit(Resource::Nofile).maximum {
+        Some(most) if !capabilities(None).is_ok_and(raises) => files.min(most),
+        _ => files,
+    }
 }
 
 /// `FILE=VALUE`: a setting of the kernel that only the guest may make.

@@ -47,7 +47,9 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
             Quoted(name.as_bytes())
         )));
     }
-    if !request.hostname.is_empty() && guest.pid1 {
+    // Who has the name already may not be allowed to set it.
+    let has_name = rustix::system::uname().nodename().to_bytes() == request.hostname.as_bytes();
+    if !request.hostname.is_empty() && guest.pid1 && !has_name {
         let named = rustix::system::sethostname(request.hostname.as_bytes());
         named.map_err(|errno| {
             Failed::errno(

@@ -33,7 +33,15 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     }
     let mut file = std::fs::File::create_new(&staged)?;
     file.write_all(content)?;
-    std::fs::rename(staged, path)
+    match std::fs::rename(&staged, path) {
+        // A container engine has mounted a file of its own there, which cannot be replaced but is
+        // the machine's all the same.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            std::fs::remove_file(&staged)?;
+            std::fs::write(path, content)
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //!   tending    what images of kept disks need: space given back, errors noticed
 //!   slots      ranges of host ids
 //!   seccomp    the system call filter, from seccomp.json; bpf compiles it
+//!   program    the guest program as a file, for runtimes that need one
 //!   record     what is remembered of a machine
 //!   check      what works on this host
 //!   sys        the only module with `unsafe`
@@ -32,6 +33,7 @@ mod kept;
 mod launch;
 mod machine;
 mod prepare;
+mod program;
 mod record;
 mod seccomp;
 mod slots;
@@ -43,6 +45,7 @@ pub mod shared {
     pub use crate::cgroup::{Hierarchies, Kind, Made, Target, Version};
     pub use crate::disk::{Disks, Life, find_mke2fs, layers, mount_image, plain_directory};
     pub use crate::kept::own_seed;
+    pub use crate::program::place_program;
     pub use crate::record::{Process, boot_id, start_time};
     pub use crate::sys::{exit_status, watch};
     pub use crate::tending::{errors, flush, trim, trim_at_rest};

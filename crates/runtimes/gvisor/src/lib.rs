@@ -28,7 +28,6 @@ mod mounts;
 mod network;
 pub mod oci;
 mod prepare;
-mod program;
 mod record;
 mod sys;
 

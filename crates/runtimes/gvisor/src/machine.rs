@@ -10,8 +10,8 @@ use crate::network::{self, Network};
 use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
-use crate::{Settings, disk, killer, mounts, program};
-use motu_container::shared::{Disks, Hierarchies, Kind, Target, exit_status, watch};
+use crate::{Settings, disk, killer, mounts};
+use motu_container::shared::{Disks, Hierarchies, Kind, Target, exit_status, place_program, watch};
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
@@ -170,7 +170,7 @@ impl Maker {
         let place = self.guest_place();
         let written = std::fs::metadata(&place).map(|found| found.len());
         if written.ok() != Some(self.guest.len() as u64) {
-            program::place(&place, &self.guest)?;
+            place_program(&place, &self.guest)?;
         }
         Ok(self.guest_file.get_or_init(|| place))
     }

@@ -1,11 +1,11 @@
-//! The guest program, as a file that `runsc` can show to machines.
+//! The guest program, as a file that somebody else shows to machines: `runsc`, a container engine.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Staged and renamed; programs of older daemons go.
-pub(crate) fn place(place: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn place_program(place: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = place.parent().unwrap_or(place);
     std::fs::create_dir_all(dir)?;
     let staged = dir.join(format!("staged-{}", std::process::id()));

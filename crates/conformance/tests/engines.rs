@@ -1,0 +1,244 @@
+//! The docker runtime on real engines: Docker and Podman, each started by its test with everything
+//! it has below one directory, and ended by it.
+
+#[path = "engines/engine.rs"]
+mod engine;
+
+use engine::{Engine, Kind};
+use motu_conformance::subjects::docker;
+use motu_conformance::{Bench, Subject, conformance_one_by_one, skip};
+use motu_core::exec::{ExecMode, ExecRequest};
+use motu_core::sandbox::{CreateSandbox, State};
+use motu_core::{ErrorKind, Isolation, Service as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// How long anything that should happen may take on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Every check of the suite, one after the other; what fails is named at the end.
+fn whole_suite(engine: &Engine) {
+    let mut failed = Vec::new();
+    let mut count = 0;
+    let mut run = |name: &str, check: &dyn Fn(Subject)| {
+        let begun = Instant::now();
+        let ran = catch_unwind(AssertUnwindSafe(|| check(subject(engine))));
+        let how = if ran.is_ok() { "ok" } else { "FAILED" };
+        println!("{how} {name} {} ms", begun.elapsed().as_millis());
+        count += 1;
+        if ran.is_err() {
+            failed.push(name.to_string());
+        }
+    };
+    conformance_one_by_one!(run);
+    assert!(count > 90, "only {count} checks");
+    assert!(failed.is_empty(), "{} of {count}: {failed:?}", failed.len());
+    assert_eq!(engine.containers(), "[]", "something is left");
+}
+
+fn subject(engine: &Engine) -> Subject {
+    docker(&engine.socket(), None).expect("the engine works")
+}
+
+fn script(text: &str) -> ExecRequest {
+    ExecRequest {
+        command: vec![text.to_string()],
+        mode: ExecMode::Shell,
+        ..ExecRequest::default()
+    }
+}
+
+#[test]
+fn docker_takes_the_suite() {
+    match Engine::start(Kind::Docker) {
+        Ok(engine) => whole_suite(&engine),
+        Err(reason) => skip(&reason),
+    }
+}
+
+#[test]
+fn podman_takes_the_suite() {
+    match Engine::start(Kind::Podman) {
+        Ok(engine) => whole_suite(&engine),
+        Err(reason) => skip(&reason),
+    }
+}
+
+/// What only an engine has: strangers in it, images, and a life of its own.
+#[test]
+fn an_engine_is_somebody_elses() {
+    let mut engine = match Engine::start(Kind::Docker) {
+        Ok(engine) => engine,
+        Err(reason) => return skip(&reason),
+    };
+    walls_are_what_they_are_said_to_be(&engine);
+    a_memory_limit_holds(&engine);
+    strangers_are_left_alone(&engine);
+    images_go_with_their_environment(&engine);
+    gvisor_is_had_by_name(&engine);
+    an_engine_may_die_under_a_machine(&mut engine);
+}
+
+fn walls_are_what_they_are_said_to_be(engine: &Engine) {
+    let bench = Bench::new(subject(engine));
+    bench.life(|life| async move {
+        let sandbox = life.create().await;
+        assert_eq!(sandbox.isolation, Isolation::Container);
+        assert_eq!(sandbox.network, "off");
+        let enforced = |name: &str| {
+            let limit = sandbox.limits.iter().find(|limit| limit.name == name);
+            limit.is_some_and(|limit| limit.enforced)
+        };
+        assert!(enforced("mem_mib") && enforced("pids_max") && enforced("vcpu_count"));
+        assert!(!enforced("disk_mib"));
+        let root = CreateSandbox {
+            user: Some("root".into()),
+            ..life.request()
+        };
+        let root = life.engine.create_sandbox(root).await.expect("a sandbox");
+        let asks = [
+            // No capability that reaches far: the twelve of the container runtime.
+            ("grep CapEff /proc/self/status", "00000000a00405fb"),
+            ("grep CapBnd /proc/self/status", "00000000a00405fb"),
+            ("grep NoNewPrivs /proc/self/status", "1"),
+            ("grep Seccomp: /proc/self/status", "2"),
+            // The guest's directory takes nothing, and its host's files are not there.
+            (
+                "touch /dev/motu/link/x 2>&1; ls /dev/motu/link | wc -l",
+                "0",
+            ),
+            ("mknod /tmp/null c 1 3 2>&1; ls /tmp | wc -l", "0"),
+            ("mount -t tmpfs x /mnt 2>&1; echo $?", "1"),
+            ("cat /etc/resolv.conf", "10.107.0.1"),
+            ("ls -A /sys/class/net", "lo"),
+        ];
+        for (ask, answer) in asks {
+            let said = life.exec(&root, script(ask)).await;
+            let last = said.stdout.split_whitespace().last().map(str::to_string);
+            assert_eq!(last.as_deref(), Some(answer), "{ask}: {said:?}");
+        }
+        let error = life
+            .engine
+            .create_sandbox(CreateSandbox {
+                disk_mib: Some(64),
+                ..life.request()
+            })
+            .await
+            .expect_err("nobody bounds the disk");
+        assert_eq!(error.kind, ErrorKind::Unsupported);
+        assert!(error.hint.is_some());
+    });
+}
+
+fn a_memory_limit_holds(engine: &Engine) {
+    let bench = Bench::new(subject(engine));
+    bench.life(|life| async move {
+        let small = CreateSandbox {
+            mem_mib: Some(32),
+            ..life.request()
+        };
+        let sandbox = life.engine.create_sandbox(small).await.expect("a sandbox");
+        let hog = life
+            .exec(&sandbox, script("x=a; while :; do x=$x$x; done"))
+            .await;
+        assert_ne!(hog.exit_code, 0, "{hog:?}");
+        // Its memory ended, not the machine's life.
+        let after = life.exec(&sandbox, script("echo here")).await;
+        assert_eq!(after.stdout, "here\n");
+    });
+}
+
+fn strangers_are_left_alone(engine: &Engine) {
+    let one = Bench::new(subject(engine));
+    let other = Bench::new(subject(engine));
+    let id = one.life(|life| async move { life.create().await.sandbox_id });
+    // Another state directory cleans up everything that it could ever call its own.
+    other.life(|life| async move {
+        let gone = life.create().await;
+        life.engine
+            .destroy_sandbox(&gone.sandbox_id)
+            .await
+            .expect("destroyed");
+        life.runtime.prune().await.expect("pruned");
+    });
+    one.life(|life| async move {
+        let sandbox = life.get(&id).await;
+        assert_eq!(sandbox.state, State::Running);
+        life.exec(&sandbox, script("true")).await;
+    });
+}
+
+fn images_go_with_their_environment(engine: &Engine) {
+    let bench = Bench::new(subject(engine));
+    let home = bench.home().to_path_buf();
+    let identity = || std::fs::read_to_string(home.join("docker.id")).expect("an identity");
+    let engine = &*engine;
+    bench.life(|life| async move {
+        let sandbox = life.create().await;
+        assert_eq!(engine.images_of(&identity()), 1);
+        // The environment is there: its image stays, used or not.
+        life.runtime.environments_removed().await.expect("told");
+        assert_eq!(engine.images_of(&identity()), 1);
+        life.engine
+            .destroy_sandbox(&sandbox.sandbox_id)
+            .await
+            .expect("destroyed");
+        assert!(life.runtime.prune().await.expect("pruned") > 0);
+        assert_eq!(engine.images_of(&identity()), 0);
+        // Imported again without being told that it is gone.
+        life.create().await;
+        assert_eq!(engine.images_of(&identity()), 1);
+    });
+}
+
+fn gvisor_is_had_by_name(engine: &Engine) {
+    let subject = docker(&engine.socket(), Some("runsc")).expect("the engine has runsc");
+    let bench = Bench::new(subject);
+    let id = bench.life(|life| async move {
+        let sandbox = life.create().await;
+        assert_eq!(sandbox.isolation, Isolation::Gvisor);
+        // Its kernel is not the host's.
+        let kernel = life.exec(&sandbox, script("dmesg | head -n 1")).await;
+        assert!(kernel.stdout.contains("gVisor"), "{kernel:?}");
+        let inside = life.exec(&sandbox, script("ls /dev/motu/link")).await;
+        assert_eq!(inside.stdout, "", "{inside:?}");
+        let network = CreateSandbox {
+            network: true,
+            ..life.request()
+        };
+        let error = life.engine.create_sandbox(network).await;
+        assert_eq!(error.expect_err("refused").kind, ErrorKind::Unsupported);
+        sandbox.sandbox_id
+    });
+    bench.life(|life| async move {
+        let sandbox = life.get(&id).await;
+        assert_eq!(sandbox.state, State::Running, "{sandbox:?}");
+        let said = life.exec(&sandbox, script("echo again")).await;
+        assert_eq!(said.stdout, "again\n");
+    });
+}
+
+fn an_engine_may_die_under_a_machine(engine: &mut Engine) {
+    let bench = Bench::new(subject(engine));
+    let id = bench.life(|life| async move { life.create().await.sandbox_id });
+    engine.kill();
+    // A new daemon finds the machine without its engine, and it works.
+    let known = id.clone();
+    bench.life(|life| async move {
+        let sandbox = life.get(&known).await;
+        assert_eq!(sandbox.state, State::Running, "{sandbox:?}");
+        let said = life.exec(&sandbox, script("echo still here")).await;
+        assert_eq!(said.stdout, "still here\n");
+        let begun = Instant::now();
+        let error = life.engine.create_sandbox(life.request()).await;
+        assert_eq!(error.expect_err("no engine").kind, ErrorKind::Unavailable);
+        assert!(begun.elapsed() < SOON);
+    });
+    engine.again().expect("the engine starts again");
+    // An engine that comes back ends what it finds running; either way there is nothing left.
+    bench.life(|life| async move {
+        let destroyed = life.engine.destroy_sandbox(&id).await;
+        destroyed.expect("destroyed by the engine that is there again");
+    });
+    assert_eq!(engine.containers(), "[]");
+}

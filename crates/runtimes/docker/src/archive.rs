@@ -1,0 +1,137 @@
+//! An environment's root as a tar archive, piece by piece.
+//!
+//! `tar` does it: as an ordinary user it has to run where the user's subordinate ids are the ids
+//! inside, and a program can be run there.
+
+use bytes::Bytes;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread::JoinHandle;
+use tokio::sync::mpsc;
+
+/// Pieces on their way: a slow engine holds up `tar`, and no more memory is taken.
+const PIECES: usize = 8;
+const PIECE_BYTES: usize = 256 * 1024;
+/// How much of a complaint is looked at.
+const SAID_MOST: u64 = 4096;
+
+/// Starts reading. An archive that is not whole ends with an error, so that no engine takes it for one.
+pub(crate) fn of(root: &Path) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
+    let mut child = command(root).spawn()?;
+    let complaints = child.stderr.take().map(listen);
+    let (send, receive) = mpsc::channel(PIECES);
+    std::thread::Builder::new()
+        .name("motu-tar".into())
+        .spawn(move || {
+            let read = pump(&mut child, &send);
+            if !matches!(read, Ok(Taken::All)) {
+                // It may be waiting for somebody to read.
+                let _ = child.kill();
+            }
+            let ended = end(child, complaints);
+            if let Err(error) = read.and(ended) {
+                let _ = send.blocking_send(Err(error));
+            }
+        })?;
+    Ok(receive)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    All,
+    /// Nobody wants the rest.
+    Part,
+}
+
+fn command(root: &Path) -> Command {
+    let mut command = match rustix::process::geteuid().is_root() {
+        true => Command::new("tar"),
+        false => {
+            let mut command = Command::new("unshare");
+            command.args(["--map-root-user", "--map-auto", "--", "tar"]);
+            command
+        }
+    };
+    command
+        .args(["--create", "--file=-", "--format=posix", "--numeric-owner"])
+        // Capabilities of programs are there.
+        .args(["--xattrs", "--xattrs-include=security.capability"])
+        .args(["--one-file-system", "--directory"])
+        .arg(root)
+        .arg(".")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn pump(child: &mut Child, send: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<Taken> {
+    let mut out = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    loop {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        out.by_ref()
+            .take(PIECE_BYTES as u64)
+            .read_to_end(&mut piece)?;
+        if piece.is_empty() {
+            return Ok(Taken::All);
+        }
+        if send.blocking_send(Ok(piece.into())).is_err() {
+            return Ok(Taken::Part);
+        }
+    }
+}
+
+/// Reads what is complained of beside everything else: nobody waits for a full pipe.
+fn listen(mut errors: ChildStderr) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let _ = errors.by_ref().take(SAID_MOST).read_to_end(&mut said);
+        let _ = io::copy(&mut errors, &mut io::sink());
+        said
+    })
+}
+
+fn end(mut child: Child, complaints: Option<JoinHandle<Vec<u8>>>) -> io::Result<()> {
+    let status = child.wait()?;
+    let said = complaints.and_then(|heard| heard.join().ok());
+    let said = said.unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("tar ({status}): {}", said.trim()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(mut pieces: mpsc::Receiver<io::Result<Bytes>>) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some(piece) = pieces.blocking_recv() {
+            all.extend_from_slice(&piece?);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn a_tree_is_read_whole_and_a_missing_one_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), vec![7u8; 3 * PIECE_BYTES]).unwrap();
+        let archive = whole(of(dir.path()).unwrap()).unwrap();
+        assert!(archive.len() > 3 * PIECE_BYTES);
+        assert_eq!(archive.len() % 512, 0);
+        let error = whole(of(&dir.path().join("missing")).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("tar"), "{error}");
+    }
+
+    #[test]
+    fn nobody_has_to_take_all_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), vec![7u8; 64 * PIECE_BYTES]).unwrap();
+        let mut pieces = of(dir.path()).unwrap();
+        assert!(pieces.blocking_recv().unwrap().is_ok());
+        drop(pieces);
+    }
+}
