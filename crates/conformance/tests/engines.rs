@@ -77,6 +77,7 @@ fn an_engine_is_somebody_elses() {
     images_go_with_their_environment(&engine);
     gvisor_is_had_by_name(&engine);
     an_engine_may_die_under_a_machine(&mut engine);
+    what_an_engine_missed_is_made_up_for(&mut engine);
 }
 
 fn walls_are_what_they_are_said_to_be(engine: &Engine) {
@@ -241,4 +242,22 @@ fn an_engine_may_die_under_a_machine(engine: &mut Engine) {
         destroyed.expect("destroyed by the engine that is there again");
     });
     assert_eq!(engine.containers(), "[]");
+}
+
+fn what_an_engine_missed_is_made_up_for(engine: &mut Engine) {
+    let bench = Bench::new(subject(engine));
+    let engine = &mut *engine;
+    bench.life(|life| async move {
+        let sandbox = life.create().await;
+        let dir = life.machine_dir(&sandbox.sandbox_id);
+        engine.kill();
+        // It is ended without its engine, and what that has of it is not forgotten.
+        let _ = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
+        assert!(dir.exists());
+        engine.again().expect("the engine starts again");
+        assert!(engine.containers().contains(sandbox.sandbox_id.as_str()));
+        life.create().await;
+        assert!(!engine.containers().contains(sandbox.sandbox_id.as_str()));
+        assert!(!dir.exists());
+    });
 }

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -46,6 +46,8 @@ pub(crate) struct Maker {
     pub(crate) images: Images,
     pub(crate) links: Links,
     guest_file: OnceLock<PathBuf>,
+    /// Machines whose engine was not there to remove them.
+    left: Mutex<Vec<(SandboxId, PathBuf)>>,
     /// Machines are made a few at a time: more only wait for each other.
     turns: Semaphore,
     #[cfg(test)]
@@ -61,6 +63,7 @@ impl Maker {
             images: Images::default(),
             links: Links::default(),
             guest_file: OnceLock::new(),
+            left: Mutex::default(),
             turns: Semaphore::new(TURNS_MIN.max(2 * cpus)),
             #[cfg(test)]
             patience: None,
@@ -256,13 +259,28 @@ pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine,
     let turn = maker.turns.acquire().await;
     let made = maker.make(spec).await;
     drop(turn);
-    if made.is_err() {
-        let record = Record::load(&spec.dir);
-        if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
-            tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");
+    match &made {
+        Ok(_) => remove_left(maker).await,
+        Err(_) => {
+            let record = Record::load(&spec.dir);
+            if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
+                tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");
+            }
         }
     }
     made
+}
+
+/// An engine has just worked: what it was not there to remove before goes now. What is left even
+/// then is found by its directory when the next daemon starts.
+async fn remove_left(maker: &Maker) {
+    let left = std::mem::take(&mut *maker.left.lock().unwrap_or_else(PoisonError::into_inner));
+    for (id, dir) in left {
+        let record = Record::load(&dir);
+        let removed = remove(maker, &id, &dir, record).await;
+        let gone = removed.map(|()| std::fs::remove_dir(&dir));
+        tracing::info!(sandbox = %id, ?gone, "a machine that was left was looked at again");
+    }
 }
 
 /// The record of a machine.
@@ -338,16 +356,19 @@ pub(crate) async fn remove(
     maker.links.forget(id);
     // Without a record nothing was asked of an engine yet.
     if let Some(record) = record {
-        let removed = remove_container(maker, &record).await;
-        if removed.is_err()
-            && let Some(process) = record.open()
-        {
+        if let Err(error) = remove_container(maker, &record).await {
             // An engine that does not answer must not keep alive what was to be ended.
-            if let Err(error) = pidfd_send_signal(process, Signal::KILL) {
+            let killed = record
+                .open()
+                .map(|process| pidfd_send_signal(process, Signal::KILL));
+            if let Some(Err(error)) = killed {
                 tracing::warn!(%id, %error, "a machine of an engine that does not answer may go on");
             }
+            let mut left = maker.left.lock().unwrap_or_else(PoisonError::into_inner);
+            left.retain(|(known, _)| known != id);
+            left.push((id.clone(), dir.to_path_buf()));
+            return Err(error);
         }
-        removed?;
         if let Some(process) = record.open() {
             let gone = tokio::time::timeout(END_PATIENCE, wait(process)).await;
             gone.map_err(|_| Error::new(ErrorKind::Cleanup, "the machine does not end"))?
