@@ -94,7 +94,11 @@ impl Engine {
             }
             std::thread::sleep(LOOK);
         }
-        let _ = std::fs::remove_file(self.dir.path().join("pid"));
+        // Whoever is the parent of orphans may let a helper wait for its burial, and an engine
+        // takes a dead one with that number for one that lives.
+        for stale in ["pid", "exec/containerd/containerd.pid"] {
+            let _ = std::fs::remove_file(self.dir.path().join(stale));
+        }
         self.process = spawn(self.kind, &self.dir)?;
         self.answers()
     }
@@ -152,6 +156,9 @@ fn spawn(kind: Kind, dir: &TempDir) -> Result<Child, String> {
                 .arg(at("run"))
                 .arg("--tmpdir")
                 .arg(at("tmp"))
+                // Its usual one refuses hosts that have cgroups of both versions.
+                .arg("--runtime")
+                .arg(motu_needs::find("runc"))
                 .args(["--cgroup-manager=cgroupfs", "--events-backend=file"])
                 .args(["system", "service", "--time=0", &socket]);
         }

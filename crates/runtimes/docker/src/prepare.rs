@@ -3,7 +3,7 @@
 use crate::walls::Walls;
 use motu_core::runtime::{MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
-use motu_core::{Error, Isolation};
+use motu_core::{Error, Isolation, limits};
 use motu_link::network;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -81,10 +81,12 @@ pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Val
     let files = files(&spec.limits, decided.most_files);
     let mut ulimits = vec![json!({ "Name": "nofile", "Soft": files, "Hard": files })];
     if let Some(most) = decided.most_processes {
-        // Podman asks for more than it may have unless it is told.
+        // Podman asks for more than it may have unless it is told, and gives itself no more than
+        // any machine can have.
+        let most = most.min(limits::PIDS_MAX.max);
         ulimits.push(json!({ "Name": "nproc", "Soft": most, "Hard": most }));
     }
-    let limits = host_limits(&spec.limits, gvisor);
+    let allowed = host_limits(&spec.limits, gvisor);
     let mut host = json!({
         "Binds": [
             bind(&spec.dir.join(LINK_DIR), "link", "rw,Z")?,
@@ -100,11 +102,11 @@ pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Val
         "Privileged": false,
         "IpcMode": "private",
         "CgroupnsMode": "private",
-        "Memory": limits.mem_mib.value.saturating_mul(MIB),
+        "Memory": allowed.mem_mib.value.saturating_mul(MIB),
         // The same: no swap beyond it.
-        "MemorySwap": limits.mem_mib.value.saturating_mul(MIB),
-        "NanoCpus": limits.vcpu_count.value.saturating_mul(NANO_CPUS),
-        "PidsLimit": limits.pids_max.value,
+        "MemorySwap": allowed.mem_mib.value.saturating_mul(MIB),
+        "NanoCpus": allowed.vcpu_count.value.saturating_mul(NANO_CPUS),
+        "PidsLimit": allowed.pids_max.value,
         "ShmSize": SHM_BYTES,
         "Ulimits": ulimits,
         "RestartPolicy": { "Name": "no" },
