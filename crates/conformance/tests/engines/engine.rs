@@ -1,6 +1,7 @@
 //! A container engine of a test's own.
 
 use motu_needs::command;
+use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,7 +89,7 @@ impl Engine {
     pub fn again(&mut self) -> Result<(), String> {
         // Its helper goes with it, but not at once, and holds what the next one needs.
         let begun = Instant::now();
-        while !self.helpers().is_empty() {
+        while self.started("containerd\0").next().is_some() {
             if begun.elapsed() > PATIENCE {
                 return Err("what the engine started does not end".to_string());
             }
@@ -103,17 +104,16 @@ impl Engine {
         self.answers()
     }
 
-    /// What the engine keeps beside itself: `containerd` with our configuration.
-    fn helpers(&self) -> Vec<i32> {
+    /// What the engine has started, by how its command line begins: it names our directory.
+    fn started<'a>(&self, begins: &'a str) -> impl Iterator<Item = i32> + use<'a> {
         let ours = self.dir.path().to_string_lossy().into_owned();
         let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|pid| {
+        pids.filter(move |pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line);
-            line.starts_with("containerd\0") && line.contains(&ours)
+            line.starts_with(begins) && line.contains(&ours)
         })
-        .collect()
     }
 }
 
@@ -182,7 +182,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.process);
         // Asked to, it takes its own mounts down.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
         let begun = Instant::now();
         while matches!(self.process.try_wait(), Ok(None)) {
             if begun.elapsed() > PATIENCE {
@@ -192,6 +192,11 @@ impl Drop for Engine {
             std::thread::sleep(LOOK);
         }
         let _ = self.process.wait();
+        // Of an engine that was killed, what watches over a container may be left.
+        for pid in self.started("/usr/bin/co") {
+            let pid = rustix::process::Pid::from_raw(pid);
+            let _ = pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL));
+        }
         let ours = self.dir.path().to_string_lossy().into_owned();
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let places = mounts

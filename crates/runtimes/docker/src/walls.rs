@@ -38,7 +38,10 @@ impl Walls {
     /// Whether the engine has what was named, and it is what its name says; the name of what makes
     /// containers then.
     pub(crate) fn fit(&self, make: Make, info: &Info) -> Result<String, Error> {
-        let name = self.name().unwrap_or(&info.default_runtime);
+        // Podman may know its own by the path it was given.
+        let usual = Path::new(&info.default_runtime).file_name();
+        let usual = usual.and_then(|name| name.to_str()).unwrap_or_default();
+        let name = self.name().unwrap_or(usual);
         let known = CONTAINERS.contains(&name) || GVISOR.contains(&name);
         if !known {
             return Err(Error::unsupported(format!(
@@ -58,10 +61,9 @@ impl Walls {
             return Ok(name.to_string());
         }
         // Podman takes no runtime from a request: all its containers have the one it was started with.
-        if make == Make::Podman && info.default_runtime != name {
+        if make == Make::Podman && usual != name {
             return Err(Error::unavailable(format!(
-                "this Podman makes its containers with {}, not with {name}",
-                info.default_runtime
+                "this Podman makes its containers with {usual}, not with {name}"
             ))
             .hint(format!(
                 "runtime = \"{name}\" in containers.conf, then restart podman.socket"
@@ -131,6 +133,10 @@ mod tests {
         let fit = |name: Option<&str>, make, info: &Info| Walls::new(name).fit(make, info);
         assert_eq!(fit(None, Make::Docker, &both).unwrap(), "runc");
         assert!(fit(Some("runsc"), Make::Docker, &both).is_ok());
+        assert_eq!(
+            fit(None, Make::Podman, &info("/usr/sbin/runc", &[])).unwrap(),
+            "runc"
+        );
         // Podman would make it with runc, and say nothing.
         assert!(fit(Some("runsc"), Make::Podman, &both).is_err());
         assert!(fit(Some("crun"), Make::Docker, &both).is_err());
