@@ -207,6 +207,12 @@ def ref(schema: Schema) -> str:
     return str(schema["$ref"].rsplit("/", 1)[1])
 
 
+def ref_of_map(schema: Schema) -> str | None:
+    """What the values of a map are, if they have a name."""
+    values = schema.get("additionalProperties")
+    return ref(values) if isinstance(values, dict) and "$ref" in values else None
+
+
 def identifier(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
@@ -461,6 +467,8 @@ class Verbs:
             kind, value, whole = "str | bytes | os.PathLike[str]", f'wire.path("{wire}", {name})', True
         elif verb in SHORT_IN.get(wire, ()):
             kind, value = SHORT[wire], f"wire.{wire}({name})"
+        elif ref_of_map(schema) == "SecretRef":
+            kind, value = "Mapping[str, str | types.SecretRef | Mapping[str, Any]]", f"wire.secret_refs({name})"
         elif wire in HOST_PATHS or (verb, wire) in HOST_PATHS_OF:
             kind, value = "str | os.PathLike[str]", f"wire.host_path({name})"
         if needed:

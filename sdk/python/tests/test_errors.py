@@ -21,9 +21,8 @@ def test_invalid(motu: Motu) -> None:
 
 
 def test_denied(motu: Motu) -> None:
-    secrets = {"TOKEN": {"ref": "nobodys"}}
     with pytest.raises(errors.DeniedError) as caught:
-        motu.call(image=IMAGE, command=["true"], state={"retention": "destroy"}, secrets=secrets)
+        motu.call(image=IMAGE, command=["true"], state={"retention": "destroy"}, secrets={"TOKEN": "nobodys"})
     assert caught.value.details["class"] == "policy_denial"
     assert caught.value.hint
     assert caught.value.audit_id

@@ -118,6 +118,7 @@ def test_short_forms_are_the_long_ones() -> None:
     assert _wire.command(("a", "b")) == {"command": ["a", "b"], "mode": "argv"}
     assert _wire.secret_env({"A": "B", "C": None}) == [{"secret": "A", "variable": "B"}, {"secret": "C"}]
     assert _wire.secret_env(["A", types.SecretEnv(secret="B")]) == [{"secret": "A"}, {"secret": "B"}]
+    assert _wire.secret_refs({"A": "b", "C": types.SecretRef(ref="d")}) == {"A": {"ref": "b"}, "C": {"ref": "d"}}
     assert _wire.published_ports([80, "90:80"]) == [{"guest_port": 80}, {"guest_port": 80, "host_port": 90}]
     assert _wire.secrets([types.SecretSource(name="A", path="x")]) == [{"name": "A", "path": os.path.abspath("x")}]
     with pytest.raises(motu.InvalidError):

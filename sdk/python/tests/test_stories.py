@@ -189,6 +189,18 @@ def test_secrets_are_shown_nowhere(motu: Motu, runtime: str, caplog: pytest.LogC
     assert value not in caplog.text
 
 
+def test_a_bound_secret_is_a_placeholder_in_the_machine(motu: Motu, runtime: str) -> None:
+    value = "open-sesame-8264"
+    motu.set_secret("py-bound", value=value, hosts=["api.example.com"])
+    with Sandbox.create(
+        IMAGE, network=NetworkPolicy.named("public"), secret_refs={"KEY": "py-bound"}, motu=motu
+    ) as box:
+        shown = box.commands.run("echo $KEY", timeout_seconds=60).stdout.strip()
+        assert shown and value not in shown
+        assert value not in repr(box.refresh())
+    motu.remove_secret("py-bound")
+
+
 def test_a_state_directory_may_have_a_long_path(home: Path, tmp_path: Path) -> None:
     """Longer than the address of a socket may be."""
     place = tmp_path / ("long" * 25) / ("name" * 25)

@@ -213,6 +213,13 @@ def secrets(value: Any) -> list[Any] | None:
     return sources
 
 
+def secret_refs(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Variables by the names of secrets: `{"API_KEY": "openai-api-key"}` or the objects of the API."""
+    if value is None:
+        return None
+    return {name: {"ref": one} if isinstance(one, str) else encode(one) for name, one in value.items()}
+
+
 def published_ports(value: Iterable[Any] | None) -> list[Any] | None:
     """Ports to publish: `8080`, `"9000:8080"` (host, then guest) or the objects of the API."""
     if value is None:

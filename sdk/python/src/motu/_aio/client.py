@@ -118,7 +118,7 @@ class AsyncMotu(AsyncVerbs):
         **more: Any,
     ) -> types.ExecResult:
         """Make a machine, run one command, throw the machine away. `more` are other fields of `create_sandbox`."""
-        sandbox = {
+        sandbox: dict[str, Any] = {
             "environment": environment,
             "vcpu_count": vcpu_count,
             "mem_mib": mem_mib,
@@ -127,5 +127,7 @@ class AsyncMotu(AsyncVerbs):
             "allow_host_compat": allow_host_compat,
             **more,
         }
+        if "secret_refs" in sandbox:
+            sandbox["secret_refs"] = wire.secret_refs(sandbox["secret_refs"])
         limits = {"env": env, "timeout_seconds": timeout_seconds, "max_output_bytes": max_output_bytes}
         return await self.run(wire.given(sandbox), wire.request(limits, wire.command(command)))
