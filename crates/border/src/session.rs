@@ -81,6 +81,8 @@ pub struct Session {
     provider: Arc<CryptoProvider>,
     requests: Requests,
     early: Vec<u8>,
+    /// The sandbox has said everything: it need not be told that the host has too.
+    ended: bool,
     /// To be sent, in this order.
     pub to_guest: Vec<u8>,
     pub to_host: Vec<u8>,
@@ -105,6 +107,7 @@ impl Session {
             provider: trust.provider.clone(),
             requests: Requests::H1(h1::Rewriter::default()),
             early: Vec::new(),
+            ended: false,
             to_guest: Vec::new(),
             to_host: Vec::new(),
         })
@@ -171,7 +174,7 @@ impl Session {
                 .map_err(|_| Refusal::HostTls)?;
             if let Guest::Open(guest) = &mut self.guest {
                 let _ = guest.writer().write_all(&plain);
-                if state.peer_has_closed() {
+                if state.peer_has_closed() && !self.ended {
                     guest.send_close_notify();
                 }
             }
@@ -186,7 +189,9 @@ impl Session {
 
     /// The sandbox has said everything.
     pub fn guest_ended(&mut self) {
-        if let Some(host) = &mut self.host {
+        if let Some(host) = &mut self.host
+            && !std::mem::replace(&mut self.ended, true)
+        {
             host.send_close_notify();
         }
         self.flush();
@@ -294,10 +299,8 @@ impl Session {
                 .read_exact(&mut plain)
                 .map_err(|_| Refusal::GuestTls)?;
             self.request(&plain, gate)?;
-            if state.peer_has_closed()
-                && let Some(host) = &mut self.host
-            {
-                host.send_close_notify();
+            if state.peer_has_closed() {
+                self.guest_ended();
             }
             self.flush();
         }
