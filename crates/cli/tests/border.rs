@@ -26,6 +26,11 @@ capability = "hosts"
 hosts = ["good.example", "other.example"]
 ports = [8443]
 http = [{ methods = ["GET", "POST"] }]
+
+[call]
+images = ["debian:12"]
+secrets = ["key"]
+max_timeout_seconds = 120
 "#;
 const FIRST: &str = "first-value-0123456789-correct-horse";
 const SECOND: &str = "second-value-0123456789-battery-staple";
@@ -471,6 +476,40 @@ fn bodies_are_rewritten_when_asked_for() {
     assert_eq!(sea.lines().len(), before);
     let log = sea.fine(&["policy", "log", &id]);
     assert!(log.contains("certificate_not_trusted"), "{refused}\n{log}");
+}
+
+/// A typed call refers to a bound secret as to any other, and has its placeholder; without a network
+/// it has nothing.
+#[test]
+fn a_call_has_a_placeholder() {
+    let Some(sea) = Sea::new("container") else {
+        return;
+    };
+    sea.given(&["secret", "set", "key", "--host", "good.example"], FIRST);
+    let script = format!(
+        "curl -sS -m 60 -H \"X-Key: $K\" https://good.example:{PORT}/call; printf %s \"$K\""
+    );
+    let call = |network: &str| {
+        let request = serde_json::json!({
+            "image": "debian:12", "command": ["sh", "-c", script], "timeout_seconds": 120,
+            "network": {"mode": network}, "secrets": {"K": {"ref": "key"}},
+            "state": {"retention": "destroy"},
+        });
+        let file = sea.world.story.path().join("call.json");
+        std::fs::write(&file, request.to_string()).unwrap();
+        let file = file.to_str().unwrap();
+        sea.motu(&["call", "--request", file, "--policy", "border", "--json"])
+    };
+    let told = call("bridge");
+    let answer: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|_| panic!("{told}"));
+    assert!(
+        text(&answer["stdout"]).starts_with("taken\nmotu_placeholder_"),
+        "{told}"
+    );
+    assert_eq!(text(&sea.lines()[0]["headers"]["x-key"]), FIRST);
+    let off = call("none");
+    assert_ne!(off.code, 0, "{off}");
+    assert!(off.stdout.contains("policy_denial"), "{off}");
 }
 
 /// What cannot work is refused before anything is made.
