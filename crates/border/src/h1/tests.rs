@@ -101,7 +101,7 @@ fn bodies_are_rewritten_for_those_who_asked_for_it() {
     assert_eq!(out.back, b"HTTP/1.1 100 Continue\r\n\r\n");
     let large = with(&format!("Content-Length: {}", BODY + 1), "");
     assert_eq!(forward(&large, 900, &place), Err(Refusal::TooLarge));
-    let grows = with("Transfer-Encoding: chunked", &"8000\r\n".to_owned());
+    let grows = with("Transfer-Encoding: chunked", "8000\r\n");
     let mut grows = grows.into_bytes();
     for _ in 0..=BODY / 0x8000 {
         grows.extend(vec![b'x'; 0x8000]);

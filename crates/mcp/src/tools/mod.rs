@@ -62,7 +62,7 @@ const MAX_OUTPUT_BYTES: Field = limited("max_output_bytes", &limits::MCP_OUTPUT_
 const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
     .about("Secrets of the workspace to pass, as {secret name: variable}.");
 const SECRET_REFS: Field = crate::schema::map("secret_refs", limits::SECRETS.max)
-    .about("Variables for secrets that stay outside, as {variable: secret name}.");
+    .about("Variables for bound secrets: {variable: secret name}.");
 const PATH: Field = text("path", 4096);
 
 /// What machines start from unless told otherwise.
