@@ -6,12 +6,13 @@ use motu_egress::dns::{self, Code, Question};
 use std::net::Ipv4Addr;
 
 fuzz_target!(|data: &[u8]| {
-    let _ = dns::answer(data, 0, "a.example");
+    let _ = dns::answer(data, 0, "a.example", dns::Kind::A);
+    let _ = dns::answer(data, 0, "a.example", dns::Kind::Aaaa);
     if let Ok(question) = Question::read(data) {
         let reply = question.reply(Code::Fine, &[Ipv4Addr::LOCALHOST; 20], 1);
         assert!(reply.len() <= 512);
         if let Some(name) = &question.name {
-            let _ = dns::answer(&reply, question.id, name);
+            let _ = dns::answer(&reply, question.id, name, question.kind);
         }
     }
 });

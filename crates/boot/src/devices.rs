@@ -27,6 +27,28 @@ pub(crate) fn load_modules(directory: &Path) -> Result<(), BootError> {
     Ok(())
 }
 
+/// Every user may ask for echoes; what comes of it is for the gateway's rules to say.
+pub(crate) fn let_everybody_ping() {
+    // A kernel that does not know of it lets root ping, as ever.
+    let _ = std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
+}
+
+/// The network device has the one address of IPv6 it is given: it does not make up others, look for
+/// routers, or wait to see whether somebody else has its address. Says whether there is IPv6.
+pub(crate) fn settle_v6() -> bool {
+    let settings = Path::new("/proc/sys/net/ipv6/conf").join(motu_link::network::DEVICE);
+    let set = |(name, value)| std::fs::write(settings.join(name), value).is_ok();
+    [
+        ("addr_gen_mode", "1"),
+        ("accept_dad", "0"),
+        ("accept_ra", "0"),
+        ("router_solicitations", "0"),
+        ("disable_ipv6", "0"),
+    ]
+    .into_iter()
+    .all(set)
+}
+
 /// Gives the memory of the modules' files back.
 pub(crate) fn forget(directories: &[&str]) {
     // What stays only costs memory.

@@ -150,7 +150,12 @@ fn appear(modules: &[&str], disks: &[&str], network: bool) -> Result<(), BootErr
     sys::loopback_up().map_err(BootError::step("switch the loopback interface on"))?;
     if network {
         devices::load_modules(Path::new(NETWORK_MODULES))?;
+        devices::let_everybody_ping();
+        let v6 = devices::settle_v6();
         sys::network_up().map_err(BootError::step("switch the network on"))?;
+        if v6 {
+            sys::network_up_v6().map_err(BootError::step("give the network IPv6"))?;
+        }
     }
     devices::forget(&[MODULES, KEPT_MODULES, NETWORK_MODULES]);
     Ok(())

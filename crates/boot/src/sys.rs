@@ -3,7 +3,7 @@
 use motu_link::network;
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -108,6 +108,55 @@ pub(crate) fn network_up() -> io::Result<()> {
     route.rt_gateway = socket_address(network::GATEWAY);
     route.rt_flags = (libc::RTF_UP | libc::RTF_GATEWAY) as libc::c_ushort;
     // SAFETY: the route lives through the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
+}
+
+/// What the kernel wants to know of a route of IPv6; the C library has it without its fields.
+#[repr(C)]
+struct Route6 {
+    to: libc::in6_addr,
+    from: libc::in6_addr,
+    gateway: libc::in6_addr,
+    kind: u32,
+    to_bits: u16,
+    from_bits: u16,
+    metric: u32,
+    info: libc::c_ulong,
+    flags: u32,
+    device: libc::c_int,
+}
+
+/// The network device's address of IPv6, and its route to the gateway.
+pub(crate) fn network_up_v6() -> io::Result<()> {
+    let socket = UdpSocket::bind("[::]:0")?;
+    let mut request = named(network::DEVICE);
+    // SAFETY: the request lives through the call, which writes a number into it.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &raw mut request) })?;
+    // SAFETY: the kernel has just written the number.
+    let device = unsafe { request.ifr_ifru.ifru_ifindex };
+    let bytes = |address: Ipv6Addr| libc::in6_addr {
+        s6_addr: address.octets(),
+    };
+    let given = libc::in6_ifreq {
+        ifr6_addr: bytes(network::ADDRESS6),
+        ifr6_prefixlen: network::PREFIX6.into(),
+        ifr6_ifindex: device,
+    };
+    // SAFETY: the request lives through the call, which reads one in6_ifreq.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const given) })?;
+    let route = Route6 {
+        to: bytes(Ipv6Addr::UNSPECIFIED),
+        from: bytes(Ipv6Addr::UNSPECIFIED),
+        gateway: bytes(network::GATEWAY6),
+        kind: 0,
+        to_bits: 0,
+        from_bits: 0,
+        metric: 1,
+        info: 0,
+        flags: (libc::RTF_UP | libc::RTF_GATEWAY) as u32,
+        device,
+    };
+    // SAFETY: the route lives through the call, which reads one in6_rtmsg: the same fields in C.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
 }
 

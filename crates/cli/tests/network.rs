@@ -136,6 +136,119 @@ fn gvisor_reaches_what_its_policy_names() {
     }
 }
 
+/// Sends one datagram, and prints what came back or why nothing did.
+const DATAGRAM: &str = r#"
+import socket, sys
+family, kind, _, _, where = socket.getaddrinfo(HOST, PORT, type=socket.SOCK_DGRAM)[0]
+one = socket.socket(family, kind)
+one.settimeout(5)
+try:
+    one.connect(where)
+    one.send(b"hello")
+    print(one.recv(100).decode())
+except OSError as error:
+    print("nothing:", error)
+"#;
+
+/// Datagrams, echoes and IPv6: what the policy names, and nothing else.
+fn reaches_more_than_tcp_only_by_rule(world: &World) {
+    let id = world.create("test");
+    let datagram = |host: &str, port: u16| {
+        let script = DATAGRAM.replace("HOST", &format!("{host:?}"));
+        world.python(&id, &script.replace("PORT", &port.to_string()))
+    };
+    let told = datagram("time.example", 123);
+    assert_eq!(told.stdout, "echo of hello\n", "{told}");
+    // QUIC, without its name, another port, metadata, this host, everybody on this link.
+    for (host, port) in [
+        ("good.example", 443),
+        ("time.example", 443),
+        ("11.22.33.45", 123),
+        ("169.254.169.254", 123),
+        ("11.22.33.1", 123),
+        ("fd00:ec2::254", 123),
+        ("2600:22:33::44", 443),
+        ("::ffff:169.254.169.254", 123),
+        ("ff02::fb%eth0", 5353),
+        ("224.0.0.251", 5353),
+    ] {
+        let told = datagram(host, port);
+        assert!(!told.stdout.contains("echo of"), "{host}:{port}: {told}");
+    }
+    for page in ["http://six.example/", "http://both.example/"] {
+        let told = world.curl(&id, &format!("-6 {page}"));
+        assert!(told.code == 0 && told.stdout.contains("page of"), "{told}");
+    }
+    for destination in [
+        // A name that may lead to IPv4 alone, and the address without a name.
+        "-6 http://good.example/",
+        "http://[2600:22:33::44]/",
+        // Another host behind an allowed one.
+        "-6 -H 'Host: other.example' http://six.example/",
+        // Names that lead to metadata, this machine, this link, the daemon's host.
+        "http://tricks.example/",
+        "http://[fd00:ec2::254]/",
+        "http://[2600:22:33::1]/",
+        "http://[fe80::1%25eth0]/",
+        "http://[64:ff9b::a9fe:a9fe]/",
+        "http://[fd6d:7475::1]/",
+    ] {
+        let refused = world.curl(&id, destination);
+        assert_ne!(refused.code, 0, "{destination}: {refused}");
+        assert!(
+            !refused.stdout.contains("page of"),
+            "{destination}: {refused}"
+        );
+    }
+    let echo = |host: &str| {
+        let ping = ["ping", "-c", "1", "-W", "20", host];
+        world.motu(&[&["exec", &id, "--timeout-seconds", "60", "--"][..], &ping].concat())
+    };
+    let told = echo("11.22.33.44");
+    assert_eq!(told.code, 0, "{told}");
+    let decisions = world.decisions(&id);
+    for wanted in [
+        &[("protocol", "udp".into()), ("rule", "test.time".into())][..],
+        &[("protocol", "icmp".into()), ("rule", "test.echo".into())],
+        &[
+            ("address", "2600:22:33::44".into()),
+            ("rule", "test.six".into()),
+        ],
+        &[
+            ("port", 443.into()),
+            ("protocol", "udp".into()),
+            ("allowed", false.into()),
+        ],
+        &[
+            ("address", "fd00:ec2::254".into()),
+            ("reason", "metadata_address".into()),
+        ],
+        &[
+            ("name", "tricks.example".into()),
+            ("event", "dns".into()),
+            ("allowed", false.into()),
+        ],
+    ] {
+        has(&decisions, wanted);
+    }
+    let gone = world.motu(&["rm", &id]);
+    assert_eq!(gone.code, 0, "{gone}");
+}
+
+#[test]
+fn a_container_reaches_more_than_tcp_only_by_rule() {
+    if let Some(world) = World::new("container") {
+        reaches_more_than_tcp_only_by_rule(&world);
+    }
+}
+
+#[test]
+fn gvisor_reaches_more_than_tcp_only_by_rule() {
+    if let Some(world) = World::new("gvisor") {
+        reaches_more_than_tcp_only_by_rule(&world);
+    }
+}
+
 /// A policy holds on every way to a machine: changed while it runs, after the daemon was killed,
 /// after a stop and a start, and without its gateway.
 fn holds_all_its_life(world: &World) {
@@ -241,6 +354,7 @@ fn a_virtual_machine_has_a_network_like_others() {
         return;
     };
     reaches_what_its_policy_names(&world);
+    reaches_more_than_tcp_only_by_rule(&world);
     holds_all_its_life(&world);
     a_copy_has_its_own(&world);
 }

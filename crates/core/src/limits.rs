@@ -117,6 +117,7 @@ limits! {
     POLICIES = "policies", default 256, 1 => 256, "policies", "files of policies that are looked at";
     POLICY_BYTES = "policy_bytes", default 262_144, 1 => 262_144, "bytes", "the text of a policy";
     EGRESS_CONNECTIONS = "egress_connections", default 1024, 1 => 65_536, "connections", "open connections of a sandbox with a network, of a policy that says nothing";
+    EGRESS_EXCHANGE_SECONDS = "egress_exchange_seconds", default 120, 120 => 120, "s", "how long an exchange of UDP or ICMP without a datagram stays open; it counts as a connection";
     DECISION_LOG_BYTES = "decision_log_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "decisions about the traffic of a sandbox that are written down; further ones are counted";
     DECISION_LOGS = "decision_logs", default 200, 200 => 200, "logs", "decisions about the traffic of sandboxes that are gone, kept by sandbox; the oldest go first";
     CALL_FILES = "call_files", default 64, 0 => 1024, "files", "files that a typed call brings along";

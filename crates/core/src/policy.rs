@@ -68,6 +68,9 @@ pub struct PolicyAllow {
     pub opaque: bool,
     /// The names may lead to private addresses.
     pub private: bool,
+    /// The names may lead to addresses of IPv6.
+    #[serde(default)]
+    pub ipv6: bool,
 }
 
 /// How much a sandbox's network may carry; 0 is no limit.

@@ -55,6 +55,17 @@ impl Network {
         }
     }
 
+    pub const fn v6(first: Ipv6Addr, prefix: u8) -> Self {
+        Self {
+            first: IpAddr::V6(first),
+            prefix,
+        }
+    }
+
+    pub(crate) fn is_v6(&self) -> bool {
+        self.first.is_ipv6()
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, address) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -130,8 +141,8 @@ impl fmt::Display for Network {
 pub struct Places {
     /// The addresses of the host.
     pub host: Vec<IpAddr>,
-    /// The net between sandbox and gateway.
-    pub gateway: Option<Network>,
+    /// The nets between sandbox and gateway.
+    pub gateway: Vec<Network>,
 }
 
 impl Places {
@@ -139,7 +150,7 @@ impl Places {
     pub fn class(&self, address: IpAddr) -> Class {
         let own = |address: &IpAddr| {
             let mut class = fixed(*address);
-            if self.gateway.is_some_and(|net| net.contains(*address)) {
+            if self.gateway.iter().any(|net| net.contains(*address)) {
                 class = class.max(Class::Gateway);
             }
             if self.host.contains(address) {
@@ -245,7 +256,10 @@ mod tests {
             host: ["11.22.33.1", "2600::1", "127.0.0.1", "::1"]
                 .map(|text| text.parse().unwrap())
                 .to_vec(),
-            gateway: Some(Network::v4(10, 107, 0, 0, 24)),
+            gateway: vec![
+                Network::v4(10, 107, 0, 0, 24),
+                Network::v6(Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 0), 64),
+            ],
         };
         places.class(text.parse().unwrap())
     }
@@ -287,6 +301,8 @@ mod tests {
             ("11.22.33.1", Class::Host),
             ("2600::1", Class::Host),
             ("10.107.0.1", Class::Gateway),
+            ("fd6d:7475::1", Class::Gateway),
+            ("fd6d:7475:0:1::1", Class::Private),
         ] {
             assert_eq!(class(text), want, "{text}");
         }

@@ -5,7 +5,7 @@
 
 use simple_dns::rdata::RData;
 use simple_dns::{OPCODE, Packet, PacketFlag, QCLASS, QTYPE, RCODE, TYPE};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The longest message that is read.
 pub const MOST: usize = 4096;
@@ -35,6 +35,16 @@ pub enum Kind {
     /// Known to be asked by ordinary clients beside the address; answered by nothing.
     Service,
     Other,
+}
+
+impl Kind {
+    /// Its number, for the kinds that we ask for ourselves.
+    fn number(self) -> u8 {
+        match self {
+            Kind::Aaaa => 28,
+            _ => 1,
+        }
+    }
 }
 
 /// How a question ends.
@@ -94,17 +104,22 @@ impl Question {
     }
 
     /// The answer: a code, and the addresses, as many as every client takes.
-    pub fn reply(&self, code: Code, addresses: &[Ipv4Addr], seconds: u32) -> Vec<u8> {
-        let room = SMALL.saturating_sub(12 + self.section.len()) / 16;
+    pub fn reply(&self, code: Code, addresses: &[IpAddr], seconds: u32) -> Vec<u8> {
+        // The record of the longest address: 12 bytes, and 16 for the address.
+        let room = SMALL.saturating_sub(12 + self.section.len()) / 28;
         let addresses = &addresses[..addresses.len().min(room)];
         let mut out = head(self.id, 0x8180 | code as u16, 1, addresses.len() as u16);
         out.extend_from_slice(&self.section);
         for address in addresses {
-            // The name of the question, type A, class IN.
-            out.extend([0xc0, 12, 0, 1, 0, 1]);
+            let (kind, bytes) = match address {
+                IpAddr::V4(address) => (Kind::A, address.octets().to_vec()),
+                IpAddr::V6(address) => (Kind::Aaaa, address.octets().to_vec()),
+            };
+            // The name of the question, the type, class IN.
+            out.extend([0xc0, 12, 0, kind.number(), 0, 1]);
             out.extend(seconds.to_be_bytes());
-            out.extend([0, 4]);
-            out.extend(address.octets());
+            out.extend([0, bytes.len() as u8]);
+            out.extend(bytes);
         }
         out
     }
@@ -134,15 +149,15 @@ fn text(labels: &[&[u8]]) -> Option<String> {
     Some(labels?.join("."))
 }
 
-/// A question to a resolver: the IPv4 addresses of a normal name.
-pub fn ask(id: u16, name: &str) -> Vec<u8> {
+/// A question to a resolver: the addresses of a normal name, of one of the two kinds.
+pub fn ask(id: u16, name: &str, kind: Kind) -> Vec<u8> {
     let mut out = head(id, 0x0100, 1, 0);
     out[11] = 1;
     for label in name.split('.') {
         out.push(label.len() as u8);
         out.extend_from_slice(label.as_bytes());
     }
-    out.extend([0, 0, 1, 0, 1]);
+    out.extend([0, 0, kind.number(), 0, 1]);
     // EDNS: the size of a datagram.
     out.extend([0, 0, 41]);
     out.extend(DATAGRAM.to_be_bytes());
@@ -154,13 +169,13 @@ pub fn ask(id: u16, name: &str) -> Vec<u8> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub code: Code,
-    pub addresses: Vec<Ipv4Addr>,
+    pub addresses: Vec<IpAddr>,
     /// For how long, in seconds.
     pub ttl: u32,
 }
 
 /// Reads the answer to [`ask`]. Nothing when it answers something else.
-pub fn answer(bytes: &[u8], id: u16, name: &str) -> Option<Answer> {
+pub fn answer(bytes: &[u8], id: u16, name: &str, kind: Kind) -> Option<Answer> {
     let packet = Packet::parse(bytes.get(..bytes.len().min(MOST))?).ok()?;
     let [question] = packet.questions.as_slice() else {
         return None;
@@ -172,7 +187,7 @@ pub fn answer(bytes: &[u8], id: u16, name: &str) -> Option<Answer> {
     };
     if packet.id() != id
         || !packet.has_flags(PacketFlag::RESPONSE)
-        || question.qtype != QTYPE::TYPE(TYPE::A)
+        || u16::from(question.qtype) != u16::from(kind.number())
         || !same(&question.qname, name)
     {
         return None;
@@ -201,11 +216,14 @@ pub fn answer(bytes: &[u8], id: u16, name: &str) -> Option<Answer> {
     }
     let mut addresses = Vec::new();
     for record in &packet.answers {
-        if let RData::A(address) = &record.rdata
-            && same(&record.name, &owner)
-        {
+        let address = match (&record.rdata, kind) {
+            (RData::A(found), Kind::A) => Ipv4Addr::from_bits(found.address).into(),
+            (RData::AAAA(found), Kind::Aaaa) => Ipv6Addr::from_bits(found.address).into(),
+            _ => continue,
+        };
+        if same(&record.name, &owner) {
             ttl = ttl.min(record.ttl);
-            addresses.push(Ipv4Addr::from_bits(address.address));
+            addresses.push(address);
         }
     }
     Some(Answer {
@@ -221,7 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn asked(name: &str, kind: u16) -> Vec<u8> {
-        let mut bytes = ask(7, name);
+        let mut bytes = ask(7, name, Kind::A);
         let end = 12 + name.len() + 2;
         bytes[end..end + 2].copy_from_slice(&kind.to_be_bytes());
         bytes
@@ -232,14 +250,18 @@ mod tests {
         let question = Question::read(&asked("a.Example", 1)).unwrap();
         assert_eq!((question.id, question.kind), (7, Kind::A));
         assert_eq!(question.name.as_deref(), Some("a.Example"));
-        let reply = question.reply(Code::Fine, &[Ipv4Addr::new(1, 2, 3, 4)], 60);
-        let told = answer(&reply, 7, "a.example").unwrap();
+        let reply = question.reply(Code::Fine, &[Ipv4Addr::new(1, 2, 3, 4).into()], 60);
+        let told = answer(&reply, 7, "a.example", Kind::A).unwrap();
         assert_eq!(told.addresses, [Ipv4Addr::new(1, 2, 3, 4)]);
         assert_eq!((told.ttl, told.code), (60, Code::Fine));
         // Another id, another name, a question instead of an answer.
-        assert_eq!(answer(&reply, 8, "a.example"), None);
-        assert_eq!(answer(&reply, 7, "b.example"), None);
-        assert_eq!(answer(&asked("a.example", 1), 7, "a.example"), None);
+        assert_eq!(answer(&reply, 8, "a.example", Kind::A), None);
+        assert_eq!(answer(&reply, 7, "b.example", Kind::A), None);
+        assert_eq!(answer(&reply, 7, "a.example", Kind::Aaaa), None);
+        assert_eq!(
+            answer(&asked("a.example", 1), 7, "a.example", Kind::A),
+            None
+        );
         assert_eq!(
             Question::read(&asked("a.example", 28)).unwrap().kind,
             Kind::Aaaa
@@ -255,6 +277,16 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_ipv6_are_asked_for_and_told() {
+        let question = Question::read(&ask(7, "a.example", Kind::Aaaa)).unwrap();
+        assert_eq!(question.kind, Kind::Aaaa);
+        let address: IpAddr = "2600::5".parse().unwrap();
+        let reply = question.reply(Code::Fine, &[address], 9);
+        let told = answer(&reply, 7, "a.example", Kind::Aaaa).unwrap();
+        assert_eq!((told.addresses, told.ttl), (vec![address], 9));
+    }
+
+    #[test]
     fn aliases_lead_to_addresses_and_strangers_do_not() {
         let question = Question::read(&asked("a.example", 1)).unwrap();
         let mut bytes = question.reply(Code::Fine, &[], 0);
@@ -267,7 +299,7 @@ mod tests {
             bytes.extend(name);
             bytes.extend([0, 1, 0, 1, 0, 0, 0, 99, 0, 4, last, last, last, last]);
         }
-        let told = answer(&bytes, 7, "a.example").unwrap();
+        let told = answer(&bytes, 7, "a.example", Kind::A).unwrap();
         assert_eq!(told.addresses, [Ipv4Addr::new(1, 1, 1, 1)]);
         assert_eq!(told.ttl, 9);
     }
@@ -283,7 +315,7 @@ mod tests {
         }
         let long = [&"a".repeat(63), "b", &"c".repeat(63), &"d".repeat(60)].join(".");
         let question = Question::read(&asked(&long, 1)).unwrap();
-        let many = [Ipv4Addr::LOCALHOST; 100];
+        let many = [IpAddr::V6(Ipv6Addr::LOCALHOST); 100];
         assert!(question.reply(Code::Fine, &many, 1).len() <= SMALL);
         assert_eq!(Question::read(&[0; 5]), Err(NotAQuestion(None)));
         assert_eq!(Question::read(&[0; 12]), Err(NotAQuestion(Some(0))));
@@ -293,7 +325,8 @@ mod tests {
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), flip in prop::collection::vec((0usize..60, any::<u8>()), 0..6)) {
             let _ = Question::read(&bytes);
-            let _ = answer(&bytes, 7, "a.example");
+            let _ = answer(&bytes, 7, "a.example", Kind::A);
+            let _ = answer(&bytes, 7, "a.example", Kind::Aaaa);
             let mut near = asked("a.example", 1);
             for (at, byte) in flip {
                 if let Some(place) = near.get_mut(at) {

@@ -15,6 +15,7 @@ mod confine;
 pub mod control;
 mod decisions;
 mod device;
+mod exchange;
 mod flow;
 mod host;
 mod link;
@@ -30,6 +31,7 @@ use crate::address::Network;
 use smoltcp::wire::EthernetAddress;
 
 pub use decisions::MOST as DECISION_BYTES;
+pub use exchange::IDLE as EXCHANGE_IDLE;
 pub use host::Memory;
 pub use process::run;
 pub use spawn::{Begin, Frames, Pending, Setup, Started, begin, spawn};
@@ -38,8 +40,14 @@ pub use turn::{Gateway, Parts};
 /// The net between a sandbox and its gateway. Every sandbox has the same one, and none sees
 /// another's.
 pub const NETWORK: Network = Network::v4(10, 107, 0, 0, PREFIX);
+/// The same over IPv6.
+pub const NETWORK6: Network = Network::v6(
+    std::net::Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 0),
+    PREFIX6,
+);
 /// The guest of a virtual machine sets its device up by the same numbers.
 pub use motu_link::network::{ADDRESS as GUEST, DEVICE, GATEWAY, PREFIX};
+pub use motu_link::network::{ADDRESS6 as GUEST6, GATEWAY6, PREFIX6};
 /// Hardware addresses of our own making (the second bit of the first byte says so).
 pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 1];
 pub const GUEST_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 2];

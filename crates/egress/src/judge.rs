@@ -59,6 +59,10 @@ pub enum Reason {
     PortNotAllowed,
     /// A rule names this host, but not this protocol.
     ProtocolNotAllowed,
+    /// A rule names this host, but not for IPv6.
+    Ipv6NotAllowed,
+    /// The host lets nobody ping without privileges (`net.ipv4.ping_group_range`).
+    PingNotPermitted,
     /// Not a host name.
     InvalidName,
     /// `localhost` and its like: names that mean the machine that asks.
@@ -182,6 +186,7 @@ pub fn answer(rules: &Rules, places: &Places, name: &str, address: IpAddr) -> Ve
         .filter(|allow| allow.host.covers_name(name))
     {
         match open(allow, class, address) {
+            Ok(()) if !allow.has_family(address) => reason = Reason::Ipv6NotAllowed,
             Ok(()) => return Verdict::yes(allow),
             Err(why) => reason = why,
         }
@@ -193,7 +198,9 @@ pub fn answer(rules: &Rules, places: &Places, name: &str, address: IpAddr) -> Ve
             && open(allow, class, address).is_ok()
     };
     match rules.allow.iter().find(by_address) {
-        Some(allow) if reason == Reason::PrivateAddress => Verdict::yes(allow),
+        Some(allow) if matches!(reason, Reason::PrivateAddress | Reason::Ipv6NotAllowed) => {
+            Verdict::yes(allow)
+        }
         _ => Verdict::no(reason),
     }
 }
@@ -251,8 +258,12 @@ fn allows<'a>(
     // The reason of the rule that came nearest.
     let mut reason = Reason::HostNotAllowed;
     for allow in &rules.allow {
-        let named = names.iter().any(|name| allow.host.covers_name(name));
-        if !named && !allow.host.covers_address(to.address) {
+        if !allow.covers(to.address, names) {
+            let but_for_family = names.iter().any(|name| allow.host.covers_name(name))
+                || allow.host.covers_address(to.address);
+            if but_for_family {
+                reason = nearest(reason, Reason::Ipv6NotAllowed);
+            }
             continue;
         }
         if allow.protocol != to.protocol {
@@ -335,7 +346,7 @@ fn carries(
         // A connection to anybody still says to whom.
         Flight::Tls(None) | Flight::Http(None) if allow.host == Host::Public => Err(Reason::NoName),
         // Whoever is allowed by address may be called anything, or nothing.
-        _ if allow.host.covers_address(to.address) => Ok(()),
+        _ if allow.covers_address(to.address) => Ok(()),
         Flight::Http2 | Flight::Tls(None) | Flight::Http(None) => Err(Reason::NoName),
         Flight::Tls(Some(name)) | Flight::Http(Some(name)) => {
             named(allow, names, name).ok_or(Reason::NameMismatch)

@@ -6,6 +6,7 @@
 use crate::host::Host;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// What one sandbox may reach.
@@ -41,6 +42,20 @@ impl Rules {
             limits: Limits::default(),
         }
     }
+
+    /// Whether some address of IPv6 may be reached.
+    pub fn lead_to_v6(&self) -> bool {
+        self.allow.iter().any(Allow::leads_to_v6)
+    }
+
+    /// Whether it is worth asking for the IPv6 addresses of a name.
+    pub(crate) fn name_leads_to_v6(&self, name: &str) -> bool {
+        // An address that a rule names may be told under any name.
+        let named = |allow: &Allow| matches!(allow.host, Host::Address(_) | Host::Network(_));
+        self.allow
+            .iter()
+            .any(|allow| allow.leads_to_v6() && (named(allow) || allow.host.covers_name(name)))
+    }
 }
 
 /// One thing that is allowed.
@@ -66,6 +81,10 @@ pub struct Allow {
     /// private needs no such word: it is named already.
     #[serde(default)]
     pub private: bool,
+    /// Whether a name, or `*`, may lead to addresses of IPv6 too. An address or a network of IPv6
+    /// needs no such word.
+    #[serde(default)]
+    pub ipv6: bool,
 }
 
 impl Allow {
@@ -79,6 +98,35 @@ impl Allow {
             http: Vec::new(),
             opaque: false,
             private: false,
+            ipv6: false,
+        }
+    }
+
+    /// Whether it is about an address, by itself or by one of the names that led to it.
+    pub(crate) fn covers(&self, address: IpAddr, names: &[String]) -> bool {
+        self.covers_address(address)
+            || (self.has_family(address) && names.iter().any(|name| self.host.covers_name(name)))
+    }
+
+    /// Whether it is about an address without any name.
+    pub fn covers_address(&self, address: IpAddr) -> bool {
+        match self.host {
+            Host::Public => self.has_family(address),
+            _ => self.host.covers_address(address),
+        }
+    }
+
+    /// Whether names of this rule may lead to addresses of this family.
+    pub(crate) fn has_family(&self, address: IpAddr) -> bool {
+        address.is_ipv4() || self.ipv6
+    }
+
+    /// Whether some address of IPv6 may be reached by it.
+    fn leads_to_v6(&self) -> bool {
+        match &self.host {
+            Host::Address(address) => address.is_ipv6(),
+            Host::Network(network) => network.is_v6(),
+            _ => self.ipv6,
         }
     }
 

@@ -32,13 +32,15 @@ use std::time::Duration;
 
 // What the table of limits says of it is what gateways do.
 const _: () = assert!(limits::DECISION_LOG_BYTES.max == gateway::DECISION_BYTES);
+const _: () = assert!(limits::EGRESS_EXCHANGE_SECONDS.max == gateway::EXCHANGE_IDLE.as_secs());
 
 /// How long a gateway may take to answer, and to be gone once it is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one may take to end by itself when its machine has.
 const GRACE: Duration = Duration::from_secs(1);
-/// Ids of gateways: far from those of people, of machines and of QEMU.
-const FIRST_ID: u32 = 0xa800_0000;
+/// Ids of gateways: far from those of people, of machines and of QEMU, and low enough for the
+/// groups that hosts commonly let ping (`net.ipv4.ping_group_range`, up to 2147483647).
+const FIRST_ID: u32 = 0x7400_0000;
 const ID_COUNT: u64 = 0x0080_0000;
 const CONTROL: &str = "control";
 const RECORD: &str = "gateway.json";

@@ -1,7 +1,7 @@
 //! The network of a machine that has one: every machine has these addresses, in a network of its
 //! own whose only other member is its gateway.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The machine's device.
 pub const DEVICE: &str = "eth0";
@@ -10,6 +10,10 @@ pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 2);
 /// Its gateway, which is its name server too.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 107, 0, 1);
 pub const PREFIX: u8 = 24;
+/// The same over IPv6: addresses of a private net, which lead out only where a rule says so.
+pub const ADDRESS6: Ipv6Addr = Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 2);
+pub const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 1);
+pub const PREFIX6: u8 = 64;
 
 /// Where a machine finds the certificates that its host gave it.
 pub const CERTIFICATES: &str = "/etc/motu/certificates.pem";

@@ -74,6 +74,9 @@ fn message(known: &Known, ask: &ExplainPolicy, verdict: &Verdict) -> String {
         (None, Reason::ProtocolNotAllowed) => {
             format!("{policy} names {host}, but not for {protocol}")
         }
+        (None, Reason::Ipv6NotAllowed) => {
+            format!("{policy} names {host}, but not for IPv6")
+        }
         (None, Reason::PrivateAddress) => {
             format!("{host} is private, and {policy} does not name it")
         }
@@ -115,14 +118,17 @@ pub fn narrow(known: &Known, wanted: &[CallDestination]) -> Result<Rules> {
 
 /// The first rule for TCP that covers a destination.
 fn matching<'a>(rules: &'a Rules, host: &str, port: u16) -> Option<&'a Allow> {
-    let covers = |allow: &Host| match host.parse() {
+    let covers = |allow: &Allow| match host.parse() {
         Ok(address) => allow.covers_address(address),
-        Err(_) => motu_egress::host::normal(host).is_some_and(|name| allow.covers_name(&name)),
+        Err(_) => {
+            let name = motu_egress::host::normal(host);
+            name.is_some_and(|name| allow.host.covers_name(&name))
+        }
     };
     rules.allow.iter().find(|allow| {
         let ports = &allow.ports;
         let port = ports.is_empty() || ports.iter().any(|range| range.contains(port));
-        allow.protocol == Protocol::Tcp && port && covers(&allow.host)
+        allow.protocol == Protocol::Tcp && port && covers(allow)
     })
 }
 

@@ -84,6 +84,8 @@ struct Grant {
     opaque: bool,
     #[serde(default)]
     private: bool,
+    #[serde(default)]
+    ipv6: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -196,6 +198,7 @@ fn shown(grant: &Grant) -> PolicyAllow {
         protocol: grant.protocol.to_string(),
         opaque: grant.opaque,
         private: grant.private,
+        ipv6: grant.ipv6,
     }
 }
 
@@ -249,6 +252,15 @@ fn granted(policy: &str, grant: &Grant) -> Checked<Vec<Allow>> {
     if grant.hosts.is_empty() {
         return Err(format!("capability {capability}: it names no host"));
     }
+    if grant.protocol != Protocol::Tcp && !grant.http.is_empty() {
+        return Err(format!(
+            "capability {capability}: http is of tcp; {} is not looked into",
+            grant.protocol
+        ));
+    }
+    if grant.protocol == Protocol::Icmp && !grant.ports.is_empty() {
+        return Err(format!("capability {capability}: icmp has no ports"));
+    }
     let mut ports: Vec<PortRange> = Vec::new();
     for port in &grant.ports {
         let text = match port {
@@ -266,6 +278,7 @@ fn granted(policy: &str, grant: &Grant) -> Checked<Vec<Allow>> {
             http: grant.http.clone(),
             opaque: grant.opaque,
             private: grant.private,
+            ipv6: grant.ipv6,
             ..Allow::new(
                 format!("{policy}.{capability}"),
                 parsed.map_err(|error| format!("capability {capability}: {error}"))?,
@@ -361,6 +374,23 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_echoes_and_ipv6_are_rules_of_their_own() {
+        let known = read(
+            "version = 1\n[[allow]]\ncapability = \"time\"\nhosts = [\"time.example\"]\n\
+             protocol = \"udp\"\nports = [123]\nipv6 = true\n\
+             [[allow]]\ncapability = \"echo\"\nhosts = [\"2600::/16\"]\nprotocol = \"icmp\"",
+        )
+        .unwrap();
+        let [time, echo] = &known.rules.allow[..] else {
+            panic!("{:?}", known.rules);
+        };
+        assert_eq!((time.protocol, time.ipv6), (Protocol::Udp, true));
+        assert_eq!((echo.protocol, echo.ipv6), (Protocol::Icmp, false));
+        assert_eq!(known.policy.allow[0].protocol, "udp");
+        assert!(known.policy.allow[0].ipv6);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (text, words) in [
             ("version = 2", "version 2 is not understood"),
@@ -380,6 +410,18 @@ mod tests {
             (
                 "version = 1\n[[allow]]\ncapability = \"a\"\nhosts = [\"x.y\"]\nports = [0]",
                 "not a port",
+            ),
+            (
+                "version = 1\n[[allow]]\ncapability = \"a\"\nhosts = [\"x.y\"]\nprotocol = \"icmp\"\nports = [7]",
+                "icmp has no ports",
+            ),
+            (
+                "version = 1\n[[allow]]\ncapability = \"a\"\nhosts = [\"x.y\"]\nprotocol = \"udp\"\nhttp = [{ path = \"/\" }]",
+                "http is of tcp",
+            ),
+            (
+                "version = 1\n[[allow]]\ncapability = \"a\"\nhosts = [\"x.y\"]\nprotocol = \"sctp\"",
+                "line 5",
             ),
             ("version = 1\n[call]\nfiles = 1000000", "call_files"),
             (

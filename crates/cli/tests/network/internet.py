@@ -1,6 +1,6 @@
-"""An internet of its own for a test: names, plain HTTP and TLS. Prints `ready` when it serves.
+"""An internet of its own for a test: names, plain HTTP, TLS and echoes of datagrams. Prints `ready` when it serves.
 
-usage: internet.py ADDRESS CERTIFICATE NAME=ADDRESS...
+usage: internet.py ADDRESS ADDRESS6 CERTIFICATE NAME=ADDRESS[,ADDRESS]...
 """
 
 import http.server
@@ -11,8 +11,9 @@ import struct
 import sys
 import threading
 
-address, certificate = sys.argv[1:3]
-names = dict(word.split("=") for word in sys.argv[3:])
+address, address6, certificate = sys.argv[1:4]
+names = dict(word.split("=") for word in sys.argv[4:])
+families = {1: socket.AF_INET, 28: socket.AF_INET6}
 
 
 class Names(socketserver.BaseRequestHandler):
@@ -23,11 +24,13 @@ class Names(socketserver.BaseRequestHandler):
             labels.append(question[at + 1 : at + 1 + question[at]].decode())
             at += 1 + question[at]
         kind = struct.unpack(">H", question[at + 1 : at + 3])[0]
-        found = names.get(".".join(labels).lower())
-        head = question[:2] + struct.pack(">HHHHH", 0x8180, 1, int(kind == 1 and found is not None), 0, 0)
+        found = names.get(".".join(labels).lower(), "").split(",")
+        found = [one for one in found if one and (":" in one) == (kind == 28) and kind in families]
+        head = question[:2] + struct.pack(">HHHHH", 0x8180, 1, len(found), 0, 0)
         answer = head + question[12 : at + 5]
-        if kind == 1 and found:
-            answer += struct.pack(">HHHIH", 0xC00C, 1, 1, 60, 4) + socket.inet_aton(found)
+        for one in found:
+            packed = socket.inet_pton(families[kind], one)
+            answer += struct.pack(">HHHIH", 0xC00C, kind, 1, 60, len(packed)) + packed
         sock.sendto(answer, self.client_address)
 
 
@@ -45,6 +48,17 @@ class Pages(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Echoes(socketserver.BaseRequestHandler):
+    def handle(self):
+        datagram, sock = self.request
+        sock.sendto(b"echo of " + datagram, self.client_address)
+
+
+class Server6(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    address_family = socket.AF_INET6
+
+
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
@@ -55,7 +69,10 @@ def serve(server):
 
 
 serve(socketserver.ThreadingUDPServer((address, 53), Names))
+for port in (123, 443):
+    serve(socketserver.ThreadingUDPServer((address, port), Echoes))
 serve(Server((address, 80), Pages))
+serve(Server6((address6, 80), Pages))
 secure = Server((address, 443), Pages)
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(certificate)

@@ -7,16 +7,25 @@ use std::process::{Child, Command, Stdio};
 
 /// The servers, as the daemon's namespace sees them: addresses that look public and lead nowhere.
 pub const SERVERS: &str = "11.22.33.44";
+const SERVERS6: &str = "2600:22:33::44";
 const DAEMON: &str = "11.22.33.1";
+const DAEMON6: &str = "2600:22:33::1";
 
 /// Names of this internet. Some lead where no policy may let anybody go.
-const NAMES: [(&str, &str); 6] = [
+const NAMES: [(&str, &str); 10] = [
     ("good.example", SERVERS),
     ("other.example", SERVERS),
     ("inside.example", "10.9.8.7"),
     ("here.example", "127.0.0.1"),
     ("cloud.example", "169.254.169.254"),
     ("daemon.example", DAEMON),
+    ("time.example", SERVERS),
+    ("six.example", SERVERS6),
+    ("both.example", "11.22.33.44,2600:22:33::44"),
+    (
+        "tricks.example",
+        "fd00:ec2::254,::1,fe80::1,::ffff:169.254.169.254,2600:22:33::1,fd01::1",
+    ),
 ];
 
 /// What a policy of the test opens.
@@ -28,6 +37,23 @@ description = "of a test"
 capability = "good"
 hosts = ["good.example", "inside.example", "here.example", "cloud.example", "daemon.example"]
 ports = [80, 443]
+
+[[allow]]
+capability = "six"
+hosts = ["six.example", "both.example", "tricks.example"]
+ports = [80]
+ipv6 = true
+
+[[allow]]
+capability = "time"
+hosts = ["time.example"]
+protocol = "udp"
+ports = [123]
+
+[[allow]]
+capability = "echo"
+hosts = ["11.22.33.44"]
+protocol = "icmp"
 "#;
 
 pub struct World {
@@ -64,7 +90,10 @@ impl World {
         }
         let resolver = story.path().join("resolv.conf");
         std::fs::write(&resolver, format!("nameserver {SERVERS}\n")).unwrap();
-        let bind = format!("mount --bind {} /etc/resolv.conf", resolver.display());
+        let bind = format!(
+            "mount --bind {} /etc/resolv.conf; echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range",
+            resolver.display()
+        );
         let (daemon, servers) = (hold(&bind), hold("true"));
         wire(&daemon, &servers);
         let internet = internet(&servers, story.path());
@@ -113,6 +142,12 @@ impl World {
             "-c",
             &script,
         ])
+    }
+
+    /// What a script of Python says in a machine, and with what it ends.
+    pub fn python(&self, id: &str, script: &str) -> Told {
+        let python = ["--timeout-seconds", "120", "--", "python3", "-c", script];
+        self.motu(&[&["exec", id][..], &python].concat())
     }
 
     /// A machine with a policy.
@@ -204,10 +239,13 @@ fn wire(daemon: &Child, servers: &Child) {
         &format!("ip link add out type veth peer name in netns {peer}"),
     );
     run(daemon, &format!("ip addr add {DAEMON}/24 dev out"));
+    run(daemon, &format!("ip addr add {DAEMON6}/64 dev out nodad"));
     run(daemon, "ip link set out up");
     run(daemon, &format!("ip route add default via {SERVERS}"));
     run(servers, &format!("ip addr add {SERVERS}/24 dev in"));
+    run(servers, &format!("ip addr add {SERVERS6}/64 dev in nodad"));
     run(servers, "ip link set in up");
+    run(daemon, &format!("ip -6 route add default via {SERVERS6}"));
 }
 
 fn internet(servers: &Child, place: &Path) -> Child {
@@ -248,7 +286,7 @@ fn internet(servers: &Child, place: &Path) -> Child {
     command
         .arg("python3")
         .arg(script)
-        .args([SERVERS, certificate]);
+        .args([SERVERS, SERVERS6, certificate]);
     command.args(NAMES.map(|(name, address)| format!("{name}={address}")));
     let mut child = command
         .stdin(Stdio::piped())

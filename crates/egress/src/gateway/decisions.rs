@@ -116,7 +116,13 @@ fn short(text: &str) -> &str {
 }
 
 /// What makes a refusal the same as another.
-type Refusal = (Event, Option<String>, Option<IpAddr>, Option<u16>);
+type Refusal = (
+    Event,
+    Option<String>,
+    Option<IpAddr>,
+    Option<u16>,
+    Option<String>,
+);
 
 #[derive(Debug)]
 pub(super) struct Decisions {
@@ -178,6 +184,7 @@ impl Decisions {
                 decision.name.map(str::to_owned),
                 decision.address,
                 decision.port,
+                decision.protocol.clone(),
             ))
     }
 }

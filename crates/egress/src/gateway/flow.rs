@@ -17,7 +17,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use smoltcp::socket::tcp::State;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Bytes of a connection that wait to be understood, or to be taken by the other side.
@@ -29,7 +29,7 @@ const HALF: Duration = Duration::from_secs(10 * 60);
 const UNKNOWN: Duration = Duration::from_secs(2 * 60);
 
 /// The sandbox's port, and where it connects to.
-pub(super) type Key = (u16, Ipv4Addr, u16);
+pub(super) type Key = (u16, IpAddr, u16);
 
 /// What every connection works with.
 #[derive(Debug)]

@@ -5,13 +5,13 @@
 
 use super::MTU;
 use super::device::Device;
-use super::packets::IPV4;
+use super::packets::{IPV4, IPV6};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr, IpEndpoint};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The bytes a connection holds in each direction, and what it holds once many are open.
 pub(super) const LARGE: usize = 256 * 1024;
@@ -22,6 +22,8 @@ pub(super) struct Link {
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     pub(super) size: usize,
+    /// What the frames say they carry.
+    kind: u16,
 }
 
 impl std::fmt::Debug for Link {
@@ -35,21 +37,26 @@ impl Link {
     /// Waits for the segment that opens a connection to this address.
     pub(super) fn new(
         device: &mut Device,
-        to: (Ipv4Addr, u16),
+        to: (IpAddr, u16),
         size: usize,
         seed: u64,
         now: Instant,
     ) -> Option<Self> {
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
+        let (kind, prefix) = match to.0 {
+            IpAddr::V4(_) => (IPV4, 32),
+            IpAddr::V6(_) => (IPV6, 128),
+        };
         let mut port = Port {
             device,
             packet: None,
+            kind,
         };
         let mut interface = Interface::new(config, &mut port, now);
         interface.update_ip_addrs(|addresses| {
             // The list is empty and holds at least one.
-            let _ = addresses.push(IpCidr::new(to.0.into(), 32));
+            let _ = addresses.push(IpCidr::new(to.0.into(), prefix));
         });
         let buffer = || tcp::SocketBuffer::new(vec![0; size]);
         let mut socket = tcp::Socket::new(buffer(), buffer());
@@ -63,6 +70,7 @@ impl Link {
             sockets,
             handle,
             size,
+            kind,
         })
     }
 
@@ -75,6 +83,7 @@ impl Link {
         let mut port = Port {
             device,
             packet: Some(packet),
+            kind: self.kind,
         };
         self.interface
             .poll_ingress_single(now, &mut port, &mut self.sockets);
@@ -85,6 +94,7 @@ impl Link {
         let mut port = Port {
             device,
             packet: None,
+            kind: self.kind,
         };
         while let smoltcp::iface::PollResult::SocketStateChanged =
             self.interface
@@ -98,6 +108,7 @@ impl Link {
 struct Port<'a> {
     device: &'a mut Device,
     packet: Option<&'a [u8]>,
+    kind: u16,
 }
 
 impl phy::Device for Port<'_> {
@@ -112,11 +123,11 @@ impl phy::Device for Port<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_>)> {
         let packet = self.packet.take()?;
-        Some((Received(packet), Sending(self.device)))
+        Some((Received(packet), Sending(self.device, self.kind)))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        (!self.device.is_slow()).then_some(Sending(self.device))
+        (!self.device.is_slow()).then_some(Sending(self.device, self.kind))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -135,10 +146,10 @@ impl phy::RxToken for Received<'_> {
     }
 }
 
-struct Sending<'a>(&'a mut Device);
+struct Sending<'a>(&'a mut Device, u16);
 
 impl phy::TxToken for Sending<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
-        self.0.send(IPV4, length, fill)
+        self.0.send(self.1, length, fill)
     }
 }

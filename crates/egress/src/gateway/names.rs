@@ -9,7 +9,7 @@ use crate::judge::{self, Reason, Verdict};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Questions that wait for a resolver at the same time.
@@ -102,6 +102,7 @@ impl Names {
         };
         match question.kind {
             Kind::A => {}
+            Kind::Aaaa if desk.rules.name_leads_to_v6(&name) => {}
             // There is a name, and it has nothing of this kind.
             Kind::Aaaa | Kind::Service => {
                 return Asked::Told((asker, question.reply(Code::Fine, &[], 0)));
@@ -116,7 +117,7 @@ impl Names {
             }
         }
         let started = (self.waiting.len() < WAITING)
-            .then(|| self.start(&name, 0))
+            .then(|| self.start(&name, question.kind, 0))
             .flatten();
         let Some((id, socket)) = started else {
             decide(&Verdict::no(Reason::NoAnswer), Some(&name), desk);
@@ -138,7 +139,7 @@ impl Names {
     }
 
     /// Asks a resolver, from a port and under a number that nobody can guess.
-    fn start(&self, name: &str, tries: usize) -> Option<(u16, OwnedFd)> {
+    fn start(&self, name: &str, kind: Kind, tries: usize) -> Option<(u16, OwnedFd)> {
         let resolver = self.resolvers.get(tries % self.resolvers.len().max(1))?;
         let family = match resolver {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -149,7 +150,7 @@ impl Names {
         rustix::net::connect(&socket, resolver).ok()?;
         let id = getrandom::u32().ok()? as u16;
         // A resolver that refuses is one that does not answer: the next is asked in time.
-        let _ = rustix::net::send(&socket, &dns::ask(id, name), SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&socket, &dns::ask(id, name, kind), SendFlags::NOSIGNAL);
         Some((id, socket))
     }
 
@@ -161,7 +162,8 @@ impl Names {
             match rustix::net::recv(&waiting.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
                 // What answers another question is passed over.
                 Ok((count, _)) => {
-                    let answer = dns::answer(&buffer[..count], waiting.id, &waiting.name);
+                    let kind = waiting.question.kind;
+                    let answer = dns::answer(&buffer[..count], waiting.id, &waiting.name, kind);
                     if let Some(answer) = answer {
                         break answer;
                     }
@@ -181,6 +183,11 @@ impl Names {
     /// The message for the sandbox: addresses that it may know. They are pinned to the name.
     fn tell(&mut self, waiting: &Waiting, answer: &dns::Answer, desk: &mut Desk) -> Vec<u8> {
         let name = &waiting.name;
+        let only_v4 = answer.code == Code::Fine && waiting.question.kind == Kind::Aaaa;
+        if only_v4 && answer.addresses.is_empty() {
+            // Most names have none of these; their other addresses are asked for beside.
+            return waiting.question.reply(Code::Fine, &[], 0);
+        }
         if answer.code != Code::Fine || answer.addresses.is_empty() {
             let verdict = Verdict::no(Reason::NoAnswer);
             decide(&verdict, Some(name), desk);
@@ -190,7 +197,7 @@ impl Names {
         let mut told = Vec::new();
         let mut last = Verdict::no(Reason::NoAnswer);
         for address in &answer.addresses {
-            let verdict = judge::answer(&desk.rules, &desk.places, name, IpAddr::V4(*address));
+            let verdict = judge::answer(&desk.rules, &desk.places, name, *address);
             if verdict.allowed {
                 let ttl = Duration::from_secs(seconds.into());
                 self.pins.add(*address, name, ttl, desk.now);
@@ -201,7 +208,8 @@ impl Names {
             }
         }
         decide(&last, Some(name), desk);
-        let code = if told.is_empty() {
+        // A refusal of one kind would hide the other kind from programs that ask for both.
+        let code = if told.is_empty() && waiting.question.kind == Kind::A {
             Code::Refused
         } else {
             Code::Fine
@@ -220,7 +228,7 @@ impl Names {
                 continue;
             };
             let next = (waiting.tries < TRIES)
-                .then(|| self.start(&waiting.name, waiting.tries))
+                .then(|| self.start(&waiting.name, waiting.question.kind, waiting.tries))
                 .flatten();
             match next {
                 Some((id, socket)) => {

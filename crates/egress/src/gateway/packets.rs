@@ -1,43 +1,60 @@
 //! Packets that are read and written by hand: everything except the segments of a connection.
 
 use super::device::Device;
-use super::{GATEWAY, GUEST, MAC};
+use super::{GATEWAY, GATEWAY6, GUEST, GUEST6, MAC};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    ArpHardware, ArpOperation, ArpPacket, ArpRepr, EthernetAddress, Icmpv4Packet, Icmpv4Repr,
-    IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, UdpPacket,
-    UdpRepr,
+    ArpHardware, ArpOperation, ArpPacket, ArpRepr, EthernetAddress, Icmpv4Packet, Icmpv6Packet,
+    Icmpv6Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr,
+    NdiscNeighborFlags, NdiscRepr, TcpControl, TcpPacket, TcpRepr, UdpPacket, UdpRepr,
 };
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const ARP: u16 = 0x0806;
 pub(super) const IPV6: u16 = 0x86dd;
 
-/// What a packet of IPv4 is.
+/// The header of an echo, with its number; all of it that is not data.
+pub(super) const ECHO: usize = 8;
+/// What an error repeats of the packet it is about: what every kernel needs to find the socket.
+const REPEATED: usize = 48;
+/// The longest way of anything about neighbours: one link.
+const ONE_LINK: u8 = 255;
+
+/// What a packet is.
 #[derive(Debug)]
 pub(super) enum Packet<'a> {
     Tcp(Segment),
     Udp {
         from: u16,
-        to: Ipv4Addr,
+        to: IpAddr,
         port: u16,
         payload: &'a [u8],
     },
-    /// A ping of the gateway itself, and its answer.
-    Ping(Icmpv4Repr<'a>),
-    /// Anything else, by its protocol.
-    Other {
-        to: Ipv4Addr,
-        protocol: u8,
-    },
+    /// A request for an echo.
+    Ping(Ping<'a>),
+    /// Somebody of this address asks for the gateway's hardware address.
+    Solicitation(Ipv6Addr),
+    /// Another message of ICMP.
+    Icmp(IpAddr),
+    /// Anything else.
+    Other,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ping<'a> {
+    pub(super) to: IpAddr,
+    /// Which program asks.
+    pub(super) ident: u16,
+    pub(super) number: u16,
+    pub(super) data: &'a [u8],
 }
 
 /// What must be known of a segment before its connection is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
     pub(super) from: u16,
-    pub(super) to: Ipv4Addr,
+    pub(super) to: IpAddr,
     pub(super) port: u16,
     pub(super) syn: bool,
     pub(super) ack: bool,
@@ -50,65 +67,111 @@ pub(super) struct Segment {
 /// Reads a packet that the sandbox itself sent. Nothing for what is broken, in pieces, or in
 /// somebody else's name.
 pub(super) fn read(bytes: &[u8]) -> Option<Packet<'_>> {
+    match bytes.first()? >> 4 {
+        4 => read_v4(bytes),
+        6 => read_v6(bytes),
+        _ => None,
+    }
+}
+
+fn read_v4(bytes: &[u8]) -> Option<Packet<'_>> {
     let ip = Ipv4Packet::new_checked(bytes).ok()?;
     let whole = !ip.more_frags() && ip.frag_offset() == 0;
-    if ip.version() != 4 || ip.src_addr() != GUEST || !whole || !ip.verify_checksum() {
+    if ip.src_addr() != GUEST || !whole || !ip.verify_checksum() {
         return None;
     }
-    let to = ip.dst_addr();
-    let (from_ip, to_ip) = (IpAddress::from(ip.src_addr()), IpAddress::from(to));
-    let protocol = ip.next_header();
     // The payload of a slice lives as long as the slice.
     let payload = bytes.get(usize::from(ip.header_len())..usize::from(ip.total_len()))?;
-    Some(match protocol {
-        IpProtocol::Tcp => {
-            let tcp = TcpPacket::new_checked(payload).ok()?;
-            if tcp.src_port() == 0 || tcp.dst_port() == 0 {
-                return None;
-            }
-            Packet::Tcp(Segment {
-                from: tcp.src_port(),
-                to,
-                port: tcp.dst_port(),
-                syn: tcp.syn(),
-                ack: tcp.ack(),
-                rst: tcp.rst(),
-                number: tcp.seq_number(),
-                acknowledged: tcp.ack_number(),
-                length: tcp.segment_len(),
-            })
-        }
-        IpProtocol::Udp => {
-            let udp = UdpPacket::new_checked(payload).ok()?;
-            if !udp.verify_checksum(&from_ip, &to_ip) {
-                return None;
-            }
-            Packet::Udp {
-                from: udp.src_port(),
-                to,
-                port: udp.dst_port(),
-                payload: payload.get(8..usize::from(udp.len()))?,
-            }
-        }
-        IpProtocol::Icmp if to == GATEWAY => {
+    let to = IpAddr::V4(ip.dst_addr());
+    match ip.next_header() {
+        IpProtocol::Tcp => segment(to, payload),
+        IpProtocol::Udp => datagram_of(GUEST.into(), to, payload),
+        IpProtocol::Icmp => {
             let icmp = Icmpv4Packet::new_checked(payload).ok()?;
-            let repr = Icmpv4Repr::parse(&icmp, &ChecksumCapabilities::default()).ok()?;
-            match repr {
-                Icmpv4Repr::EchoRequest { ident, seq_no, .. } => {
-                    Packet::Ping(Icmpv4Repr::EchoReply {
-                        ident,
-                        seq_no,
-                        data: payload.get(8..)?,
-                    })
-                }
-                _ => return None,
-            }
+            icmp.verify_checksum().then(|| echo_of(8, to, payload))?
         }
-        other => Packet::Other {
-            to,
-            protocol: other.into(),
-        },
+        _ => Some(Packet::Other),
+    }
+}
+
+/// Extension headers, pieces among them, are nothing that ordinary programs send.
+fn read_v6(bytes: &[u8]) -> Option<Packet<'_>> {
+    let ip = Ipv6Packet::new_checked(bytes).ok()?;
+    let (from, to) = (ip.src_addr(), ip.dst_addr());
+    let payload = bytes.get(40..ip.total_len())?;
+    if ip.next_header() == IpProtocol::Icmpv6 {
+        let icmp = Icmpv6Packet::new_checked(payload).ok()?;
+        if !icmp.verify_checksum(&from, &to) {
+            return None;
+        }
+        // Also from an address that the device gave itself: it is asked on one link alone.
+        if let Some(asked) = solicited(payload) {
+            let asks = ip.hop_limit() == ONE_LINK && asked == GATEWAY6 && !from.is_unspecified();
+            return asks.then_some(Packet::Solicitation(from));
+        }
+        if from == GUEST6 {
+            return echo_of(128, to.into(), payload);
+        }
+    }
+    if from != GUEST6 {
+        return None;
+    }
+    match ip.next_header() {
+        IpProtocol::Tcp => segment(to.into(), payload),
+        IpProtocol::Udp => datagram_of(GUEST6.into(), to.into(), payload),
+        _ => Some(Packet::Other),
+    }
+}
+
+/// Whose hardware address a message asks for, if it does.
+fn solicited(message: &[u8]) -> Option<Ipv6Addr> {
+    let target = message.get(8..24)?.first_chunk::<16>()?;
+    (message[0] == 135).then(|| Ipv6Addr::from(*target))
+}
+
+fn segment(to: IpAddr, payload: &[u8]) -> Option<Packet<'_>> {
+    let tcp = TcpPacket::new_checked(payload).ok()?;
+    if tcp.src_port() == 0 || tcp.dst_port() == 0 {
+        return None;
+    }
+    Some(Packet::Tcp(Segment {
+        from: tcp.src_port(),
+        to,
+        port: tcp.dst_port(),
+        syn: tcp.syn(),
+        ack: tcp.ack(),
+        rst: tcp.rst(),
+        number: tcp.seq_number(),
+        acknowledged: tcp.ack_number(),
+        length: tcp.segment_len(),
+    }))
+}
+
+fn datagram_of(from: IpAddr, to: IpAddr, payload: &[u8]) -> Option<Packet<'_>> {
+    let udp = UdpPacket::new_checked(payload).ok()?;
+    if !udp.verify_checksum(&IpAddress::from(from), &IpAddress::from(to)) {
+        return None;
+    }
+    Some(Packet::Udp {
+        from: udp.src_port(),
+        to,
+        port: udp.dst_port(),
+        payload: payload.get(8..usize::from(udp.len()))?,
     })
+}
+
+/// A message of ICMP whose checksum is right; `request` is the type of a request for an echo.
+fn echo_of(request: u8, to: IpAddr, message: &[u8]) -> Option<Packet<'_>> {
+    let (head, data) = message.split_first_chunk::<ECHO>()?;
+    if head[0] != request || head[1] != 0 {
+        return Some(Packet::Icmp(to));
+    }
+    Some(Packet::Ping(Ping {
+        to,
+        ident: u16::from_be_bytes([head[4], head[5]]),
+        number: u16::from_be_bytes([head[6], head[7]]),
+        data,
+    }))
 }
 
 /// Answers who has the gateway's address.
@@ -141,49 +204,120 @@ pub(super) fn arp(device: &mut Device, bytes: &[u8]) {
     });
 }
 
-fn send(
-    device: &mut Device,
-    from: Ipv4Addr,
-    protocol: IpProtocol,
-    length: usize,
-    fill: impl FnOnce(&mut [u8]),
-) {
-    let ip = Ipv4Repr {
-        src_addr: from,
-        dst_addr: GUEST,
-        next_header: protocol,
-        payload_len: length,
-        hop_limit: 64,
+/// Answers who has the gateway's address of IPv6.
+pub(super) fn neighbour(device: &mut Device, asker: Ipv6Addr) {
+    let advert = Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
+        flags: NdiscNeighborFlags::ROUTER
+            | NdiscNeighborFlags::SOLICITED
+            | NdiscNeighborFlags::OVERRIDE,
+        target_addr: GATEWAY6,
+        lladdr: Some(MAC.into()),
+    });
+    let ip = Ipv6Repr {
+        src_addr: GATEWAY6,
+        dst_addr: asker,
+        next_header: IpProtocol::Icmpv6,
+        payload_len: advert.buffer_len(),
+        hop_limit: ONE_LINK,
     };
-    let header = ip.buffer_len();
-    if header + length > device.mtu {
-        return;
-    }
-    device.send(IPV4, header + length, |out| {
-        ip.emit(
-            &mut Ipv4Packet::new_unchecked(&mut *out),
-            &ChecksumCapabilities::default(),
-        );
-        fill(&mut out[header..]);
+    device.send(IPV6, ip.buffer_len() + advert.buffer_len(), |out| {
+        ip.emit(&mut Ipv6Packet::new_unchecked(&mut *out));
+        let mut packet = Icmpv6Packet::new_unchecked(&mut out[ip.buffer_len()..]);
+        let sums = ChecksumCapabilities::default();
+        advert.emit(&GATEWAY6, &asker, &mut packet, &sums);
     });
 }
 
-pub(super) fn ping(device: &mut Device, reply: &Icmpv4Repr<'_>) {
-    send(
-        device,
-        GATEWAY,
-        IpProtocol::Icmp,
-        reply.buffer_len(),
-        |out| {
-            reply.emit(
-                &mut Icmpv4Packet::new_unchecked(out),
-                &ChecksumCapabilities::default(),
-            );
-        },
-    );
+/// The sandbox's own address of the same family.
+fn guest(other: IpAddr) -> IpAddr {
+    match other {
+        IpAddr::V4(_) => GUEST.into(),
+        IpAddr::V6(_) => GUEST6.into(),
+    }
 }
 
-pub(super) fn datagram(device: &mut Device, from: (Ipv4Addr, u16), port: u16, payload: &[u8]) {
+/// Sends a packet to the sandbox, if its device takes one so long. Says whether it does.
+fn send(
+    device: &mut Device,
+    from: IpAddr,
+    protocol: IpProtocol,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]),
+) -> bool {
+    let header = if from.is_ipv4() { 20 } else { 40 };
+    if header + length > device.mtu {
+        return false;
+    }
+    match from {
+        IpAddr::V4(from) => {
+            let ip = Ipv4Repr {
+                src_addr: from,
+                dst_addr: GUEST,
+                next_header: protocol,
+                payload_len: length,
+                hop_limit: 64,
+            };
+            device.send(IPV4, header + length, |out| {
+                let sums = ChecksumCapabilities::default();
+                ip.emit(&mut Ipv4Packet::new_unchecked(&mut *out), &sums);
+                fill(&mut out[header..]);
+            });
+        }
+        IpAddr::V6(from) => {
+            let ip = Ipv6Repr {
+                src_addr: from,
+                dst_addr: GUEST6,
+                next_header: protocol,
+                payload_len: length,
+                hop_limit: 64,
+            };
+            device.send(IPV6, header + length, |out| {
+                ip.emit(&mut Ipv6Packet::new_unchecked(&mut *out));
+                fill(&mut out[header..]);
+            });
+        }
+    }
+    true
+}
+
+/// Sends a message of ICMP: its head, in which the checksum is not filled in, and what follows.
+fn icmp(device: &mut Device, from: IpAddr, head: [u8; ECHO], rest: &[u8]) -> bool {
+    let protocol = match from {
+        IpAddr::V4(_) => IpProtocol::Icmp,
+        IpAddr::V6(_) => IpProtocol::Icmpv6,
+    };
+    send(device, from, protocol, ECHO + rest.len(), |out| {
+        out[..ECHO].copy_from_slice(&head);
+        out[ECHO..].copy_from_slice(rest);
+        match from {
+            IpAddr::V4(_) => Icmpv4Packet::new_unchecked(out).fill_checksum(),
+            IpAddr::V6(from) => Icmpv6Packet::new_unchecked(out).fill_checksum(&from, &GUEST6),
+        }
+    })
+}
+
+/// Answers a request for an echo in the name of `ping.to`. Says whether the device takes it.
+pub(super) fn pong(device: &mut Device, ping: &Ping<'_>) -> bool {
+    let kind = if ping.to.is_ipv4() { 0 } else { 129 };
+    let (ident, number) = (ping.ident.to_be_bytes(), ping.number.to_be_bytes());
+    let head = [kind, 0, 0, 0, ident[0], ident[1], number[0], number[1]];
+    icmp(device, ping.to, head, ping.data)
+}
+
+/// Says that a packet of the sandbox leads to no port.
+pub(super) fn unreachable(device: &mut Device, to: IpAddr, packet: &[u8]) {
+    let (kind, code) = if to.is_ipv4() { (3, 3) } else { (1, 4) };
+    let head = [kind, code, 0, 0, 0, 0, 0, 0];
+    icmp(device, to, head, &packet[..packet.len().min(REPEATED)]);
+}
+
+/// Whether the device took a datagram of this length.
+pub(super) fn datagram(
+    device: &mut Device,
+    from: (IpAddr, u16),
+    port: u16,
+    payload: &[u8],
+) -> bool {
     let udp = UdpRepr {
         src_port: from.1,
         dst_port: port,
@@ -193,12 +327,12 @@ pub(super) fn datagram(device: &mut Device, from: (Ipv4Addr, u16), port: u16, pa
         udp.emit(
             &mut UdpPacket::new_unchecked(out),
             &from.0.into(),
-            &GUEST.into(),
+            &guest(from.0).into(),
             payload.len(),
             |room| room.copy_from_slice(payload),
             &ChecksumCapabilities::default(),
         );
-    });
+    })
 }
 
 /// Refuses a segment that belongs to no connection, or whose connection may not be.
@@ -234,7 +368,7 @@ pub(super) fn reset(device: &mut Device, segment: &Segment) {
             tcp.emit(
                 &mut TcpPacket::new_unchecked(out),
                 &segment.to.into(),
-                &GUEST.into(),
+                &guest(segment.to).into(),
                 &ChecksumCapabilities::default(),
             );
         },

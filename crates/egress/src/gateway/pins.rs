@@ -1,7 +1,7 @@
 //! Which names were resolved to which address.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 const ADDRESSES: usize = 4096;
@@ -11,10 +11,10 @@ const NAMES: usize = 16;
 const GRACE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
-pub(super) struct Pins(HashMap<Ipv4Addr, Vec<(String, Instant)>>);
+pub(super) struct Pins(HashMap<IpAddr, Vec<(String, Instant)>>);
 
 impl Pins {
-    pub(super) fn add(&mut self, address: Ipv4Addr, name: &str, ttl: Duration, now: Instant) {
+    pub(super) fn add(&mut self, address: IpAddr, name: &str, ttl: Duration, now: Instant) {
         let until = now + ttl + GRACE;
         if !self.0.contains_key(&address) && self.0.len() >= ADDRESSES {
             self.make_room(now);
@@ -27,7 +27,7 @@ impl Pins {
         names.push((name.to_owned(), until));
     }
 
-    pub(super) fn names(&self, address: Ipv4Addr, now: Instant) -> Vec<String> {
+    pub(super) fn names(&self, address: IpAddr, now: Instant) -> Vec<String> {
         let names = self.0.get(&address).into_iter().flatten();
         let live = names.filter(|(_, end)| *end > now);
         live.map(|(name, _)| name.clone()).collect()
@@ -51,12 +51,13 @@ impl Pins {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn names_are_forgotten_in_time_and_the_table_is_bounded() {
         let (mut pins, now) = (Pins::default(), Instant::now());
         let second = Duration::from_secs(1);
-        let address = Ipv4Addr::new(1, 2, 3, 4);
+        let address = IpAddr::from([1, 2, 3, 4]);
         for number in 0..100 {
             pins.add(address, &format!("{number}.example"), second, now);
         }
@@ -66,9 +67,10 @@ mod tests {
         assert!(pins.names(address, now + GRACE + 2 * second).is_empty());
         for number in 0..10_000 {
             let later = now + Duration::from_millis(number.into());
-            pins.add(Ipv4Addr::from_bits(number), "a.example", second, later);
+            let address = Ipv4Addr::from_bits(number).into();
+            pins.add(address, "a.example", second, later);
         }
         assert!(pins.0.len() <= ADDRESSES && pins.0.len() > ADDRESSES / 2);
-        assert_eq!(pins.names(Ipv4Addr::from_bits(9999), now).len(), 1);
+        assert_eq!(pins.names(Ipv4Addr::from_bits(9999).into(), now).len(), 1);
     }
 }

@@ -56,16 +56,17 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
     let _ = rustix::process::setsid();
     let mut given = descriptors.into_iter();
     let mut next = || given.next().ok_or(io::ErrorKind::InvalidData);
+    let v6 = setup.rules.lead_to_v6();
     let (frames, mtu) = match setup.frames {
         Kind::Socket => {
             let socket = next()?;
             rustix::io::ioctl_fionbio(&socket, true)?;
             (socket, SOCKET_MTU)
         }
-        Kind::Namespace => (sys::device::make(next()?, None)?, MTU),
+        Kind::Namespace => (sys::device::make(next()?, None, v6)?, MTU),
         Kind::NamespaceOfUser => {
             let net = next()?;
-            (sys::device::make(net, Some(next()?))?, MTU)
+            (sys::device::make(net, Some(next()?), v6)?, MTU)
         }
     };
     let (decisions, control) = (next()?, next()?);

@@ -1,17 +1,19 @@
 //! The loop: whatever happened since the last turn, and what follows from it.
 
 mod calls;
+mod datagrams;
 
 use super::budget::Budget;
 use super::control::Caller;
 use super::decisions::{Decision, Decisions, Event};
 use super::device::{Device, HEADER};
+use super::exchange::{Exchange, Pair};
 use super::flow::{Desk, Flow, Key, Turn};
 use super::host::Memory;
 use super::link::{LARGE, Link, SMALL};
 use super::names::{Asked, Asker, Names, Told};
 use super::packets::{self, Packet, Segment};
-use super::{DNS, GATEWAY, NETWORK};
+use super::{DNS, GATEWAY, NETWORK, NETWORK6};
 use crate::address::Places;
 use crate::border::{Border, Post};
 use crate::judge::{self, Destination, Reason, Verdict};
@@ -22,7 +24,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
@@ -63,6 +65,8 @@ pub struct Gateway {
     names: Names,
     flows: HashMap<u64, Flow>,
     keys: HashMap<Key, u64>,
+    exchanges: HashMap<u64, Exchange>,
+    pairs: HashMap<Pair, u64>,
     /// Connections that something happened to in this turn.
     dirty: Vec<u64>,
     timers: BTreeSet<(Instant, u64)>,
@@ -103,7 +107,7 @@ impl Gateway {
                     .map_err(io::Error::other)?,
                 places: Places {
                     host: parts.host_addresses,
-                    gateway: Some(NETWORK),
+                    gateway: vec![NETWORK, NETWORK6],
                 },
                 decisions: Decisions::new(parts.decisions),
                 began: now,
@@ -112,6 +116,8 @@ impl Gateway {
             names: Names::new(parts.resolvers),
             flows: HashMap::new(),
             keys: HashMap::new(),
+            exchanges: HashMap::new(),
+            pairs: HashMap::new(),
             dirty: Vec::new(),
             timers: BTreeSet::new(),
             next: FIRST,
@@ -180,6 +186,7 @@ impl Gateway {
             let verdict = flow.verdict(true, Reason::Stopped);
             flow.end(&verdict, &mut self.desk);
         }
+        self.end_exchanges(|_, _| Some(Reason::Stopped));
         drop(self.leash.take());
     }
 
@@ -218,67 +225,9 @@ impl Gateway {
         }
         match kind {
             packets::ARP => packets::arp(&mut self.desk.device, packet),
-            packets::IPV4 => self.packet(packet),
-            packets::IPV6 => self.sixth(packet),
+            packets::IPV4 | packets::IPV6 => self.packet(packet),
             _ => {}
         }
-    }
-
-    fn packet(&mut self, bytes: &[u8]) {
-        match packets::read(bytes) {
-            None => {}
-            Some(Packet::Tcp(segment)) => self.segment(bytes, &segment),
-            Some(Packet::Udp {
-                from,
-                to: GATEWAY,
-                port: DNS,
-                payload,
-            }) => self.ask(payload, Asker::Port(from)),
-            Some(Packet::Udp { to, port, .. }) => self.refuse(to.into(), port, Protocol::Udp),
-            Some(Packet::Ping(reply)) => packets::ping(&mut self.desk.device, &reply),
-            Some(Packet::Other { to, protocol: 1 }) => self.refuse(to.into(), 0, Protocol::Icmp),
-            Some(Packet::Other { .. }) => {}
-        }
-    }
-
-    /// IPv6 leads nowhere. What a device says when it comes up is not worth a line.
-    fn sixth(&mut self, packet: &[u8]) {
-        let Some(to) = packet
-            .get(24..40)
-            .and_then(|bytes| bytes.first_chunk::<16>())
-        else {
-            return;
-        };
-        let to = IpAddr::from(*to);
-        let protocol = match packet[6] {
-            6 => Protocol::Tcp,
-            17 => Protocol::Udp,
-            58 => Protocol::Icmp,
-            _ => return,
-        };
-        if !to.is_multicast() {
-            self.refuse(to, 0, protocol);
-        }
-    }
-
-    /// Refuses what is neither a connection nor a question, whatever the rules say.
-    fn refuse(&mut self, address: IpAddr, port: u16, protocol: Protocol) {
-        let to = Destination {
-            address,
-            port,
-            protocol,
-        };
-        let broadcast = matches!(address, IpAddr::V4(to) if to.is_broadcast() || to.is_multicast());
-        if broadcast {
-            return;
-        }
-        let verdict = judge::connect(&self.desk.rules, &self.desk.places, &to, &[]);
-        let reason = if verdict.allowed {
-            Reason::ProtocolNotAllowed
-        } else {
-            verdict.reason
-        };
-        self.decide(&Verdict::no(reason), &to, None);
     }
 
     fn decide(&mut self, verdict: &Verdict, to: &Destination, name: Option<&str>) {
@@ -303,26 +252,16 @@ impl Gateway {
     /// A new connection, if it may be.
     fn begin(&mut self, key: Key, packet: &[u8], segment: &Segment) {
         let to = Destination {
-            address: segment.to.into(),
+            address: segment.to,
             port: segment.port,
             protocol: Protocol::Tcp,
         };
         let names = self.names.pins.names(segment.to, self.desk.now);
-        let own = segment.to == GATEWAY && segment.port == DNS;
-        let verdict = if self.flows.len() >= self.desk.budget.most_connections() {
-            Verdict::no(Reason::TooManyConnections)
-        } else if own {
+        let own = segment.to == IpAddr::V4(GATEWAY) && segment.port == DNS;
+        if own && !self.is_full() {
             return self.begin_names(key, to, packet);
-        } else if self.desk.budget.is_used_up() {
-            Verdict::no(Reason::BytesUsedUp)
-        } else {
-            judge::connect(&self.desk.rules, &self.desk.places, &to, &names)
-        };
-        let verdict = if verdict.allowed && !self.desk.budget.connect(self.desk.now) {
-            Verdict::no(Reason::TooManyConnects)
-        } else {
-            verdict
-        };
+        }
+        let verdict = self.admit(&to, &names);
         if !verdict.allowed {
             self.decide(&verdict, &to, names.first().map(String::as_str));
             return packets::reset(&mut self.desk.device, segment);
@@ -348,6 +287,25 @@ impl Gateway {
                 packets::reset(&mut self.desk.device, segment);
             }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.flows.len() + self.exchanges.len() >= self.desk.budget.most_connections()
+    }
+
+    /// Whether one more connection or exchange may begin now.
+    fn admit(&mut self, to: &Destination, names: &[String]) -> Verdict {
+        if self.is_full() {
+            return Verdict::no(Reason::TooManyConnections);
+        }
+        if self.desk.budget.is_used_up() {
+            return Verdict::no(Reason::BytesUsedUp);
+        }
+        let verdict = judge::connect(&self.desk.rules, &self.desk.places, to, names);
+        if verdict.allowed && !self.desk.budget.connect(self.desk.now) {
+            return Verdict::no(Reason::TooManyConnects);
+        }
+        verdict
     }
 
     fn begin_names(&mut self, key: Key, to: Destination, packet: &[u8]) {
@@ -388,6 +346,9 @@ impl Gateway {
         }
         if self.callers.contains_key(&token) {
             return self.requests(token);
+        }
+        if self.exchanges.contains_key(&token) {
+            return self.heard(token);
         }
         let Some(flow) = self.flows.get_mut(&token) else {
             return;
@@ -468,6 +429,7 @@ impl Gateway {
         if self.sweep <= now {
             self.sweep = now + SWEEP;
             self.cut(|flow, desk| flow.is_idle(desk.now));
+            self.end_exchanges(|exchange, desk| exchange.is_idle(desk.now));
         }
     }
 
@@ -542,7 +504,8 @@ impl Gateway {
     fn tell(&mut self, (asker, message): Told) {
         match asker {
             Asker::Port(port) => {
-                packets::datagram(&mut self.desk.device, (GATEWAY, DNS), port, &message);
+                let from = (IpAddr::V4(GATEWAY), DNS);
+                packets::datagram(&mut self.desk.device, from, port, &message);
             }
             Asker::Flow(token) => {
                 if let Some(flow) = self.flows.get_mut(&token) {
@@ -571,11 +534,15 @@ impl Gateway {
 }
 
 /// Begins to connect.
-fn connect(address: Ipv4Addr, port: u16) -> Result<OwnedFd, Errno> {
+fn connect(address: IpAddr, port: u16) -> Result<OwnedFd, Errno> {
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
-    match rustix::net::connect(&socket, &SocketAddrV4::new(address, port)) {
+    match rustix::net::connect(&socket, &SocketAddr::new(address, port)) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error),
     }

@@ -17,7 +17,7 @@ fn allow(host: &str) -> Allow {
 fn places() -> Places {
     Places {
         host: vec!["11.0.0.1".parse().unwrap()],
-        gateway: Some(Network::v4(10, 107, 0, 0, 24)),
+        gateway: vec![Network::v4(10, 107, 0, 0, 24)],
     }
 }
 
@@ -115,8 +115,17 @@ fn everybody_is_the_public_internet() {
     assert_eq!(ask("192.0.2.7"), Reason::PrivateAddress);
     assert_eq!(ask("127.0.0.1"), Reason::LoopbackAddress);
     assert_eq!(ask("169.254.169.254"), Reason::MetadataAddress);
-    assert_eq!(ask("::ffff:10.0.0.1"), Reason::PrivateAddress);
+    assert_eq!(ask("::ffff:169.254.169.254"), Reason::MetadataAddress);
     assert_eq!(ask("11.0.0.1"), Reason::HostAddress);
+    // IPv6 is another internet: a rule says so, or names the address.
+    assert_eq!(ask("2600::1"), Reason::Ipv6NotAllowed);
+    let mut both = rules.clone();
+    both.allow[0].ipv6 = true;
+    let ask = |address: &str| reason(connect(&both, &places(), &to(address, 80), &[]));
+    assert_eq!(ask("2600::1"), Reason::Allowed);
+    assert_eq!(ask("::ffff:10.0.0.1"), Reason::PrivateAddress);
+    assert_eq!(ask("fd01::1"), Reason::PrivateAddress);
+    assert_eq!(ask("64:ff9b::7f00:1"), Reason::LoopbackAddress);
     let datagram = Destination {
         protocol: Protocol::Udp,
         ..to("1.1.1.1", 53)
@@ -125,6 +134,31 @@ fn everybody_is_the_public_internet() {
         reason(connect(&rules, &places(), &datagram, &[])),
         Reason::ProtocolNotAllowed
     );
+}
+
+#[test]
+fn a_name_leads_to_ipv6_only_where_its_rule_says_so() {
+    let mut known = rules(vec![allow("a.example"), allow("2600:5::/32")]);
+    let told = |rules: &Rules, address: &str| {
+        let address = address.parse().unwrap();
+        reason(answer(rules, &places(), "a.example", address))
+    };
+    assert_eq!(told(&known, "2600::1"), Reason::Ipv6NotAllowed);
+    // An address that a rule names may be told under any name.
+    assert_eq!(told(&known, "2600:5::1"), Reason::Allowed);
+    assert!(known.name_leads_to_v6("a.example") && known.lead_to_v6());
+    known.allow.truncate(1);
+    assert!(!known.name_leads_to_v6("a.example") && !known.lead_to_v6());
+    known.allow[0].ipv6 = true;
+    assert!(known.name_leads_to_v6("a.example") && !known.name_leads_to_v6("b.example"));
+    assert_eq!(told(&known, "2600::1"), Reason::Allowed);
+    assert_eq!(told(&known, "fd01::1"), Reason::PrivateAddress);
+    assert_eq!(told(&known, "::1"), Reason::LoopbackAddress);
+    let names = ["a.example".to_owned()];
+    let ask = |rules: &Rules| reason(connect(rules, &places(), &to("2600::1", 80), &names));
+    assert_eq!(ask(&known), Reason::Allowed);
+    known.allow[0].ipv6 = false;
+    assert_eq!(ask(&known), Reason::Ipv6NotAllowed);
 }
 
 #[test]

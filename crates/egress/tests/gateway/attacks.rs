@@ -115,7 +115,7 @@ fn a_name_that_is_not_allowed_is_not_asked_for() {
     // Nor is any resolver reached but the gateway's.
     world.sandbox.inside(|| {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let message = motu_egress::dns::ask(9, "direct.example.org");
+        let message = motu_egress::dns::ask(9, "direct.example.org", motu_egress::dns::Kind::A);
         socket.send_to(&message, (RESOLVER, 53)).unwrap();
     });
     world.decided(&[

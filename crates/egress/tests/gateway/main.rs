@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod attacks;
+mod datagrams;
 mod life;
 mod passing;
+mod sixth;
 mod world;
 
 use motu_egress::rules::{Allow, Rules};

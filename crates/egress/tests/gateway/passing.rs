@@ -224,11 +224,14 @@ fn names_are_resolved_over_datagrams_and_connections() {
     };
     world.name("good.example.org", &[GOOD, OTHER]);
     let told = world.resolve("good.example.org");
-    assert_eq!((told.code, told.addresses), (Code::Fine, vec![GOOD, OTHER]));
+    assert_eq!(
+        (told.code, told.addresses),
+        (Code::Fine, vec![GOOD.into(), OTHER.into()])
+    );
     // Two questions on one connection.
     let mut stream = world.connect(GATEWAY, 53).unwrap();
     for id in [5, 6] {
-        let message = dns::ask(id, "good.example.org");
+        let message = dns::ask(id, "good.example.org", dns::Kind::A);
         stream
             .write_all(&(message.len() as u16).to_be_bytes())
             .unwrap();
@@ -240,7 +243,7 @@ fn names_are_resolved_over_datagrams_and_connections() {
         let mut reply = vec![0; u16::from_be_bytes(length).into()];
         stream.read_exact(&mut reply).unwrap();
         assert_eq!(
-            dns::answer(&reply, id, "good.example.org")
+            dns::answer(&reply, id, "good.example.org", dns::Kind::A)
                 .unwrap()
                 .addresses,
             [GOOD, OTHER]

@@ -16,7 +16,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -30,6 +30,12 @@ pub const OTHER: Ipv4Addr = Ipv4Addr::new(11, 22, 33, 45);
 pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 3);
 /// The host, as the internet sees it.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 1);
+/// The same over IPv6.
+pub const GOOD6: Ipv6Addr = Ipv6Addr::new(0x2600, 0x22, 0x33, 0, 0, 0, 0, 0x44);
+pub const OTHER6: Ipv6Addr = Ipv6Addr::new(0x2600, 0x22, 0x33, 0, 0, 0, 0, 0x45);
+pub const PRIVATE6: Ipv6Addr = Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 3);
+pub const METADATA6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+pub const HOST6: Ipv6Addr = Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 1);
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 53);
 /// Longer than anything takes, however loaded the machine is: only what hangs gets there.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -85,7 +91,7 @@ impl Net {
 /// Names of the internet, and what was asked for.
 #[derive(Default)]
 pub struct Zone {
-    names: HashMap<String, Vec<Ipv4Addr>>,
+    names: HashMap<String, Vec<IpAddr>>,
     asked: Vec<String>,
 }
 
@@ -138,6 +144,12 @@ impl World {
             internet.ip(&format!("addr add {address}/32 dev lo"));
         }
         host.ip("route add default via 11.0.0.2");
+        host.ip(&format!("addr add {HOST6}/64 dev h0 nodad"));
+        internet.ip("addr add 2600::2/64 dev i0 nodad");
+        for address in [GOOD6, OTHER6, PRIVATE6, METADATA6] {
+            internet.ip(&format!("addr add {address}/128 dev lo nodad"));
+        }
+        host.ip("-6 route add default via 2600::2");
         let zone = Arc::new(Mutex::new(Zone::default()));
         resolver(&internet, zone.clone());
         let directory = tempfile::tempdir().unwrap();
@@ -159,9 +171,10 @@ impl World {
         }
     }
 
-    pub fn name(&self, name: &str, addresses: &[Ipv4Addr]) {
+    pub fn name(&self, name: &str, addresses: &[impl Into<IpAddr> + Copy]) {
         let mut zone = self.zone.lock().unwrap();
-        zone.names.insert(name.to_owned(), addresses.to_vec());
+        let addresses = addresses.iter().map(|address| (*address).into());
+        zone.names.insert(name.to_owned(), addresses.collect());
     }
 
     /// The names that the resolver of the internet was asked for.
@@ -207,7 +220,8 @@ impl World {
     }
 
     /// A connection of the sandbox.
-    pub fn connect(&self, to: Ipv4Addr, port: u16) -> std::io::Result<TcpStream> {
+    pub fn connect(&self, to: impl Into<IpAddr>, port: u16) -> std::io::Result<TcpStream> {
+        let to = to.into();
         self.sandbox.inside(|| {
             let stream = TcpStream::connect_timeout(&SocketAddr::from((to, port)), LONG)?;
             stream.set_read_timeout(Some(LONG))?;
@@ -218,14 +232,18 @@ impl World {
 
     /// What the sandbox's resolver says to a question for a name.
     pub fn resolve(&self, name: &str) -> dns::Answer {
+        self.resolve_kind(name, dns::Kind::A)
+    }
+
+    pub fn resolve_kind(&self, name: &str, kind: dns::Kind) -> dns::Answer {
         self.sandbox.inside(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             socket.set_read_timeout(Some(LONG)).unwrap();
             socket.connect((GATEWAY, 53)).unwrap();
-            socket.send(&dns::ask(77, name)).unwrap();
+            socket.send(&dns::ask(77, name, kind)).unwrap();
             let mut buffer = [0; 4096];
             let count = socket.recv(&mut buffer).unwrap();
-            dns::answer(&buffer[..count], 77, name).unwrap()
+            dns::answer(&buffer[..count], 77, name, kind).unwrap()
         })
     }
 
@@ -267,10 +285,11 @@ impl World {
     /// A server of the internet: each connection is given to `serve` on a thread of its own.
     pub fn serve(
         &self,
-        at: Ipv4Addr,
+        at: impl Into<IpAddr>,
         port: u16,
         serve: impl Fn(TcpStream) + Send + Sync + 'static,
     ) {
+        let at = at.into();
         let listener = self
             .internet
             .inside(|| TcpListener::bind((at, port)).unwrap());
@@ -284,7 +303,8 @@ impl World {
     }
 
     /// A server that says over HTTP who it is and what it was asked.
-    pub fn serve_http(&self, at: Ipv4Addr, port: u16) {
+    pub fn serve_http(&self, at: impl Into<IpAddr>, port: u16) {
+        let at = at.into();
         self.serve(at, port, move |mut stream| {
             let mut held = Vec::new();
             let mut buffer = [0; 4096];
@@ -311,11 +331,44 @@ impl World {
     }
 
     /// A server that says everything back.
-    pub fn serve_echo(&self, at: Ipv4Addr, port: u16) {
+    pub fn serve_echo(&self, at: impl Into<IpAddr>, port: u16) {
         self.serve(at, port, |mut stream| {
             let mut other = stream.try_clone().unwrap();
             let _ = std::io::copy(&mut stream, &mut other);
         });
+    }
+}
+
+impl World {
+    /// A server that says every datagram back, and counts them.
+    pub fn serve_datagrams(&self, at: impl Into<IpAddr>, port: u16) -> Arc<Mutex<usize>> {
+        let at = SocketAddr::new(at.into(), port);
+        let socket = self.internet.inside(|| UdpSocket::bind(at).unwrap());
+        let count = Arc::new(Mutex::new(0));
+        let counted = count.clone();
+        thread::spawn(move || {
+            let mut buffer = vec![0; 65_536];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                *counted.lock().unwrap() += 1;
+                let _ = socket.send_to(&buffer[..length], from);
+            }
+        });
+        count
+    }
+
+    /// A socket of the sandbox for datagrams to one place.
+    pub fn datagrams(&self, to: impl Into<IpAddr>, port: u16) -> UdpSocket {
+        let to = SocketAddr::new(to.into(), port);
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        self.sandbox.inside(|| {
+            let socket = UdpSocket::bind((any, 0)).unwrap();
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            socket.connect(to).unwrap();
+            socket
+        })
     }
 }
 
@@ -352,7 +405,12 @@ fn resolver(internet: &Net, zone: Arc<Mutex<Zone>>) {
             let mut zone = zone.lock().unwrap();
             zone.asked.push(name.clone());
             let reply = match zone.names.get(&name) {
-                Some(addresses) => question.reply(dns::Code::Fine, addresses, 60),
+                Some(addresses) => {
+                    let wanted =
+                        |address: &&IpAddr| address.is_ipv4() == (question.kind == dns::Kind::A);
+                    let addresses: Vec<IpAddr> = addresses.iter().filter(wanted).copied().collect();
+                    question.reply(dns::Code::Fine, &addresses, 60)
+                }
                 None => question.reply(dns::Code::NoSuchName, &[], 0),
             };
             let _ = socket.send_to(&reply, from);

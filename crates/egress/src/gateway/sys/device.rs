@@ -4,14 +4,14 @@
 
 use super::{fork, leave};
 use crate::gateway::spawn::{receive, send};
-use crate::gateway::{DEVICE, GATEWAY, GUEST, GUEST_MAC, MTU, PREFIX};
+use crate::gateway::{DEVICE, GATEWAY, GATEWAY6, GUEST, GUEST_MAC, GUEST6, MTU, PREFIX, PREFIX6};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::WaitOptions;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TAP: i16 = 0x0002;
@@ -20,8 +20,13 @@ const BARE: i16 = 0x1000;
 /// Room for what went wrong, in words.
 const WORDS: usize = 200;
 
-/// Makes the device and brings it up, with its address and its route.
-pub(in crate::gateway) fn make(net: OwnedFd, user: Option<OwnedFd>) -> io::Result<OwnedFd> {
+/// Makes the device and brings it up, with its addresses and its routes. `v6` says whether it is of
+/// no use without IPv6: a kernel may have none.
+pub(in crate::gateway) fn make(
+    net: OwnedFd,
+    user: Option<OwnedFd>,
+    v6: bool,
+) -> io::Result<OwnedFd> {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -29,7 +34,7 @@ pub(in crate::gateway) fn make(net: OwnedFd, user: Option<OwnedFd>) -> io::Resul
         None,
     )?;
     let Some(child) = fork()? else {
-        let made = enter(&net, user.as_ref()).and_then(|()| build());
+        let made = enter(&net, user.as_ref()).and_then(|()| build(v6));
         let mut words = [0; WORDS];
         let told = match &made {
             Ok(device) => send(&theirs, &words, &[device.as_fd()]),
@@ -64,7 +69,7 @@ fn enter(net: &OwnedFd, user: Option<&OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-fn build() -> io::Result<OwnedFd> {
+fn build(v6: bool) -> io::Result<OwnedFd> {
     let tap = tap()?;
     let socket = rustix::net::socket_with(
         AddressFamily::INET,
@@ -72,11 +77,8 @@ fn build() -> io::Result<OwnedFd> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // Only what leads somewhere: without IPv6 the device does not go looking for neighbours.
-    let _ = std::fs::write(
-        format!("/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6"),
-        "1",
-    );
+    settle_v6();
+    let_everybody_ping();
     let mut request = named(DEVICE);
     request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
         sa_family: libc::ARPHRD_ETHER,
@@ -100,7 +102,86 @@ fn build() -> io::Result<OwnedFd> {
     up(&socket, DEVICE)?;
     up(&socket, "lo")?;
     route(&socket)?;
-    Ok(tap)
+    match address_v6() {
+        Err(error) if v6 => Err(io::Error::other(format!(
+            "the rules name IPv6, and this host's kernel gives none: {error}"
+        ))),
+        _ => Ok(tap),
+    }
+}
+
+/// The device has the one address it is given: it does not make up others, look for routers, or
+/// wait to see whether somebody else has its address. A kernel without IPv6 has none of these.
+fn settle_v6() {
+    for (name, value) in [
+        ("addr_gen_mode", "1"),
+        ("accept_dad", "0"),
+        ("accept_ra", "0"),
+        ("router_solicitations", "0"),
+        ("disable_ipv6", "0"),
+    ] {
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{DEVICE}/{name}"), value);
+    }
+}
+
+/// What the kernel wants to know of a route of IPv6; the C library has it without its fields.
+#[repr(C)]
+#[derive(Debug)]
+struct Route6 {
+    to: libc::in6_addr,
+    from: libc::in6_addr,
+    gateway: libc::in6_addr,
+    kind: u32,
+    to_bits: u16,
+    from_bits: u16,
+    metric: u32,
+    info: libc::c_ulong,
+    flags: u32,
+    device: libc::c_int,
+}
+
+/// Every user of the sandbox may ask for echoes; what comes of it is for the rules to say. A user
+/// namespace may not have so many groups.
+fn let_everybody_ping() {
+    let _ = std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
+}
+
+/// The address of IPv6, and its route.
+fn address_v6() -> io::Result<()> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET6,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut request = named(DEVICE);
+    call(&socket, libc::SIOCGIFINDEX, &mut request)?;
+    // SAFETY: the kernel has just written the number.
+    let device = unsafe { request.ifr_ifru.ifru_ifindex };
+    let bytes = |address: Ipv6Addr| libc::in6_addr {
+        s6_addr: address.octets(),
+    };
+    let given = libc::in6_ifreq {
+        ifr6_addr: bytes(GUEST6),
+        ifr6_prefixlen: PREFIX6.into(),
+        ifr6_ifindex: device,
+    };
+    // SAFETY: the request lives for the call, which reads one in6_ifreq of a socket of IPv6.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const given) })?;
+    let route = Route6 {
+        to: bytes(Ipv6Addr::UNSPECIFIED),
+        from: bytes(Ipv6Addr::UNSPECIFIED),
+        gateway: bytes(GATEWAY6),
+        kind: 0,
+        to_bits: 0,
+        from_bits: 0,
+        metric: 1,
+        info: 0,
+        flags: u32::from(libc::RTF_UP | libc::RTF_GATEWAY),
+        device,
+    };
+    // SAFETY: the route lives for the call, which reads one in6_rtmsg: the same fields in C.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
 }
 
 fn tap() -> io::Result<OwnedFd> {

@@ -3,6 +3,7 @@
 use super::Gateway;
 use crate::border::Post;
 use crate::gateway::control::{Answer, Caller, Request, Status};
+use crate::gateway::exchange::Exchange;
 use crate::gateway::flow::Flow;
 use crate::gateway::host::Memory;
 use crate::rules::Rules;
@@ -71,6 +72,7 @@ impl Gateway {
         self.desk.budget.replace(rules.limits, self.desk.now);
         self.desk.rules = rules;
         self.cut(Flow::judged_again);
+        self.end_exchanges(Exchange::judged_again);
     }
 
     /// Other secrets. Requests that come from now on have them.
@@ -84,7 +86,7 @@ impl Gateway {
     fn status(&self) -> Status {
         Status {
             policy: self.desk.rules.policy.clone(),
-            connections: self.flows.len() as u64,
+            connections: (self.flows.len() + self.exchanges.len()) as u64,
             bytes: self.desk.budget.used(),
             decisions_dropped: self.desk.decisions.dropped(),
             resident_bytes: self.memory.as_ref().map_or(0, Memory::resident),
