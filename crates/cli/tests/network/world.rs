@@ -58,6 +58,8 @@ protocol = "icmp"
 
 pub struct World {
     pub story: Story,
+    /// Variables of the daemon.
+    pub variables: Vec<(&'static str, String)>,
     /// Each holds a namespace open until its standard input ends.
     daemon: Child,
     servers: Child,
@@ -67,6 +69,15 @@ pub struct World {
 impl World {
     /// One with debian:12 and a policy `test`, or the reason why there is none here.
     pub fn new(runtime: &str) -> Option<World> {
+        Self::with(runtime, POLICY, internet)
+    }
+
+    /// One with another policy of that name, and other servers.
+    pub fn with(
+        runtime: &str,
+        policy: &str,
+        serve: impl FnOnce(&Child, &Path) -> Child,
+    ) -> Option<World> {
         let shared =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
         if !shared.join("names/debian%3A12.json").exists() {
@@ -81,7 +92,7 @@ impl World {
         story.configure(&format!("runtime = \"{runtime}\"\n"));
         std::os::unix::fs::symlink(shared, story.home().join("environments")).unwrap();
         std::fs::create_dir(story.home().join("policies")).unwrap();
-        std::fs::write(story.home().join("policies/test.toml"), POLICY).unwrap();
+        std::fs::write(story.home().join("policies/test.toml"), policy).unwrap();
         if runtime == "qemu" {
             // The kernel comes from the host's own sources, which are not in this internet.
             let warm = story.motu(&["run", "debian:12", "--timeout-seconds", "300", "--", "true"]);
@@ -96,9 +107,10 @@ impl World {
         );
         let (daemon, servers) = (hold(&bind), hold("true"));
         wire(&daemon, &servers);
-        let internet = internet(&servers, story.path());
+        let internet = serve(&servers, story.path());
         Some(World {
             story,
+            variables: Vec::new(),
             daemon,
             servers,
             internet,
@@ -114,6 +126,7 @@ impl World {
         for (name, value) in own.get_envs() {
             command.env(name, value.unwrap_or_default());
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.current_dir(self.story.path());
         command
     }
@@ -152,9 +165,13 @@ impl World {
 
     /// A machine with a policy.
     pub fn create(&self, policy: &str) -> String {
+        self.create_from("debian:12", policy)
+    }
+
+    pub fn create_from(&self, environment: &str, policy: &str) -> String {
         let made = self.motu(&[
             "create",
-            "debian:12",
+            environment,
             "--policy",
             policy,
             "--ttl-seconds",
@@ -215,7 +232,7 @@ pub fn wait_for_ready(child: &mut Child) {
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
 }
 
-fn inside(holder: &Child) -> Command {
+pub fn inside(holder: &Child) -> Command {
     let mut command = Command::new("nsenter");
     command.args(["--net", "--mount", "--target", &holder.id().to_string()]);
     command
