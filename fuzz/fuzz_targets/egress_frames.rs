@@ -49,6 +49,7 @@ fn gateway() -> Option<(Gateway, UnixDatagram)> {
         border: None,
         host_addresses: Vec::new(),
         resolvers: Vec::new(),
+        proxy: None,
         memory: None,
     };
     Some((Gateway::new(parts).ok()?, ours))

@@ -143,11 +143,21 @@ pub struct Places {
     pub host: Vec<IpAddr>,
     /// The nets between sandbox and gateway.
     pub gateway: Vec<Network>,
+    /// Addresses that stand for names that a proxy resolves.
+    pub stand_ins: Option<Network>,
 }
 
 impl Places {
+    /// Whether an address stands for a name, and is no place of its own.
+    pub fn stands_in(&self, address: IpAddr) -> bool {
+        self.stand_ins.is_some_and(|net| net.contains(address))
+    }
+
     /// What kind of place an address is.
     pub fn class(&self, address: IpAddr) -> Class {
+        if self.stands_in(address) {
+            return Class::Public;
+        }
         let own = |address: &IpAddr| {
             let mut class = fixed(*address);
             if self.gateway.iter().any(|net| net.contains(*address)) {
@@ -260,6 +270,7 @@ mod tests {
                 Network::v4(10, 107, 0, 0, 24),
                 Network::v6(Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 0), 64),
             ],
+            stand_ins: None,
         };
         places.class(text.parse().unwrap())
     }

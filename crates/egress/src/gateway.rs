@@ -15,6 +15,7 @@ mod confine;
 pub mod control;
 mod decisions;
 mod device;
+mod dial;
 mod exchange;
 mod flow;
 mod host;
@@ -24,8 +25,10 @@ mod packets;
 mod pins;
 mod process;
 mod spawn;
+mod stand_ins;
 mod sys;
 mod turn;
+mod way;
 
 use crate::address::Network;
 use smoltcp::wire::EthernetAddress;
@@ -34,7 +37,7 @@ pub use decisions::MOST as DECISION_BYTES;
 pub use exchange::IDLE as EXCHANGE_IDLE;
 pub use host::Memory;
 pub use process::run;
-pub use spawn::{Begin, Frames, Pending, Setup, Started, begin, spawn};
+pub use spawn::{Begin, Frames, Pending, Setup, Standby, Started, begin, spawn};
 pub use turn::{Gateway, Parts};
 
 /// The net between a sandbox and its gateway. Every sandbox has the same one, and none sees

@@ -101,6 +101,12 @@ pub enum Reason {
     BytesUsedUp,
     /// Rules that came later do not allow it any more.
     RulesChanged,
+    /// The proxy of this host carries connections, and only it knows where this name leads.
+    ProxyCarriesTcpOnly,
+    /// The proxy of this host cannot be reached.
+    ProxyUnreachable,
+    /// The proxy of this host did not want to carry it.
+    ProxyRefused,
     /// The other side did not take the connection.
     Unreachable,
     Refused,
@@ -258,10 +264,10 @@ fn allows<'a>(
     // The reason of the rule that came nearest.
     let mut reason = Reason::HostNotAllowed;
     for allow in &rules.allow {
-        if !allow.covers(to.address, names) {
-            let but_for_family = names.iter().any(|name| allow.host.covers_name(name))
-                || allow.host.covers_address(to.address);
-            if but_for_family {
+        let named = names.iter().any(|name| allow.host.covers_name(name));
+        let stands_in = places.stands_in(to.address);
+        if !allow.covers(to.address, names) || (stands_in && !named) {
+            if named || (allow.host.covers_address(to.address) && !stands_in) {
                 reason = nearest(reason, Reason::Ipv6NotAllowed);
             }
             continue;

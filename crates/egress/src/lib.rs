@@ -16,4 +16,5 @@ pub mod gateway;
 pub mod host;
 pub mod judge;
 pub mod look;
+pub mod proxy;
 pub mod rules;

@@ -19,6 +19,10 @@ pub struct Rules {
     pub allow: Vec<Allow>,
     #[serde(default)]
     pub limits: Limits,
+    /// The proxy to use: `none`, or one as [`crate::proxy::Proxy::parse`] reads it, without
+    /// credentials. Empty: the host's own.
+    #[serde(default)]
+    pub proxy: String,
 }
 
 impl Rules {
@@ -28,6 +32,7 @@ impl Rules {
             policy: "none".to_owned(),
             allow: Vec::new(),
             limits: Limits::default(),
+            proxy: String::new(),
         }
     }
 
@@ -40,6 +45,7 @@ impl Rules {
                 ..Allow::new("public", Host::Public)
             }],
             limits: Limits::default(),
+            proxy: String::new(),
         }
     }
 

@@ -177,7 +177,9 @@ fn network_check() -> Check {
         ),
         Err(error) => (
             Health::Degraded,
-            format!("containers and gVisor cannot have one (--network): /dev/net/tun: {error}"),
+            format!(
+                "sandboxes can have one (--network), slower than it could be: /dev/net/tun: {error}"
+            ),
             Some("modprobe tun; for ordinary users: chmod 666 /dev/net/tun".to_string()),
         ),
     };

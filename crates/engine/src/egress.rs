@@ -16,7 +16,8 @@ use motu_core::network::{Attached, Frames, Uplink};
 use motu_core::{Error, ErrorKind, Result, SandboxId, limits};
 use motu_egress::border::Border;
 use motu_egress::gateway::control::{self, Answer, Request};
-use motu_egress::gateway::{self, Begin, Pending, Started};
+use motu_egress::gateway::{self, Begin, Pending, Standby, Started};
+use motu_egress::proxy::Proxy;
 use motu_egress::rules::Rules;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -27,7 +28,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 // What the table of limits says of it is what gateways do.
@@ -51,6 +52,8 @@ pub struct Gateways {
     run: PathBuf,
     decisions: PathBuf,
     program: Option<PathBuf>,
+    /// One that waits for the next machine.
+    standby: Arc<Mutex<Option<Standby>>>,
 }
 
 /// Which process a gateway is, on which boot of the host.
@@ -66,6 +69,7 @@ impl Gateways {
             run: home.path().join("run/egress"),
             decisions: home.path().join("egress"),
             program,
+            standby: Arc::default(),
         };
         gateways.sweep();
         Ok(gateways)
@@ -96,6 +100,31 @@ impl Gateways {
             rules,
             border,
         })
+    }
+
+    /// A process that waits to be a gateway: the one that stands by, or a new one.
+    fn take(&self, program: &Path) -> io::Result<Standby> {
+        let waiting = self.standby.lock().ok().and_then(|mut one| one.take());
+        match waiting {
+            Some(mut one) if one.waits() => Ok(one),
+            _ => Standby::start(program, &[crate::GATEWAY]),
+        }
+    }
+
+    /// Starts the next one, while nobody waits for it: starting a program takes longer than all the
+    /// rest of a gateway.
+    fn stand_by(&self, program: PathBuf) {
+        let standby = self.standby.clone();
+        std::thread::spawn(move || {
+            let Ok(next) = Standby::start(&program, &[crate::GATEWAY]) else {
+                // The machine that wants one starts it, and says what is wrong.
+                return;
+            };
+            if let Ok(mut place) = standby.lock() {
+                // Another thread may have been first; one of them is enough.
+                place.get_or_insert(next);
+            }
+        });
     }
 
     /// Ends the gateway of a machine that is gone, and waits for that.
@@ -221,8 +250,12 @@ impl Uplink for Gateway {
             user: identity(&place).map_err(failed)?,
             resolvers: Vec::new(),
             host_addresses: Vec::new(),
+            proxy: proxy(&self.rules)?,
         };
-        let pending = gateway::begin(program, &[crate::GATEWAY], begin).map_err(|error| {
+        let standby = self.gateways.take(program).map_err(failed)?;
+        let begun = standby.begin(begin);
+        self.gateways.stand_by(program.clone());
+        let pending = begun.map_err(|error| {
             let _ = std::fs::remove_dir_all(&place);
             Error::new(
                 ErrorKind::Unavailable,
@@ -232,6 +265,19 @@ impl Uplink for Gateway {
         })?;
         Ok(Box::new(Waiting { pending, place }))
     }
+}
+
+/// The proxy that these rules name, or the one of the daemon's environment.
+fn proxy(rules: &Rules) -> Result<Option<Proxy>> {
+    let found = match rules.proxy.as_str() {
+        "" => Proxy::of_variables(|name| std::env::var(name).ok()),
+        "none" => Ok(None),
+        text => Proxy::parse(text).map(Some),
+    };
+    found.map_err(|error| {
+        Error::invalid(format!("the proxy of sandboxes is {error}"))
+            .hint("HTTPS_PROXY or ALL_PROXY of the daemon names it; `proxy` in [network] of a policy comes first")
+    })
 }
 
 /// A gateway that ends with this daemon, until it is told whose it is.

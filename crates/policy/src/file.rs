@@ -3,6 +3,7 @@
 use motu_core::policy::{CallBounds, NetworkBounds, Policy, PolicyAllow, PolicyRef, PolicySummary};
 use motu_core::{Error, Isolation, Result, call::Retention, limits};
 use motu_egress::host::Host;
+use motu_egress::proxy::Proxy;
 use motu_egress::rules::{Allow, HttpRule, Limits, PortRange, Protocol, Rules};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -102,6 +103,7 @@ struct Network {
     connects_per_second: Option<u64>,
     bytes_per_second: Option<u64>,
     bytes: Option<u64>,
+    proxy: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -220,6 +222,7 @@ fn rules(name: &str, written: &Written) -> Checked<Rules> {
         connects_per_second,
         bytes_per_second,
         bytes,
+        ref proxy,
     } = written.network;
     limits::EGRESS_CONNECTIONS
         .resolve(connections)
@@ -237,7 +240,21 @@ fn rules(name: &str, written: &Written) -> Checked<Rules> {
             bytes_per_second: bytes_per_second.unwrap_or(usual.bytes_per_second),
             bytes: bytes.unwrap_or(usual.bytes),
         },
+        proxy: proxy.as_deref().map_or(Ok(String::new()), named_proxy)?,
     })
+}
+
+/// A proxy that a policy names. Policies are shown to everybody, so they hold no password.
+fn named_proxy(text: &str) -> Checked<String> {
+    if text != "none" {
+        let proxy = Proxy::parse(text).map_err(|error| format!("proxy: {error}"))?;
+        if proxy.has_credentials() {
+            return Err(
+                "proxy: a policy holds no password; give it to the daemon in HTTPS_PROXY".into(),
+            );
+        }
+    }
+    Ok(text.to_string())
 }
 
 /// One rule for every host of a capability.
@@ -432,6 +449,11 @@ mod tests {
                 "version = 1\n[call]\nretention = [\"forever\"]",
                 "unknown variant",
             ),
+            (
+                "version = 1\n[network]\nproxy = \"http://me:s3cr3t@p:1\"",
+                "holds no password",
+            ),
+            ("version = 1\n[network]\nproxy = \"ftp://p\"", "not a proxy"),
             (
                 "version = 1\n[network]\nconnections = 0",
                 "egress_connections",

@@ -1,5 +1,6 @@
 //! One JSON line for each decision, bounded in bytes and in refusals per second.
 
+use crate::address::Network;
 use crate::judge::{Destination, Reason, Verdict};
 use rustix::fd::OwnedFd;
 use serde::Serialize;
@@ -26,7 +27,7 @@ pub(super) enum Event {
 }
 
 /// One line. What is not known is left out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Decision<'a> {
     v: u8,
     time: String,
@@ -43,6 +44,9 @@ pub(super) struct Decision<'a> {
     port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<String>,
+    /// `proxy`, where only a name is known and a proxy of the host was asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) method: Option<&'a str>,
     /// Never with its query: that is where secrets are.
@@ -75,6 +79,7 @@ impl<'a> Decision<'a> {
             address: None,
             port: None,
             protocol: None,
+            via: None,
             method: None,
             path: None,
             tls: None,
@@ -132,6 +137,8 @@ pub(super) struct Decisions {
     second: Option<Instant>,
     /// What was refused in this second.
     refused: HashSet<Refusal>,
+    /// Addresses that stand for names.
+    pub(super) stand_ins: Option<Network>,
 }
 
 impl Decisions {
@@ -145,6 +152,7 @@ impl Decisions {
             dropped: 0,
             second: None,
             refused: HashSet::new(),
+            stand_ins: None,
         }
     }
 
@@ -157,7 +165,14 @@ impl Decisions {
             self.dropped += 1;
             return;
         }
-        let Ok(mut line) = serde_json::to_vec(decision) else {
+        let mut decision = decision.clone();
+        // What stands for a name is no address of anybody.
+        if let Some(address) = decision.address
+            && self.stand_ins.is_some_and(|net| net.contains(address))
+        {
+            (decision.address, decision.via) = (None, Some("proxy"));
+        }
+        let Ok(mut line) = serde_json::to_vec(&decision) else {
             self.dropped += 1;
             return;
         };

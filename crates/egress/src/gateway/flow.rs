@@ -6,7 +6,9 @@ mod questions;
 use super::budget::Budget;
 use super::decisions::{Decision, Decisions, Event};
 use super::device::Device;
+use super::dial::Dial;
 use super::link::Link;
+use super::way::Upstream;
 use crate::address::Places;
 use crate::border::Post;
 use crate::judge::{self, Destination, Flight, Reason, Verdict};
@@ -41,6 +43,7 @@ pub(super) struct Desk {
     pub(super) places: Places,
     pub(super) budget: Budget,
     pub(super) decisions: Decisions,
+    pub(super) proxy: Upstream,
     pub(super) began: Instant,
     /// This turn's time.
     pub(super) now: Instant,
@@ -62,11 +65,8 @@ impl Desk {
 /// The other end of a connection.
 #[derive(Debug)]
 enum End {
-    /// The host is connecting; the sandbox's first packet waits for what comes of it.
-    Connecting {
-        host: OwnedFd,
-        syn: Vec<u8>,
-    },
+    /// The host is connecting.
+    Connecting(Dial),
     Host(OwnedFd),
     /// The gateway itself, which answers questions for names. `out` waits to be sent.
     Names {
@@ -156,14 +156,12 @@ impl Flow {
         to: Destination,
         names: Vec<String>,
         verdict: Verdict,
-        host: OwnedFd,
-        syn: &[u8],
+        dial: Dial,
         desk: &Desk,
     ) -> Self {
         let bound = desk.border.as_ref().is_some_and(|post| post.covers(&names));
         let look = bound || judge::must_look(&desk.rules, &desk.places, &to, &names);
-        let syn = syn.to_vec();
-        let mut flow = Self::new(key, to, names, End::Connecting { host, syn }, desk.now);
+        let mut flow = Self::new(key, to, names, End::Connecting(dial), desk.now);
         flow.rule = verdict.rule;
         if look {
             flow.look = Look::First;
@@ -197,11 +195,11 @@ impl Flow {
     }
 
     /// What its host end has come to, and the first packet, if it is connecting.
-    pub(super) fn connected(&self) -> Option<(Result<(), Errno>, &[u8])> {
-        match &self.end {
-            End::Connecting { host, syn } => {
-                let outcome = rustix::net::sockopt::socket_error(host).unwrap_or_else(Err);
-                Some((outcome, syn))
+    pub(super) fn connected(&mut self, writable: bool) -> Option<(Result<(), Reason>, &[u8])> {
+        match &mut self.end {
+            End::Connecting(dial) => {
+                let outcome = dial.outcome(writable)?;
+                Some((outcome, dial.syn()))
             }
             _ => None,
         }
@@ -213,7 +211,8 @@ impl Flow {
             waiting: false,
             out: Vec::new(),
         };
-        if let End::Connecting { host, syn } = std::mem::replace(&mut self.end, names) {
+        if let End::Connecting(dial) = std::mem::replace(&mut self.end, names) {
+            let (host, syn) = dial.into_parts();
             let tick = desk.tick();
             link.take(&mut desk.device, &syn, tick);
             self.end = End::Host(host);
@@ -456,7 +455,7 @@ impl Flow {
         };
         let socket = link.socket();
         match &mut self.end {
-            End::Connecting { .. } => {}
+            End::Connecting(_) => {}
             End::Names { out, .. } => {
                 while !out.is_empty() && socket.can_send() {
                     let Ok(count) = socket.send_slice(out) else {
@@ -520,9 +519,11 @@ impl Flow {
 
     /// Why it has waited long enough, if it has.
     pub(super) fn is_idle(&self, now: Instant) -> Option<Verdict> {
+        let begins = matches!(self.look, Look::First)
+            || matches!(self.end, End::Names { .. } | End::Connecting(_));
         let most = if self.shut || self.ended {
             HALF
-        } else if matches!(self.look, Look::First) || matches!(self.end, End::Names { .. }) {
+        } else if begins {
             UNKNOWN
         } else {
             IDLE

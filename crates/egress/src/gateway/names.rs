@@ -4,12 +4,13 @@
 use super::decisions::{Decision, Event};
 use super::flow::Desk;
 use super::pins::Pins;
+use super::stand_ins::StandIns;
 use crate::dns::{self, Code, Kind, Question};
 use crate::judge::{self, Reason, Verdict};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// Questions that wait for a resolver at the same time.
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const TRIES: usize = 4;
 /// For how long an address is told to be good, at most.
 const TTL: u32 = 300;
+/// For how long an address stands for a name, as far as the sandbox is told.
+const SHORT: u32 = 60;
 
 /// Who asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +51,7 @@ pub(super) struct Names {
     resolvers: Vec<SocketAddr>,
     waiting: HashMap<u64, Waiting>,
     pub(super) pins: Pins,
+    stand_ins: StandIns,
 }
 
 /// What came of a question.
@@ -67,6 +71,7 @@ impl Names {
             resolvers,
             waiting: HashMap::new(),
             pins: Pins::default(),
+            stand_ins: StandIns::default(),
         }
     }
 
@@ -116,6 +121,11 @@ impl Names {
                 return Asked::Told((asker, question.reply(Code::Refused, &[], 0)));
             }
         }
+        if desk.proxy.resolves(&name) {
+            let addresses = self.stand_in(&name, question.kind, desk.now);
+            decide(&verdict, Some(&name), desk);
+            return Asked::Told((asker, question.reply(Code::Fine, &addresses, SHORT)));
+        }
         let started = (self.waiting.len() < WAITING)
             .then(|| self.start(&name, question.kind, 0))
             .flatten();
@@ -136,6 +146,21 @@ impl Names {
             },
         );
         Asked::Waits(token)
+    }
+
+    /// What is told of a name that only the proxy can resolve.
+    fn stand_in(&mut self, name: &str, kind: Kind, now: Instant) -> Vec<IpAddr> {
+        if kind != Kind::A {
+            return Vec::new();
+        }
+        let (address, new) = self.stand_ins.of(name);
+        let address = IpAddr::V4(address);
+        if new {
+            self.pins.forget(address);
+        }
+        let ttl = Duration::from_secs(SHORT.into());
+        self.pins.add(address, name, ttl, now);
+        vec![address]
     }
 
     /// Asks a resolver, from a port and under a number that nobody can guess.

@@ -27,6 +27,11 @@ impl Pins {
         names.push((name.to_owned(), until));
     }
 
+    /// Forgets what led to an address.
+    pub(super) fn forget(&mut self, address: IpAddr) {
+        self.0.remove(&address);
+    }
+
     pub(super) fn names(&self, address: IpAddr, now: Instant) -> Vec<String> {
         let names = self.0.get(&address).into_iter().flatten();
         let live = names.filter(|(_, end)| *end > now);

@@ -3,9 +3,11 @@
 use super::spawn::{self, Kind, Ready, Setup};
 use super::turn::{Gateway, Parts};
 use super::{MTU, SOCKET_MTU, confine, host, sys};
+use crate::proxy::Proxy;
 use rustix::fd::OwnedFd;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 
 /// Runs the gateway that [`super::spawn()`] asked for on standard input. Does not return before it
@@ -77,6 +79,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
     } else {
         setup.resolvers
     };
+    let proxy = setup.proxy.map(place_of).transpose()?;
     let gateway = Gateway::new(Parts {
         frames,
         mtu,
@@ -86,11 +89,21 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
         border: setup.border,
         host_addresses,
         resolvers,
+        proxy,
         memory: host::Memory::open().ok(),
     })?;
     let start_time = host::start_time("/proc/self/stat")?;
     confine::confine(setup.user)?;
     Ok((gateway, start_time))
+}
+
+/// Where a proxy is. Its name is resolved once: afterwards no file can be read that this takes.
+fn place_of(proxy: Proxy) -> io::Result<(Proxy, SocketAddr)> {
+    let failed = |why: &str| io::Error::other(format!("the proxy {}: {why}", proxy.host));
+    let found = (proxy.host.as_str(), proxy.port).to_socket_addrs();
+    let mut found = found.map_err(|error| failed(&error.to_string()))?;
+    let first = found.next().ok_or_else(|| failed("it has no address"))?;
+    Ok((proxy, first))
 }
 
 fn serve(mut gateway: Gateway, start_time: u64, mut stream: UnixStream) -> i32 {

@@ -1,6 +1,7 @@
 //! Starting a gateway: what it is told, what it is given, and waiting until it is there.
 
 use crate::border::Border;
+use crate::proxy::Proxy;
 use crate::rules::Rules;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
@@ -14,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use zeroize::Zeroizing;
 
 /// The longest setup.
@@ -51,6 +52,8 @@ pub struct Begin {
     pub resolvers: Vec<SocketAddr>,
     /// Besides those that its own namespace has.
     pub host_addresses: Vec<IpAddr>,
+    /// Who carries connections; nobody, for those that are made straight.
+    pub proxy: Option<Proxy>,
 }
 
 /// A gateway that runs; its device is up.
@@ -82,6 +85,7 @@ pub struct Setup {
     pub(super) user: Option<(u32, u32)>,
     pub(super) resolvers: Vec<SocketAddr>,
     pub(super) host_addresses: Vec<IpAddr>,
+    pub(super) proxy: Option<Proxy>,
 }
 
 /// Which descriptors come first.
@@ -129,40 +133,76 @@ pub fn spawn(
 
 /// Starts a gateway before there is a process for it to end with.
 pub fn begin(program: &Path, args: &[&str], begin: Begin) -> io::Result<Pending> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    let mut child = Command::new(program)
-        .args(args)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut stream = UnixStream::from(ours);
-    let told = tell(&mut stream, begin).and_then(|()| {
-        let mut answer = String::new();
-        // One line, and nothing after it.
-        BufReader::new(&stream).read_line(&mut answer)?;
-        Ok(answer)
-    });
-    // It leaves as soon as the gateway proper is on its own.
-    let left = child.wait();
-    let answer = told?;
-    left?;
-    if answer.is_empty() {
-        return Err(io::Error::other("the gateway ended before it was ready"));
+    Standby::start(program, args)?.begin(begin)
+}
+
+/// A process that waits to be told which gateway it is. It ends with this value, or with the
+/// process that has it.
+#[derive(Debug)]
+pub struct Standby {
+    stream: Option<UnixStream>,
+    child: Child,
+}
+
+impl Standby {
+    /// Starts `program args…`, which must call [`super::run`].
+    pub fn start(program: &Path, args: &[&str]) -> io::Result<Self> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let child = Command::new(program)
+            .args(args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            stream: Some(UnixStream::from(ours)),
+            child,
+        })
     }
-    match serde_json::from_str(&answer)? {
-        Ready::Ready { pid, start_time } => Ok(Pending {
-            stream,
-            started: Started { pid, start_time },
-        }),
-        Ready::Failed(reason) => Err(io::Error::other(reason)),
+
+    /// Whether it still waits. One that was killed meanwhile does not.
+    pub fn waits(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Makes it a gateway, and waits until its device is up.
+    pub fn begin(mut self, begin: Begin) -> io::Result<Pending> {
+        let mut stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
+        let told = tell(&mut stream, begin).and_then(|()| {
+            let mut answer = String::new();
+            // One line, and nothing after it.
+            BufReader::new(&stream).read_line(&mut answer)?;
+            Ok(answer)
+        });
+        // It leaves as soon as the gateway proper is on its own.
+        let left = self.child.wait();
+        let answer = told?;
+        left?;
+        if answer.is_empty() {
+            return Err(io::Error::other("the gateway ended before it was ready"));
+        }
+        match serde_json::from_str(&answer)? {
+            Ready::Ready { pid, start_time } => Ok(Pending {
+                stream,
+                started: Started { pid, start_time },
+            }),
+            Ready::Failed(reason) => Err(io::Error::other(reason)),
+        }
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        // It ends when nobody is left to tell it anything; nothing of it stays behind.
+        drop(self.stream.take());
+        let _ = self.child.wait();
     }
 }
 
@@ -195,6 +235,7 @@ fn tell(stream: &mut UnixStream, start: Begin) -> io::Result<()> {
         user: start.user,
         resolvers: start.resolvers,
         host_addresses: start.host_addresses,
+        proxy: start.proxy,
     })
     .map(Zeroizing::new)?;
     let length = (setup.len() as u32).to_le_bytes();

@@ -7,21 +7,24 @@ use super::budget::Budget;
 use super::control::Caller;
 use super::decisions::{Decision, Decisions, Event};
 use super::device::{Device, HEADER};
+use super::dial::Dial;
 use super::exchange::{Exchange, Pair};
 use super::flow::{Desk, Flow, Key, Turn};
 use super::host::Memory;
 use super::link::{LARGE, Link, SMALL};
 use super::names::{Asked, Asker, Names, Told};
 use super::packets::{self, Packet, Segment};
+use super::stand_ins;
+use super::way::Upstream;
 use super::{DNS, GATEWAY, NETWORK, NETWORK6};
 use crate::address::Places;
 use crate::border::{Border, Post};
 use crate::judge::{self, Destination, Reason, Verdict};
+use crate::proxy::Proxy;
 use crate::rules::{Protocol, Rules};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -54,6 +57,8 @@ pub struct Parts {
     pub border: Option<Border>,
     pub host_addresses: Vec<IpAddr>,
     pub resolvers: Vec<SocketAddr>,
+    /// Who carries connections, and where it is.
+    pub proxy: Option<(Proxy, SocketAddr)>,
     pub memory: Option<Memory>,
 }
 
@@ -94,6 +99,9 @@ impl Gateway {
             control.set_nonblocking(true)?;
             epoll::add(&epoll, control, EventData::new_u64(CONTROL), EventFlags::IN)?;
         }
+        let stand_ins = parts.proxy.is_some().then_some(stand_ins::NETWORK);
+        let mut decisions = Decisions::new(parts.decisions);
+        decisions.stand_ins = stand_ins;
         Ok(Self {
             epoll,
             desk: Desk {
@@ -108,8 +116,10 @@ impl Gateway {
                 places: Places {
                     host: parts.host_addresses,
                     gateway: vec![NETWORK, NETWORK6],
+                    stand_ins,
                 },
-                decisions: Decisions::new(parts.decisions),
+                decisions,
+                proxy: Upstream(parts.proxy),
                 began: now,
                 now,
             },
@@ -266,23 +276,21 @@ impl Gateway {
             self.decide(&verdict, &to, names.first().map(String::as_str));
             return packets::reset(&mut self.desk.device, segment);
         }
-        match connect(segment.to, segment.port) {
-            Ok(host) => {
+        let (place, dialogue) = self.desk.proxy.way(&to, &names);
+        match Dial::begin(place, dialogue, packet) {
+            Ok(dial) => {
                 let token = self.token();
                 let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
                 // Out of descriptors or of kernel memory: as if there were no room.
-                if epoll::add(&self.epoll, &host, EventData::new_u64(token), flags).is_err() {
+                if epoll::add(&self.epoll, dial.host(), EventData::new_u64(token), flags).is_err() {
                     return packets::reset(&mut self.desk.device, segment);
                 }
-                let flow = Flow::connecting(key, to, names, verdict, host, packet, &self.desk);
+                let flow = Flow::connecting(key, to, names, verdict, dial, &self.desk);
                 self.flows.insert(token, flow);
                 self.keys.insert(key, token);
             }
-            Err(error) => {
-                let verdict = Verdict {
-                    reason: failure(error),
-                    ..verdict
-                };
+            Err(reason) => {
+                let verdict = Verdict { reason, ..verdict };
                 self.decide(&verdict, &to, names.first().map(String::as_str));
                 packets::reset(&mut self.desk.device, segment);
             }
@@ -357,14 +365,14 @@ impl Gateway {
         let readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP) || broken;
         let writable = flags.contains(EventFlags::OUT) || broken;
         flow.woken(readable, writable);
-        if writable && let Some((outcome, syn)) = flow.connected() {
+        if let Some((outcome, syn)) = flow.connected(writable) {
             let segment = match packets::read(syn) {
                 Some(Packet::Tcp(segment)) => segment,
                 _ => return,
             };
             match outcome {
                 Ok(()) => self.opened(token),
-                Err(error) => self.failed(token, error, &segment),
+                Err(reason) => self.failed(token, reason, &segment),
             }
         }
         self.touch(token);
@@ -386,17 +394,13 @@ impl Gateway {
     }
 
     /// The host could not connect: neither can the sandbox.
-    fn failed(&mut self, token: u64, error: Errno, segment: &Segment) {
+    fn failed(&mut self, token: u64, reason: Reason, segment: &Segment) {
         let Some(flow) = self.remove(token) else {
             return;
         };
-        flow.decide(
-            Event::Connect,
-            &flow.verdict(true, failure(error)),
-            &mut self.desk,
-        );
+        flow.decide(Event::Connect, &flow.verdict(true, reason), &mut self.desk);
         // What timed out here times out there by itself.
-        if error != Errno::TIMEDOUT {
+        if reason != Reason::TimedOut {
             packets::reset(&mut self.desk.device, segment);
         }
     }
@@ -530,29 +534,5 @@ impl Gateway {
             epoll::modify(&self.epoll, &self.desk.device, data, flags)?;
         }
         Ok(())
-    }
-}
-
-/// Begins to connect.
-fn connect(address: IpAddr, port: u16) -> Result<OwnedFd, Errno> {
-    let family = match address {
-        IpAddr::V4(_) => AddressFamily::INET,
-        IpAddr::V6(_) => AddressFamily::INET6,
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
-    match rustix::net::connect(&socket, &SocketAddr::new(address, port)) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(error),
-    }
-}
-
-fn failure(error: Errno) -> Reason {
-    match error {
-        Errno::CONNREFUSED => Reason::Refused,
-        Errno::TIMEDOUT => Reason::TimedOut,
-        Errno::MFILE | Errno::NFILE => Reason::TooManyConnections,
-        _ => Reason::Unreachable,
     }
 }

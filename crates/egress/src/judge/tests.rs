@@ -18,6 +18,7 @@ fn places() -> Places {
     Places {
         host: vec!["11.0.0.1".parse().unwrap()],
         gateway: vec![Network::v4(10, 107, 0, 0, 24)],
+        stand_ins: None,
     }
 }
 
@@ -134,6 +135,40 @@ fn everybody_is_the_public_internet() {
         reason(connect(&rules, &places(), &datagram, &[])),
         Reason::ProtocolNotAllowed
     );
+}
+
+#[test]
+fn an_address_that_stands_for_a_name_is_judged_by_the_name_alone() {
+    let known = rules(vec![
+        Allow {
+            ports: vec![443.into()],
+            ..allow("a.example")
+        },
+        allow("198.18.0.0/15"),
+        Allow {
+            opaque: true,
+            ..allow("*")
+        },
+    ]);
+    let there = Places {
+        stand_ins: Some(Network::v4(198, 18, 0, 0, 15)),
+        ..places()
+    };
+    let names = ["a.example".to_owned()];
+    let ask = |count: usize, names: &[String], port| {
+        let mut rules = known.clone();
+        rules.allow.truncate(count);
+        reason(connect(&rules, &there, &to("198.18.0.1", port), names))
+    };
+    assert_eq!(ask(1, &names, 443), Reason::Allowed);
+    // A rule about these addresses is not about those they stand for.
+    assert_eq!(ask(2, &names, 80), Reason::PortNotAllowed);
+    assert_eq!(ask(3, &names, 80), Reason::Allowed);
+    // And without a name they stand for nothing.
+    assert_eq!(ask(3, &[], 443), Reason::HostNotAllowed);
+    // Without a proxy they are addresses like others.
+    let plain = connect(&known, &places(), &to("198.18.0.1", 80), &[]);
+    assert_eq!(reason(plain), Reason::Allowed);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! How a gateway begins, what it may itself do, and how it ends.
 
-use crate::world::{GOOD, LONG, PROGRAM, World, missing, proc, skip, start, wait};
+use crate::world::{GOOD, GOOD6, LONG, OTHER, PROGRAM, World, missing, proc, skip, start, wait};
 use crate::{opaque, rules, world};
 use motu_egress::gateway::control::{Answer, Request};
 use motu_egress::gateway::{Frames, spawn};
 use motu_egress::rules::Rules;
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -214,4 +215,36 @@ fn what_cannot_begin_says_why() {
         error.to_string().starts_with("the network device: "),
         "{error}"
     );
+}
+
+/// Where `/dev/net/tun` cannot be opened, a pair of devices takes the place of the TAP.
+#[test]
+fn without_a_tap_a_pair_of_devices_carries_the_frames() {
+    if let Some(reason) = missing() {
+        return skip(reason);
+    }
+    let leash = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let known = rules(vec![opaque("11.22.33.44"), opaque("2600:22:33::44")]);
+    let world = World::without_tap(known, leash);
+    let there = world
+        .sandbox
+        .inside(|| std::fs::read_to_string("/proc/thread-self/net/dev"));
+    assert!(there.unwrap().contains("motu0"), "the pair is not there");
+    world.serve_echo(GOOD, 7);
+    world.serve_echo(GOOD6, 7);
+    let sent: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
+    for address in [IpAddr::from(GOOD), GOOD6.into()] {
+        let mut stream = world.connect(address, 7).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let writing = std::thread::spawn({
+            let sent = sent.clone();
+            move || writer.write_all(&sent).unwrap()
+        });
+        let mut back = vec![0; sent.len()];
+        stream.read_exact(&mut back).unwrap();
+        writing.join().unwrap();
+        assert!(back == sent, "{address}");
+    }
+    assert!(world.connect(OTHER, 7).is_err());
+    world.decided(&[("reason", "host_not_allowed".into())]);
 }

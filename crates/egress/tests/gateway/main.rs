@@ -6,6 +6,7 @@ mod attacks;
 mod datagrams;
 mod life;
 mod passing;
+mod proxies;
 mod sixth;
 mod world;
 

@@ -9,6 +9,7 @@
 use motu_egress::dns;
 use motu_egress::gateway::control::{self, Answer, Request, Status};
 use motu_egress::gateway::{Begin, Frames, GATEWAY, Started, spawn};
+use motu_egress::proxy::Proxy;
 use motu_egress::rules::Rules;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -126,6 +127,33 @@ impl World {
 
     /// With a gateway that ends when the process of `leash` does.
     pub fn leashed(rules: Rules, leash: OwnedFd) -> Self {
+        Self::made(rules, leash, None, || ())
+    }
+
+    /// With a gateway that finds no `/dev/net/tun`.
+    pub fn without_tap(rules: Rules, leash: OwnedFd) -> Self {
+        Self::made(rules, leash, None, || {
+            // SAFETY: a file system view for this thread alone, which ends when the gateway is there.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+            for words in ["--make-rprivate /", "-t tmpfs none /dev/net"] {
+                let done = motu_needs::command("mount").args(words.split(' ')).status();
+                assert!(done.unwrap().success(), "mount {words}");
+            }
+        })
+    }
+
+    /// With a proxy that carries what the gateway lets through.
+    pub fn behind(rules: Rules, proxy: Option<Proxy>) -> Self {
+        let leash = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        Self::made(rules, leash, proxy, || ())
+    }
+
+    fn made(
+        rules: Rules,
+        leash: OwnedFd,
+        proxy: Option<Proxy>,
+        before: impl FnOnce() + Send,
+    ) -> Self {
         let (sandbox, host, internet) = (Net::new(), Net::new(), Net::new());
         let descriptor = internet.0.as_raw_fd();
         let there = format!("/proc/{}/fd/{descriptor}", std::process::id());
@@ -157,9 +185,15 @@ impl World {
             net: sandbox.descriptor(),
             user: None,
         };
-        let start = start(frames, rules, directory.path());
+        let start = Begin {
+            proxy,
+            ..start(frames, rules, directory.path())
+        };
         let gateway = host
-            .inside(|| spawn(Path::new(PROGRAM), &[], start, &leash))
+            .inside(|| {
+                before();
+                spawn(Path::new(PROGRAM), &[], start, &leash)
+            })
             .unwrap();
         Self {
             sandbox,
@@ -389,6 +423,7 @@ pub fn start(frames: Frames, rules: Rules, directory: &Path) -> Begin {
         user: Some((65_534, 65_534)),
         resolvers: vec![SocketAddr::from((RESOLVER, 53))],
         host_addresses: Vec::new(),
+        proxy: None,
     }
 }
 

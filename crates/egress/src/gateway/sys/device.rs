@@ -2,7 +2,7 @@
 //!
 //! The child joins the namespaces; the gateway itself stays in the host's, where its sockets are.
 
-use super::{fork, leave};
+use super::{fork, leave, veth};
 use crate::gateway::spawn::{receive, send};
 use crate::gateway::{DEVICE, GATEWAY, GATEWAY6, GUEST, GUEST_MAC, GUEST6, MTU, PREFIX, PREFIX6};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -70,13 +70,13 @@ fn enter(net: &OwnedFd, user: Option<&OwnedFd>) -> io::Result<()> {
 }
 
 fn build(v6: bool) -> io::Result<OwnedFd> {
-    let tap = tap()?;
     let socket = rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
         SocketFlags::CLOEXEC,
         None,
     )?;
+    let frames = frames(&socket)?;
     settle_v6();
     let_everybody_ping();
     let mut request = named(DEVICE);
@@ -106,7 +106,7 @@ fn build(v6: bool) -> io::Result<OwnedFd> {
         Err(error) if v6 => Err(io::Error::other(format!(
             "the rules name IPv6, and this host's kernel gives none: {error}"
         ))),
-        _ => Ok(tap),
+        _ => Ok(frames),
     }
 }
 
@@ -184,17 +184,27 @@ fn address_v6() -> io::Result<()> {
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
 }
 
-fn tap() -> io::Result<OwnedFd> {
+/// A device for the sandbox, and the other end of it. A TAP is the faster one; not everybody may
+/// open it.
+fn frames(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let tap = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
-        .map_err(|error| io::Error::other(format!("/dev/net/tun: {}", io::Error::from(error))))?;
+    match rustix::fs::open("/dev/net/tun", flags, Mode::empty()) {
+        Ok(tun) => tap(tun),
+        Err(error) => veth::pair(socket).map_err(|second| {
+            let first = io::Error::from(error);
+            io::Error::other(format!("/dev/net/tun: {first}; a veth pair: {second}"))
+        }),
+    }
+}
+
+fn tap(tap: OwnedFd) -> io::Result<OwnedFd> {
     let mut request = named(DEVICE);
     request.ifr_ifru.ifru_flags = TAP | BARE;
     call(&tap, TUNSETIFF, &mut request)?;
     Ok(tap)
 }
 
-fn up(socket: &OwnedFd, device: &str) -> io::Result<()> {
+pub(super) fn up(socket: &OwnedFd, device: &str) -> io::Result<()> {
     let mut request = named(device);
     call(socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the kernel has just written the flags.
@@ -215,7 +225,7 @@ fn route(socket: &OwnedFd) -> io::Result<()> {
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const entry) })
 }
 
-fn named(device: &str) -> libc::ifreq {
+pub(super) fn named(device: &str) -> libc::ifreq {
     // SAFETY: bytes and a union of integers, addresses and a pointer: zeroes are a value of it.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = request.ifr_name.len() - 1;
@@ -236,12 +246,12 @@ fn address(address: Ipv4Addr) -> libc::sockaddr {
     }
 }
 
-fn call(on: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+pub(super) fn call(on: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: every caller passes a call that reads and writes one ifreq.
     checked(unsafe { libc::ioctl(on.as_raw_fd(), what, std::ptr::from_mut(request)) })
 }
 
-fn checked(result: i32) -> io::Result<()> {
+pub(super) fn checked(result: i32) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {

@@ -79,7 +79,11 @@ impl Gateway {
         }
         let names = self.names.pins.names(to.address, self.desk.now);
         let name = names.first().cloned();
-        let verdict = self.admit(&to, &names);
+        let verdict = if self.desk.places.stands_in(to.address) {
+            Verdict::no(Reason::ProxyCarriesTcpOnly)
+        } else {
+            self.admit(&to, &names)
+        };
         if !verdict.allowed {
             return self.turn_away(&to, &verdict, name.as_deref(), packet);
         }
