@@ -105,10 +105,12 @@ impl Gateways {
     /// A process that waits to be a gateway: the one that stands by, or a new one.
     fn take(&self, program: &Path) -> io::Result<Standby> {
         let waiting = self.standby.lock().ok().and_then(|mut one| one.take());
-        match waiting {
-            Some(mut one) if one.waits() => Ok(one),
-            _ => Standby::start(program, &[crate::GATEWAY]),
+        if let Some(mut one) = waiting
+            && one.waits()
+        {
+            return Ok(one);
         }
+        Standby::start(program, &[crate::GATEWAY])
     }
 
     /// Starts the next one, while nobody waits for it: starting a program takes longer than all the

@@ -1,12 +1,14 @@
 //! How a gateway begins, what it may itself do, and how it ends.
 
-use crate::world::{GOOD, GOOD6, LONG, OTHER, PROGRAM, World, missing, proc, skip, start, wait};
+use crate::world::{
+    GOOD, GOOD6, LONG, OTHER, Owner, PROGRAM, Setting, World, missing, proc, skip, start, wait,
+};
 use crate::{opaque, rules, world};
 use motu_egress::gateway::control::{Answer, Request};
 use motu_egress::gateway::{Frames, spawn};
 use motu_egress::rules::Rules;
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::os::unix::net::UnixDatagram;
@@ -217,19 +219,14 @@ fn what_cannot_begin_says_why() {
     );
 }
 
-/// Where `/dev/net/tun` cannot be opened, a pair of devices takes the place of the TAP.
-#[test]
-fn without_a_tap_a_pair_of_devices_carries_the_frames() {
-    if let Some(reason) = missing() {
-        return skip(reason);
-    }
-    let leash = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+/// Bytes go out and come back over both families, and what is not allowed does not.
+fn carries_frames(setting: Setting) {
     let known = rules(vec![opaque("11.22.33.44"), opaque("2600:22:33::44")]);
-    let world = World::without_tap(known, leash);
-    let there = world
+    let world = World::set(known, setting);
+    let devices = world
         .sandbox
         .inside(|| std::fs::read_to_string("/proc/thread-self/net/dev"));
-    assert!(there.unwrap().contains("motu0"), "the pair is not there");
+    assert!(devices.unwrap().contains("motu0"), "there is no pair");
     world.serve_echo(GOOD, 7);
     world.serve_echo(GOOD6, 7);
     let sent: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
@@ -247,4 +244,32 @@ fn without_a_tap_a_pair_of_devices_carries_the_frames() {
     }
     assert!(world.connect(OTHER, 7).is_err());
     world.decided(&[("reason", "host_not_allowed".into())]);
+}
+
+/// Where `/dev/net/tun` cannot be opened, a pair of devices takes the place of the TAP.
+#[test]
+fn without_a_tap_a_pair_of_devices_carries_the_frames() {
+    if let Some(reason) = missing() {
+        return skip(reason);
+    }
+    carries_frames(Setting {
+        no_tap: true,
+        ..Setting::default()
+    });
+}
+
+/// A sandbox of an ordinary user in a user namespace, with a gateway that never was root.
+#[test]
+fn an_ordinary_user_has_a_network_too() {
+    if let Some(reason) = missing() {
+        return skip(reason);
+    }
+    let (owner, mut holder) = Owner::new();
+    carries_frames(Setting {
+        no_tap: true,
+        owner: Some(owner),
+        ..Setting::default()
+    });
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
 }

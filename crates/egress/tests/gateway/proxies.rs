@@ -1,6 +1,6 @@
 //! A proxy of the host as the only way out: names go to it, and rules hold as without it.
 
-use crate::world::{GOOD, OTHER, World, missing, skip};
+use crate::world::{GOOD, OTHER, Setting, World, missing, skip};
 use crate::{allow, opaque, rules};
 use motu_egress::proxy::Proxy;
 use motu_egress::rules::{Allow, Protocol, Rules};
@@ -25,7 +25,11 @@ fn world(rules: Rules, proxy: &str, direct: &str) -> Option<(World, Asked)> {
     }
     let mut proxy = Proxy::parse(proxy).unwrap();
     proxy.without(direct);
-    let world = World::behind(rules, Some(proxy));
+    let setting = Setting {
+        proxy: Some(proxy),
+        ..Setting::default()
+    };
+    let world = World::set(rules, setting);
     let asked = Asked::default();
     let (one, other) = (asked.clone(), asked.clone());
     // Servers have threads of their own, which go where the proxies are.

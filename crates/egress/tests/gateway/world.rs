@@ -20,6 +20,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -105,6 +106,78 @@ pub struct World {
     zone: Arc<Mutex<Zone>>,
 }
 
+/// What differs from world to world.
+#[derive(Default)]
+pub struct Setting {
+    pub proxy: Option<Proxy>,
+    /// There is no `/dev/net/tun`.
+    pub no_tap: bool,
+    /// An ordinary user who made the sandbox, and whose gateway it is.
+    pub owner: Option<Owner>,
+}
+
+/// Namespaces of an ordinary user.
+pub struct Owner {
+    pub net: OwnedFd,
+    pub user: OwnedFd,
+}
+
+const AS_ORDINARY: [&str; 3] = ["--reuid=64123", "--regid=64123", "--clear-groups"];
+
+impl Owner {
+    /// Namespaces that live as long as the process that is given beside them.
+    pub fn new() -> (Self, Child) {
+        let mut command = motu_needs::command("setpriv");
+        command
+            .args(AS_ORDINARY)
+            .args(["unshare", "--user", "--map-root-user", "--net"]);
+        command.args(["sh", "-c", "echo ready; exec cat"]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut ready)
+            .unwrap();
+        let open = |kind: &str| {
+            let path = proc(child.id() as i32, &format!("ns/{kind}"));
+            OwnedFd::from(std::fs::File::open(path).unwrap())
+        };
+        let owner = Self {
+            net: open("net"),
+            user: open("user"),
+        };
+        (owner, child)
+    }
+}
+
+/// The gateway's program where an ordinary user can run it, and how.
+fn ordinary(directory: &Path) -> Vec<&'static str> {
+    use std::os::unix::fs::PermissionsExt;
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory, all).unwrap();
+    let program = directory.join("motu-egress");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    let program = program.to_str().unwrap().to_owned();
+    // It is named for as long as the test runs.
+    [&AS_ORDINARY[..], &[program.leak()]].concat()
+}
+
+/// Takes `/dev/net/tun` away from this thread and what it starts.
+fn hide_tap() {
+    // SAFETY: a file system view for this thread alone, which ends when the gateway is there.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+    for words in ["--make-rprivate /", "-t tmpfs none /dev/net"] {
+        let done = motu_needs::command("mount").args(words.split(' ')).status();
+        assert!(done.unwrap().success(), "mount {words}");
+    }
+}
+
 /// Why namespaces cannot be made here, if they cannot.
 pub fn missing() -> Option<&'static str> {
     (!rustix::process::geteuid().is_root()).then_some("network namespaces take root")
@@ -127,34 +200,21 @@ impl World {
 
     /// With a gateway that ends when the process of `leash` does.
     pub fn leashed(rules: Rules, leash: OwnedFd) -> Self {
-        Self::made(rules, leash, None, || ())
+        Self::made(rules, leash, Setting::default())
     }
 
-    /// With a gateway that finds no `/dev/net/tun`.
-    pub fn without_tap(rules: Rules, leash: OwnedFd) -> Self {
-        Self::made(rules, leash, None, || {
-            // SAFETY: a file system view for this thread alone, which ends when the gateway is there.
-            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-            for words in ["--make-rprivate /", "-t tmpfs none /dev/net"] {
-                let done = motu_needs::command("mount").args(words.split(' ')).status();
-                assert!(done.unwrap().success(), "mount {words}");
-            }
-        })
-    }
-
-    /// With a proxy that carries what the gateway lets through.
-    pub fn behind(rules: Rules, proxy: Option<Proxy>) -> Self {
+    /// Where things are not as they usually are.
+    pub fn set(rules: Rules, setting: Setting) -> Self {
         let leash = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-        Self::made(rules, leash, proxy, || ())
+        Self::made(rules, leash, setting)
     }
 
-    fn made(
-        rules: Rules,
-        leash: OwnedFd,
-        proxy: Option<Proxy>,
-        before: impl FnOnce() + Send,
-    ) -> Self {
-        let (sandbox, host, internet) = (Net::new(), Net::new(), Net::new());
+    fn made(rules: Rules, leash: OwnedFd, setting: Setting) -> Self {
+        let (host, internet) = (Net::new(), Net::new());
+        let (sandbox, user) = match setting.owner {
+            Some(owner) => (Net(owner.net), Some(owner.user)),
+            None => (Net::new(), None),
+        };
         let descriptor = internet.0.as_raw_fd();
         let there = format!("/proc/{}/fd/{descriptor}", std::process::id());
         host.ip("link set lo up");
@@ -183,18 +243,27 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         let frames = Frames::Namespace {
             net: sandbox.descriptor(),
-            user: None,
+            user: user.as_ref().map(|user| user.try_clone().unwrap()),
         };
         let start = Begin {
-            proxy,
+            proxy: setting.proxy,
             ..start(frames, rules, directory.path())
         };
-        let gateway = host
-            .inside(|| {
-                before();
-                spawn(Path::new(PROGRAM), &[], start, &leash)
-            })
-            .unwrap();
+        let begin = || {
+            if setting.no_tap {
+                hide_tap();
+            }
+            match user {
+                Some(_) => spawn(
+                    &motu_needs::find("setpriv"),
+                    &ordinary(directory.path()),
+                    start,
+                    &leash,
+                ),
+                None => spawn(Path::new(PROGRAM), &[], start, &leash),
+            }
+        };
+        let gateway = host.inside(begin).unwrap();
         Self {
             sandbox,
             host,

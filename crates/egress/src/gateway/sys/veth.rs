@@ -51,9 +51,9 @@ pub(super) fn pair(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut request = named(PEER);
     request.ifr_ifru.ifru_mtu = MTU as i32;
     call(socket, libc::SIOCSIFMTU, &mut request)?;
-    let frames = frames(socket)?;
+    // First up: a socket of a device that is down begins with an error.
     up(socket, PEER)?;
-    Ok(frames)
+    frames(socket)
 }
 
 /// A socket that has every frame of the gateway's device, and none that it sent itself.
