@@ -12,11 +12,14 @@ use rustix::process::WaitOptions;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TAP: i16 = 0x0002;
 /// Frames without a header of the kernel's own.
 const BARE: i16 = 0x1000;
+/// How long the kernel may take to put an address into use.
+const ADDRESS_TIME: Duration = Duration::from_secs(5);
 /// Room for what went wrong, in words.
 const WORDS: usize = 200;
 
@@ -102,7 +105,7 @@ fn build(v6: bool) -> io::Result<OwnedFd> {
     up(&socket, DEVICE)?;
     up(&socket, "lo")?;
     route(&socket)?;
-    match address_v6() {
+    match address_v6(v6) {
         Err(error) if v6 => Err(io::Error::other(format!(
             "the rules name IPv6, and this host's kernel gives none: {error}"
         ))),
@@ -146,8 +149,28 @@ fn let_everybody_ping() {
     let _ = std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
 }
 
-/// The address of IPv6, and its route.
-fn address_v6() -> io::Result<()> {
+/// The kernel puts an address of IPv6 into use by itself, some time after it was given: only then
+/// there is a route to it, and whatever comes for it before is lost.
+fn wait_for_address() -> io::Result<()> {
+    let digits: String = GUEST6
+        .octets()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let line = format!("{digits} 80 ");
+    let begin = Instant::now();
+    while begin.elapsed() < ADDRESS_TIME {
+        let routes = std::fs::read_to_string("/proc/self/net/ipv6_route")?;
+        if routes.lines().any(|route| route.starts_with(&line)) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// The address of IPv6, and its route. Nobody waits for an address that leads nowhere.
+fn address_v6(used: bool) -> io::Result<()> {
     let socket = rustix::net::socket_with(
         AddressFamily::INET6,
         SocketType::DGRAM,
@@ -168,6 +191,9 @@ fn address_v6() -> io::Result<()> {
     };
     // SAFETY: the request lives for the call, which reads one in6_ifreq of a socket of IPv6.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const given) })?;
+    if used {
+        wait_for_address()?;
+    }
     let route = Route6 {
         to: bytes(Ipv6Addr::UNSPECIFIED),
         from: bytes(Ipv6Addr::UNSPECIFIED),
