@@ -1,6 +1,7 @@
 //! Calls to the kernel and the C library that no crate of the workspace makes safe.
 
 pub(super) mod device;
+mod request;
 mod veth;
 
 use rustix::process::Pid;

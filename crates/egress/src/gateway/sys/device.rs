@@ -2,6 +2,7 @@
 //!
 //! The child joins the namespaces; the gateway itself stays in the host's, where its sockets are.
 
+use super::request::{call, checked, named, up};
 use super::{fork, leave, veth};
 use crate::gateway::spawn::{receive, send};
 use crate::gateway::{DEVICE, GATEWAY, GATEWAY6, GUEST, GUEST_MAC, GUEST6, MTU, PREFIX, PREFIX6};
@@ -230,15 +231,6 @@ fn tap(tap: OwnedFd) -> io::Result<OwnedFd> {
     Ok(tap)
 }
 
-pub(super) fn up(socket: &OwnedFd, device: &str) -> io::Result<()> {
-    let mut request = named(device);
-    call(socket, libc::SIOCGIFFLAGS, &mut request)?;
-    // SAFETY: the kernel has just written the flags.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    request.ifr_ifru.ifru_flags = flags | (libc::IFF_UP | libc::IFF_RUNNING) as i16;
-    call(socket, libc::SIOCSIFFLAGS, &mut request)
-}
-
 /// Everything else goes to the gateway.
 fn route(socket: &OwnedFd) -> io::Result<()> {
     // SAFETY: integers, socket addresses and a pointer: zeroes are a value of it.
@@ -251,16 +243,6 @@ fn route(socket: &OwnedFd) -> io::Result<()> {
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const entry) })
 }
 
-pub(super) fn named(device: &str) -> libc::ifreq {
-    // SAFETY: bytes and a union of integers, addresses and a pointer: zeroes are a value of it.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name[..room].iter_mut().zip(device.bytes()) {
-        *to = from as libc::c_char;
-    }
-    request
-}
-
 fn address(address: Ipv4Addr) -> libc::sockaddr {
     let mut data = [0; 14];
     for (to, from) in data[2..].iter_mut().zip(address.octets()) {
@@ -269,18 +251,5 @@ fn address(address: Ipv4Addr) -> libc::sockaddr {
     libc::sockaddr {
         sa_family: libc::AF_INET as libc::sa_family_t,
         sa_data: data,
-    }
-}
-
-pub(super) fn call(on: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: every caller passes a call that reads and writes one ifreq.
-    checked(unsafe { libc::ioctl(on.as_raw_fd(), what, std::ptr::from_mut(request)) })
-}
-
-pub(super) fn checked(result: i32) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
     }
 }

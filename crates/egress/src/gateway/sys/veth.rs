@@ -4,7 +4,7 @@
 //! The second has no address and no name server, so nothing is gained by whoever finds it: each
 //! frame that leaves by it is judged like any other.
 
-use super::device::{call, checked, named, up};
+use super::request::{call, checked, named, up};
 use crate::gateway::{DEVICE, GATEWAY_MAC, MTU};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
