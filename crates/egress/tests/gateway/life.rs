@@ -5,7 +5,7 @@ use crate::world::{
 };
 use crate::{opaque, rules, world};
 use motu_egress::gateway::control::{Answer, Request};
-use motu_egress::gateway::{Frames, spawn};
+use motu_egress::gateway::{Frames, Standby, spawn};
 use motu_egress::rules::Rules;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -272,4 +272,25 @@ fn an_ordinary_user_has_a_network_too() {
     });
     drop(holder.stdin.take());
     holder.wait().unwrap();
+}
+
+#[test]
+fn one_that_stands_by_becomes_a_gateway_when_it_is_told() {
+    let mut standby = Standby::start(Path::new(PROGRAM), &[]).unwrap();
+    assert!(standby.waits());
+    let directory = tempfile::tempdir().unwrap();
+    let (_ours, theirs) = UnixDatagram::pair().unwrap();
+    let begin = start(
+        Frames::Socket(theirs.into()),
+        Rules::none(),
+        directory.path(),
+    );
+    let pending = standby.begin(begin).unwrap();
+    let gateway = pending.started;
+    assert!(gateway.open().is_some());
+    // Nobody told it whose it is, and nobody is left who could.
+    drop(pending);
+    assert!(wait(|| is_gone(gateway.pid)).is_some());
+    // One that is not wanted any more is gone when this returns.
+    drop(Standby::start(Path::new(PROGRAM), &[]).unwrap());
 }
