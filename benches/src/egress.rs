@@ -148,6 +148,7 @@ fn motu(report: &mut Report, host: &Net) -> Fallible<Figures> {
         user: Some((65_534, 65_534)),
         resolvers: Vec::new(),
         host_addresses: Vec::new(),
+        proxy: None,
     };
     let program = std::env::current_exe()?;
     let leash = sandbox.leash()?;
