@@ -161,7 +161,9 @@ impl Decisions {
     }
 
     pub(super) fn write(&mut self, decision: &Decision<'_>, now: Instant) {
-        if !decision.allowed && !self.is_new(decision, now) {
+        // How a connection ended is said once in any case; there are as many as there were connections.
+        let refusal = !decision.allowed && decision.event != Event::End;
+        if refusal && !self.is_new(decision, now) {
             self.dropped += 1;
             return;
         }

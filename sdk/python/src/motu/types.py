@@ -1091,6 +1091,8 @@ class PolicyAllow:
     capability: str
     #: A name, `*.suffix`, an address, a network, or `*` for everything public.
     hosts: list[str]
+    #: The names may lead to addresses of IPv6.
+    ipv6: bool = False
     #: What is neither HTTP nor TLS with a name may pass too.
     opaque: bool
     #: Empty: every port.
