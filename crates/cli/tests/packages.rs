@@ -70,11 +70,12 @@ fn run(world: &World, id: &str, script: &str, host: &str) -> Told {
 
 /// From the server that the policy names it is installed; from the others nothing is fetched.
 fn installs(world: &World, id: &str, script: &str, server: &str) {
-    let told = run(world, id, script, server);
-    assert_eq!((told.code, &*told.stdout), (0, "42\n"), "{server}: {told}");
+    // First what is refused: nothing is installed yet that would be there already.
     let refused = run(world, id, script, "evil.example");
     assert_ne!(refused.code, 0, "{server}: {refused}");
     assert!(!refused.stdout.contains("42"), "{server}: {refused}");
+    let told = run(world, id, script, server);
+    assert_eq!((told.code, &*told.stdout), (0, "42\n"), "{server}: {told}");
 }
 
 fn package_managers_work(runtime: &str) {
