@@ -56,3 +56,11 @@ pub const WAITERS: usize = 64;
 pub const INPUT_BYTES: usize = 1024 * 1024;
 /// The longest line a program in canonical mode can read; the kernel drops the rest.
 pub const CANONICAL_LINE_BYTES: usize = 4095;
+/// The largest file of a font that is read for pictures.
+pub const FONT_BYTES: u64 = 32 * 1024 * 1024;
+/// Files of fonts that are looked into.
+pub const FONT_FILES: usize = 400;
+/// Files of fonts that are kept in memory, once letters of them were drawn.
+pub const FONTS_KEPT_BYTES: usize = 64 * 1024 * 1024;
+/// Different letters of fonts in one picture; the rest are drawn as frames.
+pub const GLYPHS_PER_PICTURE: usize = 4096;

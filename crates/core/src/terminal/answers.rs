@@ -153,6 +153,9 @@ pub struct TerminalScreen {
     pub vt100_ok: bool,
     pub scrollback_rows: u64,
     pub cursor: u64,
+    /// What to do where a picture could not show everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// The screen and what is above it.

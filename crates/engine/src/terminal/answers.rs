@@ -161,6 +161,7 @@ pub fn picture(owner: &Owner, format: ScreenFormat) -> Picture {
             vt100_ok: screen.rebuilt() == 0,
             scrollback_rows: screen.scrollback_rows() as u64,
             cursor: owner.session.end(),
+            hint: None,
         },
         view,
     }
@@ -173,10 +174,30 @@ impl Picture {
             ScreenFormat::Ansi => render::ansi_lines(&self.view.lines),
             ScreenFormat::Html => render::html(&self.view),
             ScreenFormat::Svg => render::svg(&self.view),
-            ScreenFormat::Png => BASE64.encode(render::png(&self.view)),
+            ScreenFormat::Png => {
+                let drawn = render::picture(&self.view);
+                self.screen.hint = missing_fonts(&drawn.missing);
+                BASE64.encode(drawn.png)
+            }
         };
         self.screen
     }
+}
+
+/// What helps against frames in the place of characters.
+fn missing_fonts(missing: &[char]) -> Option<String> {
+    if missing.is_empty() {
+        return None;
+    }
+    let points: Vec<String> = missing
+        .iter()
+        .map(|char| format!("U+{:04X}", u32::from(*char)))
+        .collect();
+    Some(format!(
+        "no font of the host has {}: install fonts there, on Debian such as fonts-noto-cjk, \
+         fonts-noto-color-emoji or fonts-freefont-ttf, and start the daemon again",
+        points.join(", ")
+    ))
 }
 
 /// The rows with text; down to the cursor's at least, so that it can be found by its number.

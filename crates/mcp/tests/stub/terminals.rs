@@ -167,6 +167,7 @@ impl Stub {
             vt100_ok: true,
             scrollback_rows: 0,
             cursor: 2,
+            hint: None,
         })
     }
 }

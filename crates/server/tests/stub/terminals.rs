@@ -272,6 +272,7 @@ impl Terminals for Stub {
             vt100_ok: true,
             scrollback_rows: 7,
             cursor: 12,
+            hint: None,
         })
     }
     async fn terminal_scrollback(

@@ -1,14 +1,17 @@
 //! A screen as a PNG, for models that see.
 //!
-//! Letters come from a table made of a free font (`assets/GLYPHS.md`); a character
-//! it does not have, such as an ideograph, is drawn as an empty frame of its width.
+//! Letters come from a table made of a free font (`assets/GLYPHS.md`); what it does not have, such as
+//! ideographs and emoji, from the fonts of the host. What none of them has is drawn as an empty
+//! frame of its width, and named.
 
+use super::canvas::Canvas;
+use super::fonts::{Face, Pen};
+use super::layout::{self, Spot};
 use crate::palette::{self, CELL_HEIGHT, CELL_WIDTH, Rgb};
-use crate::screen::{Attrs, Style, View};
+use crate::screen::{Attrs, View};
 use flate2::{Compression, Crc, read::ZlibDecoder, write::ZlibEncoder};
 use std::io::{Read as _, Write as _};
 use std::sync::OnceLock;
-use unicode_width::UnicodeWidthChar as _;
 
 const GLYPH_BYTES: usize = CELL_WIDTH * CELL_HEIGHT / 2;
 
@@ -48,98 +51,37 @@ impl Glyphs {
     }
 }
 
-/// Three bytes per pixel.
-struct Canvas {
-    width: usize,
-    pixels: Vec<u8>,
+/// A picture, and what could not be drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    pub png: Vec<u8>,
+    /// Characters drawn as frames because no font has them; each once, the first of them.
+    pub missing: Vec<char>,
 }
 
-impl Canvas {
-    fn at(&mut self, x: usize, y: usize) -> Option<&mut [u8]> {
-        if x >= self.width {
-            return None;
-        }
-        let at = (y * self.width + x) * 3;
-        self.pixels.get_mut(at..at + 3)
-    }
-
-    fn cover(&mut self, x: usize, y: usize, color: Rgb, cover: u8) {
-        if let Some(pixel) = self.at(x, y) {
-            let under = [pixel[0], pixel[1], pixel[2]];
-            pixel.copy_from_slice(&palette::blend(color, under, cover));
-        }
-    }
-
-    fn fill(&mut self, (x, y): (usize, usize), (width, height): (usize, usize), color: Rgb) {
-        for row in y..y + height {
-            for col in x..x + width {
-                self.cover(col, row, color, 255);
-            }
-        }
-    }
-
-    fn letter(&mut self, (x, y): (usize, usize), glyph: &[u8], color: Rgb, bold: bool) {
-        for (at, pair) in glyph.iter().enumerate() {
-            for (half, value) in [pair >> 4, pair & 15].into_iter().enumerate() {
-                if value == 0 {
-                    continue;
-                }
-                let pixel = at * 2 + half;
-                let (col, row) = (x + pixel % CELL_WIDTH, y + pixel / CELL_WIDTH);
-                self.cover(col, row, color, value * 17);
-                if bold {
-                    self.cover(col + 1, row, color, value * 12);
-                }
-            }
-        }
-    }
-
-    /// Braille patterns are what spinners and charts are made of: two columns of four dots, one bit each.
-    fn braille(&mut self, (x, y): (usize, usize), dots: u32, color: Rgb) {
-        const PLACES: [(usize, usize); 8] = [
-            (0, 0),
-            (0, 1),
-            (0, 2),
-            (1, 0),
-            (1, 1),
-            (1, 2),
-            (0, 3),
-            (1, 3),
-        ];
-        for (bit, (col, row)) in PLACES.into_iter().enumerate() {
-            if dots & 1 << bit != 0 {
-                self.fill((x + 2 + col * 4, y + 2 + row * 4), (2, 2), color);
-            }
-        }
-    }
-
-    fn frame(&mut self, (x, y): (usize, usize), cells: usize, color: Rgb) {
-        let (width, height) = (cells * CELL_WIDTH - 2, CELL_HEIGHT - 5);
-        for col in x + 1..x + 1 + width {
-            self.cover(col, y + 3, color, 160);
-            self.cover(col, y + 3 + height - 1, color, 160);
-        }
-        for row in y + 3..y + 3 + height {
-            self.cover(x + 1, row, color, 160);
-            self.cover(x + width, row, color, 160);
-        }
-    }
-}
+/// Characters that are named when no font has them.
+const NAMED: usize = 8;
 
 /// The picture, one cell 9 by 18 pixels.
-pub fn png(view: &View) -> Vec<u8> {
+pub fn picture(view: &View) -> Picture {
     let width = usize::from(view.size.cols()) * CELL_WIDTH;
     let height = usize::from(view.size.rows()) * CELL_HEIGHT;
-    let mut canvas = Canvas {
-        width,
-        pixels: palette::BACKGROUND.repeat(width * height),
+    let mut drawing = Drawing {
+        canvas: Canvas {
+            width,
+            pixels: palette::BACKGROUND.repeat(width * height),
+        },
+        pen: Pen::default(),
+        missing: Vec::new(),
     };
     for (row, line) in view.lines.iter().enumerate() {
-        let mut col = 0;
-        for (text, style) in line.pieces() {
-            col = draw_run(&mut canvas, text, &style, (col, row));
-        }
+        drawing.row(&layout::spots(line), row * CELL_HEIGHT);
     }
+    let Drawing {
+        mut canvas,
+        missing,
+        ..
+    } = drawing;
     if view.cursor.visible {
         let (x, y) = (
             usize::from(view.cursor.col) * CELL_WIDTH,
@@ -151,39 +93,113 @@ pub fn png(view: &View) -> Vec<u8> {
             }
         }
     }
-    encode(width, height, &canvas.pixels)
+    Picture {
+        png: encode(width, height, &canvas.pixels),
+        missing,
+    }
 }
 
-fn draw_run(canvas: &mut Canvas, text: &str, style: &Style, at: (usize, usize)) -> usize {
-    let (mut col, row) = at;
-    let (fg, bg) = palette::seen(style);
-    let y = row * CELL_HEIGHT;
-    for char in text.chars() {
-        let cells = char.width().unwrap_or(0);
-        if cells == 0 {
-            continue;
-        }
-        let x = col * CELL_WIDTH;
-        if bg != palette::BACKGROUND {
-            canvas.fill((x, y), (cells * CELL_WIDTH, CELL_HEIGHT), bg);
-        }
-        match glyphs().get(char) {
-            Some(glyph) => canvas.letter((x, y), glyph, fg, style.attrs.has(Attrs::BOLD)),
-            None if char.is_whitespace() => {}
-            None if ('\u{2800}'..='\u{28ff}').contains(&char) => {
-                canvas.braille((x, y), u32::from(char) - 0x2800, fg);
+/// The picture alone.
+pub fn png(view: &View) -> Vec<u8> {
+    picture(view).png
+}
+
+struct Drawing {
+    canvas: Canvas,
+    pen: Pen,
+    missing: Vec<char>,
+}
+
+impl Drawing {
+    fn row(&mut self, spots: &[Spot], y: usize) {
+        for spot in spots {
+            let (_, bg) = palette::seen(&spot.style);
+            if bg != palette::BACKGROUND {
+                let size = (spot.cells * CELL_WIDTH, CELL_HEIGHT);
+                self.canvas.fill((spot.column * CELL_WIDTH, y), size, bg);
             }
-            None => canvas.frame((x, y), cells, fg),
         }
-        if style.attrs.has(Attrs::UNDERLINE) {
-            canvas.fill((x, y + CELL_HEIGHT - 3), (cells * CELL_WIDTH, 1), fg);
+        let mut rest = spots;
+        while let Some(first) = rest.first() {
+            let alike = |spot: &&Spot| spot.joins() && spot.style == first.style;
+            let word = rest.iter().take_while(alike).count();
+            let taken = word.max(1);
+            if !(word > 1 && self.word(&rest[..word], y)) {
+                rest[..taken].iter().for_each(|spot| self.spot(spot, y));
+            }
+            rest = &rest[taken..];
         }
-        if style.attrs.has(Attrs::STRIKE) {
-            canvas.fill((x, y + CELL_HEIGHT / 2), (cells * CELL_WIDTH, 1), fg);
+        for spot in spots {
+            self.lines(spot, y);
         }
-        col += cells;
     }
-    col
+
+    /// Letters that join, drawn together; false when no font has all of them.
+    fn word(&mut self, spots: &[Spot], y: usize) -> bool {
+        let text: String = spots.iter().map(|spot| spot.letter).collect();
+        let Some(parts) = self.pen.word(&text, face(&spots[0])) else {
+            return false;
+        };
+        let (fg, _) = palette::seen(&spots[0].style);
+        for (covered, letter) in parts {
+            let columns = covered.iter().filter_map(|at| spots.get(*at));
+            if let Some(column) = columns.map(|spot| spot.column).min() {
+                let box_of = (column * CELL_WIDTH, covered.len());
+                self.canvas.font_letter(box_of, y, &letter, fg);
+            }
+        }
+        true
+    }
+
+    fn spot(&mut self, spot: &Spot, y: usize) {
+        let char = spot.letter;
+        let (fg, _) = palette::seen(&spot.style);
+        let x = spot.column * CELL_WIDTH;
+        if !spot.emoji && self.table_letter(spot, (x, y), fg) {
+            return;
+        }
+        if char.is_whitespace() {
+            return;
+        }
+        if ('\u{2800}'..='\u{28ff}').contains(&char) {
+            return self.canvas.braille((x, y), u32::from(char) - 0x2800, fg);
+        }
+        if let Some(letter) = self.pen.letter(char, face(spot)) {
+            self.canvas.font_letter((x, spot.cells), y, &letter, fg);
+        } else if !self.table_letter(spot, (x, y), fg) {
+            self.canvas.frame((x, y), spot.cells, fg);
+            if self.missing.len() < NAMED && !self.missing.contains(&char) {
+                self.missing.push(char);
+            }
+        }
+    }
+
+    fn table_letter(&mut self, spot: &Spot, place: (usize, usize), fg: Rgb) -> bool {
+        match glyphs().get(spot.letter) {
+            Some(glyph) => self.canvas.letter(place, glyph, fg, face(spot)),
+            None => return false,
+        }
+        true
+    }
+
+    fn lines(&mut self, spot: &Spot, y: usize) {
+        let (fg, _) = palette::seen(&spot.style);
+        let (x, width) = (spot.column * CELL_WIDTH, spot.cells * CELL_WIDTH);
+        if spot.style.attrs.has(Attrs::UNDERLINE) {
+            self.canvas.fill((x, y + CELL_HEIGHT - 3), (width, 1), fg);
+        }
+        if spot.style.attrs.has(Attrs::STRIKE) {
+            self.canvas.fill((x, y + CELL_HEIGHT / 2), (width, 1), fg);
+        }
+    }
+}
+
+fn face(spot: &Spot) -> Face {
+    Face {
+        bold: spot.style.attrs.has(Attrs::BOLD),
+        italic: spot.style.attrs.has(Attrs::ITALIC),
+        emoji: spot.emoji,
+    }
 }
 
 fn encode(width: usize, height: usize, pixels: &[u8]) -> Vec<u8> {

@@ -55,6 +55,9 @@ impl ScreenArgs {
         if picture {
             let bytes = decode_base64(&screen.screen)?;
             Out::create(self.output.as_deref(), self.force.into())?.write(&bytes)?;
+            if let Some(hint) = &screen.hint {
+                show::note(&format!("note: {hint}\n"));
+            }
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = screen.screen;

@@ -122,6 +122,9 @@ async fn get_screen(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     answer
         .text
         .push_str(&format!("[cursor at column {x}, row {y}]\n"));
+    if let Some(hint) = &screen.hint {
+        answer.text.push_str(&format!("[{hint}]\n"));
+    }
     answer.text.push_str(&standing(&screen.state));
     Ok(answer)
 }
