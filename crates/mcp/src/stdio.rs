@@ -1,10 +1,11 @@
-//! One client on standard input and output.
+//! One client on standard input and output, or on a pipe.
 
 use crate::Server;
 use crate::lines::Lines;
 use motu_core::{Error, Result};
 use rmcp::ServiceExt;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -28,8 +29,26 @@ impl Server {
             }
             asked.cancel();
         });
-        let shared = self.shared.clone();
         let (read, write) = rmcp::transport::io::stdio_pipes();
+        self.serve_until(read, write, leave).await
+    }
+
+    /// Serves a client of this process, until it closes its end.
+    pub async fn serve_pipe<P>(self, pipe: P) -> Result<()>
+    where
+        P: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (read, write) = tokio::io::split(pipe);
+        self.serve_until(read, write, CancellationToken::new())
+            .await
+    }
+
+    async fn serve_until<R, W>(self, read: R, write: W, leave: CancellationToken) -> Result<()>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let shared = self.shared.clone();
         let transport = Lines::new(read, write);
         let serving = tokio::select! {
             serving = self.serve_with_ct(transport, leave.clone()) => serving,

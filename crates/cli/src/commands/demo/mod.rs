@@ -1,5 +1,9 @@
 //! `motu demo`: what a sandbox is, shown on a real one.
 
+mod model;
+mod ollama;
+mod tools;
+
 use crate::cli::Context;
 use crate::failure::Reader;
 use crate::{pull, show};
@@ -14,10 +18,19 @@ use std::time::{Duration, Instant};
 
 /// See what it does: a tour of one sandbox, in a few seconds
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// The environment to start from
     #[arg(long, value_name = "NAME", default_value = "busybox")]
     environment: String,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Ollama(ollama::Args),
 }
 
 /// Processes the tour's sandbox may have; the fork bomb meets this.
@@ -27,6 +40,9 @@ const ROUNDS: u32 = 20;
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        if let Some(Command::Ollama(args)) = self.command {
+            return args.run(context).await;
+        }
         let client = context.client();
         let begin = Instant::now();
         let (sandbox, started) = make(&client, &self.environment).await?;
