@@ -284,8 +284,8 @@ fn with_debian() -> Option<Story> {
     Some(story)
 }
 
-#[test]
-fn terminals_are_driven() {
+/// A story about sessions, with both generations of the Python client.
+fn with_sessions(name: &str) {
     // A session that was ended is never used again, so each generation has a place of its own.
     for generation in ["python-old", "python-new"] {
         if let (Some(python), Some(story)) =
@@ -293,13 +293,20 @@ fn terminals_are_driven() {
         {
             let script = here("stories.py");
             let script = script.to_str().unwrap();
-            run(
-                &story,
-                &python,
-                &[script, env!("CARGO_BIN_EXE_motu"), "terminal"],
-            );
+            let arguments = [script, env!("CARGO_BIN_EXE_motu"), name];
+            run(&story, &python, &arguments);
         }
     }
+}
+
+#[test]
+fn terminals_are_driven() {
+    with_sessions("terminal");
+}
+
+#[test]
+fn what_a_session_prints_is_followed() {
+    with_sessions("live");
 }
 
 #[test]

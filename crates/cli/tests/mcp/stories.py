@@ -87,18 +87,18 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serve(profile, *flags, person=None, mode="auto"):
+async def serve(profile, *flags, person=None, mode="auto", heard=None):
     parameters = StdioServerParameters(
         command=MOTU, args=["mcp", "serve", "--profile", profile, *flags], env=dict(os.environ)
     )
     if NEW:
-        async with Client(parameters, elicitation_callback=person, mode=mode) as client:
+        async with Client(parameters, elicitation_callback=person, mode=mode, message_handler=heard) as client:
             expected = "2026-07-28" if mode == "auto" else "2025-11-25"
             assert client.protocol_version == expected, client.protocol_version
             yield Server(client)
     else:
         async with stdio_client(parameters) as (read, write):
-            async with ClientSession(read, write, elicitation_callback=person) as session:
+            async with ClientSession(read, write, elicitation_callback=person, message_handler=heard) as session:
                 await session.initialize()
                 yield Server(session)
 
@@ -446,6 +446,57 @@ async def terminal():
         set_ = await server.told("configure_session", session_id="two", tag="again")
         assert set_["description"] == "again", set_
         await server.told("terminate", session_id="two")
+
+
+LIVE = "motu://terminals/live/screen"
+# Begins to print when it is told to, so that nothing is printed before somebody listens.
+TICKS = "read; for n in 1 2 3; do echo tick $n; sleep 1; done"
+
+
+async def followed(server, changed):
+    """Starts a command, and reads the screen whenever it has changed, until the command is done."""
+    await server.told("run", session_id="live", command="clear", timeout=20)
+    await server.told("run", session_id="live", command=TICKS, timeout=2)
+    await server.told("send_input", session_id="live", text="\n", timeout=0)
+    seen = []
+    while "tick 3" not in "".join(seen[-1:]):
+        assert await asyncio.wait_for(changed(), 60) == LIVE
+        seen.append(await server.read(LIVE))
+    # It was told while the command ran, not only when it had ended.
+    assert any("tick 1" in text and "tick 3" not in text for text in seen), seen
+    assert (await server.told("expect_prompt", session_id="live", timeout=60))["status"] == "ready"
+
+
+async def live():
+    """What a session prints, as a resource that a client follows."""
+    for mode in ["auto", "legacy"] if NEW else ["auto"]:
+        news = asyncio.Queue()
+
+        async def heard(message):
+            params = getattr(getattr(message, "root", message), "params", None)
+            if getattr(params, "uri", None):
+                news.put_nowait(str(params.uri))
+
+        async with serve("terminal", "--share-sessions", "--approvals", "auto", mode=mode, heard=heard) as server:
+            await server.told("create_session", session_id="live")
+            if NEW and mode == "auto":
+                async with server.session.listen(resource_subscriptions=[LIVE]) as subscription:
+                    events = aiter(subscription)
+
+                    async def changed():
+                        return str((await anext(events)).uri)
+
+                    await followed(server, changed)
+            else:
+                uri = LIVE if NEW else AnyUrl(LIVE)
+                await server.session.subscribe_resource(uri)
+                await followed(server, news.get)
+                await server.session.unsubscribe_resource(uri)
+                while not news.empty():
+                    news.get_nowait()
+                await server.told("run", session_id="live", command="echo unheard")
+                assert news.empty(), "told after it has left"
+            await server.told("terminate", session_id="live")
 
 
 async def host(allowed):

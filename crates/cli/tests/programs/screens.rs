@@ -198,3 +198,70 @@ async fn a_resize_reaches_the_program() {
     desk.text(":q\r").await;
     desk.is_back().await;
 }
+
+#[tokio::test]
+async fn the_mouse_reaches_those_who_asked_for_it() {
+    use motu_core::ErrorKind;
+    use motu_core::terminal::{SendToTerminal, Terminals};
+    let Some(desk) = Desk::new().await else {
+        return;
+    };
+    let click = SendToTerminal {
+        keys: Some(vec!["Click:1,1".to_string()]),
+        ..SendToTerminal::default()
+    };
+    let sent = desk.world.client().send_to_terminal(&desk.id, click).await;
+    let refused = sent.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Conflict, "{refused}");
+    assert!(
+        refused.message.contains("has not asked for the mouse"),
+        "{refused}"
+    );
+
+    desk.done("seq -f 'line number %g' 1 200 > lines.txt").await;
+    desk.run("vim -N -u NONE -c 'set mouse=a' lines.txt").await;
+    desk.until("the lines are there", |screen| {
+        screen.modes.mouse && screen.screen.contains("line number 20")
+    })
+    .await;
+    desk.keys(&["Click:7,4"]).await;
+    desk.until("the cursor is where it was clicked", |screen| {
+        (screen.cursor_x, screen.cursor_y) == (7, 4)
+    })
+    .await;
+    desk.keys(&["Press:0,2", "Drag:3,2", "Release:3,2"]).await;
+    desk.until("what was dragged over is selected", |screen| {
+        screen.screen.contains("VISUAL")
+    })
+    .await;
+    desk.text("d").await;
+    desk.until("and deleted", |screen| {
+        screen.screen.lines().nth(2) == Some(" number 3")
+    })
+    .await;
+    desk.keys(&["ScrollDown:5,5"]).await;
+    desk.until("the wheel has turned", |screen| {
+        !screen.screen.starts_with("line number 1\n")
+    })
+    .await;
+    desk.text(":q!\r").await;
+    desk.is_back().await;
+
+    desk.run("less --mouse lines.txt").await;
+    desk.until("the first page", |screen| {
+        screen.modes.mouse && screen.screen.starts_with("line number 1\n")
+    })
+    .await;
+    desk.keys(&["ScrollDown:5,5"]).await;
+    desk.until("a page further down", |screen| {
+        screen.screen.starts_with("line number ") && !screen.screen.starts_with("line number 1\n")
+    })
+    .await;
+    desk.keys(&["ScrollUp:5,5"]).await;
+    desk.until("the first page again", |screen| {
+        screen.screen.starts_with("line number 1\n")
+    })
+    .await;
+    desk.text("q").await;
+    desk.is_back().await;
+}

@@ -343,18 +343,38 @@ async fn a_shell_on_another_host_says_what_its_commands_return() {
     desk.done("/usr/sbin/sshd -p 2222 -o ListenAddress=127.0.0.1")
         .await;
     let ssh = "ssh -q -p 2222 -o StrictHostKeyChecking=no person@127.0.0.1";
-    let there = desk.run(ssh).await;
-    assert_eq!(there.state.status, Status::Ready, "{there:#?}");
-    for code in [5, 0] {
-        let answer = desk.run(&format!("echo far; (exit {code})")).await;
-        assert_eq!(
-            (answer.end, answer.exit_code, answer.output.as_str()),
-            (End::CommandEnded, Some(code), "far\n"),
-            "{answer:#?}\n{}",
-            desk.text_on_screen().await
-        );
+    // Without a file of its own zsh asks what it shall write there.
+    desk.done("install -o person -m 600 /dev/null /home/person/.zshrc")
+        .await;
+    for shell in ["bash", "zsh", "fish"] {
+        desk.done(&format!("usermod -s $(command -v {shell}) person"))
+            .await;
+        let there = desk.run(ssh).await;
+        assert_eq!(there.state.status, Status::Ready, "{shell}: {there:#?}");
+        for code in [5, 0] {
+            let answer = desk.run(&format!("echo far; sh -c 'exit {code}'")).await;
+            assert_eq!(
+                (answer.end, answer.exit_code, answer.output.as_str()),
+                (End::CommandEnded, Some(code), "far\n"),
+                "{shell}: {answer:#?}\n{}",
+                desk.text_on_screen().await
+            );
+        }
+        let moved = desk.run("cd /tmp").await;
+        assert_eq!(moved.exit_code, Some(0), "{shell}: {moved:#?}");
+        assert_eq!(desk.run("exit 9").await.exit_code, Some(9), "{shell}");
+        desk.is_back().await;
     }
-    assert_eq!(desk.run("exit 9").await.exit_code, Some(9));
+    // Where it cannot be known, that is said.
+    desk.done("usermod -s /bin/sh person").await;
+    desk.run(ssh).await;
+    let plain = desk.run("echo plain").await;
+    assert_eq!((plain.output.as_str(), plain.exit_code), ("plain\n", None));
+    assert!(
+        plain.warnings.iter().any(|said| said.contains("exit code")),
+        "{plain:#?}"
+    );
+    assert_eq!(desk.run("exit 4").await.exit_code, Some(4));
     desk.is_back().await;
     let pager = desk.run(&format!("{ssh} -t less /etc/passwd")).await;
     assert_eq!(pager.state.status, Status::Pager, "{pager:#?}");

@@ -198,7 +198,9 @@ static REPLS: LazyLock<Vec<(Regex, Prompt)>> = LazyLock::new(|| {
 static SHELL: LazyLock<Regex> =
     LazyLock::new(|| compiled(r"((^|[\w\s)\]}~/:✗✔%-])[$#>❯➜»λ▶⟩✗✔]|(^|[^\d\s])%) $"));
 
-static USUAL: LazyLock<Regex> = LazyLock::new(|| compiled(r"[\w\s)\]}~/:][$#%] $"));
+/// The last of them is fish's: `person@host ~> `.
+static USUAL: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"[\w\s)\]}~/:][$#%] $|^[\w.-]+@[\w.-]+ [~/]\S*> $"));
 
 /// A list of which one is chosen with arrows.
 static MENU: LazyLock<Regex> = LazyLock::new(|| {

@@ -49,15 +49,43 @@ pub fn line(shell: Option<Shell>, nonce: &Nonce) -> String {
         Some(Shell::Bash) => format!("eval {}", quoted(&with(BASH))),
         Some(Shell::Zsh) => format!("eval {}", quoted(&with(ZSH))),
         Some(Shell::Fish) => with(FISH).replace('\n', "; "),
-        None => format!(
-            "if test -n \"$BASH_VERSION\"; then eval {}; elif test -n \"$ZSH_VERSION\"; then eval {}; \
-             else printf '\\033]133;N;k={};n=0\\007\\r\\033[K'; fi",
-            quoted(&with(BASH)),
-            quoted(&with(ZSH)),
-            nonce.as_str(),
-        ),
+        None => anywhere(nonce),
     };
     format!(" {line}\r")
+}
+
+/// A line that bash, zsh, fish and plain shells all can read. Each takes the part that is its own, out of
+/// single quotes, which mean the same to all of them as long as no quote and no backslash pair is inside.
+fn anywhere(nonce: &Nonce) -> String {
+    let mut line = String::new();
+    for (variable, code) in [
+        ("BASH_VERSION", BASH),
+        ("ZSH_VERSION", ZSH),
+        ("FISH_VERSION", FISH),
+    ] {
+        let code = encoded(&code.replace("NONCE", nonce.as_str()));
+        line.push_str(&format!(
+            "test -n \"${variable}\" && eval \"$(printf %b '{code}')\"; "
+        ));
+    }
+    line.push_str(&format!(
+        "test -z \"$BASH_VERSION$ZSH_VERSION$FISH_VERSION\" && printf '\\033]133;N;k={};n=0\\007\\r\\033[K'",
+        nonce.as_str(),
+    ));
+    line
+}
+
+/// As `printf %b` reads it: what the shells' quotes or their memory of commands would change is a number.
+fn encoded(code: &str) -> String {
+    let mut out = String::new();
+    for char in code.chars() {
+        match char {
+            '\n' => out.push_str("\\n"),
+            '\\' | '\'' | '!' => out.push_str(&format!("\\0{:03o}", u32::from(char))),
+            other => out.push(other),
+        }
+    }
+    out
 }
 
 /// In a form without a quote inside, so that a shell that does not know it is not left in the

@@ -147,12 +147,17 @@ impl Session {
         self.nested.refuse(one.pid);
         // Its nonce has been seen by now.
         self.listener.disown(one.shell);
+        self.warn_of_unknown();
+        Scanner::default().push(&one.held, &mut |piece| self.piece(&piece, now));
+    }
+
+    /// Tells who is about to type a command there.
+    fn warn_of_unknown(&mut self) {
         for waiter in &mut self.waiters {
             if waiter.is_waiting_to_start() {
                 waiter.warn(NOT_KNOWN);
             }
         }
-        Scanner::default().push(&one.held, &mut |piece| self.piece(&piece, now));
     }
 
     /// A shell elsewhere says that it is none of ours.
@@ -160,5 +165,6 @@ impl Session {
         if let Some(pid) = self.nested.last {
             self.nested.refuse(pid);
         }
+        self.warn_of_unknown();
     }
 }
