@@ -1805,6 +1805,8 @@ class TerminalScreen:
     cursor_x: int
     cursor_y: int
     format: ScreenFormat
+    #: What to do where a picture could not show everything.
+    hint: str | None = None
     modes: Modes
     rows: int
     #: Base64 for `png`. Row `cursor_y` of `text` is the cursor's.
