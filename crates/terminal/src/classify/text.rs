@@ -195,8 +195,9 @@ static REPLS: LazyLock<Vec<(Regex, Prompt)>> = LazyLock::new(|| {
 
 /// Ends of shell prompts: the usual signs and the arrows of themes, a blank, the cursor.
 /// A number before `%` is a progress, not a prompt.
-static SHELL: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"((^|[\w\s)\]}~/:✗✔%-])[$#>❯➜»λ▶⟩✗✔]|(^|[^\d\s])%|^[\w.-]*[A-Za-z][\w.-]*%) $"));
+static SHELL: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(r"((^|[\w\s)\]}~/:✗✔%-])[$#>❯➜»λ▶⟩✗✔]|(^|[^\d\s])%|^[\w.-]*[A-Za-z][\w.-]*%) $")
+});
 
 /// The last of them is fish's: `person@host ~> `.
 static USUAL: LazyLock<Regex> =
