@@ -220,3 +220,112 @@ fn unavailable<'a>(what: &str, tried: impl IntoIterator<Item = &'a RuntimeReport
     };
     Error::unavailable(message).hint("`motu doctor` says what is missing and how to get it")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+    use motu_core::SandboxId;
+    use motu_core::report::{Check, Health};
+    use motu_core::runtime::{Capabilities, Connection, Ended, Machine, MachineSpec};
+    use std::path::Path;
+
+    /// A runtime that says what it is, and makes nothing.
+    #[derive(Clone, Copy, Debug)]
+    struct Said {
+        name: &'static str,
+        isolation: Isolation,
+        works: bool,
+        foreign: bool,
+        emulated: bool,
+    }
+
+    #[async_trait]
+    impl Runtime for Said {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+        fn isolation(&self) -> Isolation {
+            self.isolation
+        }
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::default()
+        }
+        async fn check(&self) -> Vec<Check> {
+            vec![Check {
+                name: "said".into(),
+                health: if self.works {
+                    Health::Ok
+                } else {
+                    Health::Failed
+                },
+                detail: String::new(),
+                fix: None,
+            }]
+        }
+        async fn emulated(&self) -> bool {
+            self.emulated
+        }
+        fn foreign(&self) -> bool {
+            self.foreign
+        }
+        fn plan(&self, _: &MachineSpec) -> Result<String> {
+            Err(self.cannot("plan"))
+        }
+        async fn create(&self, _: &MachineSpec) -> Result<Machine> {
+            Err(self.cannot("create"))
+        }
+        async fn connect(&self, _: &Machine) -> Result<Connection> {
+            Err(self.cannot("connect"))
+        }
+        async fn ended(&self, _: &Machine) -> Ended {
+            std::future::pending().await
+        }
+        async fn alive(&self, _: &Machine) -> bool {
+            false
+        }
+        async fn destroy(&self, _: &Machine) -> Result<()> {
+            Err(self.cannot("destroy"))
+        }
+        async fn sweep(&self, _: &SandboxId, _: &Path) -> Result<()> {
+            Err(self.cannot("sweep"))
+        }
+    }
+
+    /// What `auto` takes when these work.
+    async fn taken(working: &[&str]) -> Option<&'static str> {
+        let said = |name, isolation| Said {
+            name,
+            isolation,
+            works: working.contains(&name),
+            foreign: name == "theirs",
+            emulated: name == "emulated",
+        };
+        let all = [
+            said("emulated", Isolation::Vm),
+            // As strong as an engine's containers can be.
+            said("theirs", Isolation::Gvisor),
+            said("ours", Isolation::Container),
+            said("bare", Isolation::None),
+        ];
+        let list = all.map(|said| Arc::new(said) as Arc<dyn Runtime>);
+        let demand = Demand {
+            runtime: "auto",
+            floor: Isolation::None,
+            allow_host_compat: true,
+            accel: Accel::Auto,
+            setuid: false,
+        };
+        let chosen = Runtimes::new(list.into()).choose(demand).await;
+        chosen.ok().map(|runtime| runtime.name())
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_makes_is_taken_last_but_before_no_walls() {
+        assert_eq!(taken(&["theirs", "ours", "bare"]).await, Some("ours"));
+        assert_eq!(taken(&["theirs", "emulated"]).await, Some("emulated"));
+        assert_eq!(taken(&["theirs", "bare"]).await, Some("theirs"));
+        assert_eq!(taken(&["bare"]).await, Some("bare"));
+        assert_eq!(taken(&[]).await, None);
+    }
+}
