@@ -143,6 +143,7 @@ fn motu(report: &mut Report, host: &Net) -> Fallible<Figures> {
             user: None,
         },
         rules: Rules::public(),
+        border: None,
         decisions: tempfile::tempfile()?.into(),
         control: UnixListener::bind(&socket)?.into(),
         user: Some((65_534, 65_534)),
