@@ -3,6 +3,7 @@
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
 //!                                                       gvisor workspaces pull terminals egress docker
+//!                                                       redaction
 //! ```
 //!
 //! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
@@ -24,6 +25,7 @@ mod memory;
 mod motu;
 mod noise;
 mod pull;
+mod redaction;
 mod report;
 mod rivals;
 mod start;
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 13] = [
+    let groups: [Group<'_>; 14] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         ("terminals", terminals::measure),
         ("egress", egress::measure),
         ("docker", docker::measure),
+        ("redaction", redaction::measure),
     ];
     if let Some(unknown) = wanted
         .iter()
@@ -106,12 +109,20 @@ const WITH_DOCKER: [&str; 5] = ["start", "exec", "bytes", "crowd", "docker"];
 type Group<'a> = (&'a str, fn(&mut Bench) -> Outcome);
 
 fn run(groups: &[Group<'_>], wanted: &[String], quick: bool) -> Outcome {
-    if wanted == ["egress"] {
-        // Needs neither the program nor its daemon.
-        let mut report = Report::default();
-        egress::figures(&mut report)?;
-        report.finish();
-        return Ok(());
+    // These need neither the program nor its daemon.
+    let mut alone = Report::default();
+    match wanted {
+        [only] if only == "egress" => {
+            egress::figures(&mut alone)?;
+            alone.finish();
+            return Ok(());
+        }
+        [only] if only == "redaction" => {
+            redaction::figures(&mut alone);
+            alone.finish();
+            return Ok(());
+        }
+        _ => {}
     }
     let motu = motu::Motu::start()?;
     println!("state directory {}", motu.home.display());

@@ -221,6 +221,29 @@ fn a_secret_is_used_and_never_seen() {
     assert_eq!(world.story.motu(&["secret", "rm", "api-key"]).code, 0);
 }
 
+#[test]
+fn well_known_credentials_are_taken_out_of_calls_and_workspaces_but_not_of_plain_commands() {
+    let Some(world) = World::new() else { return };
+    // In two parts, so that the command itself does not show it.
+    let (echo, token) = (
+        "echo npm_$(printf 'a1%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)",
+        "npm_".to_string() + &"a1".repeat(18),
+    );
+    let answer = world.answered(&script(echo));
+    assert_eq!(answer["stdout"], "npm_[redacted npm-token]\n", "{answer}");
+    let run = ["run", "busybox", "--", "sh", "-c", echo];
+    assert_eq!(world.story.motu(&run).stdout.trim(), token);
+    let made = world
+        .story
+        .motu(&["workspace", "create", "busybox", "--id", "ws-net"]);
+    assert_eq!(made.code, 0, "{made}");
+    let exec = ["workspace", "exec", "ws-net", "--", "sh", "-c", echo];
+    let told = world.story.motu(&exec);
+    assert_eq!(told.stdout, "npm_[redacted npm-token]\n", "{told}");
+    let history = world.story.motu(&["workspace", "logs", "ws-net"]);
+    assert!(!history.stdout.contains(&token), "{history}");
+}
+
 /// The files below a directory that hold these bytes.
 fn holding(directory: &Path, bytes: &[u8]) -> Vec<String> {
     let mut found = Vec::new();

@@ -29,6 +29,7 @@ pub struct Config {
     pub terminal: TerminalConfig,
     pub audit: AuditConfig,
     pub docker: DockerConfig,
+    pub redaction: RedactionConfig,
 }
 
 /// The container engine that the `docker` runtime uses.
@@ -58,6 +59,28 @@ impl Default for AuditConfig {
         AuditConfig {
             keep_days: limits::AUDIT_KEEP_DAYS.default,
             max_mib: limits::AUDIT_MAX_MIB.default,
+        }
+    }
+}
+
+/// What is taken out of what is shown, beside the values of secrets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedactionConfig {
+    /// Well-known credentials in what workspaces, terminals and typed calls show.
+    pub patterns: bool,
+    /// Kinds of them that are left alone.
+    pub off: Vec<String>,
+    /// Also in what commands of plain sandboxes show.
+    pub commands: bool,
+}
+
+impl Default for RedactionConfig {
+    fn default() -> RedactionConfig {
+        RedactionConfig {
+            patterns: true,
+            off: Vec::new(),
+            commands: false,
         }
     }
 }
@@ -142,6 +165,7 @@ impl Default for Config {
             terminal: TerminalConfig::default(),
             audit: AuditConfig::default(),
             docker: DockerConfig::default(),
+            redaction: RedactionConfig::default(),
         }
     }
 }

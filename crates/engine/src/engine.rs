@@ -17,6 +17,7 @@ use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
 use motu_core::{Error, Result, Runtime, SandboxId};
 use motu_environments::Environments;
+use motu_redaction::{Patterns, Redactor};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{RwLock, oneshot};
@@ -46,12 +47,21 @@ pub struct Engine {
     pub(crate) workspaces: Rooms,
     pub(crate) terminals: Arc<Terminals>,
     pub(crate) audit: Arc<motu_audit::Log>,
+    /// Well-known credentials that are taken out of what is shown.
+    pub(crate) patterns: Patterns,
+    /// Takes them out of what commands of plain sandboxes show, if the operator wants that.
+    pub(crate) commands: Redactor,
 }
 
 impl Engine {
     /// Opens a state directory: reads the store, adopts what runs, cleans up what a crash left.
     pub async fn open(setup: Setup) -> Result<Arc<Engine>> {
         let config = setup.home.config()?;
+        let patterns = crate::shown::patterns(&config.redaction)?;
+        let commands = match config.redaction.commands {
+            true => Redactor::new([], &patterns),
+            false => Redactor::idle(),
+        };
         crate::recover::check(&setup.home)?;
         let store = Store::open(&setup.home.database())?;
         let table = Arc::new(Table::default());
@@ -75,6 +85,8 @@ impl Engine {
             workspaces: Rooms::default(),
             terminals: Arc::default(),
             audit: Arc::new(audit),
+            patterns,
+            commands,
         });
         engine.adopt().await?;
         engine.adopt_workspaces().await?;

@@ -55,6 +55,7 @@ mod resolve;
 mod secrets;
 mod service;
 mod shortage;
+mod shown;
 mod space;
 pub mod store;
 mod sys;

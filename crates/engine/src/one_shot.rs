@@ -7,6 +7,7 @@ use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
 use crate::engine::Engine;
 use crate::pool::Served;
+use crate::shown::{self, Pace};
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use motu_core::exec::{ExecEvent, ExecSession, RunRequest};
 use motu_core::sandbox::Sandbox;
@@ -17,6 +18,7 @@ use tokio::sync::oneshot;
 impl Engine {
     pub(crate) async fn one_shot(&self, request: RunRequest) -> Result<ExecSession> {
         // The command is checked before anything is made for it.
+        let pace = Pace::of(&request.exec);
         let start = command(&self.config, request.exec, Follow::Foreground)?;
         let served = self.pool.serve();
         let (sandbox, handle) = self.make(request.sandbox, Keep::Transient).await?;
@@ -24,7 +26,7 @@ impl Engine {
         let session = handle.guest()?.start(start).await?;
         let run = Run {
             first: Some(sandbox),
-            events: session.events,
+            events: shown::redacted(&self.commands, session.events, pace),
             exited: false,
             life,
             _served: served,

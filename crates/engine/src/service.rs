@@ -5,6 +5,7 @@ use crate::blocking::blocking;
 use crate::driver::Keep;
 use crate::engine::{Engine, progress_event};
 use crate::guest::files::parse_pattern;
+use crate::shown::{self, Pace};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
@@ -301,9 +302,11 @@ impl Service for Engine {
         if let Some(room) = self.workspaces.get(id) {
             return self.follow_remembered(room, handle, request, None).await;
         }
+        let pace = Pace::of(&request);
         let start = command(&self.config, request, Follow::Foreground)?;
         let session = guest!(self, id, guest => guest.start(start))?;
-        Ok(explained(session, handle))
+        let events = shown::redacted(&self.commands, session.events, pace);
+        Ok(explained(ExecSession::new(events, session.input), handle))
     }
 
     async fn exec_background(
@@ -335,7 +338,11 @@ impl Service for Engine {
         let from = ask.begin()?;
         let handle = self.handle(id).await?;
         let session = guest!(self, id, guest => guest.attach(process.clone(), from))?;
-        Ok(explained(session, handle))
+        let events = match self.workspaces.get(id) {
+            Some(room) => room.shown(session.events, Pace::Terminal),
+            None => shown::redacted(&self.commands, session.events, Pace::Terminal),
+        };
+        Ok(explained(ExecSession::new(events, session.input), handle))
     }
 
     async fn list_processes(&self, id: &SandboxId) -> Result<ProcessList> {

@@ -1,11 +1,14 @@
-//! Keeps secrets out of everything that is kept or shown.
+//! Keeps secrets out of everything that is kept or shown of a session.
 //!
 //! What was sent as a password is looked for in the output before anything else
 //! sees it. A long secret is watched for as long as the session lives; a short
 //! one, which would hide ordinary words, only for a while after it was sent.
+//! What to look for and how is `motu_redaction`'s; this module knows the time.
 
 use crate::limits::{SECRET_BYTES, SECRETS, SHORT_SECRET_BYTES};
+use motu_redaction::{Forms, Known, Patterns, Redactor as Search, Stream};
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// What stands in place of a secret.
 pub const REDACTED: &[u8] = b"[redacted]";
@@ -13,32 +16,34 @@ pub const REDACTED: &[u8] = b"[redacted]";
 pub const SHORT_WINDOW: Duration = Duration::from_secs(10);
 /// How long the beginning of what may be a secret is kept back before it is shown after all.
 pub const HOLD: Duration = Duration::from_millis(100);
+/// The same of what may be a well-known credential, where no secret is watched for.
+pub const CREDENTIAL_HOLD: Duration = Duration::from_millis(500);
 /// How long a beginning of [`SLOW_BYTES`] or more is kept back: a secret may be printed slowly.
 pub const SLOW_HOLD: Duration = Duration::from_secs(10);
 const SLOW_BYTES: usize = 3;
 
+/// Values that must never be shown, by name.
+pub type Values = std::sync::Arc<Vec<(String, Zeroizing<String>)>>;
+
 struct Secret {
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
     until: Option<Duration>,
 }
 
-impl Drop for Secret {
-    fn drop(&mut self) {
-        // The value should not outlive its use in memory that is handed on.
-        self.bytes.fill(0);
-        std::hint::black_box(&self.bytes);
-    }
+/// A filter over a byte stream.
+pub struct Redactor {
+    patterns: Patterns,
+    values: Values,
+    secrets: Vec<Secret>,
+    search: Search,
+    stream: Stream,
+    held_since: Duration,
 }
 
-/// A filter over a byte stream.
-#[derive(Default)]
-pub struct Redactor {
-    secrets: Vec<Secret>,
-    /// The end of the stream that may be the beginning of a secret, and how much of it was shown.
-    held: Vec<u8>,
-    shown: usize,
-    held_since: Duration,
-    found: u64,
+impl Default for Redactor {
+    fn default() -> Redactor {
+        Redactor::new(Patterns::none(), Values::default())
+    }
 }
 
 impl std::fmt::Debug for Redactor {
@@ -48,61 +53,86 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
+    /// One that looks for well-known credentials and values, and for secrets as they come.
+    pub fn new(patterns: Patterns, values: Values) -> Redactor {
+        let search = Search::idle();
+        let mut redactor = Redactor {
+            patterns,
+            values,
+            secrets: Vec::new(),
+            stream: search.stream(),
+            search,
+            held_since: Duration::ZERO,
+        };
+        redactor.look_anew();
+        redactor
+    }
+
     /// Watches for `secret` from `now` on. False when it is too long or there are too many.
     pub fn watch(&mut self, secret: &[u8], now: Duration) -> bool {
         if secret.is_empty() || secret.len() > SECRET_BYTES {
             return secret.is_empty();
         }
         self.expire(now);
-        self.secrets.retain(|known| known.bytes != secret);
-        if self.secrets.len() >= SECRETS {
-            return false;
+        self.secrets.retain(|known| *known.bytes != secret);
+        let free = self.secrets.len() < SECRETS;
+        if free {
+            let until = (secret.len() < SHORT_SECRET_BYTES).then_some(now + SHORT_WINDOW);
+            self.secrets.push(Secret {
+                bytes: Zeroizing::new(secret.to_vec()),
+                until,
+            });
         }
-        let until = (secret.len() < SHORT_SECRET_BYTES).then_some(now + SHORT_WINDOW);
-        self.secrets.push(Secret {
-            bytes: secret.to_vec(),
-            until,
-        });
-        true
+        self.look_anew();
+        free
     }
 
     /// Watches for it no longer.
     pub fn forget(&mut self, secret: &[u8]) {
-        self.secrets.retain(|known| known.bytes != secret);
+        let before = self.secrets.len();
+        self.secrets.retain(|known| *known.bytes != secret);
+        if self.secrets.len() < before {
+            self.look_anew();
+        }
     }
 
-    /// How often a secret was found and replaced.
+    /// How often something was found and replaced.
     pub fn found(&self) -> u64 {
-        self.found
+        self.stream.found()
     }
 
     fn expire(&mut self, now: Duration) {
+        let before = self.secrets.len();
         self.secrets
             .retain(|secret| secret.until.is_none_or(|until| now < until));
+        if self.secrets.len() < before {
+            self.look_anew();
+        }
+    }
+
+    fn look_anew(&mut self) {
+        let known = self.secrets.iter().map(|secret| Known {
+            name: None,
+            value: &secret.bytes,
+            // A short one in other forms would hide too much.
+            forms: match secret.until {
+                None => Forms::All,
+                Some(_) => Forms::Plain,
+            },
+        });
+        let values = self.values.iter().map(|(name, value)| Known {
+            name: Some(name),
+            value: value.as_bytes(),
+            forms: Forms::All,
+        });
+        self.search = Search::new(values.chain(known), &self.patterns);
+        self.stream.look_for(self.search.clone());
     }
 
     /// The next bytes, as far as they may be shown.
     pub fn push(&mut self, bytes: &[u8], now: Duration, sink: &mut dyn FnMut(&[u8])) {
         self.expire(now);
-        if self.secrets.is_empty() && self.held.is_empty() {
-            sink(bytes);
-            return;
-        }
-        self.held.extend_from_slice(bytes);
-        let mut rest = std::mem::take(&mut self.held);
-        let mut shown = std::mem::take(&mut self.shown);
-        while let Some((at, len)) = self.first(&rest) {
-            sink(&rest[shown.min(at)..at]);
-            sink(REDACTED);
-            self.found += 1;
-            rest.drain(..at + len);
-            shown = 0;
-        }
-        let free = rest.len() - self.unfinished(&rest);
-        sink(&rest[shown.min(free)..free]);
-        rest.drain(..free);
-        self.shown = shown.saturating_sub(free);
-        self.held = rest;
+        self.stream.push(bytes, sink);
         self.held_since = now;
     }
 
@@ -113,34 +143,26 @@ impl Redactor {
         if now < until {
             return Some(until);
         }
-        sink(&self.held[self.shown..]);
-        self.shown = self.held.len();
+        self.stream.lapse(sink);
         None
     }
 
     /// Text with the secrets taken out, for what does not come from the terminal.
     pub fn scrub(&self, text: &str) -> String {
-        let mut bytes = text.as_bytes().to_vec();
-        while let Some((at, len)) = self.first(&bytes) {
-            bytes.splice(at..at + len, REDACTED.iter().copied());
-            if self.first(REDACTED).is_some() {
-                // A secret that is part of the replacement would be found for ever.
-                return String::from_utf8_lossy(REDACTED).into_owned();
-            }
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.search.text(text)
     }
 
     /// Bytes that are kept back.
     pub fn held(&self) -> usize {
-        self.held.len() - self.shown
+        self.stream.held()
     }
 
     /// When what is kept back is to be shown. A letter or two may be the beginning of anything; what
     /// looks more like a secret has time to become one.
     pub fn held_until(&self) -> Option<Duration> {
-        let hold = match self.held.len() {
+        let hold = match self.stream.waiting() {
             ..SLOW_BYTES => HOLD,
+            _ if self.secrets.is_empty() && self.values.is_empty() => CREDENTIAL_HOLD,
             _ => SLOW_HOLD,
         };
         (self.held() > 0).then_some(self.held_since + hold)
@@ -149,28 +171,6 @@ impl Redactor {
     /// The longest that anything is kept back.
     pub fn longest_hold() -> Duration {
         SLOW_HOLD
-    }
-
-    /// The first and longest occurrence.
-    fn first(&self, bytes: &[u8]) -> Option<(usize, usize)> {
-        self.secrets
-            .iter()
-            .filter_map(|secret| {
-                let at = memchr::memmem::find(bytes, &secret.bytes)?;
-                Some((at, secret.bytes.len()))
-            })
-            .min_by_key(|&(at, len)| (at, usize::MAX - len))
-    }
-
-    /// Bytes at the end that may be the beginning of a secret.
-    fn unfinished(&self, bytes: &[u8]) -> usize {
-        let longest = |secret: &Secret| {
-            (1..secret.bytes.len().min(bytes.len() + 1))
-                .rev()
-                .find(|&len| bytes.ends_with(&secret.bytes[..len]))
-                .unwrap_or(0)
-        };
-        self.secrets.iter().map(longest).max().unwrap_or(0)
     }
 }
 
@@ -229,8 +229,10 @@ mod tests {
             redactor.scrub("mysql -phunter22 -x"),
             "mysql -p[redacted] -x"
         );
+        // What stands in its place is not looked at again.
         redactor.watch(b"redacted", at(0));
-        assert_eq!(redactor.scrub("a hunter22"), "[redacted]");
+        assert_eq!(redactor.scrub("a hunter22"), "a [redacted]");
+        assert_eq!(redactor.scrub("is redacted"), "is [redacted]");
     }
 
     #[test]
@@ -263,5 +265,31 @@ mod tests {
             out.extend_from_slice(bytes)
         });
         assert_eq!(out, b"[redacted] 1234 ");
+    }
+
+    #[test]
+    fn well_known_credentials_are_covered_where_that_is_asked_for() {
+        let token = format!("npm_{}", "a1".repeat(18));
+        let line = format!("token={token}\r\n");
+        for (patterns, shown) in [
+            (Patterns::none(), line.as_str()),
+            (Patterns::all(), "token=npm_[redacted npm-token]\r\n"),
+        ] {
+            let mut redactor = Redactor::new(patterns, Values::default());
+            let mut out = Vec::new();
+            redactor.push(line.as_bytes(), at(0), &mut |bytes| {
+                out.extend_from_slice(bytes)
+            });
+            assert_eq!(String::from_utf8_lossy(&out), shown);
+        }
+        // One that is never finished is shown after a moment.
+        let mut redactor = Redactor::new(Patterns::all(), Values::default());
+        let mut out = Vec::new();
+        redactor.push(b"see npm_abc", at(0), &mut |bytes| {
+            out.extend_from_slice(bytes)
+        });
+        assert_eq!(out, b"see npm_");
+        redactor.tick(CREDENTIAL_HOLD, &mut |bytes| out.extend_from_slice(bytes));
+        assert_eq!(out, b"see npm_abc");
     }
 }

@@ -14,6 +14,7 @@ use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
 use crate::engine::Engine;
 use crate::guest::Guest;
+use crate::shown::{Pace, clean_error};
 use crate::workspace::Secrets;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -80,7 +81,8 @@ impl Engine {
         let ran = async {
             prepare(&machine, &checked).await?;
             let session = machine.guest.start(start).await?;
-            let session = ExecSession::new(given.redacted(session.events), session.input);
+            let session =
+                ExecSession::new(given.redacted(session.events, Pace::Pipe), session.input);
             let mut collector =
                 Collector::new(Some(checked.max_output_bytes))?.within(machine.sandbox.clone());
             collector.add_all(session).await?;
@@ -92,10 +94,7 @@ impl Engine {
                 let error = machine.handle.explain_soon(error).await;
                 let left = self.discard(&machine, checked.retention).await;
                 return Err(match left {
-                    Ok(()) => Error {
-                        message: given.redact(&error.message),
-                        ..error
-                    },
+                    Ok(()) => clean_error(given.redactor(), error),
                     Err(left) => left,
                 });
             }
@@ -318,7 +317,7 @@ async fn read_out(
         match read {
             Ok(bytes) => {
                 file.bytes = bytes.len() as u64;
-                match String::from_utf8(given.redact_bytes(&bytes)) {
+                match String::from_utf8(given.redactor().redact(&bytes)) {
                     Ok(text) => file.content = text,
                     Err(other) => {
                         file.content = STANDARD.encode(other.as_bytes());
@@ -326,7 +325,7 @@ async fn read_out(
                     }
                 }
             }
-            Err(error) => file.error = Some(error.message),
+            Err(error) => file.error = Some(given.redact(&error.message)),
         }
         files.push(file);
     }

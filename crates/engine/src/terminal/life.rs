@@ -22,7 +22,9 @@ use motu_core::exec::{Selector, TtySize};
 use motu_core::sandbox::State;
 use motu_core::terminal::*;
 use motu_core::{Error, ErrorKind, Result, id, limits};
+use motu_redaction::Patterns;
 use motu_terminal::record::{CastHeader, Recorder, Transcript, TranscriptLimits};
+use motu_terminal::redact::Values;
 use motu_terminal::session::{Carried, Config, Session};
 use motu_terminal::{Nonce, Size};
 use std::path::Path;
@@ -183,7 +185,7 @@ impl Engine {
             offset,
             nonce: plan.nonce.clone(),
             prompt_regex: wanted.prompt_regex,
-            ..config(&row)
+            ..config(&row, self.hidden(&row))
         };
         let known = Known::new(row);
         let (handle, asks) = Handle::new();
@@ -294,6 +296,7 @@ impl Engine {
         }
         let dir = self.shared.home.terminal(id);
         let (store, writer) = (self.shared.store.clone(), self.terminals.writer()?);
+        let hidden = self.hidden(&known.row());
         let place = match known.is_alive() {
             true => self.table.get(&known.row().sandbox_id),
             false => None,
@@ -301,13 +304,14 @@ impl Engine {
         tokio::spawn(async move {
             let row = known.row();
             let living = place.is_some();
-            let read = blocking(move || find(&dir, &row, living)).await;
+            let kept = hidden.clone();
+            let read = blocking(move || find(&dir, &row, kept, living)).await;
             let (session, files, machine_from) = match read {
                 Ok(found) => found,
                 Err(error) => {
                     let session = known.row().session_id;
                     tracing::warn!(%error, %session, "the files of a session cannot be used");
-                    let session = Session::new(config(&known.row()));
+                    let session = Session::new(config(&known.row(), hidden));
                     (session, None, 0)
                 }
             };
@@ -410,10 +414,30 @@ fn size(size: TtySize) -> Size {
     Size::new(size.cols, size.rows)
 }
 
-fn config(row: &TerminalRow) -> Config {
+/// What must not be shown of a session.
+#[derive(Clone)]
+struct Hidden {
+    patterns: Patterns,
+    values: Values,
+}
+
+impl Engine {
+    /// Well-known credentials, and the secrets of the workspace that a session is in.
+    fn hidden(&self, row: &TerminalRow) -> Hidden {
+        let room = self.workspaces.get(&row.sandbox_id);
+        Hidden {
+            patterns: self.patterns.clone(),
+            values: room.map(|room| room.secrets().values()).unwrap_or_default(),
+        }
+    }
+}
+
+fn config(row: &TerminalRow, hidden: Hidden) -> Config {
     Config {
         size: size(row.size),
         quiet: Duration::from_millis(row.quiescence_ms),
+        patterns: hidden.patterns,
+        values: hidden.values,
         ..Config::default()
     }
 }
@@ -426,7 +450,12 @@ fn open_files(dir: &Path, header: &CastHeader) -> Result<Files> {
 }
 
 /// A session from its files: its screen as it was, and where its machine is to go on.
-fn find(dir: &Path, row: &TerminalRow, living: bool) -> Result<(Session, Option<Files>, u64)> {
+fn find(
+    dir: &Path,
+    row: &TerminalRow,
+    hidden: Hidden,
+    living: bool,
+) -> Result<(Session, Option<Files>, u64)> {
     let failed = |error| Error::io("cannot read the transcript", &error);
     let tag = row.shell.as_ref().map(|shell| shell.tag.as_str());
     let position = Position::read(dir).filter(|position| Some(position.tag.as_str()) == tag);
@@ -452,7 +481,7 @@ fn find(dir: &Path, row: &TerminalRow, living: bool) -> Result<(Session, Option<
         offset: tail.from,
         nonce: nonce.and_then(Nonce::new),
         prompt_regex: checks::prompt_regex(row.prompt_regex.as_deref()).unwrap_or(None),
-        ..config(row)
+        ..config(row, hidden)
     });
     let (carried, machine) = match position {
         Some(position) => (position.carried, position.machine),

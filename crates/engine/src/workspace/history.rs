@@ -4,6 +4,7 @@ use super::room::{Room, in_words};
 use crate::admission::{Follow, command};
 use crate::driver::Handle;
 use crate::engine::Engine;
+use crate::shown::Pace;
 use crate::store::Store;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, unfold};
@@ -59,6 +60,7 @@ impl Engine {
     ) -> Result<ExecSession> {
         exec.workdir.get_or_insert_with(|| self.workdir(&handle));
         let asked = exec.clone();
+        let pace = Pace::of(&exec);
         let start = command(&self.config, exec, Follow::Foreground)?;
         let guest = handle.guest().map_err(in_words)?;
         let mut remembered = self.remember(&room, &handle, &asked, checkpoint).await?;
@@ -70,7 +72,7 @@ impl Engine {
             }
         };
         let run = Run {
-            events: room.secrets.redacted(session.events),
+            events: room.secrets.redacted(session.events, pace),
             remembered,
             room,
             handle,

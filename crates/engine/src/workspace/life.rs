@@ -405,7 +405,7 @@ impl Engine {
                 Ok(secrets) => secrets,
                 Err(error) => {
                     tracing::error!(%id, %error, "its secrets cannot be opened; it has none now");
-                    Secrets::none()?
+                    Secrets::none(&self.patterns)?
                 }
             };
             let room = Arc::new(Room::new(row, secrets));

@@ -3,7 +3,10 @@
 use super::supervised::Supervised;
 use crate::driver::Handle;
 use crate::engine::Engine;
+use crate::shown::Pace;
 use crate::store::WorkspaceRow;
+use futures_util::stream::BoxStream;
+use motu_core::exec::ExecEvent;
 use motu_core::workspace::{Workspace, WorkspaceId};
 use motu_core::{Error, ErrorKind, Isolation, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +41,20 @@ impl Room {
             secrets,
             services: Mutex::default(),
         }
+    }
+
+    /// A session of this workspace without the values of its secrets.
+    pub(crate) fn shown(
+        &self,
+        events: BoxStream<'static, Result<ExecEvent>>,
+        pace: Pace,
+    ) -> BoxStream<'static, Result<ExecEvent>> {
+        self.secrets.redacted(events, pace)
+    }
+
+    /// The secrets of this workspace.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     pub(super) fn row(&self) -> MutexGuard<'_, WorkspaceRow> {

@@ -1,15 +1,15 @@
 //! Secrets of a workspace: sealed at rest, in memory here, redacted from what is shown.
 
 use crate::engine::Engine;
+use crate::shown::{self, Pace};
 use crate::store::SealedSecret;
-use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, unfold};
+use futures_util::stream::BoxStream;
 use motu_core::exec::ExecEvent;
 use motu_core::workspace::{SecretEnv, SecretInfo, SecretSource, WorkspaceId};
 use motu_core::{Error, Result, limits};
-use motu_workspaces::secrets::{self, Redactor, Secret, Source, Vault};
-use std::collections::{BTreeMap, VecDeque};
+use motu_redaction::{Forms, Known, Patterns, Redactor};
+use motu_workspaces::secrets::{self, Secret, Source, Vault};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -22,22 +22,30 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    fn new(all: Vec<Secret>) -> Result<Secrets> {
+    fn new(all: Vec<Secret>, patterns: &Patterns) -> Result<Secrets> {
         secrets::check(&all)?;
+        let known = all.iter().map(|secret| Known {
+            name: Some(&secret.name),
+            value: secret.value.as_bytes(),
+            forms: Forms::All,
+        });
         Ok(Secrets {
-            redactor: Redactor::new(&all)?,
+            redactor: Redactor::new(known, patterns),
             all: Arc::new(all),
         })
     }
 
     /// The variables of one call, by name.
-    pub fn of_variables(values: Vec<(String, Zeroizing<String>)>) -> Result<Secrets> {
+    pub fn of_variables(
+        values: Vec<(String, Zeroizing<String>)>,
+        patterns: &Patterns,
+    ) -> Result<Secrets> {
         let secret = |(name, value)| Secret {
             name,
             source: Source::Literal,
             value,
         };
-        Secrets::new(values.into_iter().map(secret).collect())
+        Secrets::new(values.into_iter().map(secret).collect(), patterns)
     }
 
     /// All of them, as variables of their own names.
@@ -46,9 +54,20 @@ impl Secrets {
         self.all.iter().map(pair).collect()
     }
 
+    /// All of them by name, to be kept out of what is shown elsewhere.
+    pub fn values(&self) -> Arc<Vec<(String, Zeroizing<String>)>> {
+        let pair = |secret: &Secret| (secret.name.clone(), secret.value.clone());
+        Arc::new(self.all.iter().map(pair).collect())
+    }
+
     /// The secrets of a workspace that has none.
-    pub fn none() -> Result<Secrets> {
-        Secrets::new(Vec::new())
+    pub fn none(patterns: &Patterns) -> Result<Secrets> {
+        Secrets::new(Vec::new(), patterns)
+    }
+
+    /// What takes their values out of what is shown.
+    pub fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     pub fn infos(&self) -> Vec<SecretInfo> {
@@ -100,100 +119,16 @@ impl Secrets {
 
     /// Text without values of secrets.
     pub fn redact(&self, text: &str) -> String {
-        String::from_utf8_lossy(&self.redact_bytes(text.as_bytes())).into_owned()
-    }
-
-    /// Bytes without values of secrets.
-    pub fn redact_bytes(&self, bytes: &[u8]) -> Vec<u8> {
-        match self.all.is_empty() {
-            true => bytes.to_vec(),
-            false => self.redactor.redact(bytes),
-        }
+        self.redactor.text(text)
     }
 
     /// A session's output without values of secrets.
     pub fn redacted(
         &self,
         events: BoxStream<'static, Result<ExecEvent>>,
+        pace: Pace,
     ) -> BoxStream<'static, Result<ExecEvent>> {
-        if self.all.is_empty() {
-            return events;
-        }
-        let clean = Clean {
-            events,
-            redactor: self.redactor.clone(),
-            stdout: Some(self.redactor.stream()),
-            stderr: Some(self.redactor.stream()),
-            ready: VecDeque::new(),
-        };
-        unfold(clean, |mut clean| async move {
-            let event = clean.next().await?;
-            Some((event, clean))
-        })
-        .boxed()
-    }
-}
-
-/// A session being redacted. What may be the beginning of a value is held back.
-struct Clean {
-    events: BoxStream<'static, Result<ExecEvent>>,
-    redactor: Redactor,
-    stdout: Option<secrets::Stream>,
-    stderr: Option<secrets::Stream>,
-    ready: VecDeque<ExecEvent>,
-}
-
-impl Clean {
-    async fn next(&mut self) -> Option<Result<ExecEvent>> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(Ok(event));
-            }
-            match self.events.next().await {
-                Some(Ok(event)) => self.take(event),
-                Some(Err(error)) => return Some(Err(error)),
-                None => {
-                    self.flush();
-                    return self.ready.pop_front().map(Ok);
-                }
-            }
-        }
-    }
-
-    fn take(&mut self, event: ExecEvent) {
-        let (stream, shown): (_, fn(Bytes) -> ExecEvent) = match &event {
-            ExecEvent::Stdout(_) => (&mut self.stdout, ExecEvent::Stdout),
-            ExecEvent::Stderr(_) => (&mut self.stderr, ExecEvent::Stderr),
-            ExecEvent::Gap(_) | ExecEvent::Exited(_) => {
-                self.flush();
-                return self.ready.push_back(event);
-            }
-            ExecEvent::Sandbox(_) | ExecEvent::Started(_) => return self.ready.push_back(event),
-        };
-        let (ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes)) = &event else {
-            return;
-        };
-        let stream = stream.get_or_insert_with(|| self.redactor.stream());
-        let clean = stream.push(bytes);
-        if !clean.is_empty() {
-            self.ready.push_back(shown(clean.into()));
-        }
-    }
-
-    /// Gives out what was held back: nothing can complete it any more.
-    fn flush(&mut self) {
-        for (stream, shown) in [
-            (
-                self.stdout.take(),
-                ExecEvent::Stdout as fn(Bytes) -> ExecEvent,
-            ),
-            (self.stderr.take(), ExecEvent::Stderr),
-        ] {
-            let held = stream.map(secrets::Stream::finish).unwrap_or_default();
-            if !held.is_empty() {
-                self.ready.push_back(shown(held.into()));
-            }
-        }
+        shown::redacted(&self.redactor, events, pace)
     }
 }
 
@@ -226,14 +161,14 @@ impl Engine {
                 value,
             });
         }
-        Secrets::new(all)
+        Secrets::new(all, &self.patterns)
     }
 
     /// The secrets a former daemon kept.
     pub(super) async fn open_secrets(&self, id: &WorkspaceId) -> Result<Secrets> {
         let sealed = self.shared.store.secrets(id).await?;
         if sealed.is_empty() {
-            return Secrets::new(Vec::new());
+            return Secrets::none(&self.patterns);
         }
         let vault = self.vault()?;
         let mut all = Vec::new();
@@ -250,7 +185,7 @@ impl Engine {
                 value,
             });
         }
-        Secrets::new(all)
+        Secrets::new(all, &self.patterns)
     }
 }
 
@@ -288,8 +223,6 @@ fn read(name: &str, path: &str) -> Result<Zeroizing<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::stream;
-    use motu_core::exec::Exited;
 
     fn secrets() -> Secrets {
         let secret = Secret {
@@ -297,26 +230,7 @@ mod tests {
             source: Source::Literal,
             value: Zeroizing::new("hunter2-hunter2".to_string()),
         };
-        Secrets::new(vec![secret]).unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_value_in_two_pieces_is_not_shown() {
-        let events = stream::iter(
-            ["say hunter2", "-hunter2 and hunt"]
-                .map(|text| Ok(ExecEvent::Stdout(Bytes::from_static(text.as_bytes()))))
-                .into_iter()
-                .chain([Ok(ExecEvent::Exited(Exited::default()))]),
-        );
-        let clean: Vec<_> = secrets().redacted(events.boxed()).collect().await;
-        let mut text = Vec::new();
-        for event in &clean {
-            if let Ok(ExecEvent::Stdout(bytes)) = event {
-                text.extend_from_slice(bytes);
-            }
-        }
-        assert_eq!(text, b"say [redacted TOKEN] and hunt");
-        assert!(matches!(clean.last(), Some(Ok(ExecEvent::Exited(_)))));
+        Secrets::new(vec![secret], &Patterns::none()).unwrap()
     }
 
     #[test]
@@ -326,5 +240,10 @@ mod tests {
         assert_eq!(ask("TOKEN=API").unwrap()["API"], "hunter2-hunter2");
         let error = ask("OTHER").unwrap_err();
         assert!(!format!("{error:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn what_is_shown_has_no_value_in_it() {
+        assert_eq!(secrets().redact("a hunter2-hunter2"), "a [redacted TOKEN]");
     }
 }

@@ -13,6 +13,7 @@ use super::watching::Watcher;
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::guest::Guest;
+use crate::shown::Pace;
 use crate::store::ServiceRow;
 use jiff::Timestamp;
 use motu_core::exec::{AttachFrom, ExecSession, Selector};
@@ -302,7 +303,7 @@ impl Engine {
             .attach(Selector::Tag(row.tag), AttachFrom::Newest)
             .await?;
         Ok(ExecSession::new(
-            room.secrets.redacted(session.events),
+            room.secrets.redacted(session.events, Pace::Pipe),
             session.input,
         ))
     }

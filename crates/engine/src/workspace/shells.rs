@@ -9,6 +9,7 @@ use super::room::in_words;
 use crate::admission::{Follow, command};
 use crate::engine::Engine;
 use crate::guest::Guest;
+use crate::shown::Pace;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use jiff::Timestamp;
@@ -278,7 +279,8 @@ impl Engine {
         // A program that draws the whole screen draws it again for the new size.
         let _ = input.send(ExecInput::Resize(size)).await;
         Ok(ExecSession::new(
-            room.secrets.redacted(replay.chain(session.events).boxed()),
+            room.secrets
+                .redacted(replay.chain(session.events).boxed(), Pace::Terminal),
             input,
         ))
     }

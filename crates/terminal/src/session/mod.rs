@@ -48,11 +48,12 @@ use crate::limits::{INPUT_BYTES, WAITERS};
 use crate::osc::{Listener, MarkKind, Nonce, Notice};
 use crate::output::{self, Excerpt, Show, Span};
 use crate::record::Record;
-use crate::redact::Redactor;
+use crate::redact::{Redactor, Values};
 use crate::ring::Ring;
 use crate::scan::{Piece, Scanner, Seen};
 use crate::screen::{Screen, Size, View};
 use commands::Commands;
+use motu_redaction::Patterns;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -83,6 +84,10 @@ pub struct Config {
     pub record: bool,
     /// What the caller says a shell's prompt looks like.
     pub prompt_regex: Option<Regex>,
+    /// Well-known credentials that are taken out of what is shown.
+    pub patterns: Patterns,
+    /// Values that are taken out of it, beside the passwords that are typed.
+    pub values: Values,
 }
 
 impl Default for Config {
@@ -96,6 +101,8 @@ impl Default for Config {
             ring_bytes: RING_BYTES,
             record: true,
             prompt_regex: None,
+            patterns: Patterns::none(),
+            values: Values::default(),
         }
     }
 }
@@ -165,7 +172,7 @@ impl Session {
         Session {
             screen: Screen::new(config.size),
             scanner: Scanner::default(),
-            redactor: Redactor::default(),
+            redactor: Redactor::new(config.patterns.clone(), config.values.clone()),
             listener: Listener::new(config.nonce.clone()),
             commands: Commands::default(),
             nested: nested::Nested::default(),

@@ -1,11 +1,9 @@
 //! Secrets of a workspace.
 //!
-//! Owns keeping values sealed at rest ([`Vault`]) and keeping them out of what is
-//! shown ([`Redactor`]). Names are public; values never appear in errors, debug
-//! output or files in clear, and are wiped from memory when dropped.
+//! Owns keeping values sealed at rest ([`Vault`]). Names are public; values never
+//! appear in errors, debug output or files in clear, and are wiped from memory when
+//! dropped.
 
-mod forms;
-mod redact;
 mod vault;
 
 use std::{fmt, io};
@@ -14,8 +12,6 @@ use motu_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-pub use forms::MIN_REDACTED_BYTES;
-pub use redact::{Redactor, Stream};
 pub use vault::Vault;
 
 /// Longest name.

@@ -1,7 +1,5 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
@@ -12,14 +10,6 @@ fn secret(name: &str, value: &str) -> Secret {
         source: Source::Literal,
         value: Zeroizing::new(value.to_owned()),
     }
-}
-
-fn redactor(values: &[(&str, &str)]) -> Redactor {
-    let secrets: Vec<_> = values
-        .iter()
-        .map(|(name, value)| secret(name, value))
-        .collect();
-    Redactor::new(&secrets).unwrap()
 }
 
 #[test]
@@ -127,122 +117,4 @@ fn names_and_values_are_checked() {
     let many: Vec<_> = (0..65).map(|n| secret(&format!("S{n}"), "v")).collect();
     assert!(matches!(check(&many), Err(SecretError::Limit { .. })));
     assert!(!format!("{:?}", secret("A", "hunter2")).contains("hunter2"));
-}
-
-#[test]
-fn values_are_taken_out_in_every_form() {
-    let value = "s3cr3t/p@ss word\u{e9}";
-    let redactor = redactor(&[("TOKEN", value)]);
-    let text = |bytes: &str| String::from_utf8(redactor.redact(bytes.as_bytes())).unwrap();
-    assert_eq!(text(&format!("a {value} b")), "a [redacted TOKEN] b");
-    for before in ["", "a", "ab", "user:", "user:x"] {
-        let encoded = STANDARD.encode(format!("{before}{value}after"));
-        let shown = text(&encoded);
-        assert!(shown.contains("[redacted TOKEN]"), "{before}: {shown}");
-        // A few characters on either side belong to both.
-        let kept = shown.replace("[redacted TOKEN]", "");
-        assert!(
-            kept.len() <= (before.len() + 5) * 4 / 3 + 6,
-            "{before}: {shown}"
-        );
-    }
-    for encoded in [
-        "s3cr3t%2Fp%40ss%20word%C3%A9",
-        "s3cr3t%2fp%40ss%20word%c3%a9",
-        "s3cr3t%2Fp%40ss+word%C3%A9",
-    ] {
-        assert_eq!(text(encoded), "[redacted TOKEN]");
-    }
-    let key = "-----BEGIN KEY-----\nabcdefghijklmnop\nqrstuvwxyz012345\n-----END KEY-----\n";
-    let keys = super::Redactor::new(&[secret("KEY", key)]).unwrap();
-    let shown = keys.redact(key.replace('\n', "\r\n").as_bytes());
-    assert_eq!(shown, b"[redacted KEY]\r\n");
-    let line = keys.redact(b"2: qrstuvwxyz012345\n");
-    assert_eq!(line, b"2: [redacted KEY]\n");
-    assert_eq!(
-        keys.redact(serde_json::to_string(key).unwrap().as_bytes()),
-        b"\"[redacted KEY]\\n\""
-    );
-}
-
-#[test]
-fn short_values_are_left_alone_and_plain_output_is_not_held() {
-    let redactor = redactor(&[("S", "abc"), ("L", "longer value")]);
-    let mut stream = redactor.stream();
-    assert_eq!(stream.push(b"abc $ "), b"abc $ ");
-    assert_eq!(stream.push(b"a lon"), b"a ");
-    assert_eq!(stream.push(b"gitude "), b"longitude ");
-    assert_eq!(stream.push(b"longer val"), b"");
-    assert_eq!(stream.push(b"ue"), b"[redacted L]");
-    assert_eq!(stream.push(b"longer"), b"");
-    assert_eq!(stream.finish(), b"longer");
-}
-
-#[test]
-fn overlapping_values_are_covered_whole() {
-    let redactor = redactor(&[("A", "abcdef"), ("B", "efghij"), ("C", "cdef")]);
-    for split in 0..12 {
-        let mut stream = redactor.stream();
-        let mut out = stream.push(&b"-abcdefghij+"[..split]);
-        out.extend(stream.push(&b"-abcdefghij+"[split..]));
-        out.extend(stream.finish());
-        let shown = String::from_utf8(out).unwrap();
-        assert!(
-            ["-[redacted A]+"].contains(&shown.as_str()),
-            "{split}: {shown}"
-        );
-    }
-}
-
-#[test]
-fn a_hostile_output_costs_no_more() {
-    let long = "a".repeat(60_000);
-    let value = format!("{long}b");
-    let redactor = redactor(&[("A", &value)]);
-    let mut stream = redactor.stream();
-    let start = std::time::Instant::now();
-    for _ in 0..20 {
-        let _ = stream.push(&long.as_bytes()[..10_000]);
-    }
-    assert_eq!(stream.push(b"b"), b"[redacted A]");
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
-}
-
-/// Redacts by hand: everything that any value covers.
-fn covered(text: &[u8], values: &[&str]) -> Vec<bool> {
-    let mut covered = vec![false; text.len()];
-    for value in values {
-        for at in 0..text.len() {
-            if text[at..].starts_with(value.as_bytes()) {
-                covered[at..at + value.len()].fill(true);
-            }
-        }
-    }
-    covered
-}
-
-proptest! {
-    #[test]
-    fn chunks_do_not_matter(
-        text in "[ab]{0,60}", values in prop::collection::vec("[ab]{4,7}", 1..4),
-        cuts in prop::collection::vec(0..60usize, 0..8),
-    ) {
-        let named: Vec<_> = values.iter().map(|value| ("N", value.as_str())).collect();
-        let redactor = redactor(&named);
-        let mut cuts: Vec<_> = cuts.into_iter().filter(|cut| *cut <= text.len()).collect();
-        cuts.extend([0, text.len()]);
-        cuts.sort_unstable();
-        let mut stream = redactor.stream();
-        let mut out = Vec::new();
-        for pair in cuts.windows(2) {
-            out.extend(stream.push(&text.as_bytes()[pair[0]..pair[1]]));
-        }
-        out.extend(stream.finish());
-        let values: Vec<_> = values.iter().map(String::as_str).collect();
-        let covered = covered(text.as_bytes(), &values);
-        let kept: Vec<u8> = text.bytes().zip(&covered).filter(|(_, hidden)| !**hidden).map(|(byte, _)| byte).collect();
-        let shown = String::from_utf8(out).unwrap();
-        prop_assert_eq!(shown.replace("[redacted N]", "").into_bytes(), kept);
-        prop_assert_eq!(shown.contains("redacted"), covered.contains(&true));
-    }
 }

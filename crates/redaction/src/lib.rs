@@ -1,0 +1,111 @@
+//! The one place that takes secrets out of what is shown.
+//!
+//! ```text
+//!   forms     the ways a known value may appear: plain, base64, hex, URL-encoded, reversed, …
+//!   eat       how a credential goes on once it is recognised
+//!   kinds     well-known credentials, and how each is recognised
+//!   index     values and kinds, found by four bytes of their beginning
+//!   stream    bytes in, bytes out: holds back only what may be the beginning of something
+//! ```
+//!
+//! A [`Redactor`] knows what to look for, a [`Stream`] is one stream that is looked at. How a
+//! stream is cut into pieces does not change what comes out. Nothing grows with the stream: what
+//! is held back is at most the longest form of a value, or [`kinds::HOLD_BYTES`].
+//!
+//! Redaction is a net and not a wall: a program that wants to show a value can write it in a way
+//! that nobody looks for.
+
+mod eat;
+mod forms;
+mod index;
+pub mod kinds;
+mod stream;
+
+pub use forms::MIN_REDACTED_BYTES;
+pub use kinds::{Patterns, UnknownKind};
+pub use stream::Stream;
+
+use index::Index;
+use std::sync::Arc;
+
+/// A value that must not be shown.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// What stands in its place: `[redacted NAME]`, or `[redacted]` without a name.
+    pub name: Option<&'a str>,
+    pub value: &'a [u8],
+    pub forms: Forms,
+}
+
+/// Which forms of a value are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forms {
+    /// All of them. A value shorter than [`MIN_REDACTED_BYTES`] has none: hiding every `a` would
+    /// destroy the output and tell the value anyway.
+    All,
+    /// The value itself, however short.
+    Plain,
+}
+
+impl std::fmt::Debug for Known<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Known({:?})", self.name)
+    }
+}
+
+/// Knows what to take out. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Redactor {
+    index: Arc<Index>,
+}
+
+impl Redactor {
+    pub fn new<'a>(known: impl IntoIterator<Item = Known<'a>>, patterns: &Patterns) -> Redactor {
+        let index = Arc::new(Index::new(known, patterns));
+        Redactor { index }
+    }
+
+    /// One that changes nothing.
+    pub fn idle() -> Redactor {
+        Redactor::new([], &Patterns::none())
+    }
+
+    /// Nothing is looked for: bytes pass as they are.
+    pub fn is_idle(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// The most that a stream holds back.
+    pub fn longest(&self) -> usize {
+        self.index.longest()
+    }
+
+    /// Starts on a stream of bytes.
+    pub fn stream(&self) -> Stream {
+        Stream::new(self.clone())
+    }
+
+    /// Bytes that are whole.
+    pub fn redact(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut stream = self.stream();
+        stream.push(bytes, &mut |piece| out.extend_from_slice(piece));
+        stream.finish(&mut |piece| out.extend_from_slice(piece));
+        out
+    }
+
+    /// Text that is whole.
+    pub fn text(&self, text: &str) -> String {
+        match self.is_idle() {
+            true => text.to_string(),
+            false => String::from_utf8_lossy(&self.redact(text.as_bytes())).into_owned(),
+        }
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+}
+
+#[cfg(test)]
+mod tests;
