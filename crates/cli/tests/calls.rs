@@ -244,6 +244,60 @@ fn well_known_credentials_are_taken_out_of_calls_and_workspaces_but_not_of_plain
     assert!(!history.stdout.contains(&token), "{history}");
 }
 
+#[test]
+fn a_dry_run_tells_everything_and_starts_nothing() {
+    let Some(world) = World::new() else { return };
+    let dry = |request: &Value| -> (i32, Value) {
+        let file = world.story.path().join("call.json");
+        std::fs::write(&file, request.to_string()).unwrap();
+        let words = "call --request call.json --policy calls --dry-run --json";
+        let told = world.story.motu(&words.split(' ').collect::<Vec<_>>());
+        let plan = serde_json::from_str(&told.stdout).unwrap_or_else(|_| panic!("{told}"));
+        (told.code, plan)
+    };
+    let (code, plan) = dry(&script("echo never"));
+    assert_eq!((code, &plan["allowed"]), (0, &json!(true)), "{plan}");
+    assert_eq!(plan["environment"], "busybox");
+    assert!(plan["runtime"].is_string(), "{plan}");
+    // Several things are wrong, and each is told.
+    let wrong = with(
+        script("true"),
+        json!({
+            "language": "cobol",
+            "timeout_seconds": 100_000,
+            "secrets": {"KEY": {"ref": "other"}},
+            "network": {"mode": "bridge", "allow": [{"host": "example.com", "port": 443}]},
+        }),
+    );
+    let (code, plan) = dry(&wrong);
+    assert_eq!((code, &plan["allowed"]), (103, &json!(false)), "{plan}");
+    let checks = plan["checks"].as_array().unwrap();
+    let refused: Vec<&Value> = checks
+        .iter()
+        .filter(|one| one["allowed"] == false)
+        .collect();
+    let names: Vec<&str> = refused
+        .iter()
+        .map(|one| one["check"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "times and sizes",
+        "secrets",
+        "environment",
+        "network",
+        "secrets are kept",
+    ];
+    assert_eq!(names, expected, "{plan}");
+    assert_eq!(refused[1]["rule"], "call.secrets", "{plan}");
+    assert_eq!(refused[1]["class"], "policy_denial", "{plan}");
+    assert_eq!(plan["destinations"][0]["allowed"], false, "{plan}");
+    // It is in the log as what it was, and no sandbox was ever made.
+    let log = world.story.motu(&["audit", "list", "--json"]);
+    assert!(log.stdout.contains("\"dry_run_call\""), "{log}");
+    let sandboxes = world.story.motu(&["ps", "--all", "--json"]);
+    assert!(!sandboxes.stdout.contains("sandbox_id"), "{sandboxes}");
+}
+
 /// The files below a directory that hold these bytes.
 fn holding(directory: &Path, bytes: &[u8]) -> Vec<String> {
     let mut found = Vec::new();

@@ -10,6 +10,9 @@ mod story;
 mod world;
 
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use world::World;
 
 /// Whether a decision has all these.
@@ -126,6 +129,99 @@ fn reaches_what_its_policy_names(world: &World) {
 fn a_container_reaches_what_its_policy_names() {
     if let Some(world) = World::new("container") {
         reaches_what_its_policy_names(&world);
+    }
+}
+
+/// `curl` on the decisions of a machine as events, until one has `word` in it: all that it has said.
+fn events_until(world: &World, id: &str, last: Option<&str>, word: &str) -> Vec<String> {
+    let mut curl = motu_needs::command("curl");
+    let socket = world.story.home().join("daemon.sock");
+    curl.args(["-sSN", "-m", "60", "-H", "Accept: text/event-stream"]);
+    curl.arg("--unix-socket").arg(socket);
+    if let Some(last) = last {
+        curl.arg("-H").arg(format!("Last-Event-ID: {last}"));
+    }
+    curl.arg(format!("http://motu/v1/sandboxes/{id}/decisions"));
+    let mut curl = curl.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = Vec::new();
+    for line in BufReader::new(curl.stdout.take().unwrap()).lines() {
+        lines.push(line.unwrap());
+        if lines.last().is_some_and(|line| line.contains(word)) {
+            break;
+        }
+    }
+    curl.kill().unwrap();
+    curl.wait().unwrap();
+    assert!(
+        lines.iter().any(|line| line.contains(word)),
+        "{word}: {lines:#?}"
+    );
+    lines
+}
+
+/// The id of the last event.
+fn last_id(lines: &[String]) -> String {
+    let id = lines
+        .iter()
+        .rev()
+        .find_map(|line| line.strip_prefix("id: "));
+    id.unwrap().to_string()
+}
+
+#[test]
+fn decisions_are_events_that_go_on_where_a_client_left() {
+    let Some(world) = World::new("container") else {
+        return;
+    };
+    let id = world.create("test");
+    assert_eq!(world.curl(&id, "http://good.example/").code, 0);
+    let first = events_until(&world, &id, None, "good.example");
+    assert!(first[0].starts_with("id: "), "{first:#?}");
+    assert_ne!(world.curl(&id, "http://other.example/").code, 0);
+    let all = events_until(&world, &id, Some("0"), "other.example");
+    assert!(all.starts_with(&first), "{all:#?}");
+    // Every event once, from the next one on.
+    let rest = events_until(&world, &id, Some(&last_id(&first)), "other.example");
+    let told: Vec<String> = [&first[..], &[String::new()], &rest[..]].concat();
+    assert_eq!(told, all);
+    // The one that comes while somebody listens.
+    let later = std::thread::scope(|scope| {
+        let listening =
+            scope.spawn(|| events_until(&world, &id, Some(&last_id(&all)), "later.example"));
+        assert_ne!(world.curl(&id, "http://later.example/").code, 0);
+        listening.join().unwrap()
+    });
+    assert!(
+        !later.iter().any(|line| line.contains("other.example")),
+        "{later:#?}"
+    );
+}
+
+#[test]
+fn decisions_are_a_resource_that_mcp_clients_subscribe_to() {
+    let Some(world) = World::new("container") else {
+        return;
+    };
+    let id = world.create("test");
+    assert_eq!(world.curl(&id, "http://good.example/").code, 0);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for generation in ["python-old", "python-new"] {
+        let python = here.join(format!("../../target/clients/{generation}/bin/python"));
+        if !python.exists() {
+            motu_conformance::skip("the MCP clients are not installed; run tools/setup-clients");
+            return;
+        }
+        let ours = world.story.command(&[]);
+        let mut client = Command::new(python);
+        client.arg(here.join("tests/mcp/stories.py"));
+        client.args([env!("CARGO_BIN_EXE_motu"), "decisions", &id]);
+        client.env_clear().current_dir(world.story.path());
+        for (name, value) in ours.get_envs() {
+            client.env(name, value.unwrap_or_default());
+        }
+        let told = client.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&told.stderr);
+        assert!(told.status.success(), "{generation}: {said}");
     }
 }
 

@@ -41,6 +41,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("list_secrets", "secret list"),
     ("remove_secret", "secret rm"),
     ("call", "call"),
+    ("dry_run_call", "call"),
     ("run", "run"),
     ("exec_stream", "exec"),
     ("exec_background", "exec"),

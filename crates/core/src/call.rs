@@ -171,6 +171,53 @@ pub struct CallResult {
     pub failure: Option<Failure>,
 }
 
+/// What would become of a call. Nothing was started for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CallPlan {
+    /// It would run.
+    pub allowed: bool,
+    /// Everything that was looked at, in order.
+    pub checks: Vec<CallCheck>,
+    /// Each destination that is asked for.
+    pub destinations: Vec<CheckedDestination>,
+    pub policy: Option<PolicyRef>,
+    /// What it would run in; missing when the request itself is wrong.
+    pub environment: Option<String>,
+    pub runtime: Option<String>,
+    pub isolation: Option<Isolation>,
+    pub timeout_seconds: Option<u64>,
+    pub max_output_bytes: Option<u64>,
+    pub retention: Option<Retention>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CallCheck {
+    pub check: String,
+    pub allowed: bool,
+    /// The class of failure that the call would end in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
+    /// The rule of the policy, or the limit, that says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// What the policy says of a destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CheckedDestination {
+    pub host: String,
+    pub port: u16,
+    pub allowed: bool,
+    /// The rule that opens it.
+    pub rule: Option<String>,
+    pub message: String,
+}
+
 /// A file that a call gives back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OutputFile {

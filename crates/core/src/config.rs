@@ -30,6 +30,7 @@ pub struct Config {
     pub audit: AuditConfig,
     pub docker: DockerConfig,
     pub redaction: RedactionConfig,
+    pub quota: QuotaConfig,
 }
 
 /// The container engine that the `docker` runtime uses.
@@ -59,6 +60,31 @@ impl Default for AuditConfig {
         AuditConfig {
             keep_days: limits::AUDIT_KEEP_DAYS.default,
             max_mib: limits::AUDIT_MAX_MIB.default,
+        }
+    }
+}
+
+/// What one owner may have and do; 0 is any number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QuotaConfig {
+    /// Sandboxes that have a machine.
+    pub sandboxes: u64,
+    /// Calls that change or run something.
+    pub calls_per_minute: u64,
+    /// Memory of all of them.
+    pub mem_mib: u64,
+    /// Disks of all of them, stopped ones included: what they may grow to.
+    pub disk_mib: u64,
+}
+
+impl Default for QuotaConfig {
+    fn default() -> QuotaConfig {
+        QuotaConfig {
+            sandboxes: limits::QUOTA_SANDBOXES.default,
+            calls_per_minute: limits::QUOTA_CALLS_PER_MINUTE.default,
+            mem_mib: limits::QUOTA_MEM_MIB.default,
+            disk_mib: limits::QUOTA_DISK_MIB.default,
         }
     }
 }
@@ -166,6 +192,7 @@ impl Default for Config {
             audit: AuditConfig::default(),
             docker: DockerConfig::default(),
             redaction: RedactionConfig::default(),
+            quota: QuotaConfig::default(),
         }
     }
 }
@@ -202,6 +229,13 @@ impl Config {
             (limits::TERMINALS_KEPT, config.terminal.kept),
             (limits::AUDIT_KEEP_DAYS, config.audit.keep_days),
             (limits::AUDIT_MAX_MIB, config.audit.max_mib),
+            (limits::QUOTA_SANDBOXES, config.quota.sandboxes),
+            (limits::QUOTA_MEM_MIB, config.quota.mem_mib),
+            (limits::QUOTA_DISK_MIB, config.quota.disk_mib),
+            (
+                limits::QUOTA_CALLS_PER_MINUTE,
+                config.quota.calls_per_minute,
+            ),
             (limits::VCPU_COUNT, config.defaults.vcpu_count),
             (limits::MEM_MIB, config.defaults.mem_mib),
             (limits::DISK_MIB, config.defaults.disk_mib),

@@ -61,6 +61,10 @@ limits! {
     LIST_ENTRIES = "list_entries", default 1000, 1 => 10_000, "entries", "one page of a file listing or glob";
     PATH_BYTES = "path_bytes", default 4096, 1 => 4096, "bytes", "the longest path";
     MAX_SANDBOXES = "max_sandboxes", default 1000, 1 => 10_000, "sandboxes", "sandboxes alive at once under one state directory";
+    QUOTA_SANDBOXES = "quota_sandboxes", default 0, 0 => 10_000, "sandboxes", "sandboxes of one owner that have a machine (0: any number); `[quota]` in config.toml";
+    QUOTA_CALLS_PER_MINUTE = "quota_calls_per_minute", default 0, 0 => 1_000_000, "calls", "calls of one owner in a minute that change or run something (0: any number)";
+    QUOTA_MEM_MIB = "quota_mem_mib", default 0, 0 => 1_073_741_824, "MiB", "memory of all machines of one owner (0: any)";
+    QUOTA_DISK_MIB = "quota_disk_mib", default 0, 0 => 1_073_741_824, "MiB", "what the disks of one owner may grow to, those of stopped sandboxes included (0: any)";
     MIN_FREE_DISK_MIB = "min_free_disk_mib", default 512, 0 => 1_048_576, "MiB", "space that must be free under the state directory before a sandbox is created; with less than half of it, machines are paused until it is free again (0: never)";
     DAEMON_IDLE_SECONDS = "daemon_idle_seconds", default 300, 1 => 2_592_000, "s", "a daemon started on demand leaves after having had nothing to look after for this long";
     GUEST_SILENCE_SECONDS = "guest_silence_seconds", default 30, 2 => 3600, "s", "how long a machine's guest may say nothing at all while a call waits for it, before its calls are answered `unavailable`";

@@ -4,7 +4,7 @@
 //! call was answered: they are watched until they end.
 
 use crate::audit::{AuditId, Facts};
-use crate::call::CallResult;
+use crate::call::{CallPlan, CallResult};
 use crate::exec::{ExecEvent, ExecResult, ExecSession, Exited};
 use crate::files::{self, ByteStream, FileChange, FileEntry, TreeWritten};
 use crate::runtime::Connection;
@@ -230,6 +230,14 @@ impl Outcome for CallResult {
 
     fn mark(&mut self, id: &AuditId) {
         self.audit_id = id.to_string();
+    }
+}
+
+impl Outcome for CallPlan {
+    fn facts(&self, facts: &mut Facts) {
+        facts.policy = self.policy.as_ref().map(|policy| policy.hash.clone());
+        facts.runtime = self.runtime.clone();
+        facts.isolation = self.isolation;
     }
 }
 

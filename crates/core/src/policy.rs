@@ -174,6 +174,9 @@ pub struct SetPolicy {
 pub struct ReadDecisions {
     /// Go on with those to come, until the sandbox is gone or nobody listens.
     pub follow: bool,
+    /// Begin at this byte of all of them: where an earlier reading ended. Beyond the end, only
+    /// those to come.
+    pub from: u64,
 }
 
 impl Ask for CheckPolicy {

@@ -10,6 +10,7 @@ use crate::absent::Absent;
 use crate::driver::{Driver, Keep};
 use crate::engine::Engine;
 use crate::lost::{Lost, LostKind};
+use crate::quota::Claim;
 use crate::reconcile::{Known, without_machine};
 use crate::store::SandboxRow;
 use motu_core::sandbox::State;
@@ -143,10 +144,11 @@ impl Engine {
 
     fn look_after(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
         let id = row.sandbox.sandbox_id.clone();
+        let claim = Claim::of(&row.sandbox, row.launch.as_ref());
         let (driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
         let driving = driver.adopt();
         // What is alive is alive, whatever the limit says now.
-        self.table.enter(&id, handle, usize::MAX)?;
+        self.table.enter(&id, handle, claim, None)?;
         tokio::spawn(driving);
         Ok(())
     }

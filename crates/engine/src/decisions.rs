@@ -7,10 +7,11 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use motu_core::files::ByteStream;
+use motu_core::policy::ReadDecisions;
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId};
 use rustix::fs::inotify;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use tokio::io::unix::AsyncFd;
@@ -21,7 +22,7 @@ const PIECE: usize = 64 * 1024;
 
 impl Engine {
     /// All of them, and with `follow` those to come, until the sandbox is gone.
-    pub(crate) async fn decisions(&self, id: &SandboxId, follow: bool) -> Result<ByteStream> {
+    pub(crate) async fn decisions(&self, id: &SandboxId, ask: ReadDecisions) -> Result<ByteStream> {
         let live = self.handle(id).await.ok();
         let Some(path) = self.shared.gateways.decisions(id) else {
             return match live {
@@ -35,8 +36,8 @@ impl Engine {
         };
         let failed = |error: io::Error| Error::io("the decisions of a sandbox", &error);
         let opened = path.clone();
-        let file = blocking(move || std::fs::File::open(opened).map_err(failed)).await?;
-        let news = match live.filter(|_| follow) {
+        let file = blocking(move || open_at(&opened, ask.from).map_err(failed)).await?;
+        let news = match live.filter(|_| ask.follow) {
             Some(handle) => Some(News {
                 written: watched(&path).map_err(failed)?,
                 sandbox: handle.watch(),
@@ -51,6 +52,14 @@ impl Engine {
         })
         .boxed())
     }
+}
+
+/// The file, to be read from a place on; from its end, if there is no such place yet.
+fn open_at(path: &Path, from: u64) -> io::Result<std::fs::File> {
+    let mut file = std::fs::File::open(path)?;
+    let end = file.metadata()?.len();
+    file.seek(io::SeekFrom::Start(from.min(end)))?;
+    Ok(file)
 }
 
 /// A file that may still grow.

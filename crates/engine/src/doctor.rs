@@ -113,7 +113,45 @@ impl Engine {
             files_check(),
             memory_check(),
             kernel_check(),
+            self.quota_check(),
+            self.redaction_check(),
         ]
+    }
+
+    /// What one owner may have.
+    fn quota_check(&self) -> Check {
+        let quota = &self.config.quota;
+        let part = |name: &str, most: u64| match most {
+            0 => format!("{name} any"),
+            most => format!("{name} {most}"),
+        };
+        let parts = [
+            part("sandboxes", quota.sandboxes),
+            part("calls_per_minute", quota.calls_per_minute),
+            part("mem_mib", quota.mem_mib),
+            part("disk_mib", quota.disk_mib),
+        ];
+        Check {
+            name: "quota".to_string(),
+            health: Health::Ok,
+            detail: format!("of one owner: {}", parts.join(", ")),
+            fix: None,
+        }
+    }
+
+    /// What is taken out of what is shown, and how often it was.
+    fn redaction_check(&self) -> Check {
+        let found: u64 = self.patterns.found().iter().map(|(_, count)| count).sum();
+        Check {
+            name: "redaction".to_string(),
+            health: Health::Ok,
+            detail: format!(
+                "{} kinds of credentials; taken out by this daemon: {} values of secrets, {found} credentials",
+                self.patterns.kinds(),
+                self.patterns.values_found(),
+            ),
+            fix: None,
+        }
     }
 
     /// Without an environment there is no sandbox.

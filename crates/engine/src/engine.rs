@@ -2,11 +2,12 @@
 
 use crate::admission::{Admitted, Gate};
 use crate::choose::Runtimes;
-use crate::driver::{Driver, Handle, Keep, Origin, Shared, Table};
+use crate::driver::{Bounds, Driver, Handle, Keep, Origin, Shared, Table};
 use crate::egress::Gateways;
 use crate::home::Home;
 use crate::kept::Baselines;
 use crate::pool::Pool;
+use crate::quota::Claim;
 use crate::store::{SandboxRow, Store};
 use crate::terminal::Terminals;
 use crate::trash::Trash;
@@ -144,6 +145,14 @@ impl Engine {
         }
     }
 
+    /// How many sandboxes there may be, and of one owner.
+    pub(crate) fn bounds(&self) -> Bounds<'_> {
+        Bounds {
+            sandboxes: self.config.max_sandboxes as usize,
+            quota: &self.config.quota,
+        }
+    }
+
     /// Makes a sandbox and returns its handle once its guest answers.
     pub(crate) async fn make(
         &self,
@@ -194,10 +203,11 @@ impl Engine {
             revision: 0,
         };
         let id = row.sandbox.sandbox_id.clone();
+        let claim = Claim::of(&row.sandbox, row.launch.as_ref());
         let (driver, handle) =
             Driver::new(self.shared.clone(), admitted.runtime.clone(), keep, row);
         self.table
-            .enter(&id, handle.clone(), self.config.max_sandboxes as usize)?;
+            .enter(&id, handle.clone(), claim, Some(self.bounds()))?;
         let (answer, answered) = oneshot::channel();
         tokio::spawn(driver.create(origin, answer));
         Ok((handle, answered))

@@ -48,6 +48,7 @@ mod one_shot;
 mod outside;
 mod paths;
 mod pool;
+mod quota;
 mod reconcile;
 mod record;
 pub mod recover;

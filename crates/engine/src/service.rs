@@ -13,7 +13,7 @@ use motu_core::audit::{
     AuditId, AuditKey, AuditList, AuditVerified, Facts, FollowAudit, ListAudit, Receipt,
     VerifyAudit,
 };
-use motu_core::call::{CallRequest, CallResult};
+use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
@@ -212,7 +212,9 @@ impl Service for Engine {
 
     async fn start_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
         let _environments_stay = self.environments_in_use.read().await;
-        self.handle(id).await?.start().await
+        let handle = self.handle(id).await?;
+        let _counted = self.table.starts(id, &self.config.quota)?;
+        handle.start().await
     }
 
     async fn fork_sandbox(&self, id: &SandboxId, ask: Fork) -> Result<SandboxList> {
@@ -265,7 +267,7 @@ impl Service for Engine {
     }
 
     async fn read_decisions(&self, id: &SandboxId, ask: ReadDecisions) -> Result<ByteStream> {
-        self.decisions(id, ask.follow).await
+        self.decisions(id, ask).await
     }
 
     async fn set_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
@@ -282,6 +284,10 @@ impl Service for Engine {
 
     async fn call(&self, request: CallRequest) -> Result<CallResult> {
         self.typed_call(request).await
+    }
+
+    async fn dry_run_call(&self, request: CallRequest) -> Result<CallPlan> {
+        self.dry_call(request).await
     }
 
     async fn run(&self, request: RunRequest) -> Result<ExecSession> {

@@ -347,6 +347,43 @@ async fn the_number_of_sandboxes_is_bounded() {
     assert!(error.message.contains("max_sandboxes"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_owner_has_no_more_than_their_quota_however_many_ask_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "[quota]\nsandboxes = 3\nmem_mib = 4096\n";
+    std::fs::write(home.path().join("config.toml"), config).unwrap();
+    let engine = open(home.path(), &Fake::new()).await;
+    let of = |owner: &str, mem_mib| CreateSandbox {
+        owner: owner.to_string(),
+        mem_mib: Some(mem_mib),
+        ..fake_sandbox()
+    };
+    let races = (0..24).map(|_| {
+        let (engine, request) = (engine.clone(), of("a", 64));
+        tokio::spawn(async move { engine.create_sandbox(request).await })
+    });
+    let races: Vec<_> = races.collect();
+    let mut made = Vec::new();
+    for race in races {
+        match race.await.unwrap() {
+            Ok(sandbox) => made.push(sandbox.sandbox_id),
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Limit, "{error}");
+                assert_eq!(error.details["code"], "quota", "{error}");
+                assert_eq!(error.details["limit"], "quota_sandboxes", "{error}");
+            }
+        }
+    }
+    assert_eq!(made.len(), 3);
+    // Somebody else has a quota of their own, of memory too.
+    engine.create_sandbox(of("b", 4000)).await.unwrap();
+    let error = engine.create_sandbox(of("b", 200)).await.unwrap_err();
+    assert_eq!(error.details["limit"], "quota_mem_mib", "{error}");
+    // What is gone makes room.
+    engine.destroy_sandbox(&made[0]).await.unwrap();
+    engine.create_sandbox(of("a", 64)).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_name_is_taken_once_and_free_again_after_destroy() {
     let home = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@
 //!              │ authority          may this caller do that: host paths, the host itself
 //!              │ policy             (the engine's: what a sandbox reaches and a call asks for, by
 //!              │                    the policy it names; later also what an organisation allows)
-//!              │ quotas             (empty: later, how much of it)
+//!              │ quotas             how often (how much at once is the engine's, which knows what there is)
 //!              │ owner              what is made belongs to whoever asks
 //!              ▼ record             who did what, how it went: in the audit log before the answer
 //!            engine
@@ -18,6 +18,7 @@
 mod authority;
 mod caller;
 mod desk;
+mod rate;
 mod record;
 
 pub use caller::{Caller, Face, Ticket, Who};
@@ -28,15 +29,18 @@ use futures_util::future::BoxFuture;
 use motu_core::outcome::{Length, Outcome, Watch};
 use motu_core::verb::{Ask, Shape, Verb};
 use motu_core::{Error, Result, Service};
+use rate::Rate;
 use record::Entry;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Where calls come in.
 #[derive(Clone)]
 pub struct Gate {
     engine: Arc<dyn Service>,
     witness: Arc<dyn Witness>,
+    rate: Arc<Rate>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -53,7 +57,20 @@ impl Gate {
 
     /// A gate that tells somebody what passes.
     pub fn watched_by(engine: Arc<dyn Service>, witness: Arc<dyn Witness>) -> Gate {
-        Gate { engine, witness }
+        Gate {
+            engine,
+            witness,
+            rate: Arc::default(),
+        }
+    }
+
+    /// The same gate, for so many calls of each caller in a minute; 0 is any number.
+    #[must_use]
+    pub fn limited_to(self, calls_per_minute: u64) -> Gate {
+        Gate {
+            rate: Arc::new(Rate::new(calls_per_minute)),
+            ..self
+        }
     }
 
     /// A gate with one caller before it.
@@ -113,7 +130,13 @@ impl Gate {
         let allowed = authority::check(caller, &V::INFO, call.ask());
         entry.decided(if allowed.is_ok() { "allowed" } else { "denied" });
         allowed?;
-        call.ask_mut().belongs_to(&caller.who.to_string());
+        let who = caller.who.to_string();
+        let rate = self.rate.admit(&who, V::INFO.effect, Instant::now());
+        if rate.is_err() {
+            entry.decided("limited");
+        }
+        rate?;
+        call.ask_mut().belongs_to(&who);
         self.witness.admit(V::INFO.effect).await
     }
 
@@ -227,6 +250,26 @@ mod tests {
         let seen = notes.0.lock().expect("nobody panics").clone();
         assert_eq!(seen[0].decision, "denied");
         assert_eq!(error.details["audit_id"], json!(seen[0].id));
+    }
+
+    #[tokio::test]
+    async fn who_asks_too_often_is_told_when_to_come_back() {
+        let (gate, recorder, notes) = gate();
+        recorder.on(|_: verb::CreateSandbox| Err(Error::unavailable("made")));
+        let desk = gate
+            .limited_to(2)
+            .desk(Caller::new(Who::Remote, Face::Http));
+        for _ in 0..2 {
+            let error = desk.create_sandbox(CreateSandbox::default()).await;
+            assert_eq!(error.expect_err("as told").message, "made");
+        }
+        let error = desk.create_sandbox(CreateSandbox::default()).await;
+        let error = error.expect_err("the third");
+        assert_eq!(error.kind, ErrorKind::Limit);
+        assert_eq!(error.details["limit"], "quota_calls_per_minute");
+        assert_eq!(recorder.written().len(), 2);
+        let seen = notes.0.lock().expect("nobody panics").clone();
+        assert_eq!(seen[2].decision, "limited");
     }
 
     #[tokio::test]

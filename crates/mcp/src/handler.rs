@@ -173,7 +173,8 @@ impl ServerHandler for Server {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
             .enable_resources();
-        let capabilities = match self.shared.options.profile.has_terminals() {
+        let profile = self.shared.options.profile;
+        let capabilities = match profile.has_terminals() || profile.has_services() {
             true => capabilities.enable_resources_subscribe().build(),
             false => capabilities.build(),
         };
@@ -306,10 +307,10 @@ impl ServerHandler for Server {
     ) -> Result<(), ErrorData> {
         let uri = request.uri;
         let refused = |error: Error| refusal(&error, &uri);
-        let id = self.shared.live(&uri).map_err(refused)?;
+        let live = self.shared.live(&uri).map_err(refused)?;
         let ended = self.watches.begin(&uri).map_err(refused)?;
-        let session = match self.shared.watch(&id).await {
-            Ok(session) => session,
+        let news = match self.shared.watch(&live).await {
+            Ok(news) => news,
             Err(error) => {
                 self.watches.end(&uri);
                 return Err(refused(error));
@@ -322,7 +323,7 @@ impl ServerHandler for Server {
                 let telling = peer.notify_resource_updated(note);
                 async move { telling.await.is_ok() }
             };
-            watch::follow(session, tell).await;
+            watch::follow(news, tell).await;
         }));
         Ok(())
     }
@@ -358,10 +359,10 @@ impl ServerHandler for Server {
                 let tell = || async { sink.notify_resource_updated(uri.clone()).await.is_ok() };
                 // The client has been told that it is subscribed: what came until now is news.
                 tell().await;
-                if let Ok(id) = self.shared.live(&uri)
-                    && let Ok(session) = self.shared.watch(&id).await
+                if let Ok(live) = self.shared.live(&uri)
+                    && let Ok(news) = self.shared.watch(&live).await
                 {
-                    watch::follow(session, tell).await;
+                    watch::follow(news, tell).await;
                 }
             }
         });

@@ -6,6 +6,7 @@
 use crate::tools::{log, record};
 use crate::{Profile, Shared, cut};
 use futures_util::StreamExt;
+use motu_core::policy::ReadDecisions;
 use motu_core::terminal::{ReadTranscript, ScreenFormat, TerminalId};
 use motu_core::workspace::{DiffOptions, LogOptions};
 use motu_core::{Error, ErrorKind, Result, SandboxId};
@@ -32,6 +33,14 @@ enum Named {
     Screen(TerminalId, ScreenFormat),
     Transcript(TerminalId),
     Recording(TerminalId),
+    Decisions(SandboxId),
+}
+
+/// What a client can be told the news of.
+#[derive(Debug)]
+pub enum Live {
+    Terminal(TerminalId),
+    Decisions(SandboxId),
 }
 
 impl Named {
@@ -41,7 +50,8 @@ impl Named {
             // Kept by this server, of its own tools' answers.
             Named::Output(_) => true,
             Named::Logs(_) | Named::Diff(_) => profile.has_workspaces(),
-            Named::ServiceLogs(..) => profile.has_services(),
+            // Only who may give a workspace a network asks what it did with it.
+            Named::ServiceLogs(..) | Named::Decisions(_) => profile.has_services(),
             Named::Screen(..) | Named::Transcript(_) | Named::Recording(_) => {
                 profile.has_terminals()
             }
@@ -97,6 +107,7 @@ fn parse(uri: &str) -> Result<(Named, u64)> {
         ["terminals", id, "screen.png"] => Named::Screen(TerminalId::parse(id)?, ScreenFormat::Png),
         ["terminals", id, "transcript"] => Named::Transcript(TerminalId::parse(id)?),
         ["terminals", id, "recording"] => Named::Recording(TerminalId::parse(id)?),
+        ["sandboxes", id, "decisions"] => Named::Decisions(SandboxId::parse(id)?),
         _ => return Err(unknown(uri)),
     };
     Ok((named, offset))
@@ -135,6 +146,10 @@ impl Shared {
                     let uri = format!("motu://workspaces/{id}/{part}");
                     all.push(Resource::new(uri, format!("{part} of {id}")));
                 }
+                if one.policy.is_some() && self.options.profile.has_services() {
+                    let uri = format!("motu://sandboxes/{id}/decisions");
+                    all.push(Resource::new(uri, format!("decisions about {id}")));
+                }
             }
         }
         if self.options.profile.has_terminals() {
@@ -162,6 +177,10 @@ impl Shared {
             (
                 "motu://workspaces/{workspace_id}/services/{service_name}/logs{?offset}",
                 "a service's output",
+            ),
+            (
+                "motu://sandboxes/{sandbox_id}/decisions{?offset}",
+                "decisions about a sandbox's traffic, one JSON value per line",
             ),
         ];
         let terminals: &[(&str, &str)] = &[
@@ -211,12 +230,16 @@ impl Shared {
         Ok((named, offset))
     }
 
-    /// The session whose output changes what is at a URI.
-    pub fn live(&self, uri: &str) -> Result<TerminalId> {
+    /// What changes what is at a URI.
+    pub fn live(&self, uri: &str) -> Result<Live> {
         match self.named(uri)?.0 {
-            Named::Screen(id, _) | Named::Transcript(id) | Named::Recording(id) => Ok(id),
-            _ => Err(Error::invalid(format!("{uri} cannot be followed"))
-                .hint("the screen, the transcript and the recording of a terminal can")),
+            Named::Screen(id, _) | Named::Transcript(id) | Named::Recording(id) => {
+                Ok(Live::Terminal(id))
+            }
+            Named::Decisions(id) => Ok(Live::Decisions(id)),
+            _ => Err(Error::invalid(format!("{uri} cannot be followed")).hint(
+                "the screen, the transcript and the recording of a terminal can, and decisions",
+            )),
         }
     }
 
@@ -252,7 +275,36 @@ impl Shared {
             Named::Screen(id, format) => self.screen(uri, &id, format).await,
             Named::Transcript(id) => self.transcript(uri, &id, offset).await,
             Named::Recording(id) => self.recording(uri, &id, offset).await,
+            Named::Decisions(id) => self.decisions(uri, &id, offset).await,
         }
+    }
+
+    /// A page of whole lines. `total_bytes` is where the next decision will be.
+    async fn decisions(&self, uri: &str, id: &SandboxId, offset: u64) -> Result<ResourceContents> {
+        let ask = ReadDecisions {
+            follow: false,
+            from: offset,
+        };
+        let mut stream = self.service.read_decisions(id, ask).await?;
+        let mut bytes = Vec::new();
+        while let Some(piece) = stream.next().await {
+            bytes.extend_from_slice(&piece?);
+            if bytes.len() > PAGE {
+                break;
+            }
+        }
+        let more = bytes.len() > PAGE;
+        bytes.truncate(PAGE);
+        let lines = bytes.iter().rposition(|byte| *byte == b'\n');
+        bytes.truncate(lines.map_or(0, |last| last + 1));
+        let mut meta = MetaObject::new();
+        let next = offset + bytes.len() as u64;
+        let name = if more { "next_offset" } else { "total_bytes" };
+        meta.0.insert(name.to_string(), next.into());
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(ResourceContents::text(text, uri)
+            .with_mime_type("application/x-ndjson")
+            .with_meta(meta))
     }
 
     async fn screen(
@@ -325,6 +377,9 @@ mod tests {
         let (named, offset) = parse("motu://workspaces/ws-1/logs?offset=7").unwrap();
         assert_eq!(named, Named::Logs(SandboxId::parse("ws-1").unwrap()));
         assert_eq!(offset, 7);
+        let (named, offset) = parse("motu://sandboxes/sb-1/decisions?offset=9").unwrap();
+        assert_eq!(named, Named::Decisions(SandboxId::parse("sb-1").unwrap()));
+        assert_eq!(offset, 9);
         for wrong in [
             "file:///etc/passwd",
             "motu://",

@@ -1,13 +1,17 @@
-//! Terminals that a client follows: it subscribes to a resource of a session and is told when
+//! Terminals and decisions that a client follows: it subscribes to a resource and is told when
 //! there is something new to read.
 //!
 //! What is printed is never sent here, so a flood costs a client nothing: it hears at most once
 //! in a [`PAUSE`], and reads the resource when it likes.
 
 use crate::Shared;
+use crate::resources::Live;
 use futures_util::StreamExt;
+use futures_util::future::ready;
+use futures_util::stream::BoxStream;
 use motu_core::exec::{ExecEvent, ExecSession};
-use motu_core::terminal::{TakeSeat, TerminalId};
+use motu_core::policy::ReadDecisions;
+use motu_core::terminal::TakeSeat;
 use motu_core::{Error, Result};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -48,34 +52,63 @@ impl Watches {
     }
 }
 
+/// Each time something came: whether that is news to who has just begun to watch.
+pub type News = BoxStream<'static, bool>;
+
 impl Shared {
-    /// Watches a session from now on.
-    pub async fn watch(&self, id: &TerminalId) -> Result<ExecSession> {
-        self.service.attach_terminal(id, TakeSeat::default()).await
+    /// Watches a session, or the decisions about a sandbox, from now on.
+    pub async fn watch(&self, live: &Live) -> Result<News> {
+        match live {
+            Live::Terminal(id) => {
+                let session = self.service.attach_terminal(id, TakeSeat::default());
+                Ok(printed(session.await?))
+            }
+            Live::Decisions(id) => {
+                let ask = ReadDecisions {
+                    follow: true,
+                    from: u64::MAX,
+                };
+                let decisions = self.service.read_decisions(id, ask).await?;
+                let decided = decisions.take_while(|piece| ready(piece.is_ok()));
+                Ok(decided.map(|_| true).boxed())
+            }
+        }
     }
 }
 
-/// Calls `tell` whenever something was printed, and once more at the end. Stops when it says no.
-pub async fn follow<F>(mut session: ExecSession, tell: impl Fn() -> F)
+/// The output of a session, until its end. The first is the screen as it was when the watch began.
+fn printed(session: ExecSession) -> News {
+    let going = session.events.take_while(|event| {
+        let over = matches!(event, Ok(ExecEvent::Exited(_)) | Err(_));
+        ready(!over)
+    });
+    // The input is kept: a session that nobody can type into any more is left.
+    let seen = (session.input, false);
+    going
+        .scan(seen, |(_, seen), event| {
+            let printed = matches!(event, Ok(ExecEvent::Stdout(_) | ExecEvent::Gap(_)));
+            let news = printed && *seen;
+            *seen |= printed;
+            ready(Some(news))
+        })
+        .boxed()
+}
+
+/// Calls `tell` whenever there are news, and once more at the end. Stops when it says no.
+pub async fn follow<F>(mut coming: News, tell: impl Fn() -> F)
 where
     F: Future<Output = bool>,
 {
-    let mut screen_seen = false;
     let mut news = false;
     let mut next = Instant::now();
     loop {
         tokio::select! {
-            event = session.events.next() => match event {
-                Some(Ok(ExecEvent::Stdout(_) | ExecEvent::Gap(_))) => {
-                    // The first is the screen as it was when the watch began.
-                    news |= screen_seen;
-                    screen_seen = true;
-                }
-                Some(Ok(ExecEvent::Exited(_)) | Err(_)) | None => {
+            came = coming.next() => match came {
+                Some(is_new) => news |= is_new,
+                None => {
                     tell().await;
                     return;
                 }
-                Some(Ok(_)) => {}
             },
             () = tokio::time::sleep_until(next), if news => {
                 if !tell().await {
@@ -103,7 +136,7 @@ mod tests {
         });
         let session = ExecSession::new(pieces.boxed(), input);
         let told = AtomicUsize::new(0);
-        follow(session, || async {
+        follow(printed(session), || async {
             told.fetch_add(1, Ordering::Relaxed);
             true
         })

@@ -14,6 +14,7 @@ pub mod activity;
 pub mod app;
 mod corridor;
 pub mod document;
+mod events;
 mod extract;
 mod fault;
 mod router;

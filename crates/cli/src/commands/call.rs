@@ -3,7 +3,7 @@
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
 use crate::{live, pull, show};
-use motu_core::call::{CallRequest, CallResult, FailureClass};
+use motu_core::call::{CallPlan, CallRequest, CallResult, FailureClass};
 use motu_core::{Error, ErrorKind, Result, Service, limits};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
 
+    /// Start nothing: say what would be refused, by which rule and why
+    #[arg(long)]
+    dry_run: bool,
+
     /// Print the whole answer as JSON
     #[arg(long)]
     json: bool,
@@ -48,6 +52,14 @@ impl Args {
             request.policy = self.policy;
         }
         let client = context.client();
+        if self.dry_run {
+            let plan = client.dry_run_call(request).await?;
+            answer(self.json, &plan, planned);
+            return Ok(match plan.allowed {
+                true => ExitCode::SUCCESS,
+                false => crate::failure::exit_code(ErrorKind::Denied),
+            });
+        }
         let result = match client.call(request.clone()).await {
             Err(error) if pull::would_help(&error) => {
                 let name = error.details["environment"].as_str().unwrap_or_default();
@@ -78,6 +90,34 @@ fn read(path: &Path) -> Result<CallRequest> {
         Error::new(ErrorKind::Invalid, format!("the request: {error}"))
             .hint("docs/calls.md lists the fields")
     })
+}
+
+/// What a dry run has found, one line each.
+fn planned(plan: &CallPlan) -> String {
+    let word = |allowed: bool| if allowed { "ok" } else { "refused" };
+    let mut text = String::new();
+    for one in &plan.checks {
+        text += &format!("{:<8} {}", word(one.allowed), show::safe(&one.check));
+        if let Some(message) = &one.message {
+            text += &format!(": {}", show::safe(message));
+        }
+        if let Some(rule) = &one.rule {
+            text += &format!(" ({})", show::safe(rule));
+        }
+        text.push('\n');
+        if let Some(hint) = &one.hint {
+            text += &format!("         hint: {}\n", show::safe(hint));
+        }
+    }
+    for to in &plan.destinations {
+        let (host, message) = (show::safe(&to.host), show::safe(&to.message));
+        text += &format!("{:<8} {host}:{}: {message}\n", word(to.allowed), to.port);
+    }
+    let end = match (plan.allowed, &plan.runtime) {
+        (true, Some(runtime)) => format!("it would run on {runtime}; nothing was started\n"),
+        _ => "it would not run; nothing was started\n".to_string(),
+    };
+    text + &end
 }
 
 /// The output as it was; what went wrong besides on standard error.

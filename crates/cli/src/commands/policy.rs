@@ -150,7 +150,9 @@ impl Args {
                 });
             }
             Command::Log { id, follow } => {
-                let mut lines = client.read_decisions(&id, ReadDecisions { follow }).await?;
+                let mut lines = client
+                    .read_decisions(&id, ReadDecisions { follow, from: 0 })
+                    .await?;
                 while let Some(piece) = lines.next().await {
                     show::print(&String::from_utf8_lossy(&piece?));
                 }

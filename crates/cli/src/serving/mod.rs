@@ -89,7 +89,8 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
     let server = Server::new(
-        Gate::watched_by(engine.clone(), engine.audit()),
+        Gate::watched_by(engine.clone(), engine.audit())
+            .limited_to(engine.config().quota.calls_per_minute),
         activity.clone(),
     );
     ending::bound(WAY_OUT);

@@ -499,6 +499,35 @@ async def live():
             await server.told("terminate", session_id="live")
 
 
+async def decisions(sandbox):
+    """What was decided about a sandbox's traffic is read, and whoever subscribes is told of more."""
+    uri = f"motu://sandboxes/{sandbox}/decisions"
+    told = asyncio.Event()
+
+    async def heard(message):
+        note = getattr(message, "root", message)
+        if getattr(note, "method", "") == "notifications/resources/updated":
+            assert str(note.params.uri) == uri, note
+            told.set()
+
+    async with serve("workspace-full", mode="legacy", heard=heard) as server:
+        before = await server.read(uri)
+        assert "good.example" in before, before
+        for line in before.splitlines():
+            json.loads(line)
+        await server.session.subscribe_resource(uri if NEW else AnyUrl(uri))
+        name = f"{os.getpid()}.example"
+        script = f"curl -sS -m 10 http://{name}/"
+        process = await asyncio.create_subprocess_exec(MOTU, "exec", sandbox, "--", "sh", "-c", script)
+        await process.wait()
+        await asyncio.wait_for(told.wait(), 60)
+        # Only what came since then.
+        after = await server.read(f"{uri}?offset={len(before.encode())}")
+        assert name in after and "good.example" not in after, after
+    async with serve("workspace-core") as server:
+        assert "no such resource" in await server.unread(uri)
+
+
 async def host(allowed):
     """Sessions on the host: only where the daemon's owner allows it, and where the client is."""
     async with serve("terminal", "--host", "--approvals", "auto") as server:

@@ -5,7 +5,7 @@ use crate::audit::{
     AuditId, AuditKey, AuditList, AuditVerified, FollowAudit as Tail, ListAudit as Entries,
     Receipt, VerifyAudit as Verify,
 };
-use crate::call::{CallRequest, CallResult};
+use crate::call::{CallPlan, CallRequest, CallResult};
 use crate::exec::{
     Attach, Background, ExecRequest, ExecResult, ExecSession, RunRequest, Selector, SignalProcess,
     TtySize,
@@ -176,6 +176,8 @@ verbs! {
     /// Every decision about a sandbox's traffic
     ///
     /// One JSON value per line, the oldest first; also of a sandbox that is gone, for a while.
+    /// With `Accept: text/event-stream` each is a server-sent event, those to come included;
+    /// `Last-Event-ID` goes on where a client has stopped listening.
     bytes read_decisions = ReadDecisions(id: SandboxId; policy::ReadDecisions) -> ByteStream,
         GET "/v1/sandboxes/{id}/decisions" 200, Reads, "policies", "application/x-ndjson";
     /// Keep a secret for typed calls, or say where it is found
@@ -196,6 +198,12 @@ verbs! {
     /// whose `details` name the class; what fails later is in the answer's `failure`.
     value call = Call(; CallRequest) -> CallResult,
         POST "/v1/calls" 200, Runs, "calls";
+    /// What would become of a typed call
+    ///
+    /// Everything is checked: policy, limits, secrets, environment, destinations, quotas. All that
+    /// would be refused is told, with the rule and the reason; nothing is started.
+    value dry_run_call = DryRunCall(; CallRequest) -> CallPlan,
+        POST "/v1/calls/dry-run" 200, Reads, "calls";
 
     /// Make a sandbox, run one command, throw the sandbox away
     ///

@@ -32,11 +32,48 @@ pub struct Input {
     pub mode: u32,
 }
 
+/// Each check that needs no look at the host, whatever the others say.
+pub fn every(request: &CallRequest, bounds: &CallBounds) -> Vec<(&'static str, Result<()>)> {
+    vec![
+        ("command", check_command(request)),
+        ("state", check_state(request, bounds).map(drop)),
+        ("limits", check_sizes(request, bounds)),
+        ("times and sizes", check_numbers(request, bounds).map(drop)),
+        ("secrets", check_secrets(request, bounds)),
+        ("network.allow", check_network(request)),
+        ("environment", environment(request, bounds).map(drop)),
+        ("files", inputs(&request.files, bounds).map(drop)),
+        ("files_out", outputs(&request.files_out, bounds).map(drop)),
+    ]
+}
+
 /// Checks everything that needs no look at the host.
 pub fn check(request: &CallRequest, bounds: &CallBounds) -> Result<Checked> {
-    if request.command.first().is_none_or(String::is_empty) {
-        return Err(Error::invalid("command is empty").hint("the program and its arguments"));
+    check_command(request)?;
+    let retention = check_state(request, bounds)?;
+    check_sizes(request, bounds)?;
+    check_secrets(request, bounds)?;
+    check_network(request)?;
+    let numbers = check_numbers(request, bounds)?;
+    Ok(Checked {
+        environment: environment(request, bounds)?,
+        files: inputs(&request.files, bounds)?,
+        timeout_seconds: numbers.timeout_seconds,
+        max_output_bytes: numbers.max_output_bytes,
+        retention,
+        ttl_seconds: numbers.ttl_seconds,
+        files_out: outputs(&request.files_out, bounds)?,
+    })
+}
+
+fn check_command(request: &CallRequest) -> Result<()> {
+    match request.command.first().is_none_or(String::is_empty) {
+        true => Err(Error::invalid("command is empty").hint("the program and its arguments")),
+        false => Ok(()),
     }
+}
+
+fn check_state(request: &CallRequest, bounds: &CallBounds) -> Result<Retention> {
     let state = request.state.ok_or_else(|| {
         Error::invalid("state.retention is missing: it must be said what becomes of the state")
             .hint("one of: destroy, stop, cold, snapshot")
@@ -50,25 +87,34 @@ pub fn check(request: &CallRequest, bounds: &CallBounds) -> Result<Checked> {
             "state.ttl_seconds is for a state that is kept",
         ));
     }
-    check_sizes(request, bounds)?;
-    check_secrets(request, bounds)?;
+    Ok(state.retention)
+}
+
+fn check_network(request: &CallRequest) -> Result<()> {
     if request.network.mode == CallNetworkMode::None && !request.network.allow.is_empty() {
         return Err(
             Error::invalid("network.allow names destinations, but network.mode is none")
                 .hint("`\"mode\": \"bridge\"`, with a policy that allows them"),
         );
     }
+    Ok(())
+}
+
+struct Numbers {
+    timeout_seconds: u64,
+    max_output_bytes: u64,
+    ttl_seconds: u64,
+}
+
+fn check_numbers(request: &CallRequest, bounds: &CallBounds) -> Result<Numbers> {
     let timeout = request.timeout_seconds.unwrap_or(bounds.timeout_seconds);
-    let ttl = state.ttl_seconds.unwrap_or(bounds.ttl_seconds);
+    let ttl = request.state.and_then(|state| state.ttl_seconds);
+    let ttl = ttl.unwrap_or(bounds.ttl_seconds);
     let output = request.max_output_bytes.unwrap_or(bounds.max_output_bytes);
-    Ok(Checked {
-        environment: environment(request, bounds)?,
-        files: inputs(&request.files, bounds)?,
+    Ok(Numbers {
         timeout_seconds: within("timeout_seconds", timeout, 1, bounds.max_timeout_seconds)?,
         max_output_bytes: within("max_output_bytes", output, 0, bounds.max_output_bytes)?,
-        retention: state.retention,
         ttl_seconds: within("state.ttl_seconds", ttl, 60, bounds.max_ttl_seconds)?,
-        files_out: outputs(&request.files_out, bounds)?,
     })
 }
 

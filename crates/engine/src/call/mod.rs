@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   check     the request against its policy (pure)
+//!   dry       every check, and nothing else
 //!   mod       machine ──► files ──► command, redacted ──► files out ──► what becomes of the state
 //! ```
 //!
@@ -9,6 +10,7 @@
 //! What fails later is part of the answer: the command did run.
 
 mod check;
+mod dry;
 
 use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
@@ -23,8 +25,8 @@ use check::{Checked, check};
 use futures_util::StreamExt;
 use futures_util::stream;
 use motu_core::call::{
-    CallNetworkMode, CallRequest, CallResult, Failure, FailureClass, OutputFile, Retention,
-    SecretRef, WORK,
+    CallDestination, CallNetworkMode, CallRequest, CallResult, Failure, FailureClass, OutputFile,
+    Retention, SecretRef, WORK,
 };
 use motu_core::collect::Collector;
 use motu_core::exec::{ExecRequest, ExecResult, ExecSession};
@@ -32,7 +34,7 @@ use motu_core::files::{GuestPath, ReadRange, WriteOptions};
 use motu_core::policy::{self, PolicyRef};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::workspace::{CreateWorkspace, SaveAs, WORKSPACE};
-use motu_core::{Error, ErrorKind, Result, SandboxId, Service, Workspaces};
+use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId, Service, Workspaces};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -60,14 +62,7 @@ impl Engine {
         let name = request.policy.as_deref().unwrap_or(policy::NONE);
         let known = self.policy(name).await?;
         let checked = check(&request, &known.policy.call)?;
-        if request.network.mode == CallNetworkMode::Bridge && known.rules.allow.is_empty() {
-            let name = &known.policy.name;
-            return Err(Error::new(
-                ErrorKind::Denied,
-                format!("the policy {name} opens no network"),
-            )
-            .hint("`\"mode\": \"none\"`, or another policy"));
-        }
+        opens(&request, &known)?;
         let (given, bound) = self.given(&request.secrets).await?;
         // The command is checked before anything is made for it.
         let start = command(
@@ -110,49 +105,23 @@ impl Engine {
         &self,
         request: &CallRequest,
         checked: &Checked,
-        floor: motu_core::Isolation,
+        floor: Isolation,
         bound: BTreeMap<String, SecretRef>,
     ) -> Result<Machine> {
-        let bridge = request.network.mode == CallNetworkMode::Bridge;
-        let policy = bridge.then(|| request.policy.clone()).flatten();
-        let narrowed =
-            (bridge && !request.network.allow.is_empty()).then(|| request.network.allow.clone());
-        let limits = &request.limits;
         let (sandbox, handle) = match checked.retention {
             Retention::Destroy => {
                 let sandbox = CreateSandbox {
-                    owner: request.owner.clone(),
-                    environment: checked.environment.clone(),
-                    isolation: Some(floor),
-                    vcpu_count: limits.vcpu_count,
-                    mem_mib: limits.mem_mib,
-                    disk_mib: limits.disk_mib,
-                    ttl_seconds: Some(checked.timeout_seconds + SLACK_SECONDS),
-                    policy,
-                    narrowed,
                     secret_refs: bound,
-                    ..CreateSandbox::default()
+                    ..sandbox_of(request, checked, floor)
                 };
                 self.make(sandbox, Keep::Transient).await?
             }
             _ => {
-                let workspace = self
-                    .create_workspace(CreateWorkspace {
-                        owner: request.owner.clone(),
-                        environment: checked.environment.clone(),
-                        isolation: Some(floor),
-                        vcpu_count: limits.vcpu_count,
-                        mem_mib: limits.mem_mib,
-                        disk_mib: limits.disk_mib,
-                        ttl_seconds: Some(checked.ttl_seconds),
-                        labels: [(LABEL.to_string(), checked.retention.as_str().to_string())]
-                            .into(),
-                        policy,
-                        narrowed,
-                        secret_refs: bound,
-                        ..CreateWorkspace::default()
-                    })
-                    .await?;
+                let workspace = CreateWorkspace {
+                    secret_refs: bound,
+                    ..workspace_of(request, checked, floor)
+                };
+                let workspace = self.create_workspace(workspace).await?;
                 let handle = self.handle(&workspace.workspace_id).await?;
                 (handle.sandbox(), handle)
             }
@@ -238,6 +207,66 @@ impl Engine {
             expires_at,
             failure,
         }
+    }
+}
+
+/// Whether the policy has the network that a call asks for.
+fn opens(request: &CallRequest, known: &motu_policy::Known) -> Result<()> {
+    if request.network.mode == CallNetworkMode::Bridge && known.rules.allow.is_empty() {
+        let name = &known.policy.name;
+        return Err(Error::new(
+            ErrorKind::Denied,
+            format!("the policy {name} opens no network"),
+        )
+        .hint("`\"mode\": \"none\"`, or another policy"));
+    }
+    Ok(())
+}
+
+/// The policy of a call's network, and what it is narrowed to.
+fn network_of(request: &CallRequest) -> (Option<String>, Option<Vec<CallDestination>>) {
+    let network = &request.network;
+    match network.mode {
+        CallNetworkMode::None => (None, None),
+        CallNetworkMode::Bridge => {
+            let narrowed = (!network.allow.is_empty()).then(|| network.allow.clone());
+            (request.policy.clone(), narrowed)
+        }
+    }
+}
+
+/// The sandbox of a call that leaves nothing.
+fn sandbox_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> CreateSandbox {
+    let (policy, narrowed) = network_of(request);
+    CreateSandbox {
+        owner: request.owner.clone(),
+        environment: checked.environment.clone(),
+        isolation: Some(floor),
+        vcpu_count: request.limits.vcpu_count,
+        mem_mib: request.limits.mem_mib,
+        disk_mib: request.limits.disk_mib,
+        ttl_seconds: Some(checked.timeout_seconds + SLACK_SECONDS),
+        policy,
+        narrowed,
+        ..CreateSandbox::default()
+    }
+}
+
+/// The workspace of a call whose state is kept.
+fn workspace_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> CreateWorkspace {
+    let (policy, narrowed) = network_of(request);
+    CreateWorkspace {
+        owner: request.owner.clone(),
+        environment: checked.environment.clone(),
+        isolation: Some(floor),
+        vcpu_count: request.limits.vcpu_count,
+        mem_mib: request.limits.mem_mib,
+        disk_mib: request.limits.disk_mib,
+        ttl_seconds: Some(checked.ttl_seconds),
+        labels: [(LABEL.to_string(), checked.retention.as_str().to_string())].into(),
+        policy,
+        narrowed,
+        ..CreateWorkspace::default()
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) use crate::launch::expiry;
 pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
 pub(crate) use making::identity;
-pub use table::Table;
+pub use table::{Bounds, Table};
 
 use crate::clock::{self, Now};
 use crate::egress::Gateways;

@@ -1,6 +1,9 @@
 //! The live sandboxes of an engine.
 
 use super::Handle;
+use crate::quota::{self, Claim, Used};
+use motu_core::config::QuotaConfig;
+use motu_core::sandbox::State;
 use motu_core::{Error, Result, SandboxId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -8,32 +11,110 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 /// The live sandboxes, by id.
 #[derive(Debug, Default)]
 pub struct Table {
-    live: Mutex<HashMap<SandboxId, Arc<Handle>>>,
+    live: Mutex<HashMap<SandboxId, Place>>,
+}
+
+#[derive(Debug)]
+struct Place {
+    handle: Arc<Handle>,
+    claim: Claim,
+    /// Requests that give it a machine right now.
+    starting: u32,
+}
+
+impl Place {
+    fn has_machine(&self) -> bool {
+        self.starting > 0 || !matches!(self.handle.state(), State::Stopped | State::Failed)
+    }
+}
+
+/// How much may be entered: all together, and of one owner.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds<'a> {
+    pub sandboxes: usize,
+    pub quota: &'a QuotaConfig,
+}
+
+/// A stopped sandbox that is given a machine: it counts as one that has it.
+#[derive(Debug)]
+pub struct Starting {
+    table: Arc<Table>,
+    id: SandboxId,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(place) = self.table.live().get_mut(&self.id) {
+            place.starting = place.starting.saturating_sub(1);
+        }
+    }
 }
 
 impl Table {
-    fn live(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Handle>>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<SandboxId, Place>> {
         self.live
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Enters a sandbox, unless its name is taken or the table is full.
-    pub(crate) fn enter(&self, id: &SandboxId, handle: Arc<Handle>, max: usize) -> Result<()> {
+    /// Enters a sandbox, unless its name is taken, the table is full, or its owner has enough.
+    pub(crate) fn enter(
+        &self,
+        id: &SandboxId,
+        handle: Arc<Handle>,
+        claim: Claim,
+        bounds: Option<Bounds<'_>>,
+    ) -> Result<()> {
         let mut live = self.live();
         if live.contains_key(id) {
             return Err(Error::conflict(format!("sandbox {id} exists already"))
                 .hint("choose another sandbox_id, or leave it out"));
         }
-        if live.len() >= max {
-            return Err(
-                Error::limit(format!("{max} sandboxes are alive; that is max_sandboxes")).hint(
-                    "destroy some (`motu ps`, `motu rm`), or raise max_sandboxes in config.toml",
-                ),
-            );
+        if let Some(bounds) = bounds {
+            full(&live, bounds.sandboxes)?;
+            within(&live, &claim, bounds.quota)?;
         }
-        live.insert(id.clone(), handle);
+        let place = Place {
+            handle,
+            claim,
+            starting: 0,
+        };
+        live.insert(id.clone(), place);
         Ok(())
+    }
+
+    /// Whether one more of this owner could be entered now.
+    pub(crate) fn could_enter(&self, claim: &Claim, bounds: Bounds<'_>) -> Result<()> {
+        let live = self.live();
+        full(&live, bounds.sandboxes)?;
+        within(&live, claim, bounds.quota)
+    }
+
+    /// Lets a stopped sandbox have a machine, unless its owner has enough. What is given counts
+    /// until it is dropped; then the sandbox's state says whether it has one.
+    pub(crate) fn starts(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        quota: &QuotaConfig,
+    ) -> Result<Starting> {
+        let mut live = self.live();
+        if let Some(place) = live.get(id)
+            && !place.has_machine()
+        {
+            // Its disk is counted already.
+            let claim = Claim {
+                disk_mib: 0,
+                ..place.claim.clone()
+            };
+            within(&live, &claim, quota)?;
+        }
+        if let Some(place) = live.get_mut(id) {
+            place.starting += 1;
+        }
+        Ok(Starting {
+            table: self.clone(),
+            id: id.clone(),
+        })
     }
 
     /// Takes a sandbox out, if that name still means this one.
@@ -41,17 +122,41 @@ impl Table {
         let mut live = self.live();
         if live
             .get(id)
-            .is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), handle.as_ptr()))
+            .is_some_and(|found| std::ptr::eq(Arc::as_ptr(&found.handle), handle.as_ptr()))
         {
             live.remove(id);
         }
     }
 
     pub(crate) fn get(&self, id: &SandboxId) -> Option<Arc<Handle>> {
-        self.live().get(id).cloned()
+        self.live().get(id).map(|place| place.handle.clone())
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
-        self.live().values().cloned().collect()
+        let live = self.live();
+        live.values().map(|place| place.handle.clone()).collect()
     }
+}
+
+fn full(live: &HashMap<SandboxId, Place>, max: usize) -> Result<()> {
+    match live.len() < max {
+        true => Ok(()),
+        false => Err(
+            Error::limit(format!("{max} sandboxes are alive; that is max_sandboxes"))
+                .hint("destroy some (`motu ps`, `motu rm`), or raise max_sandboxes in config.toml"),
+        ),
+    }
+}
+
+/// Whether the owner of a claim may have it beside what they have.
+fn within(live: &HashMap<SandboxId, Place>, claim: &Claim, quota: &QuotaConfig) -> Result<()> {
+    let mut used = Used::default();
+    let theirs = live
+        .values()
+        .filter(|place| place.claim.owner == claim.owner);
+    for place in theirs {
+        used.add(&place.claim, place.has_machine());
+    }
+    used.add(claim, true);
+    quota::check(quota, &claim.owner, &used)
 }

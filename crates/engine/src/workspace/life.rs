@@ -256,6 +256,7 @@ impl Engine {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let _environments_stay = self.environments_in_use.read().await;
+        let _counted = self.table.starts(id, &self.config.quota)?;
         handle.start().await?;
         self.describe(&room, &handle).await
     }

@@ -1,13 +1,15 @@
-//! Addresses that serve more than one verb: commands, live or collected or left running.
+//! Addresses that serve more than one verb: commands, live or collected or left running; and one
+//! verb with two ways to answer.
 
 use super::answers::reply;
-use super::{Answer, open, value, with_ask};
+use super::{Answer, bytes, from_address, open, value, with_ask};
 use crate::app::App;
+use crate::events;
 use crate::extract::{self, Introduced, Params};
 use crate::stream::wants_frames;
 use axum::extract::{RawPathParams, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use motu_api::wire::ExecBody;
@@ -15,8 +17,8 @@ use motu_core::Signal;
 use motu_core::collect::Collector;
 use motu_core::exec::{ExecSession, RunRequest, SignalProcess};
 use motu_core::verb::{
-    Exec, ExecBackground, ExecStream, ExecWorkspace, ExecWorkspaceStream, Info, Run, SignalOne,
-    Value, Verb,
+    Exec, ExecBackground, ExecStream, ExecWorkspace, ExecWorkspaceStream, Info, ReadDecisions, Run,
+    SignalOne, Value, Verb,
 };
 use serde::Deserialize;
 
@@ -31,6 +33,7 @@ pub fn routes() -> Router<App> {
             ExecWorkspace::INFO.path,
             post(either::<ExecWorkspace, ExecWorkspaceStream>),
         )
+        .route(ReadDecisions::INFO.path, get(decisions))
         .route(KILL_PATH, delete(kill))
 }
 
@@ -42,6 +45,7 @@ pub fn serves(info: &Info) -> bool {
         &ExecStream::INFO,
         &ExecWorkspace::INFO,
         &ExecWorkspaceStream::INFO,
+        &ReadDecisions::INFO,
     ];
     here.iter().any(|verb| verb.name == info.name)
 }
@@ -95,6 +99,27 @@ async fn exec(
     }
     let call: Exec = with_ask(&parts, body.exec)?;
     reply::<Exec>(&app.gate.call(&caller, call, ()).await?)
+}
+
+/// Decisions as lines, or as events that go on where a client has stopped listening.
+async fn decisions(
+    State(app): State<App>,
+    Introduced(caller): Introduced,
+    parts: RawPathParams,
+    request: Request,
+) -> Answer<Response> {
+    if !events::wants_events(request.headers()) {
+        return bytes::<ReadDecisions>(State(app), Introduced(caller), parts, request).await;
+    }
+    let mut call: ReadDecisions = from_address(&parts, request.uri().query())?;
+    // Who listens for events wants those to come.
+    call.ask.follow = true;
+    if let Some(last) = events::last_id(request.headers())? {
+        call.ask.from = last;
+    }
+    let from = call.ask.from;
+    let lines = app.gate.call(&caller, call, ()).await?;
+    Ok(events::respond(lines, from))
 }
 
 /// How a process is ended.

@@ -9,7 +9,7 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use motu_core::audit::*;
-use motu_core::call::{CallRequest, CallResult};
+use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::lists::*;
@@ -214,6 +214,9 @@ impl Service for Stub {
         nothing()
     }
     async fn read_decisions(&self, _: &SandboxId, _: ReadDecisions) -> Result<ByteStream> {
+        nothing()
+    }
+    async fn dry_run_call(&self, _: CallRequest) -> Result<CallPlan> {
         nothing()
     }
     async fn set_secret(&self, _: &str, _: SetSecret) -> Result<SecretSummary> {

@@ -1,0 +1,166 @@
+//! A typed call that is only looked at: every check is made, and nothing is started.
+//!
+//! A call ends with the first thing that is wrong; a dry run tells all of them. Programs that
+//! print secrets are not run: it is only looked whether the secret is known.
+
+use super::check::{self, Checked};
+use super::{sandbox_of, workspace_of};
+use crate::engine::Engine;
+use crate::quota::Claim;
+use motu_core::call::{
+    CallCheck, CallNetworkMode, CallPlan, CallRequest, CheckedDestination, FailureClass, Retention,
+};
+use motu_core::policy::{self, ExplainPolicy};
+use motu_core::sandbox::CreateSandbox;
+use motu_core::{Error, Result};
+use motu_policy::Known;
+
+impl Engine {
+    pub(crate) async fn dry_call(&self, request: CallRequest) -> Result<CallPlan> {
+        let mut plan = CallPlan::default();
+        let name = request.policy.as_deref().unwrap_or(policy::NONE);
+        let known = match self.policy(name).await {
+            Ok(known) => known,
+            Err(error) => {
+                note(&mut plan, "policy", Err(error));
+                return Ok(plan);
+            }
+        };
+        note(&mut plan, "policy", Ok(()));
+        plan.policy = Some(known.reference());
+        for (what, found) in check::every(&request, &known.policy.call) {
+            note(&mut plan, what, found);
+        }
+        let network = super::opens(&request, &known);
+        note(&mut plan, "network", network);
+        plan.destinations = destinations(&request, &known);
+        let secrets = self.known(&request).await;
+        note(&mut plan, "secrets are kept", secrets);
+        if let Ok(checked) = check::check(&request, &known.policy.call) {
+            self.place(&mut plan, &request, &checked, &known).await;
+        }
+        let reachable = plan.destinations.iter().all(|one| one.allowed);
+        plan.allowed = reachable && plan.checks.iter().all(|check| check.allowed);
+        Ok(plan)
+    }
+
+    /// The machine that the call would get.
+    async fn place(
+        &self,
+        plan: &mut CallPlan,
+        request: &CallRequest,
+        checked: &Checked,
+        known: &Known,
+    ) {
+        plan.environment = Some(checked.environment.clone());
+        plan.timeout_seconds = Some(checked.timeout_seconds);
+        plan.max_output_bytes = Some(checked.max_output_bytes);
+        plan.retention = Some(checked.retention);
+        let floor = known.policy.call.min_isolation;
+        let wanted = match checked.retention {
+            Retention::Destroy => sandbox_of(request, checked, floor),
+            _ => {
+                let workspace = workspace_of(request, checked, floor);
+                CreateSandbox {
+                    keep: true,
+                    owner: workspace.owner,
+                    environment: workspace.environment,
+                    isolation: workspace.isolation,
+                    vcpu_count: workspace.vcpu_count,
+                    mem_mib: workspace.mem_mib,
+                    disk_mib: workspace.disk_mib,
+                    policy: workspace.policy,
+                    narrowed: workspace.narrowed,
+                    ..CreateSandbox::default()
+                }
+            }
+        };
+        match self.gate().admit(wanted).await {
+            Ok(admitted) => {
+                plan.runtime = Some(admitted.sandbox.runtime.clone());
+                plan.isolation = Some(admitted.sandbox.isolation);
+                note(plan, "machine", Ok(()));
+                let claim = Claim::of(&admitted.sandbox, Some(&admitted.launch));
+                let room = self.table.could_enter(&claim, self.bounds());
+                note(plan, "quota", room);
+            }
+            Err(error) => note(plan, "machine", Err(error)),
+        }
+    }
+
+    /// Whether every secret that a call refers to is there.
+    async fn known(&self, request: &CallRequest) -> Result<()> {
+        let kept = self.known_secrets().await?;
+        for secret in request.secrets.values() {
+            if !kept.iter().any(|known| known.name == secret.name) {
+                let name: String = secret.name.chars().take(64).collect();
+                return Err(Error::not_found(format!("there is no secret {name:?}"))
+                    .hint("`motu secret set` keeps one"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the policy says of each destination that is asked for.
+fn destinations(request: &CallRequest, known: &Known) -> Vec<CheckedDestination> {
+    if request.network.mode == CallNetworkMode::None {
+        return Vec::new();
+    }
+    let wanted = request.network.allow.iter();
+    let judged = wanted.map(|to| {
+        let ask = ExplainPolicy {
+            host: to.host.clone(),
+            port: to.port,
+            ..ExplainPolicy::default()
+        };
+        let (allowed, rule, message) = match motu_policy::explain(known, &ask) {
+            Ok(explained) => (explained.allowed, explained.rule, explained.message),
+            Err(error) => (false, None, error.message),
+        };
+        CheckedDestination {
+            host: to.host.clone(),
+            port: to.port,
+            allowed,
+            rule,
+            message,
+        }
+    });
+    judged.collect()
+}
+
+fn note(plan: &mut CallPlan, check: &str, found: Result<()>) {
+    let mut told = CallCheck {
+        check: check.to_string(),
+        allowed: found.is_ok(),
+        ..CallCheck::default()
+    };
+    if let Err(error) = found {
+        let text = |field: &str| error.details[field].as_str().map(str::to_string);
+        told.class = Some(FailureClass::of(error.kind));
+        told.rule = text("rule").or_else(|| text("limit"));
+        told.message = Some(error.message.clone());
+        told.hint = error.hint;
+    }
+    plan.checks.push(told);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::ErrorKind;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_rule_and_the_next_step() {
+        let mut plan = CallPlan::default();
+        note(&mut plan, "files", Ok(()));
+        let denied = Error::new(ErrorKind::Denied, "not this image")
+            .hint("ask for less")
+            .details(serde_json::json!({"rule": "call.images"}));
+        note(&mut plan, "environment", Err(denied));
+        assert!(plan.checks[0].allowed && !plan.checks[1].allowed);
+        assert_eq!(plan.checks[1].class, Some(FailureClass::PolicyDenial));
+        assert_eq!(plan.checks[1].rule.as_deref(), Some("call.images"));
+        assert_eq!(plan.checks[1].hint.as_deref(), Some("ask for less"));
+    }
+}
