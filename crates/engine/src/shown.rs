@@ -183,6 +183,19 @@ mod tests {
         Ok(ExecEvent::Stdout(Bytes::from_static(text.as_bytes())))
     }
 
+    #[test]
+    fn only_kinds_that_there_are_can_be_left_alone() {
+        let mut config = RedactionConfig::default();
+        config.off.push("url-password".to_string());
+        let kinds = patterns(&config).expect("a kind").kinds();
+        assert_eq!(kinds + 1, motu_redaction::kinds::names().count());
+        config.off.push("nothing".to_string());
+        let error = patterns(&config).expect_err("no kind");
+        assert!(error.message.contains("nothing"), "{error}");
+        config.patterns = false;
+        assert_eq!(patterns(&config).expect("none").kinds(), 0);
+    }
+
     #[tokio::test]
     async fn a_value_in_two_pieces_is_not_shown() {
         let events = stream::iter([

@@ -5,7 +5,8 @@
 
 use crate::eat::Eat;
 use crate::forms::forms;
-use crate::kinds::{HOLD_BYTES, Patterns, ROWS, Verdict};
+use crate::kinds::{HOLD_BYTES, ROWS, Verdict};
+use crate::patterns::Patterns;
 use crate::{Forms, Known};
 use zeroize::Zeroizing;
 

@@ -4,6 +4,7 @@
 //!   forms     the ways a known value may appear: plain, base64, hex, URL-encoded, reversed, …
 //!   eat       how a credential goes on once it is recognised
 //!   kinds     well-known credentials, and how each is recognised
+//!   patterns  which of them are looked for
 //!   index     values and kinds, found by four bytes of their beginning
 //!   stream    bytes in, bytes out: holds back only what may be the beginning of something
 //! ```
@@ -19,10 +20,11 @@ mod eat;
 mod forms;
 mod index;
 pub mod kinds;
+mod patterns;
 mod stream;
 
 pub use forms::MIN_REDACTED_BYTES;
-pub use kinds::{Patterns, UnknownKind};
+pub use patterns::{Patterns, UnknownKind};
 pub use stream::Stream;
 
 use index::Index;

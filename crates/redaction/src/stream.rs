@@ -79,8 +79,16 @@ impl Stream {
     }
 
     /// Shows what is held back. If it turns out to be the beginning of something to cover, its
-    /// rest is covered all the same.
+    /// rest is covered all the same. What is something already, if nothing more comes, is covered now.
     pub fn lapse(&mut self, sink: Sink<'_>) {
+        let found = self.redactor.index().scan(Text {
+            bytes: &self.held,
+            before: self.before,
+            whole: true,
+        });
+        if !found.matches.is_empty() {
+            return self.piece(&[], true, sink);
+        }
         let from = self.shown.max(self.covered);
         if from < self.held.len() {
             sink(&self.held[from..]);

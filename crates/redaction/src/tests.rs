@@ -125,6 +125,27 @@ fn what_was_shown_too_early_is_covered_from_there_on() {
 }
 
 #[test]
+fn what_could_be_longer_is_covered_when_nobody_waits_any_longer() {
+    // A value that another one begins with, and a token whose next letter would make it a word.
+    let redactor = Redactor::new(
+        [known("A", "hunter22"), known("B", "hunter22-and-more")],
+        &Patterns::all(),
+    );
+    let token = format!("AKIA{}", "ABCDEFGH234567QR");
+    for (text, shown) in [
+        ("hunter22-and", "[redacted A]-and"),
+        (token.as_str(), "[redacted aws-access-key]"),
+    ] {
+        let mut stream = redactor.stream();
+        pushed(&mut stream, text);
+        let mut out = Vec::new();
+        stream.lapse(&mut |piece| out.extend_from_slice(piece));
+        assert_eq!(String::from_utf8_lossy(&out), shown);
+        assert_eq!(pushed(&mut stream, " ok"), " ok");
+    }
+}
+
+#[test]
 fn hostile_output_costs_no_more() {
     let value = format!("{}b", "a".repeat(60_000));
     let redactor = values(&[("A", &value)]);

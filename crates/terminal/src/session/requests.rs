@@ -93,10 +93,12 @@ impl Session {
         let (turn, end) = (self.turn_if_marked(), self.end());
         self.waiters[at].started(turn, nested, end, now);
         let secret = self.guard(&bytes, now);
-        self.type_bytes(&bytes, if secret { "" } else { &command }, now);
+        // Its echo comes back with the same things taken out.
+        let shown = self.redactor.scrub(&command);
+        self.type_bytes(&bytes, if secret { "" } else { &shown }, now);
         let text = match secret {
             true => String::from_utf8_lossy(REDACTED).into_owned(),
-            false => self.redactor.scrub(&command),
+            false => shown,
         };
         self.record(Record::Interaction {
             kind: "run",
@@ -161,7 +163,8 @@ impl Session {
         }
         self.waiters.push(waiter);
         let secret = self.guard(&bytes, now);
-        self.type_bytes(&bytes, if secret { "" } else { &text }, now);
+        let echo = self.redactor.scrub(&text);
+        self.type_bytes(&bytes, if secret { "" } else { &echo }, now);
         let logged = match &send.input {
             _ if secret => String::from_utf8_lossy(REDACTED).into_owned(),
             Input::Text(text) | Input::Paste(text) => text.clone(),
