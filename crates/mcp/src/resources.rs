@@ -146,10 +146,6 @@ impl Shared {
                     let uri = format!("motu://workspaces/{id}/{part}");
                     all.push(Resource::new(uri, format!("{part} of {id}")));
                 }
-                if one.policy.is_some() && self.options.profile.has_services() {
-                    let uri = format!("motu://sandboxes/{id}/decisions");
-                    all.push(Resource::new(uri, format!("decisions about {id}")));
-                }
             }
         }
         if self.options.profile.has_terminals() {

@@ -467,6 +467,14 @@ def call(w: World) -> None:
     assert (answer.exit_code, answer.stdout, answer.policy.name) == (0, "hello", "none")
 
 
+def dry_run_call(w: World) -> None:
+    plan = w.motu.dry_run_call(image=IMAGE, command=["true"], state={"retention": "destroy"})
+    assert plan.allowed, plan.checks
+    plan = w.motu.dry_run_call(image="nobody/allows", command=["true"], state={"retention": "destroy"})
+    refused = [check for check in plan.checks if not check.allowed]
+    assert not plan.allowed and refused[0].rule == "call.images", plan
+
+
 # The audit log.
 
 
