@@ -46,6 +46,7 @@ OPERATIONS = {
     "diff_snapshots": "diff_snapshots",
     "diff_workspace": "diff_workspace",
     "doctor": "doctor",
+    "dry_run_call": "dry_run_call",
     "edit_workspace": "edit_workspace",
     "exec": "exec",
     "exec_background": "exec_background",
@@ -233,6 +234,38 @@ class AsyncVerbs(AsyncTransport):
             "network": network,
             "policy": policy,
             "secrets": wire.secret_refs(secrets),
+            "state": state,
+            "timeout_seconds": timeout_seconds,
+        }))
+
+    async def dry_run_call(
+        self,
+        *,
+        command: Sequence[str] | None = None,
+        files: Sequence[types.CallFile | Mapping[str, Any]] | None = None,
+        files_out: Sequence[str] | None = None,
+        image: str | None = None,
+        language: str | None = None,
+        limits: types.CallLimits | Mapping[str, Any] | None = None,
+        max_output_bytes: int | None = None,
+        network: types.CallNetwork | Mapping[str, Any] | None = None,
+        policy: str | None = None,
+        secrets: Mapping[str, types.SecretRef | Mapping[str, Any]] | None = None,
+        state: types.CallState | Mapping[str, Any] | None = None,
+        timeout_seconds: int | None = None,
+    ) -> types.CallPlan:
+        """What would become of a typed call."""
+        return await self._json(types.CallPlan, "POST", "/v1/calls/dry-run", body=wire.request({
+            "command": command,
+            "files": files,
+            "files_out": files_out,
+            "image": image,
+            "language": language,
+            "limits": limits,
+            "max_output_bytes": max_output_bytes,
+            "network": network,
+            "policy": policy,
+            "secrets": secrets,
             "state": state,
             "timeout_seconds": timeout_seconds,
         }))
@@ -446,9 +479,15 @@ class AsyncVerbs(AsyncTransport):
         """One sandbox."""
         return await self._json(types.Sandbox, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}")
 
-    async def read_decisions(self, sandbox_id: str, *, follow: bool = False) -> AsyncLines[dict[str, Any]]:
+    async def read_decisions(
+        self,
+        sandbox_id: str,
+        *,
+        follow: bool = False,
+        from_: int = 0,
+    ) -> AsyncLines[dict[str, Any]]:
         """Every decision about a sandbox's traffic."""
-        return await self._lines("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/decisions", params={"follow": follow})
+        return await self._lines("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/decisions", params={"follow": follow, "from": from_})
 
     async def exec(
         self,
@@ -1581,6 +1620,38 @@ class Verbs(Transport):
             "timeout_seconds": timeout_seconds,
         }))
 
+    def dry_run_call(
+        self,
+        *,
+        command: Sequence[str] | None = None,
+        files: Sequence[types.CallFile | Mapping[str, Any]] | None = None,
+        files_out: Sequence[str] | None = None,
+        image: str | None = None,
+        language: str | None = None,
+        limits: types.CallLimits | Mapping[str, Any] | None = None,
+        max_output_bytes: int | None = None,
+        network: types.CallNetwork | Mapping[str, Any] | None = None,
+        policy: str | None = None,
+        secrets: Mapping[str, types.SecretRef | Mapping[str, Any]] | None = None,
+        state: types.CallState | Mapping[str, Any] | None = None,
+        timeout_seconds: int | None = None,
+    ) -> types.CallPlan:
+        """What would become of a typed call."""
+        return self._json(types.CallPlan, "POST", "/v1/calls/dry-run", body=wire.request({
+            "command": command,
+            "files": files,
+            "files_out": files_out,
+            "image": image,
+            "language": language,
+            "limits": limits,
+            "max_output_bytes": max_output_bytes,
+            "network": network,
+            "policy": policy,
+            "secrets": secrets,
+            "state": state,
+            "timeout_seconds": timeout_seconds,
+        }))
+
     def doctor(self, *, deep: bool = False) -> types.Doctor:
         """What works on this host, and what would help."""
         return self._json(types.Doctor, "GET", "/v1/doctor", params={"deep": deep})
@@ -1790,9 +1861,15 @@ class Verbs(Transport):
         """One sandbox."""
         return self._json(types.Sandbox, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}")
 
-    def read_decisions(self, sandbox_id: str, *, follow: bool = False) -> Lines[dict[str, Any]]:
+    def read_decisions(
+        self,
+        sandbox_id: str,
+        *,
+        follow: bool = False,
+        from_: int = 0,
+    ) -> Lines[dict[str, Any]]:
         """Every decision about a sandbox's traffic."""
-        return self._lines("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/decisions", params={"follow": follow})
+        return self._lines("GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/decisions", params={"follow": follow, "from": from_})
 
     def exec(
         self,

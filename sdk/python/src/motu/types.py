@@ -272,6 +272,18 @@ class CallBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallCheck:
+    """One thing that was looked at."""
+    allowed: bool
+    check: str
+    class_: FailureClass | None = field(default=None, metadata={"wire": "class"})
+    hint: str | None = None
+    message: str | None = None
+    #: The rule of the policy, or the limit, that says so.
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallDestination:
     host: str | None = None
     port: int | None = None
@@ -303,6 +315,25 @@ class CallNetwork:
     #: Only these, of what the policy allows. Empty: all that it allows.
     allow: list[CallDestination] = field(default_factory=lambda: [])
     mode: CallNetworkMode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallPlan:
+    """What would become of a call. Nothing was started for it."""
+    #: It would run.
+    allowed: bool
+    #: Everything that was looked at, in order.
+    checks: list[CallCheck]
+    #: Each destination that is asked for.
+    destinations: list[CheckedDestination]
+    #: What it would run in; missing when the request itself is wrong.
+    environment: str | None = None
+    isolation: Isolation | None = None
+    max_output_bytes: int | None = None
+    policy: PolicyRef | None = None
+    retention: Retention | None = None
+    runtime: str | None = None
+    timeout_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +417,17 @@ class CheckPolicy:
     """The text of a policy that is not in force."""
     #: TOML.
     text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedDestination:
+    """What the policy says of a destination."""
+    allowed: bool
+    host: str
+    message: str
+    port: int
+    #: The rule that opens it.
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
