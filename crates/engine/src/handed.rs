@@ -93,6 +93,9 @@ impl Engine {
         wanted: &BTreeMap<String, SecretRef>,
     ) -> Result<(Secrets, BTreeMap<String, SecretRef>)> {
         let sorted = self.sort(wanted).await?;
-        Ok((Secrets::of_variables(sorted.values, &self.patterns)?, sorted.bound))
+        Ok((
+            Secrets::of_variables(sorted.values, &self.patterns)?,
+            sorted.bound,
+        ))
     }
 }

@@ -1,12 +1,13 @@
 //! Addresses that serve more than one verb: commands, live or collected or left running; and one
 //! verb with two ways to answer.
 
-use super::answers::reply;
+use super::answers::{content_type, reply};
 use super::{Answer, bytes, from_address, open, value, with_ask};
 use crate::app::App;
 use crate::events;
 use crate::extract::{self, Introduced, Params};
 use crate::stream::wants_frames;
+use axum::body::Body;
 use axum::extract::{RawPathParams, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -108,10 +109,16 @@ async fn decisions(
     parts: RawPathParams,
     request: Request,
 ) -> Answer<Response> {
-    if !events::wants_events(request.headers()) {
-        return bytes::<ReadDecisions>(State(app), Introduced(caller), parts, request).await;
-    }
     let mut call: ReadDecisions = from_address(&parts, request.uri().query())?;
+    if !events::wants_events(request.headers()) {
+        if !call.ask.follow {
+            return bytes::<ReadDecisions>(State(app), Introduced(caller), parts, request).await;
+        }
+        // Nothing may be decided for long: the answer begins before the first line is there.
+        let lines = app.gate.call(&caller, call, ()).await?;
+        let kind = content_type(ReadDecisions::INFO.content);
+        return Ok(([kind], Body::from_stream(lines)).into_response());
+    }
     // Who listens for events wants those to come.
     call.ask.follow = true;
     if let Some(last) = events::last_id(request.headers())? {
