@@ -4,8 +4,8 @@
     MOTU_BINARY=target/release/motu PYTHONPATH=sdk/python/src python3 benches/python/overhead.py [CALLS]
 
 The state directory is a new one; no machine is made. The request is `GET /v1/version`, which costs the daemon least.
-Beside the time on the clock, which neighbours on the machine prolong, stands the time of the processor that this
-program itself has used: what the clients differ in.
+Beside the time on the clock, which counts and which neighbours on the machine prolong, stands the time of the
+processor that this program itself has used.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def main() -> int:
     print(f"{'client':<12} {'clock':>8} {'more':>8} {'processor':>10} {'more':>8}")
     for name, (clock, used) in medians.items():
         print(f"{name:<12} {clock:>8.3f} {clock - base[0]:>8.3f} {used:>10.3f} {used - base[1]:>8.3f}")
-    worst = max(used - base[1] for _, used in medians.values())
-    print(f"wanted: at most {WANTED_MS} ms more of the processor; {'kept' if worst <= WANTED_MS else 'MISSED'}")
+    worst = max(clock - base[0] for clock, _ in medians.values())
+    print(f"wanted: at most {WANTED_MS} ms more on the clock; {'kept' if worst <= WANTED_MS else 'MISSED'}")
     return 0 if worst <= WANTED_MS else 1
 
 

@@ -275,7 +275,6 @@ guides! {
     network: "docs/network.md", with_environments();
     policies: "docs/policies.md", with_environments();
     production: "docs/production.md", with_environments();
-    provider: "docs/provider.md", with_environments();
     quickstarts: "docs/quickstarts.md", with_environments();
     recipes: "docs/recipes.md", with_environments();
     secrets: "docs/secrets.md", with_environments();

@@ -283,7 +283,7 @@ async fn write(State(provider): Shared, Json(asked): Json<Write>) -> Answer<Stat
         mode => Some(parse_mode(mode)?),
     };
     let content = match asked.content_base64 {
-        Some(text) => Bytes::from(decode_base64(&text)?),
+        Some(text) => decode_base64(&text)?,
         None => Bytes::from(asked.content),
     };
     let options = WriteOptions {
@@ -406,7 +406,7 @@ async fn list(State(provider): Shared, Query(asked): Query<At>) -> Answer<Json<V
             Some(_) if all.len() as u64 >= limits::PROVIDER_ENTRIES.max => {
                 return Err(too_many(&limits::PROVIDER_ENTRIES).into());
             }
-            Some(next) => after = Some(Bytes::from(decode_base64(&next)?)),
+            Some(next) => after = Some(decode_base64(&next)?),
         }
     }
 }

@@ -250,7 +250,7 @@ class AsyncVerbs(AsyncTransport):
         max_output_bytes: int | None = None,
         network: types.CallNetwork | Mapping[str, Any] | None = None,
         policy: str | None = None,
-        secrets: Mapping[str, types.SecretRef | Mapping[str, Any]] | None = None,
+        secrets: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
         state: types.CallState | Mapping[str, Any] | None = None,
         timeout_seconds: int | None = None,
     ) -> types.CallPlan:
@@ -265,7 +265,7 @@ class AsyncVerbs(AsyncTransport):
             "max_output_bytes": max_output_bytes,
             "network": network,
             "policy": policy,
-            "secrets": secrets,
+            "secrets": wire.secret_refs(secrets),
             "state": state,
             "timeout_seconds": timeout_seconds,
         }))
@@ -1632,7 +1632,7 @@ class Verbs(Transport):
         max_output_bytes: int | None = None,
         network: types.CallNetwork | Mapping[str, Any] | None = None,
         policy: str | None = None,
-        secrets: Mapping[str, types.SecretRef | Mapping[str, Any]] | None = None,
+        secrets: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
         state: types.CallState | Mapping[str, Any] | None = None,
         timeout_seconds: int | None = None,
     ) -> types.CallPlan:
@@ -1647,7 +1647,7 @@ class Verbs(Transport):
             "max_output_bytes": max_output_bytes,
             "network": network,
             "policy": policy,
-            "secrets": secrets,
+            "secrets": wire.secret_refs(secrets),
             "state": state,
             "timeout_seconds": timeout_seconds,
         }))
