@@ -173,7 +173,6 @@ fn images_go_with_their_environment(engine: &Engine) {
     let bench = Bench::new(subject(engine));
     let home = bench.home().to_path_buf();
     let identity = || std::fs::read_to_string(home.join("docker.id")).expect("an identity");
-    let engine = &*engine;
     bench.life(|life| async move {
         let sandbox = life.create().await;
         assert_eq!(engine.images_of(&identity()), 1);

@@ -25,7 +25,7 @@ const OWN: [&str; 4] = [
     "no-such-runtime",
 ];
 /// Run what `tools/setup-clients` puts into `target/clients`.
-const CLIENTS: [&str; 2] = ["mcp_clients.rs", "python.rs"];
+const CLIENTS: [&str; 3] = ["mcp_clients.rs", "network.rs", "python.rs"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
