@@ -210,6 +210,10 @@ impl Drop for Engine {
         let tops = hierarchies.flatten().map(|entry| entry.path());
         for top in tops.chain([PathBuf::from("/sys/fs/cgroup")]) {
             let _ = std::fs::remove_dir(top.join(group(&self.dir).trim_start_matches('/')));
+            // Podman's own, which it makes again; one that anybody uses stays.
+            for group in ["libpod_parent/conmon", "libpod_parent"] {
+                let _ = std::fs::remove_dir(top.join(group));
+            }
         }
     }
 }
