@@ -111,14 +111,22 @@ fn listen(path: &Path) -> Result<OwnedFd, String> {
     Ok(bound.into())
 }
 
-/// The daemon may be another user of the host than this machine's root; its directory lets nobody
-/// else in.
 fn listen_for_all(path: &Path) -> Result<OwnedFd, String> {
     let bound = listen(path)?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    std::fs::set_permissions(path, mode)
-        .map_err(|error| format!("cannot open {} to all: {error}", path.display()))?;
+    open_to_all(path)?;
     Ok(bound)
+}
+
+/// The daemon may be another user of the host than this machine's root; its directory lets nobody
+/// else in. One that needs no permission may have connected and moved the socket away already.
+fn open_to_all(socket: &Path) -> Result<(), String> {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    match std::fs::set_permissions(socket, mode) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("cannot open {} to all: {error}", socket.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `CAPABILITIES:FILES:PRIVILEGES`: a hexadecimal set, a number, and `new` or `none`.
@@ -204,4 +212,22 @@ fn directory(path: &Path) -> Result<OwnedFd, String> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(CWD, path, flags, Mode::empty())
         .map_err(|error| format!("cannot open {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_for_all_or_with_the_daemon_already() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("link.sock");
+        let _bound = listen_for_all(&socket).unwrap();
+        let mode = std::fs::metadata(&socket).unwrap().permissions();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&mode);
+        assert_eq!(mode & 0o777, 0o666);
+        std::fs::rename(&socket, dir.path().join("taken.sock")).unwrap();
+        assert_eq!(open_to_all(&socket), Ok(()));
+        assert!(open_to_all(&dir.path().join("taken.sock/x")).is_err());
+    }
 }
