@@ -1,7 +1,9 @@
 //! What is looked for, found by four bytes of its beginning.
 //!
-//! A filter of one bit per hash says of nearly every place of a text that nothing begins there;
-//! it is small enough for the nearest cache. The few places that are left are looked up exactly.
+//! Whatever begins with four bytes has three of them at an even place, so only every second place
+//! is looked at. A filter of one bit per hash says of nearly all of those that nothing begins there
+//! or just before; it is small enough for the nearest cache. The few places that are left are
+//! asked of a second filter, by all four bytes, and then looked up exactly.
 
 use crate::eat::Eat;
 use crate::forms::forms;
@@ -16,12 +18,18 @@ const GRAM: usize = 4;
 const FILTER_BITS: u32 = 17;
 const FILTER_WORDS: usize = 1 << (FILTER_BITS - 5);
 
+/// One bit per hash.
+type Filter = [u32; FILTER_WORDS];
+
 /// Everything that one redactor looks for.
 pub struct Index {
     forms: Vec<Form>,
     /// Forms that are shorter than what the filter knows.
     short: Vec<u32>,
-    filter: Box<[u32; FILTER_WORDS]>,
+    /// By three of the first four bytes.
+    coarse: Box<Filter>,
+    /// By the first four bytes.
+    fine: Box<Filter>,
     /// Sorted by their first bytes.
     targets: Vec<(u32, Target)>,
     /// The first bytes of forms, one, two and three of them, for the end of a text.
@@ -102,7 +110,8 @@ impl Index {
         let mut index = Index {
             forms: Vec::new(),
             short: Vec::new(),
-            filter: Box::new([0; FILTER_WORDS]),
+            coarse: Box::new([0; FILTER_WORDS]),
+            fine: Box::new([0; FILTER_WORDS]),
             targets: Vec::new(),
             starts: Default::default(),
             markers: ROWS
@@ -175,8 +184,9 @@ impl Index {
 
     fn add_target(&mut self, gram: [u8; GRAM], target: Target) {
         let gram = u32::from_le_bytes(gram);
-        let hash = hash(gram);
-        self.filter[hash >> 5] |= 1 << (hash & 31);
+        enter(&mut self.fine, hash(gram));
+        enter(&mut self.coarse, hash_of_three(gram));
+        enter(&mut self.coarse, hash_of_three(gram >> 8));
         self.targets.push((gram, target));
     }
 
@@ -219,42 +229,48 @@ impl Index {
         scan.found
     }
 
-    /// Every place where something may begin.
+    /// Every place where something may begin, in order.
     fn candidates(&self, bytes: &[u8], mut look: impl FnMut(usize, u32)) {
-        const STEP: usize = 8;
+        const STEP: usize = 16;
+        let mut both = |at: usize| {
+            for at in at.saturating_sub(1)..=at {
+                let Some(gram) = bytes[at..].first_chunk::<GRAM>() else {
+                    return;
+                };
+                let gram = u32::from_le_bytes(*gram);
+                if asks(&self.fine, hash(gram)) != 0 {
+                    look(at, gram);
+                }
+            }
+        };
         let mut at = 0;
-        // Eight places at a time, from two overlapping words.
-        while let Some(window) = bytes[at..].first_chunk::<{ STEP + GRAM }>() {
-            let [a, b, c, d, e, f, g, h, i, j, k, l] = *window;
-            let low = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-            let high = u64::from_le_bytes([e, f, g, h, i, j, k, l]);
-            let grams: [u32; STEP] = std::array::from_fn(|place| {
-                let word = if place < GRAM { low } else { high };
-                (word >> (8 * (place % GRAM))) as u32
+        // Eight places at a time, from four overlapping words.
+        while let Some(window) = bytes[at..].first_chunk::<{ STEP + 2 }>() {
+            let word =
+                |from: usize| u64::from_le_bytes(std::array::from_fn(|place| window[from + place]));
+            let words = [word(0), word(2), word(8), word(10)];
+            let hits: [u32; STEP / 2] = std::array::from_fn(|place| {
+                // The last place of a word would lack a byte: it is taken from the one behind.
+                let (half, place) = (place / 4 * 2, place % 4);
+                let three = match place {
+                    3 => words[half + 1] >> 32,
+                    _ => words[half] >> (16 * place),
+                };
+                asks(&self.coarse, hash_of_three(three as u32))
             });
-            let hits = grams.map(|gram| self.may_begin(gram));
             if hits.iter().fold(0, |all, hit| all | hit) != 0 {
-                for (place, gram) in grams.into_iter().enumerate() {
-                    if hits[place] != 0 {
-                        look(at + place, gram);
+                for (place, hit) in hits.into_iter().enumerate() {
+                    if hit != 0 {
+                        both(at + 2 * place);
                     }
                 }
             }
             at += STEP;
         }
-        while let Some(gram) = bytes[at..].first_chunk::<GRAM>() {
-            let gram = u32::from_le_bytes(*gram);
-            if self.may_begin(gram) != 0 {
-                look(at, gram);
-            }
-            at += 1;
+        while at < bytes.len() {
+            both(at);
+            at += 2;
         }
-    }
-
-    #[inline(always)]
-    fn may_begin(&self, gram: u32) -> u32 {
-        let hash = hash(gram);
-        (self.filter[hash >> 5] >> (hash & 31)) & 1
     }
 }
 
@@ -385,9 +401,26 @@ impl Form {
     }
 }
 
+const SPREAD: u32 = 0x9E37_79B1;
+
 #[inline(always)]
 fn hash(gram: u32) -> usize {
-    (gram.wrapping_mul(0x9E37_79B1) >> (32 - FILTER_BITS)) as usize
+    (gram.wrapping_mul(SPREAD) >> (32 - FILTER_BITS)) as usize
+}
+
+/// Of the lower three bytes: the product pushes the fourth out.
+#[inline(always)]
+fn hash_of_three(gram: u32) -> usize {
+    (gram.wrapping_mul(SPREAD << 8) >> (32 - FILTER_BITS)) as usize
+}
+
+fn enter(filter: &mut Filter, hash: usize) {
+    filter[hash >> 5] |= 1 << (hash & 31);
+}
+
+#[inline(always)]
+fn asks(filter: &Filter, hash: usize) -> u32 {
+    (filter[hash >> 5] >> (hash & 31)) & 1
 }
 
 /// Up to four bytes as a number.
