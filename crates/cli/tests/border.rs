@@ -342,6 +342,36 @@ fn another_host_gets_the_placeholder(sea: &Sea) {
     sea.fine(&["secret", "rm", "key"]);
 }
 
+/// What a host sends back is shown without the value, whoever looks at it.
+fn what_is_sent_back_is_not_shown(sea: &Sea) {
+    let shown = "[redacted key]";
+    let echo = format!("curl -sS -m 60 -H \"X-Key: $API_KEY\" https://good.example:{PORT}/echo");
+    sea.given(&["secret", "set", "key", "--host", "good.example"], FIRST);
+    let args = ["--policy", "border", "--secret-ref", "API_KEY=key"];
+    let run = [&["run", "debian:12"][..], &args, &["--", "sh", "-c", &echo]].concat();
+    assert_eq!(sea.fine(&run), shown);
+    let plain = [&["create", "debian:12"][..], &args].concat();
+    let plain = sea.fine(&plain).trim().to_string();
+    let kept = sea.workspace(&args[2..]);
+    for id in [&plain, &kept] {
+        assert_eq!(sea.inside(id, &echo).stdout, shown);
+    }
+    sea.given(&["secret", "rotate", "key"], SECOND);
+    let both = format!("{echo}; printf ' {SECOND}'");
+    for id in [&plain, &kept] {
+        assert_eq!(sea.inside(id, &both).stdout, format!("{shown} {shown}"));
+    }
+    kill_daemon(sea);
+    for id in [&kept, &plain] {
+        assert_eq!(sea.inside(id, &both).stdout, format!("{shown} {shown}"));
+    }
+    let history = sea.fine(&["workspace", "logs", &kept, "--json"]);
+    assert!(!history.contains(SECOND), "{history}");
+    sea.fine(&["rm", &plain]);
+    sea.fine(&["workspace", "delete", &kept]);
+    sea.fine(&["secret", "rm", "key"]);
+}
+
 /// The value is nowhere inside, nowhere below the state directory, and in no process's words.
 fn nothing_is_left(sea: &Sea, id: &str, value: &str) {
     // In two parts: the command itself must not be what is found.
@@ -402,6 +432,7 @@ fn a_container_never_has_what_its_host_sees() {
     if let Some(sea) = Sea::new("container") {
         the_host_sees_what_the_machine_never_has(&sea);
         another_host_gets_the_placeholder(&sea);
+        what_is_sent_back_is_not_shown(&sea);
     }
 }
 
@@ -489,7 +520,7 @@ fn a_call_has_a_placeholder() {
     let script = format!(
         "curl -sS -m 60 -H \"X-Key: $K\" https://good.example:{PORT}/call; printf %s \"$K\""
     );
-    let call = |network: &str| {
+    let call = |network: &str, script: &str| {
         let request = serde_json::json!({
             "image": "debian:12", "command": ["sh", "-c", script], "timeout_seconds": 120,
             "network": {"mode": network}, "secrets": {"K": {"ref": "key"}},
@@ -500,14 +531,16 @@ fn a_call_has_a_placeholder() {
         let file = file.to_str().unwrap();
         sea.motu(&["call", "--request", file, "--policy", "border", "--json"])
     };
-    let told = call("bridge");
+    let told = call("bridge", &script);
     let answer: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|_| panic!("{told}"));
     assert!(
         text(&answer["stdout"]).starts_with("taken\nmotu_placeholder_"),
         "{told}"
     );
     assert_eq!(text(&sea.lines()[0]["headers"]["x-key"]), FIRST);
-    let off = call("none");
+    let echo = call("bridge", &script.replace("/call", "/echo"));
+    assert!(echo.stdout.contains("[redacted key]"), "{echo}");
+    let off = call("none", &script);
     assert_ne!(off.code, 0, "{off}");
     assert!(off.stdout.contains("policy_denial"), "{off}");
 }

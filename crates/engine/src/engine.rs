@@ -226,6 +226,7 @@ impl Engine {
     /// The live sandbox of that name, or why there is none.
     pub(crate) async fn handle(&self, id: &SandboxId) -> Result<Arc<Handle>> {
         if let Some(handle) = self.table.get(id) {
+            handle.beyond().settled().await;
             return Ok(handle);
         }
         match self.shared.store.get(id).await? {

@@ -83,7 +83,7 @@ impl Engine {
             };
         }
         let dir = self.shared.home.make_machine(runtime.name(), &id)?;
-        let spec = launch.spec(id, dir, &self.shared.gateways, border);
+        let spec = launch.spec(id, dir, &self.shared.gateways, border.clone());
         let (hand_over, handed_over) = oneshot::channel();
         let admitted = Admitted {
             runtime: runtime.clone(),
@@ -91,7 +91,10 @@ impl Engine {
             launch,
             named: true,
         };
-        let (_, answered) = self.enter(admitted, Keep::Stored, Origin::Copy(handed_over))?;
+        let (handle, answered) = self.enter(admitted, Keep::Stored, Origin::Copy(handed_over))?;
+        if let Some(border) = &border {
+            handle.beyond().learn(border);
+        }
         Ok(Waiting {
             spec,
             hand_over,

@@ -56,6 +56,7 @@ impl Engine {
             let Some(border) = crate::border::values(&self.shared.home, bindings).await? else {
                 continue;
             };
+            handle.beyond().learn(&border);
             let id = &sandbox.sandbox_id;
             if let Err(error) = self.shared.gateways.bind(id, border).await {
                 return Err(Error {

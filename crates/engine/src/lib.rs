@@ -24,6 +24,7 @@ mod admission;
 mod adopt;
 mod audit;
 pub mod backup;
+mod beyond;
 mod blocking;
 mod border;
 mod call;

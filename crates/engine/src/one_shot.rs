@@ -24,9 +24,10 @@ impl Engine {
         let (sandbox, handle) = self.make(request.sandbox, Keep::Transient).await?;
         let life = Life::new(handle.clone());
         let session = handle.guest()?.start(start).await?;
+        let events = shown::redacted(&self.commands, session.events, pace);
         let run = Run {
             first: Some(sandbox),
-            events: shown::redacted(&self.commands, session.events, pace),
+            events: handle.beyond().redacted(events, pace),
             exited: false,
             life,
             _served: served,

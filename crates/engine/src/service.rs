@@ -312,6 +312,7 @@ impl Service for Engine {
         let start = command(&self.config, request, Follow::Foreground)?;
         let session = guest!(self, id, guest => guest.start(start))?;
         let events = shown::redacted(&self.commands, session.events, pace);
+        let events = handle.beyond().redacted(events, pace);
         Ok(explained(ExecSession::new(events, session.input), handle))
     }
 
@@ -346,7 +347,11 @@ impl Service for Engine {
         let session = guest!(self, id, guest => guest.attach(process.clone(), from))?;
         let events = match self.workspaces.get(id) {
             Some(room) => room.shown(session.events, Pace::Terminal),
-            None => shown::redacted(&self.commands, session.events, Pace::Terminal),
+            None => {
+                let pace = Pace::Terminal;
+                let events = shown::redacted(&self.commands, session.events, pace);
+                handle.beyond().redacted(events, pace)
+            }
         };
         Ok(explained(ExecSession::new(events, session.input), handle))
     }

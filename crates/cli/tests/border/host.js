@@ -1,5 +1,5 @@
 // A host of its own for a test: TLS with HTTP/1.1 and HTTP/2. Writes down what it is asked, one JSON
-// line each, and tells whoever asks nothing of it. Prints `ready` when it serves.
+// line each, and tells whoever asks nothing of it, but what it was sent at `/echo`. Prints `ready` when it serves.
 //
 // usage: host.js ADDRESS PORT CERTIFICATE KEY LOG
 
@@ -22,7 +22,7 @@ const server = http2.createSecureServer(
         body: Buffer.concat(parts).toString(),
       };
       fs.appendFileSync(log, JSON.stringify(line) + "\n");
-      response.end("taken\n");
+      response.end(request.url === "/echo" ? request.headers["x-key"] : "taken\n");
     });
   },
 );

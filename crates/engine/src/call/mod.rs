@@ -16,7 +16,7 @@ use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
 use crate::engine::Engine;
 use crate::guest::Guest;
-use crate::shown::{Pace, clean_error};
+use crate::shown::Pace;
 use crate::workspace::Secrets;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -73,6 +73,7 @@ impl Engine {
         let served = self.pool.serve();
         let machine = self.machine(&request, &checked, known.policy.call.min_isolation, bound);
         let machine = machine.await?;
+        let given = given.and(machine.handle.beyond());
         let ran = async {
             prepare(&machine, &checked).await?;
             let session = machine.guest.start(start).await?;
@@ -89,7 +90,7 @@ impl Engine {
                 let error = machine.handle.explain_soon(error).await;
                 let left = self.discard(&machine, checked.retention).await;
                 return Err(match left {
-                    Ok(()) => clean_error(given.redactor(), error),
+                    Ok(()) => given.clean_error(error),
                     Err(left) => left,
                 });
             }
@@ -346,7 +347,7 @@ async fn read_out(
         match read {
             Ok(bytes) => {
                 file.bytes = bytes.len() as u64;
-                match String::from_utf8(given.redactor().redact(&bytes)) {
+                match String::from_utf8(given.redact_bytes(&bytes)) {
                     Ok(text) => file.content = text,
                     Err(other) => {
                         file.content = STANDARD.encode(other.as_bytes());

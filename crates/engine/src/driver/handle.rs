@@ -1,6 +1,7 @@
 //! The outside of a driver: what everyone else sees and asks.
 
 use super::{Command, Launch};
+use crate::beyond::Beyond;
 use crate::clock::{self, Deadline};
 use crate::guest::Guest;
 use crate::lifecycle::{self, Decision, Refusal, Request};
@@ -39,6 +40,8 @@ pub(super) struct Inside {
     last_used_ms: AtomicU64,
     /// When the time to live is over, since the host was started.
     deadline_ms: AtomicU64,
+    /// Values that its gateway puts into requests.
+    pub(super) beyond: Beyond,
 }
 
 /// No deadline.
@@ -52,6 +55,7 @@ impl Inside {
             disk: Mutex::new(None),
             last_used_ms: AtomicU64::new(clock::boot_ms()),
             deadline_ms: AtomicU64::new(NEVER),
+            beyond: Beyond::default(),
         }
     }
 
@@ -112,6 +116,11 @@ impl Handle {
             ))
             .details(serde_json::json!({ "sandbox_id": id, "disk": disk, "errors": count }))
         })
+    }
+
+    /// The secrets that stay outside of it, as its gateway knows them.
+    pub fn beyond(&self) -> &Beyond {
+        &self.inside.beyond
     }
 
     /// The sandbox as it is now.

@@ -60,11 +60,20 @@ impl Driver {
                 self.excuse();
             }
         }
+        let bound = self
+            .row
+            .launch
+            .as_ref()
+            .is_some_and(|own| own.border.is_some());
+        if bound {
+            self.inside.beyond.forget();
+        }
         async move {
             // What a former daemon wrote down last may not have reached the gateway.
             if let Err(error) = self.enforce().await {
                 tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "a sandbox has no network");
             }
+            self.inside.beyond.settle();
             self.drive().await;
         }
     }
@@ -118,6 +127,9 @@ impl Driver {
         let dir = self.shared.home.make_machine(self.runtime.name(), id)?;
         let launch = self.launch()?;
         let border = crate::border::values(&self.shared.home, launch.border.as_ref()).await?;
+        if let Some(border) = &border {
+            self.inside.beyond.learn(border);
+        }
         Ok(launch.spec(id.clone(), dir, &self.shared.gateways, border))
     }
 

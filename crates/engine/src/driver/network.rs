@@ -40,6 +40,7 @@ impl Driver {
                 let bindings = launch.and_then(|launch| launch.border.as_ref());
                 let border = crate::border::values(&self.shared.home, bindings).await?;
                 if let Some(border) = border {
+                    self.inside.beyond.learn(&border);
                     gateways.bind(&sandbox.sandbox_id, border).await?;
                 }
                 gateways.replace(&sandbox.sandbox_id, network.rules).await

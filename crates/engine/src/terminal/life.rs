@@ -422,12 +422,16 @@ struct Hidden {
 }
 
 impl Engine {
-    /// Well-known credentials, and the secrets of the workspace that a session is in.
+    /// Well-known credentials, and the secrets of the workspace or the sandbox that a session is in.
     fn hidden(&self, row: &TerminalRow) -> Hidden {
-        let room = self.workspaces.get(&row.sandbox_id);
+        let id = &row.sandbox_id;
+        let values = match self.workspaces.get(id) {
+            Some(room) => Some(room.secrets().values()),
+            None => self.table.get(id).map(|handle| handle.beyond().values()),
+        };
         Hidden {
             patterns: self.patterns.clone(),
-            values: room.map(|room| room.secrets().values()).unwrap_or_default(),
+            values: values.unwrap_or_default(),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Engine {
                 return Err(error);
             }
         };
-        let room = Arc::new(Room::new(row, secrets));
+        let room = Arc::new(Room::new(row, secrets.and(handle.beyond())));
         self.workspaces.enter(room.clone());
         self.describe(&room, &handle).await
     }
@@ -343,8 +343,11 @@ impl Engine {
             return Err(error);
         }
         for row in rows {
-            self.workspaces
-                .enter(Arc::new(Room::new(row, room.secrets.clone())));
+            // Each copy has a gateway of its own.
+            let handle = self.table.get(&row.workspace_id);
+            let beyond = handle.map(|handle| handle.beyond().clone());
+            let secrets = room.secrets.clone().and(&beyond.unwrap_or_default());
+            self.workspaces.enter(Arc::new(Room::new(row, secrets)));
         }
         Ok(ids)
     }
@@ -409,7 +412,7 @@ impl Engine {
                     Secrets::none(&self.patterns)?
                 }
             };
-            let room = Arc::new(Room::new(row, secrets));
+            let room = Arc::new(Room::new(row, secrets.and(handle.beyond())));
             self.workspaces.enter(room.clone());
             self.end_lost_commands(&id).await?;
             self.adopt_services(&room, &handle).await?;

@@ -134,7 +134,10 @@ impl Engine {
         };
         let room = self.workspaces.get(id).ok_or_else(missing)?;
         match self.table.get(id) {
-            Some(handle) => Ok((room, handle)),
+            Some(handle) => {
+                handle.beyond().settled().await;
+                Ok((room, handle))
+            }
             None => {
                 // Its time to live was over.
                 self.workspaces.leave(id);

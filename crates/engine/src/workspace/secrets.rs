@@ -1,5 +1,6 @@
 //! Secrets of a workspace: sealed at rest, in memory here, redacted from what is shown.
 
+use crate::beyond::Beyond;
 use crate::engine::Engine;
 use crate::shown::{self, Pace};
 use crate::store::SealedSecret;
@@ -19,6 +20,8 @@ use zeroize::Zeroizing;
 pub struct Secrets {
     all: Arc<Vec<Secret>>,
     redactor: Redactor,
+    /// Those that stay outside.
+    beyond: Beyond,
 }
 
 impl Secrets {
@@ -31,6 +34,7 @@ impl Secrets {
         });
         Ok(Secrets {
             redactor: Redactor::new(known, patterns),
+            beyond: Beyond::default(),
             all: Arc::new(all),
         })
     }
@@ -48,6 +52,14 @@ impl Secrets {
         Secrets::new(values.into_iter().map(secret).collect(), patterns)
     }
 
+    /// The same, and those that stay outside of a sandbox.
+    pub fn and(self, beyond: &Beyond) -> Secrets {
+        Secrets {
+            beyond: beyond.clone(),
+            ..self
+        }
+    }
+
     /// All of them, as variables of their own names.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let pair = |secret: &Secret| (secret.name.clone(), secret.value.to_string());
@@ -57,7 +69,9 @@ impl Secrets {
     /// All of them by name, to be kept out of what is shown elsewhere.
     pub fn values(&self) -> Arc<Vec<(String, Zeroizing<String>)>> {
         let pair = |secret: &Secret| (secret.name.clone(), secret.value.clone());
-        Arc::new(self.all.iter().map(pair).collect())
+        let beyond = self.beyond.values();
+        let all = self.all.iter().map(pair).chain(beyond.iter().cloned());
+        Arc::new(all.collect())
     }
 
     /// The secrets of a workspace that has none.
@@ -65,9 +79,15 @@ impl Secrets {
         Secrets::new(Vec::new(), patterns)
     }
 
-    /// What takes their values out of what is shown.
-    pub fn redactor(&self) -> &Redactor {
-        &self.redactor
+    /// Bytes that are whole, without values of secrets.
+    pub fn redact_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        self.beyond.redactor().redact(&self.redactor.redact(bytes))
+    }
+
+    /// An error whose texts show no values of secrets.
+    pub fn clean_error(&self, error: Error) -> Error {
+        self.beyond
+            .clean_error(shown::clean_error(&self.redactor, error))
     }
 
     pub fn infos(&self) -> Vec<SecretInfo> {
@@ -119,7 +139,7 @@ impl Secrets {
 
     /// Text without values of secrets.
     pub fn redact(&self, text: &str) -> String {
-        self.redactor.text(text)
+        self.beyond.redactor().text(&self.redactor.text(text))
     }
 
     /// A session's output without values of secrets.
@@ -128,7 +148,8 @@ impl Secrets {
         events: BoxStream<'static, Result<ExecEvent>>,
         pace: Pace,
     ) -> BoxStream<'static, Result<ExecEvent>> {
-        shown::redacted(&self.redactor, events, pace)
+        let events = shown::redacted(&self.redactor, events, pace);
+        self.beyond.redacted(events, pace)
     }
 }
 
