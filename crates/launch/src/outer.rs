@@ -143,7 +143,16 @@ impl Launcher<'_> {
             Cloned::Child => Ok(Some(theirs)),
             Cloned::Parent { pid, pidfd } => {
                 owner.map_or(Ok(()), |_| effective(0))?;
-                self.report.started(pid, pidfd.as_fd());
+                let places = match namespaces {
+                    Namespaces::User => Vec::new(),
+                    Namespaces::Machine => vec![namespace(pid, "net")?, namespace(pid, "user")?],
+                };
+                let fds: Vec<_> = [&pidfd]
+                    .into_iter()
+                    .chain(&places)
+                    .map(AsFd::as_fd)
+                    .collect();
+                self.report.started(pid, &fds);
                 self.child = Some(Child {
                     pid,
                     socket: ours,
@@ -190,12 +199,7 @@ impl Launcher<'_> {
                 map_with("newgidmap", child.pid, &map.gids)?;
             }
         }
-        let userns = rustix::fs::open(
-            format!("{proc}/ns/user"),
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        child.userns = Some(userns);
+        child.userns = Some(namespace(child.pid, "user")?);
         Ok(())
     }
 
@@ -294,6 +298,13 @@ impl Launcher<'_> {
         };
         send_packet(child.socket.as_fd(), word, &given)
     }
+}
+
+/// A namespace of a process that has done nothing yet.
+fn namespace(pid: i32, kind: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let path = format!("/proc/{pid}/ns/{kind}");
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Everything in `/dev`, shared memory included, may be this large.

@@ -38,7 +38,8 @@ impl Failure {
 /// One message to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// Pid 1 exists; its pidfd comes along.
+    /// Pid 1 exists; its pidfd comes along, and behind it its namespaces: network, users. Later only
+    /// root could open those.
     Started {
         pid: i32,
     },
@@ -58,38 +59,36 @@ impl Reporter {
         Reporter { socket }
     }
 
-    pub(crate) fn started(&self, pid: i32, pidfd: BorrowedFd<'_>) {
-        self.send(&Report::Started { pid }, Some(pidfd));
+    pub(crate) fn started(&self, pid: i32, fds: &[BorrowedFd<'_>]) {
+        self.send(&Report::Started { pid }, fds);
     }
 
     pub(crate) fn ready(&self) {
-        self.send(&Report::Ready, None);
+        self.send(&Report::Ready, &[]);
     }
 
     pub(crate) fn failed(&self, failure: &Failure) {
-        self.send(&Report::Failed(failure.clone()), None);
+        self.send(&Report::Failed(failure.clone()), &[]);
     }
 
-    fn send(&self, report: &Report, fd: Option<BorrowedFd<'_>>) {
+    fn send(&self, report: &Report, fds: &[BorrowedFd<'_>]) {
         if let Ok(bytes) = postcard::to_allocvec(report) {
             // A daemon that is gone finds the machine again by its own record.
-            let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
-            let _ = send_packet(self.socket.as_fd(), &bytes, &fds);
+            let _ = send_packet(self.socket.as_fd(), &bytes, fds);
         }
     }
 }
 
-/// The receiving side: the next message, or `None` when every sender is gone.
-pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Report, Option<OwnedFd>)>> {
+/// The receiving side: the next message and what came along, or `None` when every sender is gone.
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
     let mut buffer = [0u8; PACKET];
     let (length, fds) = receive_packet(socket, &mut buffer)?;
     if length == 0 {
         return Ok(None);
     }
-    let fd = fds.into_iter().next();
     let report = postcard::from_bytes(&buffer[..length])
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-    Ok(Some((report, fd)))
+    Ok(Some((report, fds)))
 }
 
 /// Sends one packet, with a few descriptors if there are any.
@@ -153,21 +152,21 @@ mod tests {
         )
         .unwrap();
         let reporter = Reporter::new(theirs);
-        reporter.started(42, ours.as_fd());
+        reporter.started(42, &[ours.as_fd(), ours.as_fd()]);
         reporter.failed(&Failure {
             step: "mount /proc".into(),
             errno: libc::EPERM,
         });
         drop(reporter);
 
-        let (report, fd) = receive(ours.as_fd()).unwrap().unwrap();
+        let (report, fds) = receive(ours.as_fd()).unwrap().unwrap();
         assert_eq!(report, Report::Started { pid: 42 });
-        assert!(fd.is_some());
-        let (report, fd) = receive(ours.as_fd()).unwrap().unwrap();
+        assert_eq!(fds.len(), 2);
+        let (report, fds) = receive(ours.as_fd()).unwrap().unwrap();
         let Report::Failed(failure) = report else {
             panic!("{report:?}");
         };
-        assert!(fd.is_none());
+        assert!(fds.is_empty());
         assert_eq!(
             failure.to_string(),
             "could not mount /proc: Operation not permitted (os error 1)"

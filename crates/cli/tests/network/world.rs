@@ -135,6 +135,32 @@ impl World {
         self.story.told(self.command(args))
     }
 
+    /// Adds a line to a file of the host, as the namespace of the daemon sees it.
+    pub fn add_line(&self, file: &str, line: &str) {
+        let own = self.story.path().join(file.replace('/', "-"));
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        std::fs::write(&own, format!("{text}{line}\n")).unwrap();
+        let mount = inside(&self.daemon)
+            .args(["mount", "--bind"])
+            .arg(&own)
+            .arg(file)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&mount.stderr);
+        assert!(mount.status.success(), "{file}: {said}");
+    }
+
+    /// A program in the namespace of the daemon, for somebody who was given nothing.
+    pub fn as_ordinary_user(&self, user: u32) -> Command {
+        let mut command = inside(&self.daemon);
+        command
+            .arg(motu_needs::command("setpriv").get_program())
+            .args([format!("--reuid={user}"), format!("--regid={user}")])
+            .arg("--clear-groups")
+            .stdin(Stdio::null());
+        command
+    }
+
     /// A program in the namespace of the servers.
     pub fn at_servers(&self, program: &str) -> Command {
         let mut command = inside(&self.servers);

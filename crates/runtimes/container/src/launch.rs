@@ -58,6 +58,8 @@ impl Finished {
 pub(crate) struct Started {
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
+    /// Its network and its users, where it has those of its own.
+    pub(crate) namespaces: Option<[OwnedFd; 2]>,
 }
 
 /// Why a plan was not carried out.
@@ -163,8 +165,16 @@ fn listen(socket: BorrowedFd<'_>, started: &mut impl FnMut(Started)) -> Result<(
         }
         match motu_launch::report::receive(socket).map_err(LaunchError::Spawn)? {
             None => return Err(LaunchError::Silent),
-            Some((Report::Started { pid }, Some(pidfd))) => started(Started { pid, pidfd }),
-            Some((Report::Started { .. }, None)) => return Err(LaunchError::Silent),
+            Some((Report::Started { pid }, fds)) => {
+                let mut fds = fds.into_iter();
+                let pidfd = fds.next().ok_or(LaunchError::Silent)?;
+                let namespaces = fds.next().zip(fds.next());
+                started(Started {
+                    pid,
+                    pidfd,
+                    namespaces: namespaces.map(|(net, user)| [net, user]),
+                });
+            }
             Some((Report::Ready, _)) => return Ok(()),
             Some((Report::Failed(failure), _)) => return Err(failure.into()),
         }

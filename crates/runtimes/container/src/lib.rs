@@ -9,6 +9,7 @@
 //!   machine    one machine: make, find, end
 //!   prepare    the plan, as data
 //!   launch     runs a plan with the launcher
+//!   wire       the way from its network to the gateway
 //!   cgroup     limits of memory, processes and CPU; freezing
 //!   disk       disks of bounded size, some of them ready beforehand
 //!   kept       disks that outlive their machine
@@ -39,6 +40,7 @@ mod seccomp;
 mod slots;
 mod sys;
 mod tending;
+mod wire;
 
 /// What the runtimes of this host have in common: limits, disks, and processes that are known again.
 pub mod shared {

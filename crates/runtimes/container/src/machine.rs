@@ -8,12 +8,12 @@ use crate::cgroup::{Hierarchies, Kind, Target};
 use crate::disk::{self, Disks};
 use crate::host::Host;
 use crate::kept::{self, Form, Mounted};
-use crate::launch::{Finished, LaunchError, Launcher, Started};
+use crate::launch::{Finished, LaunchError, Launcher};
 use crate::prepare::{self, Decided};
 use crate::record::{Process, Record, start_time};
 use crate::slots::Slots;
+use crate::wire::Wire;
 use crate::{Settings, seccomp, sys};
-use motu_core::network::{Frames, Uplink};
 use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
@@ -221,13 +221,17 @@ impl Maker {
         let plan = prepare::plan(&self.host, spec, decided);
         let mut first = None;
         let (result, launcher) = self.launcher.run(&plan, mount, |started| {
-            first = Some(self.note(&mut record, &spec.dir, started));
+            let noted = self.note(&mut record, &spec.dir, started.pid);
+            let uplink = spec.network.as_deref();
+            let wire = uplink.map(|to| Wire::begin(to, started, self.host.privileged));
+            first = Some(noted.map(|()| wire));
         });
         *finished = launcher;
         result.map_err(|error| explain(&error))?;
-        first.ok_or_else(|| Error::internal("the machine started without a process"))??;
-        if let Some(uplink) = &spec.network {
-            self.attach(uplink.as_ref(), &record)?;
+        let wire =
+            first.ok_or_else(|| Error::internal("the machine started without a process"))??;
+        if let Some(wire) = wire {
+            wire?.hold()?;
         }
 
         let mut limits = cgroups.limits;
@@ -239,28 +243,6 @@ impl Maker {
             accelerator: None,
             record: serde_json::to_value(&record).map_err(|e| Error::internal(e.to_string()))?,
         })
-    }
-
-    /// Hands the machine's frames over. Nothing runs in it yet but the guest.
-    fn attach(&self, uplink: &dyn Uplink, record: &Record) -> Result<(), Error> {
-        let failed = |error: io::Error| Error::io("the machine's network", &error);
-        let gone = || Error::internal("the machine's first process is gone already");
-        // The handle first: once it is held the number cannot change its meaning.
-        let machine = record.open().ok_or_else(gone)?;
-        let pid = record.process.ok_or_else(gone)?.pid;
-        let open = |kind: &str| {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            let path = format!("/proc/{pid}/ns/{kind}");
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))
-        };
-        let frames = Frames::Namespace {
-            net: open("net")?,
-            user: match self.host.privileged {
-                true => None,
-                false => Some(open("user")?),
-            },
-        };
-        uplink.attach(frames)?.hold(machine)
     }
 
     /// Makes the disk. If it cannot be mounted after all and nobody insisted on
@@ -318,11 +300,9 @@ impl Maker {
     }
 
     /// Writes down the first process while it still waits for its root.
-    fn note(&self, record: &mut Record, dir: &Path, started: Started) -> Result<(), Error> {
-        let Started { pid, pidfd } = started;
+    fn note(&self, record: &mut Record, dir: &Path, pid: i32) -> Result<(), Error> {
         let start_time = start_time(pid)
             .ok_or_else(|| Error::internal("the machine's first process is gone already"))?;
-        drop(pidfd);
         record.process = Some(Process { pid, start_time });
         record.store(dir)
     }
