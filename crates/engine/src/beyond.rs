@@ -3,8 +3,8 @@
 
 use crate::shown::{self, Pace};
 use futures_util::stream::BoxStream;
+use motu_core::Result;
 use motu_core::exec::ExecEvent;
-use motu_core::{Error, Result};
 use motu_egress::border::Border;
 use motu_redaction::{Forms, Known, Patterns, Redactor};
 use motu_terminal::redact::Values;
@@ -98,11 +98,6 @@ impl Beyond {
     ) -> BoxStream<'static, Result<ExecEvent>> {
         shown::redacted(&self.redactor(), events, pace)
     }
-
-    /// An error whose texts are without them.
-    pub fn clean_error(&self, error: Error) -> Error {
-        shown::clean_error(&self.redactor(), error)
-    }
 }
 
 #[cfg(test)]
@@ -144,8 +139,10 @@ mod tests {
             "a [redacted api]"
         );
         beyond.learn(&border("another-value"));
-        let error = clone.clean_error(Error::internal("no another-value"));
-        assert_eq!(error.message, "no [redacted api]");
+        assert_eq!(
+            clone.redactor().text("no another-value"),
+            "no [redacted api]"
+        );
         assert_eq!(clone.values().len(), 1);
         assert!(!format!("{clone:?}").contains("another"));
     }

@@ -9,11 +9,13 @@ use crate::engine::Engine;
 use crate::quota::Claim;
 use motu_core::call::{
     CallCheck, CallNetworkMode, CallPlan, CallRequest, CheckedDestination, FailureClass, Retention,
+    SecretRef,
 };
 use motu_core::policy::{self, ExplainPolicy};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Error, Result};
 use motu_policy::Known;
+use std::collections::BTreeMap;
 
 impl Engine {
     pub(crate) async fn dry_call(&self, request: CallRequest) -> Result<CallPlan> {
@@ -75,6 +77,10 @@ impl Engine {
                 }
             }
         };
+        let wanted = CreateSandbox {
+            secret_refs: self.bound(request).await,
+            ..wanted
+        };
         match self.gate().admit(wanted).await {
             Ok(admitted) => {
                 plan.runtime = Some(admitted.sandbox.runtime.clone());
@@ -86,6 +92,20 @@ impl Engine {
             }
             Err(error) => note(plan, "machine", Err(error)),
         }
+    }
+
+    /// The secrets of a call that stay outside; no value is looked at.
+    async fn bound(&self, request: &CallRequest) -> BTreeMap<String, SecretRef> {
+        let mut bound = BTreeMap::new();
+        for (variable, secret) in &request.secrets {
+            let kept = crate::secrets::find(&self.shared.home, &secret.name).await;
+            if let Ok(Some(kept)) = kept
+                && kept.binding().is_some()
+            {
+                bound.insert(variable.clone(), secret.clone());
+            }
+        }
+        bound
     }
 
     /// Whether every secret that a call refers to is there.

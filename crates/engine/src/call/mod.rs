@@ -347,7 +347,7 @@ async fn read_out(
         match read {
             Ok(bytes) => {
                 file.bytes = bytes.len() as u64;
-                match String::from_utf8(given.redact_bytes(&bytes)) {
+                match String::from_utf8(given.redactor().redact(&bytes)) {
                     Ok(text) => file.content = text,
                     Err(other) => {
                         file.content = STANDARD.encode(other.as_bytes());

@@ -19,7 +19,8 @@ use zeroize::Zeroizing;
 #[derive(Clone, Debug)]
 pub struct Secrets {
     all: Arc<Vec<Secret>>,
-    redactor: Redactor,
+    patterns: Patterns,
+    own: Redactor,
     /// Those that stay outside.
     beyond: Beyond,
 }
@@ -27,13 +28,10 @@ pub struct Secrets {
 impl Secrets {
     fn new(all: Vec<Secret>, patterns: &Patterns) -> Result<Secrets> {
         secrets::check(&all)?;
-        let known = all.iter().map(|secret| Known {
-            name: Some(&secret.name),
-            value: secret.value.as_bytes(),
-            forms: Forms::All,
-        });
+        let own = all.iter().map(|one| known(&one.name, &one.value));
         Ok(Secrets {
-            redactor: Redactor::new(known, patterns),
+            own: Redactor::new(own, patterns),
+            patterns: patterns.clone(),
             beyond: Beyond::default(),
             all: Arc::new(all),
         })
@@ -79,15 +77,20 @@ impl Secrets {
         Secrets::new(Vec::new(), patterns)
     }
 
-    /// Bytes that are whole, without values of secrets.
-    pub fn redact_bytes(&self, bytes: &[u8]) -> Vec<u8> {
-        self.beyond.redactor().redact(&self.redactor.redact(bytes))
+    /// What takes all of them out of what is shown.
+    pub fn redactor(&self) -> Redactor {
+        let beyond = self.beyond.values();
+        if beyond.is_empty() {
+            return self.own.clone();
+        }
+        let own = self.all.iter().map(|one| known(&one.name, &one.value));
+        let beyond = beyond.iter().map(|(name, value)| known(name, value));
+        Redactor::new(own.chain(beyond), &self.patterns)
     }
 
     /// An error whose texts show no values of secrets.
     pub fn clean_error(&self, error: Error) -> Error {
-        self.beyond
-            .clean_error(shown::clean_error(&self.redactor, error))
+        shown::clean_error(&self.redactor(), error)
     }
 
     pub fn infos(&self) -> Vec<SecretInfo> {
@@ -139,7 +142,7 @@ impl Secrets {
 
     /// Text without values of secrets.
     pub fn redact(&self, text: &str) -> String {
-        self.beyond.redactor().text(&self.redactor.text(text))
+        self.redactor().text(text)
     }
 
     /// A session's output without values of secrets.
@@ -148,8 +151,7 @@ impl Secrets {
         events: BoxStream<'static, Result<ExecEvent>>,
         pace: Pace,
     ) -> BoxStream<'static, Result<ExecEvent>> {
-        let events = shown::redacted(&self.redactor, events, pace);
-        self.beyond.redacted(events, pace)
+        shown::redacted(&self.redactor(), events, pace)
     }
 }
 
@@ -207,6 +209,14 @@ impl Engine {
             });
         }
         Secrets::new(all, &self.patterns)
+    }
+}
+
+fn known<'a>(name: &'a str, value: &'a str) -> Known<'a> {
+    Known {
+        name: Some(name),
+        value: value.as_bytes(),
+        forms: Forms::All,
     }
 }
 

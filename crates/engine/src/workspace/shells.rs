@@ -9,7 +9,7 @@ use super::room::in_words;
 use crate::admission::{Follow, command};
 use crate::engine::Engine;
 use crate::guest::Guest;
-use crate::shown::Pace;
+use crate::shown::{self, Pace};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use jiff::Timestamp;
@@ -35,6 +35,27 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 fn tag(shell: &str) -> String {
     format!("shell-{shell}")
+}
+
+/// The last bytes before a cursor, as far as they are still there.
+async fn before(guest: &Guest, shell: &str, cursor: u64, most: usize) -> Result<Vec<u8>> {
+    let begin = cursor.saturating_sub(most as u64);
+    if begin == cursor {
+        return Ok(Vec::new());
+    }
+    let from = AttachFrom::Offsets {
+        stdout: begin,
+        stderr: 0,
+    };
+    let enough = Enough {
+        max_bytes: most,
+        idle: None,
+        patience: PATIENCE,
+    };
+    let part = ring::read(guest, &tag(shell), from, enough).await?.stdout;
+    let first = part.end - part.bytes.len() as u64;
+    let count = cursor.saturating_sub(first).min(part.bytes.len() as u64);
+    Ok(part.bytes[..count as usize].to_vec())
 }
 
 impl Engine {
@@ -155,17 +176,28 @@ impl Engine {
             stdout: request.cursor,
             stderr: 0,
         };
+        let redactor = room.secrets.redactor();
         let enough = Enough {
             // A character has at most four bytes.
-            max_bytes: max_chars * 4,
+            max_bytes: (max_chars * 4).max(2 * redactor.longest()),
             idle,
             patience: PATIENCE,
         };
         let output = ring::read(&guest, &tag(shell), from, enough).await?.stdout;
         let first = output.end - output.bytes.len() as u64;
-        let (text, used) = output.text(max_chars);
+        let before = before(&guest, shell, request.cursor, redactor.longest()).await?;
+        let mut chars = max_chars;
+        let (text, used, truncated) = loop {
+            let (raw, used) = output.text(chars);
+            let truncated = used < output.bytes.len();
+            let (text, held) = shown::part(&redactor, &before, &raw, truncated);
+            if !truncated || held < raw.len() {
+                break (text, used.saturating_sub(held), truncated);
+            }
+            // All of it may be the beginning of a secret: only more of it tells.
+            chars *= 2;
+        };
         let next_cursor = first + used as u64;
-        let text = room.secrets.redact(&text);
         let (after, _, _) = self.shell(id, shell).await?;
         Ok(ShellOutput {
             workspace_id: id.clone(),
@@ -178,7 +210,7 @@ impl Engine {
             } else {
                 text
             },
-            truncated: used < output.bytes.len(),
+            truncated,
             lost: output.lost,
             plain: request.plain,
         })

@@ -212,6 +212,13 @@ pub async fn ports_are_published_only_by_policy(life: Life) {
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 
+fn type_in(text: &str) -> WriteShell {
+    WriteShell {
+        input: text.to_string(),
+        append_newline: None,
+    }
+}
+
 pub async fn a_shell_is_there_for_the_next_call(life: Life) {
     let Some(workspace) = create(&life).await else {
         return;
@@ -223,10 +230,6 @@ pub async fn a_shell_is_there_for_the_next_call(life: Life) {
         .await
         .expect("opened");
     let name = &shell.shell_id;
-    let type_in = |text: &str| WriteShell {
-        input: text.to_string(),
-        append_newline: None,
-    };
     engine
         .write_shell(id, name, type_in("x=4$((1+1)); echo value-$x"))
         .await
@@ -340,6 +343,7 @@ async fn uses_its_secret(life: &Life, workspace: &Workspace) {
     );
     let log = life.engine.logs_workspace(id).await.expect("a history");
     assert!(!format!("{log:?}").contains(SECRET));
+    is_read_in_parts(life, id).await;
     let unknown = WorkspaceExec {
         secret_env: vec!["NOBODY".parse().expect("a mapping")],
         ..script("true")
@@ -348,6 +352,40 @@ async fn uses_its_secret(life: &Life, workspace: &Workspace) {
         ErrorKind::NotFound,
         life.engine.exec_workspace(id, unknown).await,
     );
+}
+
+/// However small the parts are in which a shell is read, none of them shows a part of the value.
+async fn is_read_in_parts(life: &Life, id: &WorkspaceId) {
+    let engine = &life.engine;
+    let shell = engine.open_shell(id, OpenShell::default()).await;
+    let shell = shell.expect("a shell").shell_id;
+    let (one, two) = SECRET.split_at(5);
+    let script = format!("printf '<%s%s>' {one} {two}; echo; echo end''ed");
+    let typed = engine.write_shell(id, &shell, type_in(&script)).await;
+    typed.expect("written");
+    let read = |cursor, max_chars| {
+        let ask = ReadShell {
+            cursor,
+            max_chars,
+            ..ReadShell::default()
+        };
+        engine.read_shell(id, &shell, ask)
+    };
+    eventually("the end of the script", || async {
+        let all = read(0, None).await.expect("output");
+        all.output.contains("ended")
+    })
+    .await;
+    let (mut text, mut cursor) = (String::new(), 0);
+    while !text.contains("ended") {
+        let part = read(cursor, Some(3)).await.expect("output");
+        assert!(part.next_cursor > cursor, "{part:?}");
+        cursor = part.next_cursor;
+        text.push_str(&part.output);
+    }
+    assert!(!text.contains(SECRET), "{text}");
+    assert!(text.contains("<[redacted TOKEN]>"), "{text}");
+    engine.close_shell(id, &shell).await.expect("closed");
 }
 
 /// Looks at every file of the state directory that is small enough to be one of ours.
