@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "border/aws.rs"]
+mod aws;
 #[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
 #[path = "network/world.rs"]
@@ -25,7 +27,7 @@ description = "of a test"
 capability = "hosts"
 hosts = ["good.example", "other.example"]
 ports = [8443]
-http = [{ methods = ["GET", "POST"] }]
+http = [{ methods = ["GET", "POST", "PUT"] }]
 
 [call]
 images = ["debian:12"]

@@ -17,6 +17,7 @@ const server = http2.createSecureServer(
       const line = {
         name: request.socket.servername ?? request.stream.session.socket.servername,
         version: request.httpVersion,
+        method: request.method,
         url: request.url,
         headers: request.headers,
         body: Buffer.concat(parts).toString(),
