@@ -5,6 +5,8 @@
 
 #[path = "border/aws.rs"]
 mod aws;
+#[path = "border/proxy.rs"]
+mod proxy;
 #[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
 #[path = "network/world.rs"]
