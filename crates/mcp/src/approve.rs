@@ -6,12 +6,11 @@
 //! the person's answer and the note. The note is bound to the tool and its arguments, holds
 //! for some minutes, and is good for one call.
 
-use crate::call::{Call, Stop};
+use crate::call::{Call, Stop, is_stateless};
 use motu_core::{Error, ErrorKind, Result, limits};
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitationAction, ElicitationSchema, InputRequest,
-    InputRequests, InputRequiredResult, InputResponses, ProtocolVersion, RequestStateCodec,
-    SealOptions,
+    InputRequests, InputRequiredResult, RequestStateCodec, SealOptions,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
@@ -54,15 +53,6 @@ impl FromStr for Approvals {
             ),
         }
     }
-}
-
-/// What came back with a call that was made again.
-#[derive(Debug, Default)]
-pub struct Retry {
-    pub state: Option<String>,
-    pub responses: Option<InputResponses>,
-    /// What the note is bound to.
-    pub binding: Vec<u8>,
 }
 
 /// The tool and its arguments, as the note is bound to them.
@@ -111,12 +101,6 @@ impl Seal {
         }
         true
     }
-}
-
-/// Whether the server may not send requests of its own.
-pub fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
-    let version = context.protocol_version();
-    version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
 /// Whether the client has somebody who fills in forms.

@@ -1,10 +1,9 @@
 //! One call of a tool: who asked, how long ago, and whether anybody still waits.
 
 use crate::Shared;
-use crate::approve::Retry;
 use crate::arguments::Arguments;
 use motu_core::{Error, Result, Service, TerminalId};
-use rmcp::model::InputRequiredResult;
+use rmcp::model::{InputRequiredResult, InputResponses, ProtocolVersion};
 use rmcp::service::{RequestContext, RoleServer};
 use std::sync::Arc;
 
@@ -19,6 +18,21 @@ impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
         Stop::Failed(error)
     }
+}
+
+/// What came back with a call that was made again.
+#[derive(Debug, Default)]
+pub struct Retry {
+    pub state: Option<String>,
+    pub responses: Option<InputResponses>,
+    /// What the note is bound to.
+    pub binding: Vec<u8>,
+}
+
+/// Whether the server may not send requests of its own.
+pub fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
+    let version = context.protocol_version();
+    version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
 /// What a tool may use while it runs. Dropped with its future when the caller gives up.
@@ -76,7 +90,7 @@ impl Call {
     )]
     pub async fn root(&self) -> Option<String> {
         let asks = self.context.client_capabilities()?.roots.is_some();
-        if !asks || crate::approve::is_stateless(&self.context) {
+        if !asks || is_stateless(&self.context) {
             return None;
         }
         #[expect(

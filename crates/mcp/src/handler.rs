@@ -1,9 +1,9 @@
 //! The protocol's side: what rmcp calls.
 
 use crate::answer::Answer;
-use crate::approve::{Retry, Seal, binding, is_stateless};
+use crate::approve::{Seal, binding};
 use crate::arguments::Arguments;
-use crate::call::{Call, Stop};
+use crate::call::{Call, Retry, Stop, is_stateless};
 use crate::outputs::Outputs;
 use crate::tool::{Effect, Tool};
 use crate::watch::{self, Watches};

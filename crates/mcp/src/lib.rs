@@ -14,6 +14,7 @@
 //! No state hangs on a connection: ids are in arguments. The one thing that lives in
 //! this process alone is the rest of a long output of a machine that is gone.
 
+mod address;
 mod answer;
 mod approve;
 mod arguments;

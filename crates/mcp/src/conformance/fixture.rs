@@ -5,7 +5,8 @@
 #![expect(deprecated, reason = "the suite asks for what older revisions had")]
 
 use crate::Server;
-use crate::approve::{Seal, is_stateless};
+use crate::approve::Seal;
+use crate::call::is_stateless;
 use rmcp::ServerHandler;
 use rmcp::model::*;
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};

@@ -156,7 +156,7 @@ async fn get_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, Sto
     let mut answer = Answer::new(text, &back);
     answer.structured["truncated"] = (cut.missing > 0).into();
     if cut.missing > 0 {
-        answer.structured["rest"] = crate::resources::terminal(&id, "transcript").into();
+        answer.structured["rest"] = crate::address::terminal(&id, "transcript").into();
     }
     Ok(answer)
 }

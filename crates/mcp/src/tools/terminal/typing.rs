@@ -238,7 +238,7 @@ fn told(id: &TerminalId, found: Found<TerminalAnswer>) -> Answer {
     text.push_str(&standing(&answer));
     let mut told = Answer::new(text, &answer);
     if let Some(from) = answer.rest_from {
-        let uri = crate::resources::terminal(id, "transcript");
+        let uri = crate::address::terminal(id, "transcript");
         told.structured["rest"] = format!("{uri}?offset={from}").into();
     }
     told
