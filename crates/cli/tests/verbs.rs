@@ -21,6 +21,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("pull_environment", "env pull"),
     ("remove_environment", "env rm"),
     ("tag_environment", "env tag"),
+    ("export_environment", "env export"),
+    ("import_environment", "env import"),
     ("prune_environments", "env prune"),
     ("create_sandbox", "create"),
     ("list_sandboxes", "ps"),

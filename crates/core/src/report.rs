@@ -189,6 +189,16 @@ pub struct TagAs {
     pub name: String,
 }
 
+/// What an archive becomes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImportAs {
+    /// A word, such as `mine:1`; the name in the archive when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl Ask for ImportAs {}
 impl Ask for Examine {}
 impl Ask for Prune {}
 impl Ask for TagAs {}

@@ -22,6 +22,7 @@
 mod absent;
 mod admission;
 mod adopt;
+mod archives;
 mod audit;
 pub mod backup;
 mod beyond;
@@ -48,6 +49,7 @@ mod lost;
 mod one_shot;
 mod outside;
 mod paths;
+mod pipe;
 mod pool;
 mod quota;
 mod reconcile;

@@ -1,6 +1,7 @@
 //! The verbs, each a few lines over the engine's parts.
 
 use crate::admission::{Follow, command, environment_error};
+use crate::archives::environment;
 use crate::blocking::blocking;
 use crate::driver::Keep;
 use crate::engine::{Engine, progress_event};
@@ -24,8 +25,7 @@ use motu_core::outcome::Outcome as _;
 use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
 use motu_core::report::ProgressSink;
 use motu_core::report::{
-    BackUp, Backup, Doctor, Environment, EnvironmentLayer, Examine, Metrics, Prune, Pruned, TagAs,
-    Version,
+    BackUp, Backup, Doctor, Environment, Examine, ImportAs, Metrics, Prune, Pruned, TagAs, Version,
 };
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
@@ -130,6 +130,14 @@ impl Service for Engine {
     async fn tag_environment(&self, name: &str, ask: TagAs) -> Result<Environment> {
         let tagged = self.environments.tag(name, &ask.name).await;
         tagged.map(environment).map_err(environment_error)
+    }
+
+    async fn export_environment(&self, name: &str) -> Result<ByteStream> {
+        self.export_archive(name).await
+    }
+
+    async fn import_environment(&self, ask: ImportAs, content: ByteStream) -> Result<Environment> {
+        self.import_archive(ask, content).await
     }
 
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {
@@ -500,42 +508,5 @@ fn pruned(pruned: motu_environments::Pruned) -> Pruned {
         removed: pruned.names.into_iter().chain(pruned.digests).collect(),
         freed_bytes: pruned.bytes,
         in_use: Vec::new(),
-    }
-}
-
-fn environment(found: motu_environments::EnvironmentInfo) -> Environment {
-    let (manifest_digest, layers, entrypoint, cmd) = match found.image {
-        Some(image) => (
-            image.manifest_digest,
-            image.layers,
-            image.entrypoint,
-            image.cmd,
-        ),
-        None => Default::default(),
-    };
-    let layer = |layer: motu_environments::LayerInfo| EnvironmentLayer {
-        digest: layer.digest,
-        size_bytes: layer.size_bytes,
-    };
-    Environment {
-        name: found.name,
-        description: found.description,
-        installed: found.installed,
-        digest: found.digest,
-        size_bytes: Some(found.size_bytes),
-        created_at: found.created_at,
-        architecture: found.architecture,
-        default_user: found.default_user,
-        default_workdir: found.default_workdir,
-        source: found.source,
-        packages: found
-            .packages
-            .into_iter()
-            .map(|(name, version)| format!("{name} {version}"))
-            .collect(),
-        manifest_digest,
-        layers: layers.into_iter().map(layer).collect(),
-        entrypoint,
-        cmd,
     }
 }

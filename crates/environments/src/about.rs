@@ -23,6 +23,20 @@ pub struct ImageInfo {
     pub labels: BTreeMap<String, String>,
     /// Such as `8080/tcp`. Nothing is opened because of it.
     pub exposed_ports: Vec<String>,
+    /// What the image says about these is kept and passed on; nothing acts on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
+    pub healthcheck: Option<serde_json::Value>,
+    /// Instructions for builds that start from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_build: Vec<String>,
+    /// What runs the commands of builds that start from it; `/bin/sh -c` when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shell: Vec<String>,
     /// It brings a working sudo.
     pub wants_sudo: bool,
 }

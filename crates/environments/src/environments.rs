@@ -266,10 +266,7 @@ impl Environments {
     /// Gives an installed environment another name, under which nothing else may be known.
     pub async fn tag(&self, name: &str, new: &str) -> Result<EnvironmentInfo, EnvironmentError> {
         name::validate(name)?;
-        name::validate(new)?;
-        if self.entry(new).is_some() || reference::is_explicit(new) {
-            return Err(EnvironmentError::NameTaken { name: new.into() });
-        }
+        self.own_name(new)?;
         let (this, name, new) = (self.clone(), name.to_owned(), new.to_owned());
         blocking(move || {
             let store = &this.inner.store;
@@ -319,6 +316,24 @@ impl Environments {
         .await
     }
 
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.inner.store
+    }
+
+    pub(crate) fn options(&self) -> RegistryOptions {
+        self.inner.options.clone()
+    }
+
+    /// A name that may be given to something new, or to something else than before: a word of
+    /// the caller's own, and nothing that says where an environment comes from.
+    pub(crate) fn own_name(&self, name: &str) -> Result<(), EnvironmentError> {
+        name::validate(name)?;
+        if self.entry(name).is_some() || reference::is_explicit(name) {
+            return Err(EnvironmentError::NameTaken { name: name.into() });
+        }
+        Ok(())
+    }
+
     /// Whether there is nothing to do. Images have to be asked about.
     async fn is_current(&self, target: &Target) -> Result<bool, EnvironmentError> {
         let Target::Catalog(entry) = target else {
@@ -346,6 +361,7 @@ impl Environments {
                 let name = origin.name();
                 let import = Import {
                     store,
+                    name: name.clone(),
                     origin,
                     progress,
                     cancel: cancel.clone(),
@@ -496,7 +512,7 @@ fn sweep(
 }
 
 /// Does blocking work that ends when its time is up or nobody waits any more.
-async fn within(
+pub(crate) async fn within(
     limit: Duration,
     name: String,
     cancel: Cancel,
@@ -517,7 +533,7 @@ async fn within(
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EnvironmentError> + Send + 'static,
 ) -> Result<T, EnvironmentError> {
     match tokio::task::spawn_blocking(work).await {

@@ -19,11 +19,13 @@ mod describe;
 mod digest;
 mod environments;
 mod error;
+mod export;
 mod finish;
 mod image;
 mod layer;
 mod name;
 mod oci;
+mod pack;
 mod privilege;
 mod process;
 mod progress;
@@ -49,6 +51,7 @@ pub use catalog::{CatalogEntry, Variant};
 pub use describe::{Environment, EnvironmentInfo};
 pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, Pruned, reads_host_files};
 pub use error::EnvironmentError;
+pub use export::{Arriving, Export};
 pub use layer::{
     entry::{Decision, EntryKind, decide},
     merge_entries,

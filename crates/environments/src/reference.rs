@@ -60,6 +60,8 @@ pub(crate) enum Origin {
     OciLayout(PathBuf, Option<String>),
     /// What `docker save` writes.
     DockerArchive(PathBuf),
+    /// An OCI layout in an archive, which an archive of `docker save` may be too.
+    OciArchive(PathBuf),
     /// A root filesystem as an archive.
     Tar(PathBuf),
     /// A root filesystem as a directory.
@@ -87,6 +89,7 @@ impl Origin {
                 "docker-archive:",
                 Self::DockerArchive as fn(PathBuf) -> Self,
             ),
+            ("oci-archive:", Self::OciArchive),
             ("tar:", Self::Tar),
             ("dir:", Self::Directory),
         ] {
@@ -106,6 +109,7 @@ impl Origin {
             Self::OciLayout(path, Some(tag)) => format!("oci:{}:{tag}", path.display()),
             Self::OciLayout(path, None) => format!("oci:{}", path.display()),
             Self::DockerArchive(path) => format!("docker-archive:{}", path.display()),
+            Self::OciArchive(path) => format!("oci-archive:{}", path.display()),
             Self::Tar(path) => format!("tar:{}", path.display()),
             Self::Directory(path) => format!("dir:{}", path.display()),
         }

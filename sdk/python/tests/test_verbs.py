@@ -155,6 +155,16 @@ def tag_environment(w: World) -> None:
     assert w.motu.tag_environment(IMAGE, "mine:1").name == "mine:1"
 
 
+def export_environment(w: World) -> None:
+    with tarfile.open(fileobj=io.BytesIO(w.motu.export_environment(IMAGE))) as archive:
+        assert "index.json" in archive.getnames()
+
+
+def import_environment(w: World) -> None:
+    archive = w.motu.export_environment(IMAGE)
+    assert w.motu.import_environment(archive, name="mine:3").name == "mine:3"
+
+
 def remove_environment(w: World) -> None:
     w.motu.tag_environment(IMAGE, "mine:2")
     assert w.motu.remove_environment("mine:2").removed is not None

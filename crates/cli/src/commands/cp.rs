@@ -219,7 +219,7 @@ fn parent(path: &GuestPath) -> Result<GuestPath> {
 }
 
 /// What blocking code writes, as a stream.
-fn produce(work: impl FnOnce(&mut Sink) -> Result<()> + Send + 'static) -> ByteStream {
+pub fn produce(work: impl FnOnce(&mut Sink) -> Result<()> + Send + 'static) -> ByteStream {
     let (sender, receiver) = mpsc::channel(QUEUE);
     std::thread::spawn(move || {
         let mut sink = Sink(sender.clone());
@@ -233,7 +233,7 @@ fn produce(work: impl FnOnce(&mut Sink) -> Result<()> + Send + 'static) -> ByteS
     .boxed()
 }
 
-struct Sink(mpsc::Sender<Result<Bytes>>);
+pub struct Sink(mpsc::Sender<Result<Bytes>>);
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -247,7 +247,7 @@ impl Write for Sink {
     }
 }
 
-fn read_file(path: &Path, sink: &mut Sink) -> Result<()> {
+pub fn read_file(path: &Path, sink: &mut Sink) -> Result<()> {
     let mut file = std::fs::File::open(path).map_err(local("read", path))?;
     let mut buffer = vec![0; CHUNK];
     loop {

@@ -2,9 +2,10 @@
 
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
-use crate::{pull, show};
-use motu_core::report::{Environment, EnvironmentLayer, Prune, Pruned, TagAs};
+use crate::{archives, pull, show};
+use motu_core::report::{Environment, EnvironmentLayer, ImportAs, Prune, Pruned, TagAs};
 use motu_core::{Result, Service};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Manage environments, which sandboxes start from
@@ -72,6 +73,39 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write an installed environment to a file, as an archive in the OCI image layout
+    ///
+    /// Owners, permissions, links and attributes of its files are in it, and its settings: other
+    /// programs (skopeo, podman, docker load) read it, and so does `motu env import`.
+    #[command(after_help = "Examples:
+  motu env export debian:12 -o debian.tar
+  motu env export busybox | ssh other motu env import - mine:1")]
+    Export {
+        /// Its name
+        name: String,
+        /// The file, which must not exist yet; standard output when missing
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Replace a file that exists
+        #[arg(long)]
+        force: bool,
+        /// Print what was written as JSON
+        #[arg(long, requires = "output")]
+        json: bool,
+    },
+    /// Make an environment of an archive: an OCI image layout, or what `docker save` writes
+    #[command(after_help = "Examples:
+  motu env import app.tar
+  docker save app:1 | motu env import - app:1")]
+    Import {
+        /// The archive; `-` is standard input
+        file: PathBuf,
+        /// What it shall be called: a word, such as mine:1; its name in the archive when missing
+        name: Option<String>,
+        /// Print everything that is known of it as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove environments that nothing uses and nothing could be started from any more
     Prune {
         /// Also those that could be used again, cached packages and layers, and what virtual
@@ -92,6 +126,8 @@ impl Args {
             | Command::Inspect { json, .. }
             | Command::Rm { json, .. }
             | Command::Tag { json, .. }
+            | Command::Export { json, .. }
+            | Command::Import { json, .. }
             | Command::Prune { json, .. } => json,
         }
     }
@@ -117,6 +153,30 @@ impl Args {
             Command::Tag { name, new, json } => {
                 let tagged = client.tag_environment(&name, TagAs { name: new }).await?;
                 answer(json, &tagged, |tagged| format!("{}\n", tagged.name));
+            }
+            Command::Export {
+                name,
+                output,
+                force,
+                json,
+            } => {
+                let archive = client.export_environment(&name).await?;
+                let Some(output) = output else {
+                    archives::to_stdout(archive).await?;
+                    return Ok(ExitCode::SUCCESS);
+                };
+                let written = archives::write(archive, &output, force).await?;
+                answer(json, &written, |written| {
+                    let size = show::bytes(written.bytes_written);
+                    format!("{}: {size}\n", show::safe(&written.output_path))
+                });
+            }
+            Command::Import { file, name, json } => {
+                let content = archives::read(&file)?;
+                let made = client
+                    .import_environment(ImportAs { name }, content)
+                    .await?;
+                answer(json, &made, |made| format!("{} is installed\n", made.name));
             }
             Command::Prune { all, json } => {
                 answer(

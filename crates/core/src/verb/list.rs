@@ -111,6 +111,14 @@ verbs! {
     /// Give an installed environment another name
     value tag_environment = TagEnvironment(name: str; report::TagAs) -> Environment,
         POST "/v1/environments/{name}/tag" 200, Settles, "environments";
+    /// An installed environment as an archive in the OCI image layout
+    bytes export_environment = ExportEnvironment(name: str) -> ByteStream,
+        GET "/v1/environments/{name}/export" 200, Reads, "environments", "application/x-tar";
+    /// Make an environment of an archive: an OCI image layout, or what `docker save` writes
+    ///
+    /// A name that meant something else means this environment afterwards.
+    upload import_environment = ImportEnvironment(; report::ImportAs => content: ByteStream) -> Environment,
+        PUT "/v1/environments/import" 200, Settles, "environments", "application/x-tar";
     /// Remove environments nobody uses
     value prune_environments = PruneEnvironments(; report::Prune) -> Pruned,
         POST "/v1/environments/prune" 200, Destroys, "environments";

@@ -3,12 +3,12 @@
 //! They are snapshots in a store of their own, numbered, and the oldest make room. Going back
 //! changes only the files that differ: the machine, its services and its shells go on.
 
-use super::pipe;
 use super::room::{Room, in_words};
 use super::snapshots::{lasting, sound, take};
 use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::engine::Engine;
+use crate::pipe;
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Result, limits};
 use motu_workspaces::snapshots::Snapshots;

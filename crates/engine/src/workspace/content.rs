@@ -2,13 +2,13 @@
 
 use super::checks;
 use super::patching::{carry_out, write};
-use super::pipe;
 use super::room::in_words;
 use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::guest::Guest;
 use crate::guest::workspace::collect;
 use crate::kept::Owner;
+use crate::pipe;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;

@@ -24,7 +24,6 @@ mod disk;
 mod history;
 mod life;
 mod patching;
-mod pipe;
 mod plain;
 mod probes;
 mod publish;

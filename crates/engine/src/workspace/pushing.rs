@@ -4,12 +4,12 @@
 //! baseline is a tree on this host, and the guest says what differs from it.
 
 use super::checks;
-use super::pipe;
 use super::room::in_words;
 use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::kept::owner;
+use crate::pipe;
 use bytes::Bytes;
 use motu_core::workspace::{SyncPush, SyncReport, WORKSPACE, WorkspaceId};
 use motu_core::{Error, Isolation, Result, limits};

@@ -1,12 +1,12 @@
 //! Named states of `/workspace`.
 
 use super::patching::diff_report;
-use super::pipe;
 use super::room::in_words;
 use crate::blocking::blocking;
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::guest::Guest;
+use crate::pipe;
 use bytes::Bytes;
 use jiff::Timestamp;
 use motu_core::lists::SnapshotList;

@@ -43,7 +43,37 @@ impl ImageInfo {
             cmd: settings.cmd.unwrap_or_default(),
             labels: settings.labels.unwrap_or_default(),
             exposed_ports: ports.into_keys().collect(),
+            stop_signal: settings.stop_signal.filter(|text| !text.is_empty()),
+            volumes: settings.volumes.unwrap_or_default().into_keys().collect(),
+            healthcheck: settings.healthcheck.filter(|value| !value.is_null()),
+            on_build: settings.on_build.unwrap_or_default(),
+            shell: settings.shell.unwrap_or_default(),
             wants_sudo: false,
+        }
+    }
+
+    /// What an image with these settings would say of itself.
+    pub(crate) fn settings(&self) -> Settings {
+        let empty = || serde_json::json!({});
+        let keys = |list: &[String]| -> Option<BTreeMap<String, serde_json::Value>> {
+            let map = list.iter().map(|key| (key.clone(), empty())).collect();
+            (!list.is_empty()).then_some(map)
+        };
+        let words = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+        let pair = |(key, value): (&String, &String)| format!("{key}={value}");
+        Settings {
+            env: Some(self.env.iter().map(pair).collect()),
+            user: Some(self.default_user.clone()),
+            working_dir: Some(self.default_workdir.clone()),
+            entrypoint: words(&self.entrypoint),
+            cmd: words(&self.cmd),
+            labels: (!self.labels.is_empty()).then(|| self.labels.clone()),
+            exposed_ports: keys(&self.exposed_ports),
+            stop_signal: self.stop_signal.clone(),
+            volumes: keys(&self.volumes),
+            healthcheck: self.healthcheck.clone(),
+            on_build: words(&self.on_build),
+            shell: words(&self.shell),
         }
     }
 

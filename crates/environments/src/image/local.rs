@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Read, Seek as _},
+    io::{self, Read},
     os::unix::fs::MetadataExt as _,
     path::Path,
 };
@@ -22,9 +22,8 @@ use crate::{
     oci::manifest::{
         self, Config, Descriptor, Document, MAX_DOCUMENT_BYTES, Manifest, Settings, json, malformed,
     },
-    process,
+    pack,
     store::Staging,
-    tree::{KEPT_ATTRIBUTES, MAX_ROOT_BYTES},
 };
 
 /// Most files in an archive of `docker save`.
@@ -46,11 +45,20 @@ impl Import {
         tag: Option<&str>,
         installed: Option<&str>,
     ) -> Result<Option<Found>, EnvironmentError> {
-        let name = self.origin.name();
-        let index = path.join("index.json");
-        let bytes = read_document(&index)?;
-        let Document::Index(entries) = Document::parse(&index.display().to_string(), &bytes)?
-        else {
+        let index = read_document(&path.join("index.json"))?;
+        self.read_index(&index, tag, installed, &|blob| open_blob(path, blob))
+    }
+
+    /// The image of a layout whose parts `open` finds.
+    fn read_index(
+        &self,
+        index: &[u8],
+        tag: Option<&str>,
+        installed: Option<&str>,
+        open: &dyn Fn(&Descriptor) -> Result<Section, EnvironmentError>,
+    ) -> Result<Option<Found>, EnvironmentError> {
+        let name = self.name.clone();
+        let Document::Index(entries) = Document::parse(&format!("index of {name}"), index)? else {
             return Err(malformed(&name, "index.json lists no images"));
         };
         let entries = manifest::tagged(entries, tag);
@@ -65,11 +73,11 @@ impl Import {
         if installed == Some(made_from(&chosen.digest).as_str()) {
             return Ok(None);
         }
-        let (manifest, digest) = self.follow_blobs(path, chosen.clone())?;
-        let config = read_blob(path, &manifest.config)?;
+        let (manifest, digest) = self.follow_blobs(open, chosen.clone())?;
+        let config = read_blob(open, &manifest.config)?;
         let config = Config::parse(&name, &config, manifest.layers.len())?;
         let sections = manifest.layers.iter().map(|layer| {
-            let section = open_blob(path, layer)?;
+            let section = open(layer)?;
             check_digest(section.clone(), layer)?;
             Ok((section, Some(layer.digest.clone())))
         });
@@ -86,20 +94,42 @@ impl Import {
     /// The image an entry leads to, through at most one more list.
     fn follow_blobs(
         &self,
-        path: &Path,
+        open: &dyn Fn(&Descriptor) -> Result<Section, EnvironmentError>,
         entry: Descriptor,
     ) -> Result<(Manifest, String), EnvironmentError> {
-        let name = self.origin.name();
-        let document = Document::parse(&name, &read_blob(path, &entry)?)?;
+        let name = self.name.clone();
+        let document = Document::parse(&name, &read_blob(open, &entry)?)?;
         let entries = match document {
             Document::Image(manifest) => return Ok((manifest, entry.digest)),
             Document::Index(entries) => entries,
         };
         let chosen = manifest::choose(&name, &entries)?;
-        match Document::parse(&name, &read_blob(path, &chosen)?)? {
+        match Document::parse(&name, &read_blob(open, &chosen)?)? {
             Document::Image(manifest) => Ok((manifest, chosen.digest)),
             Document::Index(_) => Err(malformed(&name, "it lists a list of images")),
         }
+    }
+
+    /// An OCI layout in an archive, or what `docker save` writes.
+    pub(super) fn read_oci_archive(
+        &self,
+        path: &Path,
+        staging: &Staging,
+        installed: Option<&str>,
+    ) -> Result<Option<Found>, EnvironmentError> {
+        let file = open(path)?;
+        let print = fingerprint(&file, path)?;
+        let members = members(&self.name, self.uncompressed(file, path, staging)?)?;
+        let Some(index) = find_member(&members, "index.json") else {
+            return self.read_saved(&members, print).map(Some);
+        };
+        let find = |blob: &Descriptor| {
+            let digits = blob.digest.trim_start_matches("sha256:");
+            let member = format!("blobs/sha256/{digits}");
+            let found = find_member(&members, &member);
+            found.ok_or_else(|| malformed(&self.name, format!("it holds no {member:?}")))
+        };
+        self.read_index(&read_section(index)?, None, installed, &find)
     }
 
     /// `None` when the archive has not changed since it was imported.
@@ -109,16 +139,24 @@ impl Import {
         staging: &Staging,
         installed: Option<&str>,
     ) -> Result<Option<Found>, EnvironmentError> {
-        let name = self.origin.name();
+        let name = self.name.clone();
         let file = open(path)?;
         let print = fingerprint(&file, path)?;
         if installed == Some(print.as_str()) {
             return Ok(None);
         }
         let whole = self.uncompressed(file, path, staging)?;
-        let members = members(&name, whole)?;
+        self.read_saved(&members(&name, whole)?, print).map(Some)
+    }
+
+    fn read_saved(
+        &self,
+        members: &HashMap<String, Member>,
+        print: String,
+    ) -> Result<Found, EnvironmentError> {
+        let name = self.name.clone();
         let find = |member: &str| {
-            let found = find_member(&members, member);
+            let found = find_member(members, member);
             found.ok_or_else(|| malformed(&name, format!("it holds no {member:?}")))
         };
         let images: Vec<SavedImage> = json(&name, &read_section(find("manifest.json")?)?)?;
@@ -131,12 +169,12 @@ impl Import {
         let sections = image.layers.iter().map(|layer| Ok((find(layer)?, None)));
         let sections: Result<Vec<_>, EnvironmentError> = sections.collect();
         let layers = self.obtain(&Supply::Local(sections?), Some(&config.rootfs.diff_ids))?;
-        Ok(Some(Found {
+        Ok(Found {
             made_from: print,
             manifest_digest: None,
             settings: config.config.unwrap_or_default(),
             layers,
-        }))
+        })
     }
 
     /// `None` when the archive has not changed since it was imported.
@@ -166,28 +204,7 @@ impl Import {
         }
         self.progress
             .say("resolve", format!("reading {}", path.display()));
-        let mut command = self.store.privilege().mapped("tar");
-        command
-            .args(["--create", "--file=-", "--format=pax", "--numeric-owner"])
-            .args(["--one-file-system", "--xattrs"])
-            .args(KEPT_ATTRIBUTES.map(|name| format!("--xattrs-include={name}")))
-            .arg("--directory")
-            .arg(path)
-            .arg(".");
-        let mut running = process::start(command, &self.cancel, &staging.scratch(), |_| {})
-            .at("reading", path)?;
-        drop(running.take_stdin());
-        let (mut spool, spooled) = spool(staging)?;
-        let copied = copy_limited(running.take_stdout(), &mut spool);
-        let exit = running.finish().at("reading", path)?;
-        copied?;
-        if !exit.status.success() {
-            return Err(EnvironmentError::BuildFailed {
-                name: self.origin.name(),
-                stage: "resolve".to_owned(),
-                tail_of_log: exit.tail,
-            });
-        }
+        let spooled = pack::spool(&self.store, path, staging, &self.cancel)?;
         let section = Section::whole(spooled).at("reading", path)?;
         self.read_root(section, made_from("directory"))
     }
@@ -219,32 +236,31 @@ impl Import {
         }
         let compressed = section.length;
         let unpacked = decompress::open(section, compressed, &self.cancel).at("reading", path)?;
-        let (mut spool, spooled) = spool(staging)?;
-        copy_limited(unpacked, &mut spool)?;
+        let (mut spool, spooled) = pack::spool_file(staging)?;
+        pack::copy_limited(unpacked, &mut spool)?;
         Section::whole(spooled).at("reading", path)
     }
 }
 
-/// A file of the staging directory to write, and the same to read.
-fn spool(staging: &Staging) -> Result<(File, File), EnvironmentError> {
-    let path = staging.scratch().join("spool.tar");
-    let writer = File::create_new(&path).at("creating", &path)?;
-    let reader = File::open(&path).at("opening", &path)?;
-    Ok((writer, reader))
-}
-
-fn copy_limited(source: impl Read, target: &mut File) -> Result<(), EnvironmentError> {
-    let copied = io::copy(&mut source.take(MAX_ROOT_BYTES + 1), target)
-        .map_err(|error| EnvironmentError::io("copying an archive", error))?;
-    if copied > MAX_ROOT_BYTES {
-        return Err(EnvironmentError::TooLarge {
-            what: "bytes",
-            limit: MAX_ROOT_BYTES,
-        });
+/// The name that an archive says its one image has. An archive that is compressed says none
+/// before it is unpacked.
+pub(crate) fn name_in(path: &Path) -> Result<String, EnvironmentError> {
+    let what = "the archive";
+    let nameless = || malformed(what, "it does not say what its image is called; say a name");
+    let section = Section::whole(open(path)?).at("reading", path)?;
+    let mut head = Vec::new();
+    let mut start = section.clone().take(4);
+    start.read_to_end(&mut head).at("reading", path)?;
+    if decompress::is_compressed(&head) {
+        return Err(nameless());
     }
-    target
-        .rewind()
-        .map_err(|error| EnvironmentError::io("copying an archive", error))
+    let members = members(what, section)?;
+    let index = find_member(&members, "index.json").ok_or_else(nameless)?;
+    let Document::Index(entries) = Document::parse(what, &read_section(index)?)? else {
+        return Err(nameless());
+    };
+    let name = |entry: &Descriptor| entry.annotations.as_ref()?.get(manifest::REF_NAME).cloned();
+    entries.iter().find_map(name).ok_or_else(nameless)
 }
 
 /// Members of an archive by name: where their contents are, or whose they share.
@@ -345,8 +361,11 @@ fn open_blob(layout: &Path, blob: &Descriptor) -> Result<Section, EnvironmentErr
 }
 
 /// A small blob of a layout, checked.
-fn read_blob(layout: &Path, blob: &Descriptor) -> Result<Vec<u8>, EnvironmentError> {
-    let section = open_blob(layout, blob)?;
+fn read_blob(
+    open: &dyn Fn(&Descriptor) -> Result<Section, EnvironmentError>,
+    blob: &Descriptor,
+) -> Result<Vec<u8>, EnvironmentError> {
+    let section = open(blob)?;
     let bytes = read_section(section.clone())?;
     check_digest(section, blob)?;
     Ok(bytes)

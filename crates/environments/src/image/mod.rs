@@ -21,6 +21,7 @@ use std::sync::{
 use jiff::Timestamp;
 use tokio::runtime::Handle;
 
+pub(crate) use local::name_in;
 use obtain::Layer;
 
 use crate::{
@@ -46,6 +47,8 @@ const REPORT_BYTES: u64 = 8 << 20;
 /// One import and what it may use.
 pub(crate) struct Import {
     pub store: Arc<Store>,
+    /// What the environment is stored under.
+    pub name: String,
     pub origin: Origin,
     pub progress: Progress,
     pub cancel: Cancel,
@@ -69,14 +72,14 @@ impl Import {
         let result = self.run_unless_cancelled();
         if result.is_err() && self.cancel.is_cancelled() {
             return Err(EnvironmentError::Cancelled {
-                name: self.origin.name(),
+                name: self.name.clone(),
             });
         }
         result
     }
 
     fn run_unless_cancelled(&self) -> Result<(), EnvironmentError> {
-        let name = self.origin.name();
+        let name = self.name.clone();
         let _alone = self.store.lock_pull(&name, &self.cancel, || {
             self.progress
                 .say("wait", "another process pulls this environment");
@@ -92,6 +95,9 @@ impl Import {
             }
             Origin::DockerArchive(path) => {
                 self.read_docker_archive(path, &staging, installed.as_deref())?
+            }
+            Origin::OciArchive(path) => {
+                self.read_oci_archive(path, &staging, installed.as_deref())?
             }
             Origin::Tar(path) => self.read_tar(path, installed.as_deref())?,
             Origin::Directory(path) => Some(self.read_directory(path, &staging)?),

@@ -227,7 +227,7 @@ impl Import {
             tokio::select! {
                 result = work => result,
                 () = stopped => Err(EnvironmentError::Cancelled {
-                    name: self.origin.name(),
+                    name: self.name.clone(),
                 }),
             }
         })

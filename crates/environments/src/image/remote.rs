@@ -39,7 +39,7 @@ impl Import {
             return Ok(None);
         }
         let (manifest, manifest_digest) = self.for_this_machine(&registry, &bytes, &digest)?;
-        let name = self.origin.name();
+        let name = self.name.clone();
         let config = self.wait(|| false, registry.document(&manifest.config.digest))?;
         let config = Config::parse(&name, &config, manifest.layers.len())?;
         let supply = Supply::Registry(&registry, &manifest.layers);
@@ -58,7 +58,7 @@ impl Import {
         bytes: &[u8],
         digest: &str,
     ) -> Result<(Manifest, String), EnvironmentError> {
-        let name = self.origin.name();
+        let name = self.name.clone();
         let what = format!("the manifest of {name}");
         let entries = match Document::parse(&what, bytes)? {
             Document::Image(manifest) => return Ok((manifest, digest.to_owned())),

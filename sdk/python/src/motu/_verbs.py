@@ -57,6 +57,7 @@ OPERATIONS = {
     "expect_terminal_prompt": "expect_terminal_prompt",
     "explain_policy": "explain_policy",
     "export_audit": "export_audit",
+    "export_environment": "export_environment",
     "export_workspace": "export_workspace",
     "export_workspace_disk": "export_workspace_disk",
     "follow_audit": "follow_audit",
@@ -71,6 +72,7 @@ OPERATIONS = {
     "get_terminal": "get_terminal",
     "glob": "glob",
     "hash": "hash",
+    "import_environment": "import_environment",
     "inspect_environment": "inspect_environment",
     "keepalive": "keepalive",
     "kill_process": "kill_process",
@@ -278,6 +280,10 @@ class AsyncVerbs(AsyncTransport):
         """Every environment, installed or known by name."""
         return await self._json(types.EnvironmentList, "GET", "/v1/environments")
 
+    async def import_environment(self, content: AsyncContent, *, name: str | None = None) -> types.Environment:
+        """Make an environment of an archive: an OCI image layout, or what `docker save` writes."""
+        return await self._json(types.Environment, "PUT", "/v1/environments/import", params={"name": name}, content=content)
+
     async def prune_environments(self, *, all: bool = False) -> types.Pruned:
         """Remove environments nobody uses."""
         return await self._json(types.Pruned, "POST", "/v1/environments/prune", body=wire.request({
@@ -291,6 +297,10 @@ class AsyncVerbs(AsyncTransport):
     async def inspect_environment(self, environment: str) -> types.Environment:
         """One environment."""
         return await self._json(types.Environment, "GET", f"/v1/environments/{wire.segment(environment)}")
+
+    async def export_environment(self, environment: str) -> bytes:
+        """An installed environment as an archive in the OCI image layout."""
+        return await self._bytes("GET", f"/v1/environments/{wire.segment(environment)}/export")
 
     async def pull_environment(
         self,
@@ -1660,6 +1670,10 @@ class Verbs(Transport):
         """Every environment, installed or known by name."""
         return self._json(types.EnvironmentList, "GET", "/v1/environments")
 
+    def import_environment(self, content: Content, *, name: str | None = None) -> types.Environment:
+        """Make an environment of an archive: an OCI image layout, or what `docker save` writes."""
+        return self._json(types.Environment, "PUT", "/v1/environments/import", params={"name": name}, content=content)
+
     def prune_environments(self, *, all: bool = False) -> types.Pruned:
         """Remove environments nobody uses."""
         return self._json(types.Pruned, "POST", "/v1/environments/prune", body=wire.request({
@@ -1673,6 +1687,10 @@ class Verbs(Transport):
     def inspect_environment(self, environment: str) -> types.Environment:
         """One environment."""
         return self._json(types.Environment, "GET", f"/v1/environments/{wire.segment(environment)}")
+
+    def export_environment(self, environment: str) -> bytes:
+        """An installed environment as an archive in the OCI image layout."""
+        return self._bytes("GET", f"/v1/environments/{wire.segment(environment)}/export")
 
     def pull_environment(
         self,

@@ -1,0 +1,76 @@
+//! Environments as archives, and as the service describes them.
+
+use crate::admission::environment_error;
+use crate::blocking::blocking;
+use crate::engine::Engine;
+use crate::pipe;
+use motu_core::files::ByteStream;
+use motu_core::report::{Environment, EnvironmentLayer, ImportAs};
+use motu_core::{Error, Result};
+use motu_environments::Progress;
+
+impl Engine {
+    pub(crate) async fn export_archive(&self, name: &str) -> Result<ByteStream> {
+        let export = self.environments.export(name).await;
+        let export = export.map_err(environment_error)?;
+        Ok(pipe::written(move |out| {
+            export.write_to(out).map_err(environment_error)
+        }))
+    }
+
+    pub(crate) async fn import_archive(
+        &self,
+        ask: ImportAs,
+        content: ByteStream,
+    ) -> Result<Environment> {
+        let arriving = self.environments.arriving().await;
+        let arriving = arriving.map_err(environment_error)?;
+        let source = pipe::reader(content);
+        let arrived = blocking(move || match arriving.fill(source) {
+            Ok(0) => Err(Error::invalid("the archive is empty")),
+            Ok(_) => Ok(arriving),
+            Err(error) => Err(environment_error(error)),
+        })
+        .await?;
+        let name = ask.name.as_deref();
+        let made = self.environments.import(arrived, name, Progress::none());
+        made.await.map(environment).map_err(environment_error)
+    }
+}
+
+pub(crate) fn environment(found: motu_environments::EnvironmentInfo) -> Environment {
+    let (manifest_digest, layers, entrypoint, cmd) = match found.image {
+        Some(image) => (
+            image.manifest_digest,
+            image.layers,
+            image.entrypoint,
+            image.cmd,
+        ),
+        None => Default::default(),
+    };
+    let layer = |layer: motu_environments::LayerInfo| EnvironmentLayer {
+        digest: layer.digest,
+        size_bytes: layer.size_bytes,
+    };
+    Environment {
+        name: found.name,
+        description: found.description,
+        installed: found.installed,
+        digest: found.digest,
+        size_bytes: Some(found.size_bytes),
+        created_at: found.created_at,
+        architecture: found.architecture,
+        default_user: found.default_user,
+        default_workdir: found.default_workdir,
+        source: found.source,
+        packages: found
+            .packages
+            .into_iter()
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect(),
+        manifest_digest,
+        layers: layers.into_iter().map(layer).collect(),
+        entrypoint,
+        cmd,
+    }
+}
