@@ -11,7 +11,6 @@
 //! One file per command. A command asks the service and shows what it says;
 //! every command without a terminal of its own also speaks JSON.
 
-mod archives;
 mod cli;
 mod commands;
 mod complete;

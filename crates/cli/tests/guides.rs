@@ -270,6 +270,7 @@ guides! {
     audit: "docs/audit.md", with_environments();
     calls: "docs/calls.md", with_environments();
     coming_from: "docs/coming-from.md", with_environments();
+    building: "docs/building.md", with_its_own();
     environments: "docs/environments.md", with_its_own();
     mcp: "docs/mcp.md", with_environments();
     network: "docs/network.md", with_environments();

@@ -21,6 +21,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("pull_environment", "env pull"),
     ("remove_environment", "env rm"),
     ("tag_environment", "env tag"),
+    ("send_build_context", "env build"),
+    ("build_environment", "env build"),
     ("export_environment", "env export"),
     ("import_environment", "env import"),
     ("prune_environments", "env prune"),

@@ -11,6 +11,7 @@
 pub mod accel;
 pub mod ask;
 pub mod audit;
+pub mod build;
 pub mod call;
 pub mod collect;
 pub mod config;

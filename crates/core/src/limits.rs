@@ -74,6 +74,13 @@ limits! {
     ENGINE_CALL_SECONDS = "engine_call_seconds", default 60, 60 => 60, "s", "how long a container engine may take for one call, and for taking the next piece of an environment";
     ENGINE_IMPORT_SECONDS = "engine_import_seconds", default 900, 900 => 900, "s", "how long a container engine may take to make an image of an environment that it was sent";
     ENGINE_ANSWER_BYTES = "engine_answer_bytes", default 4_194_304, 4_194_304 => 4_194_304, "bytes", "one answer of a container engine";
+    BUILD_FILE_BYTES = "build_file_bytes", default 1_048_576, 1_048_576 => 1_048_576, "bytes", "a Dockerfile, or a .dockerignore";
+    BUILD_LINE_BYTES = "build_line_bytes", default 262_144, 262_144 => 262_144, "bytes", "one instruction of a Dockerfile with its continuations, or one here-document";
+    BUILD_INSTRUCTIONS = "build_instructions", default 1000, 1000 => 1000, "instructions", "instructions of a Dockerfile";
+    BUILD_CONTEXT_BYTES = "build_context_bytes", default 4_294_967_296, 4_294_967_296 => 4_294_967_296, "bytes", "the files that are sent with a build";
+    BUILD_CONTEXT_ENTRIES = "build_context_entries", default 500_000, 500_000 => 500_000, "entries", "files and directories that are sent with a build";
+    BUILD_STEP_SECONDS = "build_step_seconds", default 1800, 1 => 86_400, "s", "how long one step of a build may run";
+    BUILD_CACHE_BYTES = "build_cache_bytes", default 21_474_836_480, 21_474_836_480 => 21_474_836_480, "bytes", "what builds keep for later ones; what was not used for longest goes first";
     FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
     POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";
     POOL_READY = "pool_ready", default 2, 0 => 64, "machines", "machines that wait ready per pool in config.toml";

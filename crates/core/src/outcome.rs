@@ -11,7 +11,9 @@ use crate::runtime::Connection;
 use crate::sandbox::Sandbox;
 use crate::terminal::TerminalAnswer;
 use crate::workspace::Workspace;
-use crate::{Error, Result, audit, exec, lists, policy, report, secret, terminal, workspace};
+use crate::{
+    Error, Result, audit, build, exec, lists, policy, report, secret, terminal, workspace,
+};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
@@ -270,7 +272,7 @@ macro_rules! silent {
 
 silent! {
     (), String, Connection, exec::Background,
-    files::FileHash, files::FilePage,
+    build::BuildContext, files::FileHash, files::FilePage,
     lists::EnvironmentList, lists::PortList, lists::ProcessList, lists::Reaped, lists::SandboxList,
     lists::ServiceList, lists::ShellList, lists::SnapshotList, lists::TerminalList,
     lists::WorkspaceCopies, lists::WorkspaceList,

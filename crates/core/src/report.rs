@@ -130,6 +130,9 @@ pub struct Environment {
     /// What the image runs when nothing else is asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cmd: Vec<String>,
+    /// In the answer to a build: what it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<crate::build::BuildReport>,
 }
 
 /// One layer of the image an environment was unpacked from.

@@ -17,6 +17,9 @@ pub struct CreateSandbox {
     pub owner: String,
     /// The environment to start from, such as `debian:12`.
     pub environment: String,
+    /// Of a build: the tree that the environment is becoming.
+    #[serde(skip)]
+    pub root: Option<StartRoot>,
     /// An id of the caller's own; generated when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
@@ -72,6 +75,16 @@ pub struct CreateSandbox {
     /// The working directory of commands; the environment's own when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+}
+
+/// A tree that is not an environment yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartRoot {
+    pub path: std::path::PathBuf,
+    /// Of the tree, or empty.
+    pub digest: String,
+    /// Programs with the setuid bit are to work.
+    pub wants_sudo: bool,
 }
 
 /// Where a sandbox is in its life.

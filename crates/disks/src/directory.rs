@@ -1,6 +1,7 @@
 //! A tree that is a directory of this host.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     fs::File,
     io::{self, Read as _, Write},
@@ -13,10 +14,13 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Attributes, DiskError, Kind, Layer};
+use crate::{Attributes, DiskError, Kind, Layer, layer::goes_along};
 
 /// Both say the same; which one depends on who mounted.
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
+
+/// Largest list of names, and largest value, as in the kernel.
+const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 
 /// A directory as a layer.
 #[derive(Debug)]
@@ -124,6 +128,32 @@ impl Layer for DirectoryLayer {
             context: "copying a file".to_owned(),
             source,
         })
+    }
+
+    fn attributes(&mut self, path: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, DiskError> {
+        let file = self
+            .at(path, OFlags::RDONLY | OFlags::NONBLOCK)
+            .map_err(failed(path))?;
+        let mut names = vec![0_u8; MAX_ATTRIBUTE_BYTES];
+        let length = match rustix::fs::flistxattr(&file, &mut names) {
+            Ok(length) => length,
+            Err(Errno::OPNOTSUPP) => 0,
+            Err(error) => return Err(failed(path)(error)),
+        };
+        let mut found = BTreeMap::new();
+        for name in names[..length].split(|byte| *byte == 0) {
+            let Ok(name) = std::str::from_utf8(name) else {
+                continue;
+            };
+            if goes_along(name) {
+                let mut value = vec![0_u8; MAX_ATTRIBUTE_BYTES];
+                let length =
+                    rustix::fs::fgetxattr(&file, name, &mut value).map_err(failed(path))?;
+                value.truncate(length);
+                found.insert(name.to_owned(), value);
+            }
+        }
+        Ok(found)
     }
 
     fn knows_opaque(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A tree inside an ext4 file system.
 
 use std::{
+    collections::BTreeMap,
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
@@ -11,6 +12,7 @@ use ext4_view::{Ext4, Ext4Error, Ext4Read, FileType, Metadata, PathBuf};
 use crate::{
     Attributes, Blocks, DiskError, Kind, Layer,
     journal::{Replayed, is_closed},
+    layer::goes_along,
     opaque::OpaqueReader,
 };
 
@@ -23,8 +25,9 @@ pub struct Ext4Layer {
     root: Vec<u8>,
     /// Layers below it can be hidden by devices.
     is_upper: bool,
-    /// Says which directories cover those below, if the disk can be asked.
-    opaque: Option<OpaqueReader>,
+    /// Says which directories cover those below, and what attributes files have, if the disk can
+    /// be asked.
+    inodes: Option<OpaqueReader>,
 }
 
 impl std::fmt::Debug for Ext4Layer {
@@ -70,7 +73,7 @@ impl Ext4Layer {
         let reader = Reader(Rc::clone(&disk));
         let fs = guarded(|| Ext4::load(Box::new(reader)))?;
         // A journal that was not followed may hold newer attributes.
-        let opaque = match is_upper && closed {
+        let inodes = match closed {
             true => OpaqueReader::new(disk),
             false => None,
         };
@@ -78,7 +81,7 @@ impl Ext4Layer {
             fs,
             root: root.to_vec(),
             is_upper,
-            opaque,
+            inodes,
         })
     }
 
@@ -110,8 +113,8 @@ impl Ext4Layer {
             Kind::Symlink => guarded(|| self.fs.read_link(path))?.as_ref().to_vec(),
             _ => Vec::new(),
         };
-        let opaque = match (&mut self.opaque, kind) {
-            (Some(reader), Kind::Directory) => reader
+        let opaque = match (&mut self.inodes, kind) {
+            (Some(reader), Kind::Directory) if self.is_upper => reader
                 .is_opaque(path.as_ref())
                 .ok_or_else(|| DiskError::damaged("an inode is not where it should be"))?,
             _ => false,
@@ -194,8 +197,22 @@ impl Layer for Ext4Layer {
         Ok(done)
     }
 
+    fn attributes(&mut self, path: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, DiskError> {
+        let path = self.path(path)?;
+        let Some(reader) = &mut self.inodes else {
+            return Err(DiskError::damaged("its attributes cannot be read"));
+        };
+        let found = reader
+            .attributes(path.as_ref())
+            .ok_or_else(|| DiskError::damaged("an inode is not where it should be"))?;
+        Ok(found
+            .into_iter()
+            .filter(|(name, _)| goes_along(name))
+            .collect())
+    }
+
     fn knows_opaque(&self) -> bool {
-        !self.is_upper || self.opaque.is_some()
+        !self.is_upper || self.inodes.is_some()
     }
 }
 

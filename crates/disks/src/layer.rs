@@ -1,6 +1,6 @@
 //! One tree of several.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
 use serde::Serialize;
 
@@ -34,6 +34,13 @@ pub struct Attributes {
     pub opaque: bool,
 }
 
+/// Whether an attribute of a file goes along with it. Those by which overlays say something are
+/// orders to the kernel and never do.
+pub(crate) fn goes_along(name: &str) -> bool {
+    name == "security.capability"
+        || (name.starts_with("user.") && !name.starts_with("user.overlay."))
+}
+
 /// A tree to read from. Paths are relative, made of plain names, and every part
 /// but the last was found to be a directory of this layer before: a layer is never
 /// asked to go through a link.
@@ -44,6 +51,8 @@ pub trait Layer {
     fn names(&mut self, path: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, DiskError>;
     /// Writes at most `limit` bytes of a file.
     fn read(&mut self, path: &[u8], limit: u64, out: &mut dyn Write) -> Result<u64, DiskError>;
+    /// The extended attributes of a file that go along with it: those of users, and capabilities.
+    fn attributes(&mut self, path: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, DiskError>;
     /// Whether [`Attributes::opaque`] can be believed.
     fn knows_opaque(&self) -> bool;
 }

@@ -1,11 +1,14 @@
-//! Which directories of an ext4 file system are opaque.
+//! Attributes of an ext4 file system: which directories are opaque, and what files carry.
 //!
-//! Owns the one question the ext4 reader has no answer to: whether a directory has
-//! the attribute by which an overlay covers those below it. It reads inodes and
+//! Owns the questions the ext4 reader has no answer to: whether a directory has
+//! the attribute by which an overlay covers those below it, and the attributes of a file. It reads inodes and
 //! directories itself, only as far as that needs. A file system it does not know
 //! well enough, or whose journal could not be followed, has no answer.
 
-use std::{collections::HashMap, rc::Rc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
 
 use crate::{
     Blocks,
@@ -17,6 +20,8 @@ const ATTRIBUTE_MAGIC: u32 = 0xea02_0000;
 const ATTRIBUTE_NAME: &[u8] = b"overlay.opaque";
 /// `user.` and `trusted.`.
 const ATTRIBUTE_SPACES: [u8; 2] = [1, 4];
+/// Spaces of names whose attributes are read.
+const PREFIXES: [(u8, &str); 3] = [(1, "user."), (4, "trusted."), (6, "security.")];
 /// Most blocks of one directory.
 const MAX_DIRECTORY_BLOCKS: usize = 16 << 10;
 
@@ -38,6 +43,29 @@ impl OpaqueReader {
     /// Whether the directory at an absolute path is opaque; `None` if the disk
     /// makes no sense.
     pub fn is_opaque(&mut self, path: &[u8]) -> Option<bool> {
+        let inode = self.find(path)?;
+        let is_mark = |found: Vec<Attribute>| {
+            found.iter().any(|(space, name, value)| {
+                name == ATTRIBUTE_NAME && ATTRIBUTE_SPACES.contains(space) && value == b"y"
+            })
+        };
+        let inside = self.inside(&inode).is_some_and(is_mark);
+        Some(inside || self.outside(&inode).is_some_and(is_mark))
+    }
+
+    /// All attributes of the file at an absolute path, by their full names.
+    pub fn attributes(&mut self, path: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
+        let inode = self.find(path)?;
+        let all = [self.inside(&inode)?, self.outside(&inode)?].concat();
+        let named = all.into_iter().filter_map(|(space, name, value)| {
+            let (_, prefix) = PREFIXES.iter().find(|(number, _)| *number == space)?;
+            let name = String::from_utf8(name).ok()?;
+            Some((format!("{prefix}{name}"), value))
+        });
+        Some(named.collect())
+    }
+
+    fn find(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         let mut number = ROOT_INODE;
         for name in path
             .split(|byte| *byte == b'/')
@@ -50,8 +78,7 @@ impl OpaqueReader {
             let (_, names) = self.last.as_ref()?;
             number = *names.get(name)?;
         }
-        let inode = self.inodes.inode(number)?;
-        Some(self.inside(&inode).unwrap_or(false) || self.outside(&inode).unwrap_or(false))
+        self.inodes.inode(number)
     }
 
     /// The names in a directory. Its index looks like empty entries to who reads
@@ -81,40 +108,50 @@ impl OpaqueReader {
     }
 
     /// Attributes at the end of the inode.
-    fn inside(&self, inode: &[u8]) -> Option<bool> {
+    fn inside(&self, inode: &[u8]) -> Option<Vec<Attribute>> {
+        // The oldest inodes have no room for any.
+        if inode.len() <= 128 {
+            return Some(Vec::new());
+        }
         let start = 128 + usize::from(u16_at(inode, 128)?);
-        if u32_at(inode, start)? != ATTRIBUTE_MAGIC {
-            return Some(false);
+        if u32_at(inode, start) != Some(ATTRIBUTE_MAGIC) {
+            return Some(Vec::new());
         }
         let entries = inode.get(start + 4..)?;
-        has_attribute(entries, entries)
+        list(entries, entries)
     }
 
     /// Attributes in a block of their own.
-    fn outside(&self, inode: &[u8]) -> Option<bool> {
+    fn outside(&self, inode: &[u8]) -> Option<Vec<Attribute>> {
         let number = u64::from(u32_at(inode, 104)?) | u64::from(u16_at(inode, 118)?) << 32;
         if number == 0 {
-            return Some(false);
+            return Some(Vec::new());
         }
         let block = self.inodes.read_block(number)?;
         if u32_at(&block, 0)? != ATTRIBUTE_MAGIC {
-            return Some(false);
+            return Some(Vec::new());
         }
-        has_attribute(block.get(32..)?, &block)
+        list(block.get(32..)?, &block)
     }
 }
 
-/// Looks through a list of attributes whose values are offsets into `values`.
-fn has_attribute(mut entries: &[u8], values: &[u8]) -> Option<bool> {
+/// Which space of names, the name in it, and the value.
+type Attribute = (u8, Vec<u8>, Vec<u8>);
+
+/// Reads a list of attributes whose values are offsets into `values`. A value in an inode of its
+/// own is larger than any that matters here, and is left out.
+fn list(mut entries: &[u8], values: &[u8]) -> Option<Vec<Attribute>> {
+    let mut found = Vec::new();
     while entries.len() >= 16 && entries[..4] != [0; 4] {
         let length = usize::from(entries[0]);
         let name = entries.get(16..16 + length)?;
-        if name == ATTRIBUTE_NAME && ATTRIBUTE_SPACES.contains(&entries[1]) {
-            let at = usize::from(u16_at(entries, 2)?);
-            let size = usize::try_from(u32_at(entries, 8)?).ok()?;
-            return Some(size == 1 && values.get(at) == Some(&b'y'));
+        let at = usize::from(u16_at(entries, 2)?);
+        let size = usize::try_from(u32_at(entries, 8)?).ok()?;
+        if u32_at(entries, 4)? == 0 {
+            let value = values.get(at..at.checked_add(size)?)?;
+            found.push((entries[1], name.to_vec(), value.to_vec()));
         }
         entries = entries.get(16 + length.next_multiple_of(4)..)?;
     }
-    Some(false)
+    Some(found)
 }

@@ -1,6 +1,6 @@
 //! A tree at a place in another.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
 use crate::{Attributes, DiskError, Kind, Layer};
 
@@ -73,6 +73,13 @@ impl Layer for Placed {
         match self.inside(path) {
             Some(inside) => self.layer.read(inside, limit, out),
             None => Ok(0),
+        }
+    }
+
+    fn attributes(&mut self, path: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, DiskError> {
+        match self.inside(path) {
+            Some(inside) => self.layer.attributes(inside),
+            None => Ok(BTreeMap::new()),
         }
     }
 

@@ -14,7 +14,7 @@ use motu_core::config::Config;
 use motu_core::exec::{ExecMode, ExecRequest};
 use motu_core::limits::{self, Limit};
 use motu_core::runtime::{Ask, MachineLimits};
-use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::sandbox::{CreateSandbox, Sandbox, StartRoot, State};
 use motu_core::{Accel, Error, ErrorKind, Result, Runtime, SandboxId, policy};
 use motu_environments::{EnvironmentError, Environments};
 use motu_link::message as link;
@@ -69,7 +69,10 @@ impl Gate<'_> {
                     .max(request.isolation.unwrap_or(motu_core::Isolation::None)),
                 allow_host_compat: request.allow_host_compat,
                 accel: self.accel(request.accel),
-                setuid: self.wants_setuid(&request.environment).await,
+                setuid: match &request.root {
+                    Some(root) => root.wants_sudo,
+                    None => self.wants_setuid(&request.environment).await,
+                },
             })
             .await?;
         if request.keep && !runtime.capabilities().keep {
@@ -82,7 +85,10 @@ impl Gate<'_> {
         let border =
             crate::border::bind(self.home, refs, network.as_ref().map(|own| &own.rules)).await?;
         self.check_disk()?;
-        let root = self.root(&runtime, &request.environment).await?;
+        let root = match request.root {
+            Some(root) => Root::of(root),
+            None => self.root(&runtime, &request.environment).await?,
+        };
         let mut env = root.env;
         env.extend(request.env);
         env.extend(border.iter().flat_map(Bindings::variables));
@@ -271,6 +277,18 @@ struct Root {
 }
 
 impl Root {
+    /// A tree that says nothing but what it holds.
+    fn of(root: StartRoot) -> Root {
+        Root {
+            digest: root.digest,
+            path: root.path,
+            user: "root".to_string(),
+            workdir: "/".to_string(),
+            wants_sudo: root.wants_sudo,
+            env: BTreeMap::new(),
+        }
+    }
+
     /// For runtimes that start from nothing of ours.
     fn none() -> Root {
         Root {

@@ -72,5 +72,6 @@ pub(crate) fn environment(found: motu_environments::EnvironmentInfo) -> Environm
         layers: layers.into_iter().map(layer).collect(),
         entrypoint,
         cmd,
+        build: None,
     }
 }

@@ -28,6 +28,7 @@ pub mod backup;
 mod beyond;
 mod blocking;
 mod border;
+mod build;
 mod call;
 mod choose;
 mod clock;

@@ -14,6 +14,7 @@ use motu_core::audit::{
     AuditId, AuditKey, AuditList, AuditVerified, Facts, FollowAudit, ListAudit, Receipt,
     VerifyAudit,
 };
+use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
@@ -138,6 +139,18 @@ impl Service for Engine {
 
     async fn import_environment(&self, ask: ImportAs, content: ByteStream) -> Result<Environment> {
         self.import_archive(ask, content).await
+    }
+
+    async fn send_build_context(&self, content: ByteStream) -> Result<BuildContext> {
+        self.keep_context(content).await
+    }
+
+    async fn build_environment(
+        &self,
+        ask: BuildRequest,
+        progress: ProgressSink,
+    ) -> Result<Environment> {
+        self.build(ask, progress).await
     }
 
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {

@@ -37,32 +37,95 @@ pub(crate) type Nodes = BTreeMap<Vec<u8>, Node>;
 /// The digest in its public form, `sha256:<hex>`.
 pub(crate) fn of_nodes(nodes: &Nodes) -> String {
     let mut hash = Sha256::new();
-    hash.update(HEADER);
+    describe(nodes, &mut |bytes| hash.update(bytes));
+    format!("sha256:{}", hex(&hash.finalize()))
+}
+
+/// What the digest of a tree is the hash of.
+pub(crate) fn encode(nodes: &Nodes) -> Vec<u8> {
+    let mut text = Vec::new();
+    describe(nodes, &mut |bytes| text.extend_from_slice(bytes));
+    text
+}
+
+fn describe(nodes: &Nodes, put: &mut dyn FnMut(&[u8])) {
+    put(HEADER);
     for (path, node) in nodes {
-        field(&mut hash, path);
+        field(put, path);
         let (kind, payload): (u8, &[u8]) = match &node.content {
             Content::Directory => (b'd', &[]),
             Content::File(sum) => (b'f', sum),
             Content::Symlink(target) => (b'l', target),
         };
-        hash.update([kind]);
-        hash.update(node.mode.to_be_bytes());
-        hash.update(node.uid.to_be_bytes());
-        hash.update(node.gid.to_be_bytes());
-        field(&mut hash, payload);
-        hash.update((node.attributes.len() as u64).to_be_bytes());
+        put(&[kind]);
+        put(&node.mode.to_be_bytes());
+        put(&node.uid.to_be_bytes());
+        put(&node.gid.to_be_bytes());
+        field(put, payload);
+        put(&(node.attributes.len() as u64).to_be_bytes());
         for (key, value) in &node.attributes {
-            field(&mut hash, key.as_bytes());
-            field(&mut hash, value);
+            field(put, key.as_bytes());
+            field(put, value);
         }
     }
-    format!("sha256:{}", hex(&hash.finalize()))
 }
 
 /// A length before each field keeps different trees from hashing alike.
-fn field(hash: &mut Sha256, bytes: &[u8]) {
-    hash.update((bytes.len() as u64).to_be_bytes());
-    hash.update(bytes);
+fn field(put: &mut dyn FnMut(&[u8]), bytes: &[u8]) {
+    put(&(bytes.len() as u64).to_be_bytes());
+    put(bytes);
+}
+
+/// The tree that [`encode`] wrote; `None` if this is none.
+pub(crate) fn decode(text: &[u8]) -> Option<Nodes> {
+    let mut rest = Rest(text.strip_prefix(HEADER)?);
+    let mut nodes = Nodes::new();
+    while !rest.0.is_empty() {
+        let path = rest.field()?.to_vec();
+        let kind = rest.take(1)?[0];
+        let mode = u32::from_be_bytes(rest.take(4)?.try_into().ok()?);
+        let (uid, gid) = (rest.number()?, rest.number()?);
+        let payload = rest.field()?;
+        let content = match kind {
+            b'd' => Content::Directory,
+            b'f' => Content::File(payload.try_into().ok()?),
+            b'l' => Content::Symlink(payload.to_vec()),
+            _ => return None,
+        };
+        let mut attributes = BTreeMap::new();
+        for _ in 0..rest.number()? {
+            let key = std::str::from_utf8(rest.field()?).ok()?.to_owned();
+            attributes.insert(key, rest.field()?.to_vec());
+        }
+        let node = Node {
+            content,
+            mode,
+            uid,
+            gid,
+            attributes,
+        };
+        nodes.insert(path, node);
+    }
+    Some(nodes)
+}
+
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn field(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        self.take(length)
+    }
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -120,6 +183,29 @@ mod tests {
         }
         let renamed = Nodes::from([(b"b".to_vec(), file(0o644, 1))]);
         assert_ne!(of_nodes(&renamed), digest);
+    }
+
+    #[test]
+    fn a_tree_is_read_back_from_what_is_hashed() {
+        let mut nodes = Nodes::from([(b"a".to_vec(), file(0o644, 1))]);
+        nodes.insert(
+            b"l".to_vec(),
+            Node {
+                content: Content::Symlink(b"a".to_vec()),
+                attributes: BTreeMap::from([("user.x".to_owned(), vec![1, 2])]),
+                ..file(0o777, 0)
+            },
+        );
+        let text = encode(&nodes);
+        assert_eq!(decode(&text).as_ref(), Some(&nodes));
+        assert_eq!(
+            format!("sha256:{}", hex(&Sha256::digest(&text))),
+            of_nodes(&nodes)
+        );
+        for end in HEADER.len() + 1..text.len() {
+            let part = decode(&text[..end]);
+            assert!(part.is_none_or(|part| part.len() < nodes.len()), "{end}");
+        }
     }
 
     #[test]

@@ -306,7 +306,11 @@ impl Environments {
                 &in_use,
             )?;
             if all {
-                for cache in [store.package_cache(), store.layer_cache()] {
+                for cache in [
+                    store.package_cache(),
+                    store.layer_cache(),
+                    store.build_cache(),
+                ] {
                     pruned.bytes += privilege::disk_usage(&cache);
                     store.privilege().remove_tree(&cache)?;
                 }

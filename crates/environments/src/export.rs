@@ -137,7 +137,7 @@ impl Export {
         cancel: &Cancel,
     ) -> Result<Self, EnvironmentError> {
         let staging = store.stage()?;
-        let mut layer = pack::spool(store, &found.root, &staging, cancel)?;
+        let mut layer = pack::spool(store, &found.root, &staging, cancel, pack::is_whole)?;
         let (layer_digest, layer_bytes) = digest_of(&mut layer)?;
         let created = info.created_at.clone().unwrap_or_default();
         let name = info.name.clone();

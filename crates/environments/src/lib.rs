@@ -13,6 +13,7 @@
 mod about;
 mod apt;
 mod build;
+mod build_cache;
 mod catalog;
 mod confine;
 mod describe;
@@ -21,6 +22,7 @@ mod environments;
 mod error;
 mod export;
 mod finish;
+mod growing;
 mod image;
 mod layer;
 mod name;
@@ -40,6 +42,7 @@ pub mod archive {
     pub use crate::{
         layer::{
             archive::{Archive, Entry},
+            decompress::unpacked,
             entry::EntryKind,
         },
         tree::Meta,
@@ -47,11 +50,14 @@ pub mod archive {
 }
 
 pub use about::{ImageInfo, LayerInfo};
+pub use build_cache::{BuildCache, NewLayer, StepRecord};
 pub use catalog::{CatalogEntry, Variant};
 pub use describe::{Environment, EnvironmentInfo};
 pub use environments::{BUILD_TIMEOUT, Environments, PULL_TIMEOUT, Pruned, reads_host_files};
 pub use error::EnvironmentError;
 pub use export::{Arriving, Export};
+pub use growing::{Found, Place, Workplace, layers_over};
+pub use layer::write::{FileAttributes, LayerWriter};
 pub use layer::{
     entry::{Decision, EntryKind, decide},
     merge_entries,
@@ -60,4 +66,4 @@ pub use name::MAX_NAME_BYTES;
 pub use oci::RegistryOptions;
 pub use privilege::Privilege;
 pub use progress::{Progress, ProgressEvent};
-pub use tree::{MAX_ROOT_BYTES, MAX_ROOT_ENTRIES};
+pub use tree::{MAX_ROOT_BYTES, MAX_ROOT_ENTRIES, Meta};

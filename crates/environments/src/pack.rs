@@ -7,6 +7,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek as _},
     path::Path,
+    process::ExitStatus,
 };
 
 use crate::{
@@ -39,19 +40,27 @@ pub(crate) fn start(
     Ok(running)
 }
 
-/// Packs a directory into a file of the staging directory.
+/// Whether a tree that nothing writes to was packed whole. A build that links its files from
+/// somewhere else changes their inodes, which tar takes for a change of their contents and tells
+/// by exit code 1.
+pub(crate) fn is_whole(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(0 | 1))
+}
+
+/// Packs a directory into a file of the staging directory; `is_fine` judges how that ended.
 pub(crate) fn spool(
     store: &Store,
     path: &Path,
     staging: &Staging,
     cancel: &Cancel,
+    is_fine: fn(ExitStatus) -> bool,
 ) -> Result<File, EnvironmentError> {
     let mut running = start(store, path, staging, cancel)?;
     let (mut spool, spooled) = spool_file(staging)?;
     let copied = copy_limited(running.take_stdout(), &mut spool);
     let exit = running.finish().at("reading", path)?;
     copied?;
-    if !exit.status.success() {
+    if !is_fine(exit.status) {
         return Err(EnvironmentError::BuildFailed {
             name: path.display().to_string(),
             stage: "resolve".to_owned(),

@@ -86,6 +86,16 @@ impl Privilege {
         command
     }
 
+    /// Deletes a file or a tree of any ids. Nothing there is fine.
+    pub(crate) fn remove_path(self, path: &Path) -> Result<(), EnvironmentError> {
+        match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Ok(meta) if !meta.is_dir() && fs::remove_file(path).is_ok() => return Ok(()),
+            _ => {}
+        }
+        self.remove_tree(path)
+    }
+
     /// Deletes a tree that may hold files of any id. Nothing there is fine.
     pub(crate) fn remove_tree(self, path: &Path) -> Result<(), EnvironmentError> {
         let first = match fs::remove_dir_all(path) {

@@ -126,6 +126,11 @@ impl Store {
         self.home.join("cache").join("oci")
     }
 
+    /// What builds leave for the next one.
+    pub fn build_cache(&self) -> PathBuf {
+        self.home.join("cache").join("build")
+    }
+
     pub fn blob(&self, digest: &str) -> PathBuf {
         self.root.join("blobs").join(digest.replace(':', "-"))
     }

@@ -36,7 +36,7 @@ const DROPPED_ATTRIBUTES: &str = "user.overlay.";
 /// Modification time of files motu adds: fixed, and late enough for archive
 /// formats that begin in 1980.
 const ADDED_AT: u64 = 1_700_000_000;
-const PAX_ATTRIBUTE_PREFIX: &str = "SCHILY.xattr.";
+pub(crate) const PAX_ATTRIBUTE_PREFIX: &str = "SCHILY.xattr.";
 
 /// Permissions and owner of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,7 @@ pub(crate) struct Summary {
     pub digest: String,
     pub bytes: u64,
     pub entries: u64,
+    pub nodes: Nodes,
 }
 
 /// Writes a tree as a tar stream.
@@ -91,9 +92,22 @@ impl<W: Write> TreeWriter<W> {
         })
     }
 
+    /// Goes on with a tree that is on the disk already and holds these files of so many bytes.
+    pub fn over(out: W, nodes: Nodes, bytes: u64) -> Self {
+        Self {
+            out: Builder::new(out),
+            nodes,
+            bytes,
+        }
+    }
+
     /// Whether `path` was already written.
     pub fn contains(&self, path: &str) -> bool {
-        self.nodes.contains_key(path.as_bytes())
+        self.has(path.as_bytes())
+    }
+
+    pub fn has(&self, path: &[u8]) -> bool {
+        self.nodes.contains_key(path)
     }
 
     /// Adds a directory and, where missing, its parents.
@@ -264,6 +278,7 @@ impl<W: Write> TreeWriter<W> {
             digest: digest::of_nodes(&self.nodes),
             bytes: self.bytes,
             entries: self.nodes.len() as u64,
+            nodes: self.nodes,
         };
         let mut out = self.out.into_inner().map_err(write_error)?;
         out.flush().map_err(write_error)?;
@@ -416,7 +431,7 @@ fn meta_of(header: &Header) -> Result<Meta, EnvironmentError> {
     })
 }
 
-fn header(kind: EntryType, meta: Meta, size: u64) -> Header {
+pub(crate) fn header(kind: EntryType, meta: Meta, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(meta.mode);
@@ -437,7 +452,7 @@ fn node(content: Content, meta: Meta) -> Node {
     }
 }
 
-fn as_path(path: &[u8]) -> &Path {
+pub(crate) fn as_path(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }
 

@@ -41,8 +41,19 @@ pub(crate) fn unpack<T>(
     cancel: &Cancel,
     fill: impl FnOnce(&mut TreeWriter<Output>) -> Result<T, EnvironmentError>,
 ) -> Result<(Summary, T), Failure> {
+    unpack_into(store, staging, cancel, TreeWriter::new, fill)
+}
+
+/// Like [`unpack`], into a tree that `begin` goes on with.
+pub(crate) fn unpack_into<T>(
+    store: &Store,
+    staging: &Staging,
+    cancel: &Cancel,
+    begin: impl FnOnce(Output) -> Result<TreeWriter<Output>, EnvironmentError>,
+    fill: impl FnOnce(&mut TreeWriter<Output>) -> Result<T, EnvironmentError>,
+) -> Result<(Summary, T), Failure> {
     let (unpacker, output) = start(store, staging, cancel)?;
-    let filled = TreeWriter::new(output).and_then(|mut tree| {
+    let filled = begin(output).and_then(|mut tree| {
         let result = fill(&mut tree)?;
         let (summary, output) = tree.finish()?;
         drop(output);

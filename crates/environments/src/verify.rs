@@ -7,6 +7,7 @@ use std::io::{self, BufReader};
 
 use crate::{
     error::{EnvironmentError, IoContext as _},
+    pack,
     process::{self, Cancel},
     store::Store,
     tree::{KEPT_ATTRIBUTES, TreeWriter, Verdict, copy_tar},
@@ -42,7 +43,7 @@ pub(crate) fn verify(store: &Store, digest: &str, cancel: &Cancel) -> Result<(),
         reason,
     };
     copied.map_err(|error| corrupt(error.to_string()))?;
-    if !exit.status.success() {
+    if !pack::is_whole(exit.status) {
         return Err(corrupt(exit.tail));
     }
     let found = tree.finish()?.0.digest;

@@ -155,6 +155,19 @@ def tag_environment(w: World) -> None:
     assert w.motu.tag_environment(IMAGE, "mine:1").name == "mine:1"
 
 
+def send_build_context(w: World) -> None:
+    assert w.motu.send_build_context(tar_of("a.txt", b"built")).context_id
+
+
+def build_environment(w: World) -> None:
+    context = w.motu.send_build_context(tar_of("a.txt", b"built")).context_id
+    text = f"FROM {IMAGE}\nCOPY a.txt /a.txt\nRUN cat /a.txt\n"
+    heard: list[Any] = []
+    built = w.motu.build_environment(dockerfile=text, context_id=context, name="built:1", progress=heard.append)
+    assert built.name == "built:1"
+    assert built.build is not None and built.build.steps == 2
+
+
 def export_environment(w: World) -> None:
     with tarfile.open(fileobj=io.BytesIO(w.motu.export_environment(IMAGE))) as archive:
         assert "index.json" in archive.getnames()

@@ -1,8 +1,9 @@
 //! `motu env`: what sandboxes start from.
 
+use super::{archives, build};
 use crate::cli::{Context, answer};
 use crate::failure::Reader;
-use crate::{archives, pull, show};
+use crate::{pull, show};
 use motu_core::report::{Environment, EnvironmentLayer, ImportAs, Prune, Pruned, TagAs};
 use motu_core::{Result, Service};
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    Build(Box<build::Args>),
     /// Show one environment
     Inspect {
         /// Its name, such as debian:12
@@ -121,6 +123,7 @@ enum Command {
 impl Args {
     pub fn json(&self) -> bool {
         match self.command {
+            Command::Build(ref args) => args.json,
             Command::List { json }
             | Command::Pull { json, .. }
             | Command::Inspect { json, .. }
@@ -144,6 +147,7 @@ impl Args {
                     format!("{} is installed\n", environment.name)
                 });
             }
+            Command::Build(args) => args.run(&client).await?,
             Command::Inspect { name, json } => {
                 answer(json, &client.inspect_environment(&name).await?, inspect);
             }

@@ -1,7 +1,9 @@
 //! One file per command.
 
+mod archives;
 pub mod audit;
 pub mod backup;
+pub mod build;
 pub mod call;
 pub mod completions;
 pub mod cp;

@@ -5,6 +5,7 @@ use crate::audit::{
     AuditId, AuditKey, AuditList, AuditVerified, FollowAudit as Tail, ListAudit as Entries,
     Receipt, VerifyAudit as Verify,
 };
+use crate::build::BuildContext;
 use crate::call::{CallPlan, CallRequest, CallResult};
 use crate::exec::{
     Attach, Background, ExecRequest, ExecResult, ExecSession, RunRequest, Selector, SignalProcess,
@@ -41,7 +42,7 @@ use crate::workspace::{
     SyncPush, SyncReport, Undo, Undone, UpdateWorkspace as Update, Workspace, WorkspaceExec,
     WorkspaceId, WriteShell as Keystrokes, WriteText,
 };
-use crate::{SandboxId, policy, report, sandbox, secret};
+use crate::{SandboxId, build, policy, report, sandbox, secret};
 
 verbs! {
     /// Every capability of motu. Faces translate a request, call one verb and translate the
@@ -119,6 +120,15 @@ verbs! {
     /// A name that meant something else means this environment afterwards.
     upload import_environment = ImportEnvironment(; report::ImportAs => content: ByteStream) -> Environment,
         PUT "/v1/environments/import" 200, Settles, "environments", "application/x-tar";
+    /// Send the files of a build, as an archive
+    upload send_build_context = SendBuildContext(=> content: ByteStream) -> BuildContext,
+        PUT "/v1/build-contexts" 200, Changes, "environments", "application/x-tar";
+    /// Build an environment from another one
+    ///
+    /// Answers with one `PullLine` per line: `step`, `cached`, `output` and `done` as they happen;
+    /// the last one is the result or the error. A build whose caller leaves is ended.
+    steps build_environment = BuildEnvironment(; build::BuildRequest => progress: ProgressSink) -> Environment,
+        POST "/v1/environments/build" 200, Runs, "environments";
     /// Remove environments nobody uses
     value prune_environments = PruneEnvironments(; report::Prune) -> Pruned,
         POST "/v1/environments/prune" 200, Destroys, "environments";

@@ -79,7 +79,7 @@ impl ImageInfo {
 
     /// Gives the tree of the image what a machine needs. What belongs to the
     /// runtime is emptied or replaced; everything else is the image's own.
-    pub(super) fn complete(&mut self, merged: &mut Merged) {
+    pub(crate) fn complete(&mut self, merged: &mut Merged) {
         merged.empty_directory("proc", Meta::root(0o555));
         merged.empty_directory("sys", Meta::root(0o555));
         merged.empty_directory("dev", Meta::root(0o755));
@@ -105,7 +105,7 @@ impl ImageInfo {
         merged.directory(self.default_workdir.trim_matches('/'), Meta::root(0o755));
         self.wants_sudo = SUDO.into_iter().any(|path| {
             merged.get(path).is_some_and(|spot| {
-                matches!(spot.what, What::File(_)) && spot.meta.mode & SETUID != 0
+                matches!(spot.what, What::File(_) | What::Base) && spot.meta.mode & SETUID != 0
             })
         });
     }

@@ -204,7 +204,9 @@ impl Import {
         }
         self.progress
             .say("resolve", format!("reading {}", path.display()));
-        let spooled = pack::spool(&self.store, path, staging, &self.cancel)?;
+        let spooled = pack::spool(&self.store, path, staging, &self.cancel, |status| {
+            status.success()
+        })?;
         let section = Section::whole(spooled).at("reading", path)?;
         self.read_root(section, made_from("directory"))
     }

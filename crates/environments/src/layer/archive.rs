@@ -101,6 +101,11 @@ impl<R: Read> Archive<R> {
         }
     }
 
+    /// Whether the current entry has holes, and so its contents are not stored as they are.
+    pub fn is_sparse(&self) -> bool {
+        self.regions.is_some()
+    }
+
     /// The input, which stands at the contents of the current entry.
     pub fn get_ref(&self) -> &R {
         &self.input

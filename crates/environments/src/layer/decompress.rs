@@ -52,6 +52,14 @@ pub(crate) fn open(
     }))
 }
 
+/// The unpacked bytes of a file of so many bytes: gzip, zstd, or as it is.
+pub fn unpacked(
+    source: impl Read + Send + 'static,
+    bytes: u64,
+) -> io::Result<Box<dyn Read + Send>> {
+    open(source, bytes, &Cancel::default())
+}
+
 /// Whether bytes start something compressed.
 pub(crate) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || start.starts_with(ZSTD) || is_skippable(start)

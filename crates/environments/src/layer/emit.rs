@@ -32,13 +32,17 @@ pub(crate) fn emit<W: Write>(
     mut on_file: impl FnMut(u64),
 ) -> Result<(), EnvironmentError> {
     for (path, spot) in merged.spots() {
+        // What is on the disk already stays as it is.
+        if tree.has(path) {
+            continue;
+        }
         match &spot.what {
             What::Directory => tree.directory(path, spot.meta)?,
             What::Symlink(target) => tree.symlink(path, spot.meta, target)?,
             What::Own(text) => {
                 tree.file_from(path, spot.meta, text.len() as u64, text.as_bytes())?;
             }
-            What::File(_) => {}
+            What::File(_) | What::Base => {}
         }
     }
     let winners = merged.winners();

@@ -15,6 +15,7 @@ use super::{
     index::{Change, Item, LayerIndex},
 };
 use crate::{
+    digest::{Content, Node, Nodes},
     error::EnvironmentError,
     tree::{MAX_ROOT_ENTRIES, Meta},
 };
@@ -52,6 +53,8 @@ pub(crate) enum What {
     File(usize),
     /// Contents that motu writes itself.
     Own(&'static str),
+    /// A file of the tree that the layers are laid over.
+    Base,
 }
 
 /// The contents of a file.
@@ -80,6 +83,32 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
+    /// A tree that layers are to be laid over.
+    pub fn over(nodes: &Nodes) -> Self {
+        let spot = |node: &Node| Spot {
+            what: match &node.content {
+                Content::Directory => What::Directory,
+                Content::Symlink(target) => What::Symlink(target.clone()),
+                Content::File(_) => What::Base,
+            },
+            meta: Meta {
+                mode: node.mode,
+                uid: node.uid,
+                gid: node.gid,
+                ..Meta::root(0)
+            },
+            layer: 0,
+        };
+        // The root itself is no spot.
+        let spots = nodes.iter().filter(|(path, _)| !path.is_empty());
+        Self {
+            spots: spots
+                .map(|(path, node)| (path.clone(), spot(node)))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
     /// Puts the next layer on top.
     pub fn add(&mut self, layer: LayerIndex) -> Result<(), EnvironmentError> {
         self.layer += 1;
@@ -356,7 +385,7 @@ impl Merged {
             layer: self.layer,
         };
         let is_directory = spot.what == What::Directory;
-        let plain = matches!(spot.what, What::File(_) | What::Own(_));
+        let plain = matches!(spot.what, What::File(_) | What::Own(_) | What::Base);
         let before = self.spots.insert(path.clone(), spot).map(|spot| spot.what);
         match before {
             Some(What::Directory) if !is_directory => self.remove_below(&path, u32::MAX),

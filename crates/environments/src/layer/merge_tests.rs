@@ -67,6 +67,7 @@ fn tree(layers: &[&[&str]]) -> Vec<String> {
                 format!("{path} {}.{}", contents.layer, contents.place)
             }
             What::Own(text) => format!("{path} {text:?}"),
+            What::Base => format!("{path} base"),
         }
     };
     merged.spots().map(line).collect()

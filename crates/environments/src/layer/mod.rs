@@ -20,6 +20,7 @@ mod header;
 pub(crate) mod index;
 pub(crate) mod merge;
 mod sparse;
+pub(crate) mod write;
 
 use std::collections::BTreeMap;
 

@@ -230,5 +230,6 @@ fn environment(name: String) -> Environment {
         layers: Vec::new(),
         entrypoint: Vec::new(),
         cmd: Vec::new(),
+        build: None,
     }
 }

@@ -9,6 +9,7 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use motu_core::audit::*;
+use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::exec::*;
 use motu_core::files::*;
@@ -293,6 +294,7 @@ impl Service for Stub {
                 "silent" => Vec::new(),
                 _ => vec!["from the image".to_string()],
             },
+            build: None,
         })
     }
     async fn pull_environment(&self, name: &str, progress: ProgressSink) -> Result<Environment> {
@@ -337,6 +339,22 @@ impl Service for Stub {
     async fn import_environment(&self, ask: ImportAs, content: ByteStream) -> Result<Environment> {
         content.for_each(|_| async {}).await;
         self.inspect_environment(&ask.name.unwrap_or_default())
+            .await
+    }
+    async fn send_build_context(&self, content: ByteStream) -> Result<BuildContext> {
+        let sizes = content.map(|chunk| chunk.map_or(0, |chunk| chunk.len() as u64));
+        let bytes = sizes.fold(0, |sum, size| async move { sum + size }).await;
+        Ok(BuildContext {
+            context_id: "context".to_string(),
+            bytes,
+        })
+    }
+    async fn build_environment(
+        &self,
+        ask: BuildRequest,
+        progress: ProgressSink,
+    ) -> Result<Environment> {
+        self.pull_environment(&ask.name.unwrap_or_default(), progress)
             .await
     }
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {

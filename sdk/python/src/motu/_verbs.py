@@ -29,6 +29,7 @@ OPERATIONS = {
     "audit_key": "audit_key",
     "audit_receipt": "audit_receipt",
     "backup": "backup",
+    "build_environment": "build_environment",
     "call": "call",
     "check_policy": "check_policy",
     "chmod": "chmod",
@@ -121,6 +122,7 @@ OPERATIONS = {
     "run": "run",
     "run_in_terminal": "run_in_terminal",
     "run_ws": "run_stream",
+    "send_build_context": "send_build_context",
     "send_terminal_password": "send_terminal_password",
     "send_to_terminal": "send_to_terminal",
     "set_policy": "set_policy",
@@ -208,6 +210,10 @@ class AsyncVerbs(AsyncTransport):
             "output_path": wire.host_path(output_path),
         }))
 
+    async def send_build_context(self, content: AsyncContent) -> types.BuildContext:
+        """Send the files of a build, as an archive."""
+        return await self._json(types.BuildContext, "PUT", "/v1/build-contexts", content=content)
+
     async def call(
         self,
         *,
@@ -279,6 +285,47 @@ class AsyncVerbs(AsyncTransport):
     async def list_environments(self) -> types.EnvironmentList:
         """Every environment, installed or known by name."""
         return await self._json(types.EnvironmentList, "GET", "/v1/environments")
+
+    async def build_environment(
+        self,
+        *,
+        build_args: Mapping[str, str] | None = None,
+        context_id: str | None = None,
+        disk_mib: int | None = None,
+        dockerfile: str | None = None,
+        dockerfile_name: str | None = None,
+        from_: str | None = None,
+        mem_mib: int | None = None,
+        name: str | None = None,
+        no_cache: bool = False,
+        policy: str | None = None,
+        run: Sequence[str] | None = None,
+        runtime: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        target: str | None = None,
+        timeout_seconds: int | None = None,
+        vcpu_count: int | None = None,
+        progress: Callable[[types.ProgressEvent], object] | None = None,
+    ) -> types.Environment:
+        """Build an environment from another one."""
+        return await self._last(types.Environment, types.ProgressEvent, progress, "POST", "/v1/environments/build", body=wire.request({
+            "build_args": build_args,
+            "context_id": context_id,
+            "disk_mib": disk_mib,
+            "dockerfile": dockerfile,
+            "dockerfile_name": dockerfile_name,
+            "from": from_,
+            "mem_mib": mem_mib,
+            "name": name,
+            "no_cache": no_cache,
+            "policy": policy,
+            "run": run,
+            "runtime": runtime,
+            "secrets": secrets,
+            "target": target,
+            "timeout_seconds": timeout_seconds,
+            "vcpu_count": vcpu_count,
+        }))
 
     async def import_environment(self, content: AsyncContent, *, name: str | None = None) -> types.Environment:
         """Make an environment of an archive: an OCI image layout, or what `docker save` writes."""
@@ -1598,6 +1645,10 @@ class Verbs(Transport):
             "output_path": wire.host_path(output_path),
         }))
 
+    def send_build_context(self, content: Content) -> types.BuildContext:
+        """Send the files of a build, as an archive."""
+        return self._json(types.BuildContext, "PUT", "/v1/build-contexts", content=content)
+
     def call(
         self,
         *,
@@ -1669,6 +1720,47 @@ class Verbs(Transport):
     def list_environments(self) -> types.EnvironmentList:
         """Every environment, installed or known by name."""
         return self._json(types.EnvironmentList, "GET", "/v1/environments")
+
+    def build_environment(
+        self,
+        *,
+        build_args: Mapping[str, str] | None = None,
+        context_id: str | None = None,
+        disk_mib: int | None = None,
+        dockerfile: str | None = None,
+        dockerfile_name: str | None = None,
+        from_: str | None = None,
+        mem_mib: int | None = None,
+        name: str | None = None,
+        no_cache: bool = False,
+        policy: str | None = None,
+        run: Sequence[str] | None = None,
+        runtime: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        target: str | None = None,
+        timeout_seconds: int | None = None,
+        vcpu_count: int | None = None,
+        progress: Callable[[types.ProgressEvent], object] | None = None,
+    ) -> types.Environment:
+        """Build an environment from another one."""
+        return self._last(types.Environment, types.ProgressEvent, progress, "POST", "/v1/environments/build", body=wire.request({
+            "build_args": build_args,
+            "context_id": context_id,
+            "disk_mib": disk_mib,
+            "dockerfile": dockerfile,
+            "dockerfile_name": dockerfile_name,
+            "from": from_,
+            "mem_mib": mem_mib,
+            "name": name,
+            "no_cache": no_cache,
+            "policy": policy,
+            "run": run,
+            "runtime": runtime,
+            "secrets": secrets,
+            "target": target,
+            "timeout_seconds": timeout_seconds,
+            "vcpu_count": vcpu_count,
+        }))
 
     def import_environment(self, content: Content, *, name: str | None = None) -> types.Environment:
         """Make an environment of an archive: an OCI image layout, or what `docker save` writes."""

@@ -238,6 +238,57 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BuildContext:
+    """Files that wait for a build. They are gone after it, or after an hour."""
+    bytes: int
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport:
+    """What a build did."""
+    #: Those whose result was there already.
+    cached: int
+    duration_ms: int
+    #: Steps of all stages that were needed.
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """What is built: the instructions of a Dockerfile, or an environment and commands to run in it."""
+    build_args: dict[str, str] = field(default_factory=lambda: {})
+    #: The files that `COPY` and `ADD` take, as `send_build_context` answered.
+    context_id: str | None = None
+    disk_mib: int | None = None
+    #: The text of a Dockerfile.
+    dockerfile: str | None = None
+    #: What the Dockerfile is called in messages.
+    dockerfile_name: str | None = None
+    #: Instead of a Dockerfile: the environment to begin with.
+    from_: str | None = field(default=None, metadata={"wire": "from"})
+    mem_mib: int | None = None
+    #: What the result is called: a word, such as `mine:1`. It may mean something else before. A name is made of
+    #: the digest when missing.
+    name: str | None = None
+    #: Run every step again.
+    no_cache: bool = False
+    #: The policy of the network that `RUN` has; none when missing.
+    policy: str | None = None
+    #: With `from`: commands for its shell, one step each.
+    run: list[str] = field(default_factory=lambda: [])
+    #: What makes the machines; `container` when missing.
+    runtime: str | None = None
+    #: Values for `RUN --mount=type=secret`, by id. They are in no layer, no key of the cache and no output.
+    secrets: dict[str, str] = field(default_factory=lambda: {})
+    #: The stage to build; the last one when missing.
+    target: str | None = None
+    #: How long one step may run.
+    timeout_seconds: int | None = None
+    vcpu_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallBounds:
     """What a call may be."""
     all_files_bytes: int
@@ -622,6 +673,7 @@ class EditFiles:
 class Environment:
     """An environment, installed or only known by name."""
     architecture: str
+    build: BuildReport | None = None
     #: What the image runs when nothing else is asked for.
     cmd: list[str] = field(default_factory=lambda: [])
     created_at: str | None = None

@@ -1,6 +1,6 @@
 //! Archives of environments, between files here and the daemon.
 
-use crate::commands::cp;
+use super::cp;
 use futures_util::StreamExt;
 use motu_core::files::ByteStream;
 use motu_core::{Error, Result, limits};

@@ -1,0 +1,504 @@
+//! Environments that are built: Dockerfiles of small projects, run and run again.
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+mod story;
+use story::{Story, Told};
+
+fn shared() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments")
+}
+
+/// A state directory of its own with the trees that all tests share: what is built is not theirs.
+fn world() -> Option<Story> {
+    let shared = shared();
+    if !shared.join("names/debian%3A12.json").exists() {
+        motu_conformance::skip("building: debian:12 is not pulled into target/test-home");
+        return None;
+    }
+    let story = Story::new();
+    story.configure("runtime = \"container\"\n");
+    let own = story.home().join("environments");
+    for dir in ["blobs", "names"] {
+        fs::create_dir_all(own.join(dir)).unwrap();
+        for entry in fs::read_dir(shared.join(dir)).unwrap() {
+            let entry = entry.unwrap();
+            let to = own.join(dir).join(entry.file_name());
+            match dir {
+                "blobs" => symlink(entry.path().canonicalize().unwrap(), to).unwrap(),
+                _ => drop(fs::copy(entry.path(), to).unwrap()),
+            }
+        }
+    }
+    Some(story)
+}
+
+/// The name of the environment with compilers, if it is there.
+fn compilers() -> Option<String> {
+    let names = fs::read_dir(shared().join("names")).unwrap();
+    let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let found = names.find(|name| name.contains("compilers-"))?;
+    let name = found.trim_end_matches(".json");
+    Some(name.replace("%3A", ":").replace("%2F", "/"))
+}
+
+fn project(story: &Story, name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let dir = story.path().join(name);
+    for (path, text) in files {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+fn build(story: &Story, dir: &Path, more: &[&str]) -> Told {
+    let mut args = vec!["env", "build", "--json"];
+    args.extend(more);
+    args.push(dir.to_str().unwrap());
+    story.motu(&args)
+}
+
+/// The last line of a build that worked.
+fn built(told: &Told) -> Value {
+    assert_eq!(told.code, 0, "{told}");
+    serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap()
+}
+
+fn counts(built: &Value) -> (u64, u64) {
+    let report = &built["build"];
+    (
+        report["steps"].as_u64().unwrap(),
+        report["cached"].as_u64().unwrap(),
+    )
+}
+
+fn says(story: &Story, args: &[&str], expected: &str) {
+    let told = story.motu(args);
+    assert_eq!((told.code, told.stdout.trim()), (0, expected), "{told}");
+}
+
+#[test]
+fn commands_in_an_environment_make_another_one() {
+    let Some(story) = world() else { return };
+    let args = [
+        "env",
+        "build",
+        "--from",
+        "busybox",
+        "--run",
+        "echo one > /etc/one",
+        "--run",
+        "cat /etc/one; rm -r /root; chown 7:8 /etc/one",
+        "-t",
+        "mine:1",
+        "--json",
+    ];
+    let first = built(&story.motu(&args));
+    assert_eq!(counts(&first), (2, 0));
+    says(
+        &story,
+        &["run", "mine:1", "--", "stat", "-c", "%u:%g", "/etc/one"],
+        "7:8",
+    );
+    let gone = story.motu(&["run", "mine:1", "--", "test", "-e", "/root"]);
+    assert_eq!(gone.code, 1, "{gone}");
+    says(
+        &story,
+        &["run", "busybox", "--", "ls", "-d", "/root"],
+        "/root",
+    );
+    let again = built(&story.motu(&args));
+    assert_eq!(counts(&again), (2, 2));
+    assert_eq!(first["digest"], again["digest"]);
+    let mut anew = args.to_vec();
+    anew.push("--no-cache");
+    assert_eq!(counts(&built(&story.motu(&anew))), (2, 0));
+    // It is an environment like any other: out, in, and removed.
+    let archive = story.path().join("mine.tar");
+    let archive = archive.to_str().unwrap();
+    assert_eq!(
+        story.motu(&["env", "export", "mine:1", "-o", archive]).code,
+        0
+    );
+    let back = story.motu(&["env", "import", archive, "back:1", "--json"]);
+    let back: Value = serde_json::from_str(&back.stdout).unwrap();
+    assert_eq!(back["digest"], again["digest"]);
+    assert_eq!(story.motu(&["env", "rm", "mine:1"]).code, 0);
+    says(&story, &["run", "back:1", "--", "cat", "/etc/one"], "one");
+}
+
+#[test]
+fn a_project_of_shell_and_make_is_built_in_stages() {
+    let Some(story) = world() else { return };
+    let dir = project(
+        &story,
+        "shell",
+        &[
+            (
+                "Makefile",
+                "hello: hello.in\n\tsed s/@WHO@/$(WHO)/ hello.in > hello\n\tchmod +x hello\n",
+            ),
+            ("hello.in", "#!/bin/sh\necho hello @WHO@ $1\n"),
+            ("notes.log", "not for the image"),
+            (".dockerignore", "*.log\nDockerfile\n"),
+            (
+                "Dockerfile",
+                "# syntax=docker/dockerfile:1\nARG BASE=debian:12\nFROM ${BASE} AS make\nARG WHO=nobody\nWORKDIR /src\nCOPY . .\n\
+          RUN make WHO=\"$WHO\" && \\\n    # a comment\n    ls > listed\n\nFROM scratch AS files\nCOPY --from=make /src/hello /src/listed /\n\n\
+          FROM busybox\nLABEL of=\"a test\"\nEXPOSE 80\nCOPY --from=files --chown=7:8 hello /usr/bin/\nCOPY --from=files listed /listed\n\
+          ENTRYPOINT [\"/usr/bin/hello\"]\nCMD [\"x\"]\n",
+            ),
+        ],
+    );
+    let first = built(&build(
+        &story,
+        &dir,
+        &["-t", "hello:1", "--build-arg", "WHO=world"],
+    ));
+    assert_eq!(counts(&first), (6, 0));
+    says(&story, &["run", "hello:1"], "hello world x");
+    says(
+        &story,
+        &[
+            "run",
+            "hello:1",
+            "--",
+            "stat",
+            "-c",
+            "%u:%g:%a",
+            "/usr/bin/hello",
+        ],
+        "7:8:755",
+    );
+    says(
+        &story,
+        &["run", "hello:1", "--", "cat", "/listed"],
+        "Makefile\nhello\nhello.in\nlisted",
+    );
+    let warm = built(&build(
+        &story,
+        &dir,
+        &["-t", "hello:1", "--build-arg", "WHO=world"],
+    ));
+    assert_eq!(counts(&warm), (6, 6));
+    assert_eq!(warm["digest"], first["digest"]);
+    // Another argument, another file: what depends on it is built again, and nothing else.
+    let other = built(&build(&story, &dir, &["-t", "hello:2"]));
+    assert_eq!(counts(&other).0, 6);
+    assert!(counts(&other).1 < 6, "{other}");
+    says(&story, &["run", "hello:2"], "hello nobody x");
+    fs::write(dir.join("notes.log"), "changed").unwrap();
+    assert_eq!(
+        counts(&built(&build(
+            &story,
+            &dir,
+            &["-t", "hello:1", "--build-arg", "WHO=world"]
+        ))),
+        (6, 6)
+    );
+    fs::write(dir.join("hello.in"), "#!/bin/sh\necho bye @WHO@ $1\n").unwrap();
+    let changed = built(&build(
+        &story,
+        &dir,
+        &["-t", "hello:1", "--build-arg", "WHO=world"],
+    ));
+    assert!((1..6).contains(&counts(&changed).1), "{changed}");
+    says(&story, &["run", "hello:1"], "bye world x");
+    let stage = built(&build(&story, &dir, &["--target", "make", "-t", "stage:1"]));
+    assert_eq!(counts(&stage).0, 3);
+}
+
+#[test]
+fn projects_of_c_and_python_are_built_and_run() {
+    let Some(story) = world() else { return };
+    let python = project(
+        &story,
+        "python",
+        &[
+            ("app/__init__.py", ""),
+            (
+                "app/main.py",
+                "import sys\nprint('sum', sum(int(n) for n in sys.argv[1:]))\n",
+            ),
+            (
+                "Dockerfile",
+                "FROM debian:12\nRUN useradd -m app\nUSER app\nWORKDIR /home/app\nENV PYTHONPATH=/home/app PYTHONDONTWRITEBYTECODE=1\n\
+          COPY --chown=app:app app app\nRUN python3 -m app.main 1 2 | grep 'sum 3' && id -un > who\n\
+          ENTRYPOINT [\"python3\", \"-m\", \"app.main\"]\n",
+            ),
+        ],
+    );
+    built(&build(&story, &python, &["-t", "python:1"]));
+    says(
+        &story,
+        &["run", "python:1", "--", "cat", "/home/app/who"],
+        "app",
+    );
+    let Some(compilers) = compilers() else {
+        motu_conformance::skip("building: there is no environment with compilers");
+        return;
+    };
+    assert_eq!(
+        story.motu(&["env", "tag", &compilers, "compilers:1"]).code,
+        0
+    );
+    let c = project(
+        &story,
+        "c",
+        &[
+            (
+                "src/main.c",
+                "#include <stdio.h>\nint main(void) { puts(GREETING); return 0; }\n",
+            ),
+            (
+                "Dockerfile",
+                "FROM compilers:1 AS cc\nARG GREETING=hi\nCOPY src /src\n\
+          RUN gcc -static -O1 -DGREETING=\"\\\"$GREETING\\\"\" -o /out /src/main.c\nFROM scratch\nCOPY --from=cc /out /out\nCMD [\"/out\"]\n",
+            ),
+        ],
+    );
+    let made = built(&build(
+        &story,
+        &c,
+        &["-t", "c:1", "--build-arg", "GREETING=hello"],
+    ));
+    assert_eq!(counts(&made), (3, 0));
+    says(&story, &["run", "c:1"], "hello");
+    assert!(made["size_bytes"].as_u64().unwrap() < 4 << 20, "{made}");
+}
+
+#[test]
+fn secrets_are_in_no_layer_and_nothing_that_is_kept() {
+    let Some(story) = world() else { return };
+    let value = "correct-horse-battery-staple-4711";
+    let digest = "RUN --mount=type=secret,id=token,required --mount=type=secret,id=other,env=OTHER \
+        cp /run/secrets/token /dev/shm/x && test \"$OTHER\" = \"$(cat /dev/shm/x)\" && \
+        cat /run/secrets/token && wc -c < /run/secrets/token > /size\n";
+    let dir = project(
+        &story,
+        "secret",
+        &[(
+            "Dockerfile",
+            &format!("FROM busybox\n{digest}RUN test ! -e /run/secrets/token\n"),
+        )],
+    );
+    let file = story.path().join("token");
+    fs::write(&file, value).unwrap();
+    let token = format!("id=token,src={}", file.display());
+    let other = format!("id=other,src={}", file.display());
+    let told = build(
+        &story,
+        &dir,
+        &["-t", "secret:1", "--secret", &token, "--secret", &other],
+    );
+    assert_eq!(counts(&built(&told)), (2, 0));
+    assert!(
+        !told.stdout.contains(value) && told.stdout.contains("[redacted"),
+        "{told}"
+    );
+    says(&story, &["run", "secret:1", "--", "cat", "/size"], "33");
+    // Another value is the same step.
+    fs::write(&file, "another-value-that-is-longer").unwrap();
+    let told = build(
+        &story,
+        &dir,
+        &["-t", "secret:1", "--secret", &token, "--secret", &other],
+    );
+    assert_eq!(counts(&built(&told)), (2, 2));
+    let missing = build(&story, &dir, &["-t", "secret:1", "--no-cache"]);
+    assert!(
+        missing.code != 0 && missing.stdout.contains("the secret token is not given"),
+        "{missing}"
+    );
+    let found = motu_needs::command("grep")
+        .args(["--recursive", "--files-with-matches", "--text", value])
+        .arg(story.home())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line_and_leaves_nothing() {
+    let Some(story) = world() else { return };
+    let outside = story.path().join("outside");
+    fs::write(&outside, "not yours").unwrap();
+    for (text, code, part) in [
+        (
+            "FROM busybox\nRUN true\nFETCH x\n",
+            102,
+            "Dockerfile, line 3: FETCH is not an instruction",
+        ),
+        (
+            "FROM busybox\n\nRUN echo why >&2; exit 3\n",
+            102,
+            "line 3: RUN echo why >&2; exit 3: the command ended with exit code 3",
+        ),
+        (
+            "FROM busybox\nCOPY ../outside /x\n",
+            103,
+            "line 2: COPY ../outside /x: ../outside leads out of the context",
+        ),
+        (
+            "FROM busybox\nCOPY link /x\n",
+            103,
+            "leads out of the context",
+        ),
+        (
+            "FROM busybox\nCOPY absolute /x\n",
+            103,
+            "leads out of the context",
+        ),
+        (
+            "FROM busybox\nCOPY none /x\n",
+            104,
+            "none is not in the context",
+        ),
+        (
+            "FROM busybox\nADD https://example.com/x /x\n",
+            102,
+            "ADD does not fetch",
+        ),
+        (
+            "FROM busybox\nRUN --mount=type=bind,source=. ls\n",
+            102,
+            "type=bind is not supported",
+        ),
+        (
+            "FROM dir:/not/pulled\n",
+            0,
+            "line 1: FROM dir:/not/pulled: environment",
+        ),
+    ] {
+        let dir = project(&story, "wrong", &[("Dockerfile", text)]);
+        let _ = symlink("../outside", dir.join("link"));
+        let _ = symlink("/etc/passwd", dir.join("absolute"));
+        let told = build(&story, &dir, &["-t", "wrong:1"]);
+        assert!(
+            told.code == code || (code == 0 && told.code != 0),
+            "{text}: {told}"
+        );
+        assert!(told.stdout.contains(part), "{text}: {told}");
+    }
+    let listed = story.motu(&["env", "list", "--json"]);
+    assert!(!listed.stdout.contains("wrong:1"), "{listed}");
+    for dir in [
+        "environments/staging",
+        "cache/build/contexts",
+        "machines/container",
+    ] {
+        let left: Vec<_> = fs::read_dir(story.home().join(dir))
+            .into_iter()
+            .flatten()
+            .collect();
+        assert!(left.is_empty(), "{dir}: {left:?}");
+    }
+    // Links are copied as they are where they are not followed.
+    let dir = project(
+        &story,
+        "links",
+        &[("Dockerfile", "FROM busybox\nCOPY . /links/\n")],
+    );
+    symlink("/etc/passwd", dir.join("absolute")).unwrap();
+    built(&build(&story, &dir, &["-t", "links:1"]));
+    says(
+        &story,
+        &["run", "links:1", "--", "readlink", "/links/absolute"],
+        "/etc/passwd",
+    );
+}
+
+#[test]
+fn add_unpacks_archives_and_heredocs_are_files() {
+    let Some(story) = world() else { return };
+    let dir = project(
+        &story,
+        "add",
+        &[
+            ("tree/a/tool", "#!/bin/sh\necho tool\n"),
+            (
+                "Dockerfile",
+                "FROM busybox\nADD tree.tar.gz /opt/\nCOPY <<one.txt <<'two.txt' /etc/docs/\nhas $PATH\none.txt\nhas $PATH\ntwo.txt\n\
+          RUN <<EOF\nset -e\n/opt/a/tool > /said\nEOF\nRUN cat - <<END > /more\nmore\nEND\n",
+            ),
+        ],
+    );
+    fs::set_permissions(dir.join("tree/a/tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    let packed = motu_needs::command("tar")
+        .args(["--create", "--gzip", "--file"])
+        .arg(dir.join("tree.tar.gz"))
+        .arg("--directory")
+        .arg(dir.join("tree"))
+        .arg("a")
+        .status();
+    assert!(packed.unwrap().success());
+    assert_eq!(
+        counts(&built(&build(&story, &dir, &["-t", "add:1"]))),
+        (4, 0)
+    );
+    says(
+        &story,
+        &["run", "add:1", "--", "cat", "/said", "/more"],
+        "tool\nmore",
+    );
+    says(
+        &story,
+        &["run", "add:1", "--", "cat", "/etc/docs/two.txt"],
+        "has $PATH",
+    );
+    says(
+        &story,
+        &[
+            "run",
+            "add:1",
+            "--",
+            "grep",
+            "-c",
+            "usr/bin",
+            "/etc/docs/one.txt",
+        ],
+        "1",
+    );
+}
+
+#[test]
+fn every_runtime_that_keeps_its_changes_can_build() {
+    let Some(story) = world() else { return };
+    let reports = story.motu(&["doctor", "--json"]);
+    let reports: Value = serde_json::from_str(&reports.stdout).unwrap();
+    let works = |report: &&Value| {
+        let can = report["capabilities"].as_array().unwrap();
+        report["works"] == true && can.iter().any(|name| name == "keep")
+    };
+    let runtimes = reports["runtimes"].as_array().unwrap().iter().filter(works);
+    let names: Vec<&str> = runtimes
+        .map(|report| report["name"].as_str().unwrap())
+        .collect();
+    let mut digests = Vec::new();
+    for name in names
+        .into_iter()
+        .filter(|name| ["container", "gvisor"].contains(name))
+    {
+        let tag = format!("{name}:1");
+        let told = story.motu(&[
+            "env", "build", "--from", "busybox", "--runtime", name, "--no-cache", "-t", &tag, "--json",
+            "--run", "echo kept > /etc/kept; rm /bin/false; mkdir -p /d/e; ln -s e /d/l; echo w > /workspace/w",
+        ]);
+        let made = built(&told);
+        says(
+            &story,
+            &["run", &tag, "--", "cat", "/etc/kept", "/workspace/w"],
+            "kept\nw",
+        );
+        digests.push((name.to_string(), made["digest"].clone()));
+    }
+    assert!(!digests.is_empty());
+    assert!(
+        digests.iter().all(|(_, digest)| *digest == digests[0].1),
+        "{digests:?}"
+    );
+}

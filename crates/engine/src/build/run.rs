@@ -1,0 +1,400 @@
+//! `RUN`: one command in a machine of its own.
+
+use super::Builder;
+use super::capture::Capture;
+use super::state::{Stage, failed_at};
+use crate::admission::{Follow, command, environment_error};
+use crate::blocking::blocking;
+use crate::driver::{Handle, Keep, Origin};
+use crate::pipe;
+use crate::shown::{self, Pace};
+use futures_util::StreamExt;
+use motu_core::exec::{ExecEvent, ExecRequest, Exited};
+use motu_core::files::GuestPath;
+use motu_core::runtime::Kept;
+use motu_core::sandbox::{CreateSandbox, StartRoot};
+use motu_core::{Error, ErrorKind, Result, limits};
+use motu_dockerfile::{Command, Mount, Run, SecretMount, Step, StepNetwork};
+use motu_environments::{StepRecord, Workplace};
+use motu_workspaces::tarball::{Meta, TarWriter};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Machines of builds are containers unless the caller says otherwise.
+const RUNTIME: &str = "container";
+/// How long what a command left running may take to end.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long an orderly end may take at all.
+const END: Duration = Duration::from_secs(20);
+/// Where values are while a command runs: in the machine's memory, never on a disk.
+const VAULT: &str = "dev/shm/.motu-build";
+/// Lines of output that an error repeats.
+const TAIL_LINES: usize = 20;
+/// Longest line that is shown at once.
+const LINE_BYTES: usize = 4096;
+
+/// What one `RUN` runs, with everything expanded.
+pub(super) struct Running<'a> {
+    pub(super) step: &'a Step,
+    pub(super) run: &'a Run,
+    pub(super) argv: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+}
+
+impl Running<'_> {
+    fn secrets(&self) -> impl Iterator<Item = &SecretMount> {
+        self.run.mounts.iter().filter_map(|mount| match mount {
+            Mount::Secret(secret) => Some(secret),
+            Mount::Cache { .. } => None,
+        })
+    }
+
+    /// Directories of caches that the tree does not have.
+    fn missing(&self, place: &Workplace) -> Vec<String> {
+        let targets = self.run.mounts.iter().filter_map(|mount| match mount {
+            Mount::Cache { target, .. } => Some(target.trim_matches('/').to_string()),
+            Mount::Secret(_) => None,
+        });
+        let missing = |target: &String| place.at(target.as_bytes()).is_none();
+        targets.filter(missing).collect()
+    }
+
+    /// Paths that are not of the tree: where values are, and what caches hold.
+    fn without(&self) -> Vec<Vec<u8>> {
+        let targets = self.run.mounts.iter().filter_map(|mount| match mount {
+            Mount::Secret(secret) => secret.target.as_ref(),
+            Mount::Cache { target, .. } => Some(target),
+        });
+        let path = |target: &String| target.trim_matches('/').as_bytes().to_vec();
+        targets.map(path).collect()
+    }
+}
+
+/// The program of a `RUN` and its arguments. Here-documents are passed to the shell as they are,
+/// or are the script themselves.
+pub(super) fn argv(run: &Run, shell: &[String], line: usize) -> Result<Vec<String>> {
+    let text = match &run.command {
+        Command::Exec(words) => return Ok(words.clone()),
+        Command::Shell(text) => text,
+    };
+    let whole = match run.heredocs.as_slice() {
+        [] => text.clone(),
+        [only]
+            if text
+                .trim_start_matches(|c: char| c.is_ascii_digit())
+                .starts_with("<<")
+                && !text.trim().contains(char::is_whitespace) =>
+        {
+            if only.body.starts_with("#!") {
+                return Err(Error::unsupported(format!(
+                    "line {line}: a here-document with an interpreter of its own is not supported"
+                ))
+                .hint("pass it to the interpreter: RUN python3 - <<EOF"));
+            }
+            only.body.clone()
+        }
+        all => {
+            let mut whole = text.clone();
+            for document in all {
+                whole.push('\n');
+                whole.push_str(&document.body);
+                whole.push_str(&document.name);
+            }
+            whole + "\n"
+        }
+    };
+    let mut argv = shell.to_vec();
+    argv.push(whole);
+    Ok(argv)
+}
+
+impl Builder<'_> {
+    /// Runs a command and keeps what it changed as a layer.
+    pub(super) async fn run(
+        &mut self,
+        stage: &mut Stage,
+        running: Running<'_>,
+    ) -> Result<StepRecord> {
+        let cache = self.cache.clone();
+        let image = stage.image.clone();
+        self.lay_out(stage).await?;
+        let place = stage.place.as_mut();
+        let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
+        let disks = place.fresh_disks().map_err(environment_error)?;
+        let kept = Kept {
+            baseline: place.root().join("workspace"),
+            dir: disks,
+        };
+        let root = StartRoot {
+            path: place.root(),
+            digest: match stage.layers.is_empty() {
+                true => place.digest().to_string(),
+                false => String::new(),
+            },
+            wants_sudo: image.wants_sudo,
+        };
+        let missing = running.missing(place);
+        let path = root.path.clone();
+        let network = running.run.network;
+        let (handle, name) = self.machine(root, kept.clone(), network).await?;
+        let life = Life(Some(handle.clone()));
+        self.fill_vault(&handle, &running, missing).await?;
+        let ended = self.follow(&handle, &running, &image).await?;
+        if let Some(guest) = handle.guest().ok().filter(|_| ended.exit_code == 0) {
+            // What is not written out yet would be missing.
+            let asked = tokio::time::timeout(END, guest.shutdown(GRACE)).await;
+            if !matches!(asked, Ok(Ok(()))) {
+                return Err(Error::unavailable(
+                    "the machine of a step did not end in order",
+                ));
+            }
+        }
+        life.end().await;
+        self.check(&running, &ended)?;
+        let runtime = self.engine.runtimes.named(&name);
+        let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
+        let rest = runtime.at_rest(&kept, &path)?;
+        let without = running.without();
+        let place = stage.place.take();
+        let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
+        let (place, layer) = blocking(move || {
+            let (new, mut writer) = cache.new_layer().map_err(environment_error)?;
+            let capture = Capture {
+                rest: &rest,
+                place: &place,
+                without: &without,
+            };
+            capture.write(&mut writer)?;
+            let layer = cache.keep_layer(new, writer).map_err(environment_error)?;
+            Ok((place, layer))
+        })
+        .await?;
+        stage.place = Some(place);
+        // Only space: a disk that stays goes with the workplace.
+        let _ = runtime.discard(&kept.dir).await;
+        let _ = std::fs::remove_dir_all(&kept.dir);
+        Ok(StepRecord::new(layer))
+    }
+
+    async fn machine(
+        &self,
+        root: StartRoot,
+        kept: Kept,
+        network: StepNetwork,
+    ) -> Result<(std::sync::Arc<Handle>, String)> {
+        let ask = &self.ask;
+        let request = CreateSandbox {
+            owner: ask.owner.clone(),
+            environment: "build".to_string(),
+            root: Some(root),
+            runtime: Some(ask.runtime.clone().unwrap_or(RUNTIME.to_string())),
+            vcpu_count: ask.vcpu_count,
+            mem_mib: ask.mem_mib,
+            disk_mib: ask.disk_mib,
+            policy: ask
+                .policy
+                .clone()
+                .filter(|_| network == StepNetwork::Policy),
+            ..CreateSandbox::default()
+        };
+        let mut admitted = self.engine.gate().admit(request).await?;
+        if !admitted.runtime.capabilities().keep {
+            return Err(admitted
+                .runtime
+                .cannot("keep what a build changes")
+                .hint("choose another --runtime, such as container"));
+        }
+        admitted.launch.kept = Some(kept);
+        let name = admitted.runtime.name().to_string();
+        let made = self
+            .engine
+            .start(admitted, Keep::Transient, Origin::New(None));
+        Ok((made.await?.1, name))
+    }
+
+    /// Puts the values of secrets where the command expects them, and makes directories.
+    async fn fill_vault(
+        &self,
+        handle: &Handle,
+        running: &Running<'_>,
+        directories: Vec<String>,
+    ) -> Result<()> {
+        let mut files = Vec::new();
+        let mut links = Vec::new();
+        for (number, secret) in running.secrets().enumerate() {
+            let (Some(value), Some(target)) = (self.ask.secrets.get(&secret.id), &secret.target)
+            else {
+                continue;
+            };
+            files.push((format!("{VAULT}/{number}"), value.clone(), secret.clone()));
+            links.push((
+                target.trim_matches('/').to_string(),
+                format!("/{VAULT}/{number}"),
+            ));
+        }
+        if files.is_empty() && directories.is_empty() {
+            return Ok(());
+        }
+        let owners: Vec<(String, u32, u32)> = files
+            .iter()
+            .filter(|(_, _, secret)| (secret.uid, secret.gid) != (0, 0))
+            .map(|(path, _, secret)| (format!("/{path}"), secret.uid, secret.gid))
+            .collect();
+        let archive = pipe::written(move |out| {
+            let failed = |error| Error::io("cannot pass a secret on", &error);
+            let mut tar = TarWriter::new(out);
+            let meta = |mode| Meta {
+                mode,
+                uid: 0,
+                gid: 0,
+                modified_unix_ns: 0,
+            };
+            let none = Default::default();
+            tar.directory(VAULT.as_bytes(), meta(0o755), &none)
+                .map_err(failed)?;
+            for (path, value, secret) in &files {
+                let (size, mode) = (value.len() as u64, meta(secret.mode & 0o777));
+                tar.file(path.as_bytes(), mode, &none, size, &mut value.as_bytes())
+                    .map_err(failed)?;
+            }
+            for directory in &directories {
+                tar.directory(directory.as_bytes(), meta(0o755), &none)
+                    .map_err(failed)?;
+            }
+            for (target, path) in &links {
+                tar.symlink(target.as_bytes(), meta(0o777), path.as_bytes())
+                    .map_err(failed)?;
+            }
+            tar.finish().map(drop).map_err(failed)
+        });
+        let guest = handle.guest()?;
+        guest.write_tree(&GuestPath::new("/")?, archive).await?;
+        for (path, uid, gid) in owners {
+            let request = ExecRequest {
+                command: vec!["chown".into(), format!("{uid}:{gid}"), path],
+                user: Some("root".into()),
+                ..ExecRequest::default()
+            };
+            let start = command(&self.engine.config, request, Follow::Foreground)?;
+            let mut events = guest.start(start).await?.events;
+            while let Some(event) = events.next().await {
+                if let ExecEvent::Exited(exited) = event?
+                    && exited.exit_code != 0
+                {
+                    return Err(Error::invalid("a secret cannot be given to its user"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the command and shows what it says.
+    async fn follow(
+        &mut self,
+        handle: &Handle,
+        running: &Running<'_>,
+        image: &motu_environments::ImageInfo,
+    ) -> Result<Exited> {
+        let mut env = running.env.clone();
+        for secret in running.secrets() {
+            if let (Some(name), Some(value)) = (&secret.env, self.ask.secrets.get(&secret.id)) {
+                env.insert(name.clone(), value.clone());
+            }
+        }
+        let seconds = limits::BUILD_STEP_SECONDS.resolve(self.ask.timeout_seconds)?;
+        let request = ExecRequest {
+            command: running.argv.clone(),
+            workdir: Some(image.default_workdir.clone()),
+            env,
+            user: Some(image.default_user.clone()),
+            timeout_seconds: Some(seconds),
+            ..ExecRequest::default()
+        };
+        let start = command(&self.engine.config, request, Follow::Foreground)?;
+        let session = handle.guest()?.start(start).await?;
+        let mut events = shown::redacted(&self.redactor, session.events, Pace::Pipe);
+        self.tail.clear();
+        let mut line = Vec::new();
+        while let Some(event) = events.next().await {
+            match event? {
+                ExecEvent::Stdout(bytes) | ExecEvent::Stderr(bytes) => {
+                    for byte in bytes {
+                        if byte == b'\n' || line.len() >= LINE_BYTES {
+                            self.output(&mut line).await;
+                        }
+                        if byte != b'\n' {
+                            line.push(byte);
+                        }
+                    }
+                }
+                ExecEvent::Exited(exited) => {
+                    if !line.is_empty() {
+                        self.output(&mut line).await;
+                    }
+                    return Ok(exited);
+                }
+                _ => {}
+            }
+        }
+        Err(Error::transport("the machine of a step went away"))
+    }
+
+    async fn output(&mut self, line: &mut Vec<u8>) {
+        let text = String::from_utf8_lossy(line).into_owned();
+        line.clear();
+        self.tail.push_back(text.clone());
+        while self.tail.len() > TAIL_LINES {
+            self.tail.pop_front();
+        }
+        self.say("output", text).await;
+    }
+
+    fn check(&self, running: &Running<'_>, ended: &Exited) -> Result<()> {
+        if ended.exit_code == 0 {
+            return Ok(());
+        }
+        let (kind, how) = match (ended.timed_out, ended.out_of_memory) {
+            (true, _) => (
+                ErrorKind::Timeout,
+                "ran out of its time (build_step_seconds)".to_string(),
+            ),
+            (_, true) => (
+                ErrorKind::Limit,
+                format!(
+                    "was ended by the memory limit (exit code {})",
+                    ended.exit_code
+                ),
+            ),
+            _ => (
+                ErrorKind::Invalid,
+                format!("ended with exit code {}", ended.exit_code),
+            ),
+        };
+        let log: Vec<&str> = self.tail.iter().map(String::as_str).collect();
+        let error = Error::new(kind, format!("the command {how}")).details(serde_json::json!({
+            "exit_code": ended.exit_code,
+            "log": log.join("\n"),
+        }));
+        Err(failed_at(&self.file, running.step, error))
+    }
+}
+
+/// Ends a machine when it goes, and waits for it where that is asked.
+struct Life(Option<std::sync::Arc<Handle>>);
+
+impl Life {
+    async fn end(mut self) {
+        if let Some(handle) = self.0.take() {
+            // Somebody may have been faster.
+            let _ = handle.destroy().await;
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some(handle) = self.0.take() {
+            drop(handle.destroy_soon());
+        }
+    }
+}

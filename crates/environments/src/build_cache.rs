@@ -1,0 +1,238 @@
+//! What builds leave for the next one.
+//!
+//! ```text
+//! <home>/cache/build/
+//!   layers/sha256-<hex>     what one step changed, by its digest
+//!   steps/<key>             which layer a step made; the key says all that it depends on
+//!   roots/<key>             which tree a base and its layers make
+//!   trees/sha256-<hex>      what is in a tree (see `growing`)
+//!   mounts/<key>            what a cache mount held last
+//!   contexts/<id>           files on their way into a build
+//! ```
+//!
+//! Owns the layout. Everything is staged and renamed; a layer is checked against
+//! its digest whenever it is used, so a damaged one is never taken for a whole
+//! one. Any of it may be removed at any time: what is missing is made again.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    digest,
+    error::{EnvironmentError, IoContext as _},
+    layer::write::LayerWriter,
+    store::private_directory,
+};
+
+const FORMAT_VERSION: u32 = 1;
+const DIRECTORIES: [&str; 6] = ["layers", "steps", "roots", "trees", "mounts", "contexts"];
+
+/// What one step made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepRecord {
+    format_version: u32,
+    /// Its layer and the layer's size; nothing if it changed nothing.
+    pub layer: Option<(String, u64)>,
+}
+
+impl StepRecord {
+    pub fn new(layer: Option<(String, u64)>) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            layer,
+        }
+    }
+}
+
+/// The build cache of one home directory.
+#[derive(Debug, Clone)]
+pub struct BuildCache {
+    dir: PathBuf,
+}
+
+/// A layer that is being written. What is not kept is gone with it.
+#[derive(Debug)]
+pub struct NewLayer {
+    path: PathBuf,
+}
+
+impl Drop for NewLayer {
+    fn drop(&mut self) {
+        // After it was kept there is nothing under this name any more.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl BuildCache {
+    pub(crate) fn open(dir: PathBuf) -> Result<Self, EnvironmentError> {
+        for name in DIRECTORIES {
+            private_directory(&dir.join(name))?;
+        }
+        Ok(Self { dir })
+    }
+
+    pub fn layer(&self, digest: &str) -> PathBuf {
+        self.dir.join("layers").join(digest.replace(':', "-"))
+    }
+
+    /// What a step with this key made, if its layer is still there.
+    pub fn step(&self, key: &str) -> Option<StepRecord> {
+        let record: StepRecord = read(&self.dir.join("steps").join(key))?;
+        let whole = match &record.layer {
+            None => true,
+            Some((digest, size)) => {
+                let path = self.layer(digest);
+                // Used now: what was not used for long goes first.
+                let used = File::options().append(true).open(&path);
+                let used = used.and_then(|file| {
+                    file.set_modified(SystemTime::now())?;
+                    file.metadata()
+                });
+                digest::is_valid(digest) && used.is_ok_and(|meta| meta.len() == *size)
+            }
+        };
+        (record.format_version == FORMAT_VERSION && whole).then_some(record)
+    }
+
+    pub fn keep_step(&self, key: &str, record: &StepRecord) -> Result<(), EnvironmentError> {
+        write(&self.dir.join("steps").join(key), record)
+    }
+
+    /// Forgets a layer that is not what it should be.
+    pub fn forget_layer(&self, digest: &str) {
+        let _ = fs::remove_file(self.layer(digest));
+    }
+
+    /// The digest of the tree that a base and its layers make, and whether it brings a sudo.
+    pub fn root(&self, key: &str) -> Option<(String, bool)> {
+        let root: (String, bool) = read(&self.dir.join("roots").join(key))?;
+        digest::is_valid(&root.0).then_some(root)
+    }
+
+    pub fn keep_root(&self, key: &str, root: &(String, bool)) -> Result<(), EnvironmentError> {
+        write(&self.dir.join("roots").join(key), root)
+    }
+
+    pub fn new_layer(&self) -> Result<(NewLayer, LayerWriter), EnvironmentError> {
+        let name = format!(".new-{}", Uuid::now_v7().simple());
+        let path = self.dir.join("layers").join(name);
+        let writer = LayerWriter::create(&path)?;
+        Ok((NewLayer { path }, writer))
+    }
+
+    /// Keeps a layer under its digest; `None` when nothing is in it.
+    pub fn keep_layer(
+        &self,
+        new: NewLayer,
+        writer: LayerWriter,
+    ) -> Result<Option<(String, u64)>, EnvironmentError> {
+        if writer.is_empty() {
+            return Ok(None);
+        }
+        let (digest, size) = writer.finish()?;
+        let path = self.layer(&digest);
+        fs::rename(&new.path, &path).at("storing", &path)?;
+        Ok(Some((digest, size)))
+    }
+
+    /// Where the contents of a cache mount are kept.
+    pub fn mount(&self, key: &str) -> PathBuf {
+        self.dir.join("mounts").join(key)
+    }
+
+    /// A layer becomes the contents of a cache mount.
+    pub fn keep_mount(
+        &self,
+        key: &str,
+        new: NewLayer,
+        writer: LayerWriter,
+    ) -> Result<(), EnvironmentError> {
+        writer.finish()?;
+        let path = self.mount(key);
+        fs::rename(&new.path, &path).at("storing", &path)
+    }
+
+    /// A file for a context on its way in.
+    pub fn new_context(&self) -> PathBuf {
+        let name = Uuid::now_v7().simple().to_string();
+        self.dir.join("contexts").join(name)
+    }
+
+    pub fn context(&self, id: &str) -> Option<PathBuf> {
+        let plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let path = self.dir.join("contexts").join(id);
+        (plain && path.is_file()).then_some(path)
+    }
+
+    /// Removes what was not used for longest until no more than `most` bytes are left, and
+    /// contexts and layers that nobody finished.
+    pub fn trim(&self, most: u64, stale: std::time::Duration) {
+        let now = SystemTime::now();
+        let is_stale = |at: SystemTime| now.duration_since(at).is_ok_and(|age| age > stale);
+        let mut left = Vec::new();
+        for name in ["layers", "mounts", "contexts"] {
+            for (path, at, size) in files(&self.dir.join(name)) {
+                let unfinished = name == "contexts"
+                    || path
+                        .file_name()
+                        .is_some_and(|file| file.as_encoded_bytes().starts_with(b"."));
+                if unfinished {
+                    if is_stale(at) {
+                        let _ = fs::remove_file(path);
+                    }
+                    continue;
+                }
+                left.push((at, size, path));
+            }
+        }
+        left.sort();
+        let mut total: u64 = left.iter().map(|(_, size, _)| size).sum();
+        for (_, size, path) in left {
+            if total <= most {
+                return;
+            }
+            total -= size;
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn files(dir: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let file = |entry: fs::DirEntry| {
+        let meta = entry.metadata().ok()?;
+        Some((entry.path(), meta.modified().ok()?, meta.len()))
+    };
+    entries.filter_map(file).collect()
+}
+
+fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), EnvironmentError> {
+    let text = serde_json::to_vec(value).map_err(io::Error::from);
+    let text = text.at("encoding", path)?;
+    replace(path, &text).at("writing", path)
+}
+
+/// Replaces a file in one step.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(path);
+    fs::create_dir_all(dir)?;
+    let staged = dir.join(format!(".new-{}", Uuid::now_v7().simple()));
+    let written = File::create_new(&staged)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&staged, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&staged);
+    }
+    written
+}
