@@ -1,10 +1,13 @@
 //! Environments that are built: Dockerfiles of small projects, run and run again.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+#[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
 use story::{Story, Told};
 
