@@ -8,6 +8,7 @@
 //! No I/O: bytes in, bytes out, everything bounded. Whoever drives a [`session::Session`] owns the
 //! sockets, and decides about each request through a [`Gate`].
 
+pub mod agent;
 pub mod authority;
 pub mod h1;
 pub mod h2;
