@@ -9,6 +9,8 @@ mod aws;
 mod proxy;
 #[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
+#[path = "border/traces.rs"]
+mod traces;
 #[path = "network/world.rs"]
 #[expect(dead_code, reason = "other files look at more of it")]
 mod world;
@@ -145,22 +147,6 @@ impl Sea {
         let line = |line| serde_json::from_str(line).unwrap();
         text.lines().map(line).collect()
     }
-
-    /// Where a value is in clear: below the state directory, or in what processes were started with.
-    fn traces(&self, value: &str) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        search(&self.world.story.home(), value.as_bytes(), &mut found);
-        for process in std::fs::read_dir("/proc").unwrap().flatten() {
-            for file in ["cmdline", "environ"] {
-                let path = process.path().join(file);
-                let bytes = std::fs::read(&path).unwrap_or_default();
-                if contains(&bytes, value.as_bytes()) {
-                    found.push(path);
-                }
-            }
-        }
-        found
-    }
 }
 
 impl Drop for Sea {
@@ -168,46 +154,6 @@ impl Drop for Sea {
         drop(self.host.stdin.take());
         let _ = self.host.wait();
     }
-}
-
-fn contains(bytes: &[u8], value: &[u8]) -> bool {
-    memchr::memmem::find(bytes, value).is_some()
-}
-
-/// Looks through files. What is shared between all tests is not of this one.
-fn search(place: &Path, value: &[u8], found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            search(&entry.path(), value, found);
-        } else if kind.is_file() && holds(&entry.path(), value) {
-            found.push(entry.path());
-        }
-    }
-}
-
-/// Whether a file holds a value, wherever its parts are cut. Disks are mostly holes, which are passed
-/// over.
-fn holds(path: &Path, value: &[u8]) -> bool {
-    use rustix::fs::SeekFrom;
-    let Ok(file) = std::fs::File::open(path) else {
-        return false;
-    };
-    let mut part = vec![0; 1 << 20];
-    let mut at = 0;
-    while let Ok(data) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
-        let count = rustix::io::pread(&file, &mut part, data).unwrap_or(0);
-        if count == 0 {
-            return false;
-        }
-        if memchr::memmem::find(&part[..count], value).is_some() {
-            return true;
-        }
-        // The next part begins a little earlier, unless this was the last.
-        let overlap = if count == part.len() { value.len() } else { 0 };
-        at = data + (count - overlap) as u64;
-    }
-    false
 }
 
 /// An authority of this internet, and a certificate of its host for both of its names.
@@ -365,7 +311,7 @@ fn what_is_sent_back_is_not_shown(sea: &Sea) {
     for id in [&plain, &kept] {
         assert_eq!(sea.inside(id, &both).stdout, format!("{shown} {shown}"));
     }
-    kill_daemon(sea);
+    traces::kill_daemon(&sea.fine(&["version", "--json"]));
     for id in [&kept, &plain] {
         assert_eq!(sea.inside(id, &both).stdout, format!("{shown} {shown}"));
     }
@@ -386,7 +332,8 @@ fn nothing_is_left(sea: &Sea, id: &str, value: &str) {
     );
     let inside = sea.inside(id, &script);
     assert_eq!(inside.stdout.trim(), "0", "{inside}");
-    assert_eq!(sea.traces(value), Vec::<PathBuf>::new());
+    let home = sea.world.story.home();
+    assert_eq!(traces::of(&home, value.as_bytes()), Vec::<PathBuf>::new());
 }
 
 /// A new value is there at once; what is bound stays so after a crash, a stop and a reset.
@@ -397,7 +344,7 @@ fn lives_on(sea: &Sea, id: &str, good: &str) {
     };
     sea.given(&["secret", "rotate", "key"], SECOND);
     key("after it was rotated", SECOND);
-    kill_daemon(sea);
+    traces::kill_daemon(&sea.fine(&["version", "--json"]));
     key("after the daemon was killed", SECOND);
     sea.given(&["secret", "rotate", "key"], THIRD);
     key("rotated by the next daemon", THIRD);
@@ -408,22 +355,6 @@ fn lives_on(sea: &Sea, id: &str, good: &str) {
     sea.fine(&["workspace", "reset", id]);
     key("after a reset", THIRD);
     nothing_is_left(sea, id, THIRD);
-}
-
-fn kill_daemon(sea: &Sea) {
-    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-    let said: Value = serde_json::from_str(&sea.fine(&["version", "--json"])).unwrap();
-    let pid = said["daemon"]["pid"]
-        .as_i64()
-        .or(said["pid"].as_i64())
-        .unwrap();
-    let process = pidfd_open(Pid::from_raw(pid as i32).unwrap(), PidfdFlags::empty()).unwrap();
-    pidfd_send_signal(&process, Signal::KILL).unwrap();
-    let mut watched = [rustix::event::PollFd::new(
-        &process,
-        rustix::event::PollFlags::IN,
-    )];
-    rustix::event::poll(&mut watched, None).unwrap();
 }
 
 fn base64(text: &str) -> String {

@@ -11,7 +11,7 @@ mod world;
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use story::Told;
 use world::World;
 
@@ -105,7 +105,7 @@ fn package_managers_work(runtime: &str) {
         "{evil:#?}"
     );
     assert_eq!(world.motu(&["rm", &id]).code, 0);
-    let id = world.create_from(&environment(&world), "test");
+    let id = world.create_from(&world.programs("compilers"), "test");
     installs(&world, &id, NPM, "npm.example");
 }
 
@@ -122,29 +122,6 @@ fn package_managers_work_in_gvisor() {
 #[test]
 fn package_managers_work_in_a_virtual_machine() {
     package_managers_work("qemu");
-}
-
-/// An environment with npm. One that was made for another checkout is as good.
-fn environment(world: &World) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let made = Command::new(root.join("tools/programs"))
-        .arg("compilers")
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let tar = String::from_utf8_lossy(&made.stdout).trim().to_string();
-    let file = Path::new(&tar).file_name().unwrap().to_str().unwrap();
-    let listed = world.motu(&["env", "list", "--json"]);
-    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
-    let known = listed["environments"].as_array().into_iter().flatten();
-    let mut known = known.filter_map(|one| one["name"].as_str());
-    if let Some(name) = known.find(|name| name.ends_with(&format!("/{file}"))) {
-        return name.to_string();
-    }
-    let name = format!("tar:{tar}");
-    let pulled = world.motu(&["env", "pull", &name]);
-    assert_eq!(pulled.code, 0, "{pulled}");
-    name
 }
 
 /// An authority, a certificate of it for all names, and the servers.

@@ -92,6 +92,9 @@ limits! {
     SECRETS = "secrets", default 64, 0 => 64, "secrets", "secrets of a workspace";
     SECRET_BYTES = "secret_bytes", default 65_536, 1 => 65_536, "bytes", "the value of a secret";
     SECRET_HOSTS = "secret_hosts", default 32, 0 => 32, "hosts", "hosts that a secret is bound to";
+    SECRET_HOST_KEYS = "secret_host_keys", default 16, 1 => 16, "keys", "host keys of one host that a key of SSH is bound to";
+    KNOWN_HOSTS_BYTES = "known_hosts_bytes", default 262_144, 1 => 262_144, "bytes", "the file of known hosts that is given with a key of SSH";
+    AGENT_MESSAGE_BYTES = "agent_message_bytes", default 262_144, 262_144 => 262_144, "bytes", "a message to the SSH agent of a sandbox; a longer one ends the connection";
     BORDER_BODY_BYTES = "border_body_bytes", default 1_048_576, 1_048_576 => 1_048_576, "bytes", "the body of a request that a secret is put into, or that is signed again; a larger one is refused";
     FILE_TEXT_BYTES = "file_text_bytes", default 65_536, 1 => 1_048_576, "bytes", "what `file read` and `disk read` return when not told otherwise";
     FILE_WRITE_BYTES = "file_write_bytes", default 1_048_576, 0 => 1_048_576, "bytes", "the text of one `file write`";

@@ -33,6 +33,13 @@ pub struct SetSecret {
     /// again with it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub aws: bool,
+    /// It is a private key of SSH in OpenSSH's format, without a passphrase. Sandboxes that refer to
+    /// it have an agent, which signs logins at these hosts and nothing else. By `value` or `path`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ssh: bool,
+    /// With `ssh`: lines of a `known_hosts` file, with at least one key of each host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known_hosts: Option<String>,
     /// The secret must be there already.
     pub rotate: bool,
 }
@@ -59,6 +66,12 @@ pub struct SecretSummary {
     /// A secret access key of AWS.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub aws: bool,
+    /// The type of a private key of SSH, such as `ssh-ed25519`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_type: Option<String>,
+    /// The fingerprint of its public key, as `ssh-keygen -l` prints it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// When its value was given last.

@@ -1,6 +1,7 @@
 //! Secrets that are bound to hosts: what the gateway is told of them, and which of them count where.
 
 use crate::host::Host;
+use motu_border::agent::{Key, KeyError, Ring};
 use motu_border::authority::{Authority, Failed};
 use motu_border::session::Trust;
 use motu_border::{Secret, authority};
@@ -25,6 +26,18 @@ pub struct Border {
     /// Certificates that hosts are verified by: base64 of DER.
     pub roots: Vec<String>,
     pub bound: Vec<Bound>,
+    /// Keys of SSH that the agent signs with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<Key>,
+}
+
+/// Why a border cannot be in force.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoBorder {
+    #[error(transparent)]
+    Authority(#[from] Failed),
+    #[error("a key of SSH cannot be used: {0}")]
+    Key(#[from] KeyError),
 }
 
 /// A border that is in force.
@@ -32,16 +45,23 @@ pub struct Border {
 pub(crate) struct Post {
     bound: Vec<Bound>,
     pub(crate) trust: Trust,
+    pub(crate) ring: Ring,
 }
 
 impl Post {
-    pub(crate) fn new(border: Border) -> Result<Self, Failed> {
+    pub(crate) fn new(border: Border) -> Result<Self, NoBorder> {
         let decode = |text: &String| authority::der(text).map(CertificateDer::from);
         let roots: Vec<CertificateDer<'static>> = border.roots.iter().filter_map(decode).collect();
         Ok(Self {
             trust: Trust::new(&border.authority, roots)?,
+            ring: Ring::new(&border.keys)?,
             bound: border.bound,
         })
+    }
+
+    /// Whether the agent has anything to sign with.
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.ring.is_empty()
     }
 
     /// Whether any secret is bound to one of these names.

@@ -61,5 +61,8 @@ pub const SOCKET_MTU: usize = 1500;
 
 const MAC: EthernetAddress = EthernetAddress(GATEWAY_MAC);
 
+/// The port of the agent.
+const AGENT: u16 = motu_link::network::AGENT_PORT;
+
 /// The port of DNS.
 const DNS: u16 = 53;

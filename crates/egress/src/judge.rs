@@ -137,6 +137,22 @@ pub enum Reason {
     ChunkSigned,
     /// A signature that was not made with the placeholder.
     SignatureMismatch,
+    /// The agent: the connection is bound to no session with a host.
+    NoSession,
+    /// The agent: the connection comes from a host that the agent was forwarded to.
+    AgentForwarded,
+    /// The agent: the host did not prove the session with its key.
+    SessionNotProven,
+    /// The agent: the connection or the data is of another session.
+    SessionMismatch,
+    /// The agent: no secret is bound to a host with this host key.
+    HostKeyNotKnown,
+    /// The agent: it does not have this key.
+    KeyNotKnown,
+    /// The agent: the data is no request to log in over SSH.
+    NotALogin,
+    /// The agent: an algorithm that is not one of the key.
+    AlgorithmNotAllowed,
 }
 
 impl fmt::Display for Reason {
@@ -180,6 +196,16 @@ pub fn name(rules: &Rules, name: &str) -> (Option<String>, Verdict) {
         .find(|allow| allow.host.covers_name(&name));
     let verdict = allow.map_or(Verdict::no(Reason::HostNotAllowed), Verdict::yes);
     (Some(name), verdict)
+}
+
+/// Whether some rule lets a connection to this name and port carry anything, SSH among it.
+pub fn is_opaque(rules: &Rules, name: &str, port: u16) -> bool {
+    rules.allow.iter().any(|allow| {
+        allow.host.covers_name(name)
+            && allow.protocol == Protocol::Tcp
+            && allow.has_port(port)
+            && sees_nothing(allow)
+    })
 }
 
 /// Whether a name that may be resolved may lead to this address.

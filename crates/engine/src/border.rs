@@ -13,6 +13,7 @@ use crate::secrets;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use motu_border::agent::{Key, KnownHost};
 use motu_border::authority::{self, Authority};
 use motu_border::{Secret, Value, h1, placeholder};
 use motu_core::call::SecretRef;
@@ -21,6 +22,7 @@ use motu_egress::border::{Border, Bound};
 use motu_egress::host::Host;
 use motu_egress::judge;
 use motu_egress::rules::Rules;
+use motu_link::network;
 use motu_workspaces::secrets::Vault;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ use std::collections::BTreeMap;
 // What the table of limits says of it is what the border does.
 const _: () = assert!(limits::BORDER_BODY_BYTES.max == h1::BODY as u64);
 
+/// The variable by which programs find an SSH agent.
+const AGENT: &str = "SSH_AUTH_SOCK";
 /// What sealed keys of authorities are bound to.
 const SEALED: (&str, &str) = ("authorities of sandboxes", "key");
 
@@ -46,14 +50,30 @@ pub struct Bindings {
 struct Stand {
     variable: String,
     secret: String,
+    /// For a key of SSH the socket of the agent.
     placeholder: String,
+    /// A key of SSH, which the agent signs with.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    agent: bool,
 }
 
 impl Bindings {
     /// Variables of every command.
     pub fn variables(&self) -> impl Iterator<Item = (String, String)> {
+        let agent = (AGENT.to_string(), network::AGENT_SOCKET.to_string());
+        let agent = self.has_agent().then_some(agent);
         let pair = |one: &Stand| (one.variable.clone(), one.placeholder.clone());
-        self.all.iter().map(pair)
+        agent.into_iter().chain(self.all.iter().map(pair))
+    }
+
+    /// Whether the sandbox has an SSH agent.
+    pub fn has_agent(&self) -> bool {
+        self.all.iter().any(|one| one.agent)
+    }
+
+    /// Whether TLS of some host ends at the gateway.
+    pub fn ends_tls(&self) -> bool {
+        self.all.iter().any(|one| !one.agent)
     }
 
     pub fn has(&self, secret: &str) -> bool {
@@ -84,11 +104,15 @@ pub async fn bind(
     }
     let mut all = Vec::new();
     for (variable, secret) in wanted {
-        check(home, variable, &secret.name, rules).await?;
+        let agent = check(home, variable, &secret.name, rules).await?;
         all.push(Stand {
             variable: variable.clone(),
             secret: secret.name.clone(),
-            placeholder: placeholder().ok_or_else(|| Error::internal("no random numbers"))?,
+            placeholder: match agent {
+                true => network::AGENT_SOCKET.to_string(),
+                false => placeholder().ok_or_else(|| Error::internal("no random numbers"))?,
+            },
+            agent,
         });
     }
     let vault = Vault::open(home.path())?;
@@ -101,8 +125,8 @@ pub async fn bind(
     }))
 }
 
-/// Whether a secret can be put into requests of a sandbox with these rules.
-async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -> Result<()> {
+/// Whether a secret can be of use to a sandbox with these rules. Says whether it is a key of SSH.
+async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -> Result<bool> {
     let mut letters = variable.chars();
     let first = letters
         .next()
@@ -130,8 +154,14 @@ async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -
         )
         .hint("give it a policy that allows the hosts the secret is bound to"));
     };
+    if let Some(ssh) = &binding.ssh {
+        return match ssh.known.iter().any(|host| is_opaque(rules, host)) {
+            true => Ok(true),
+            false => Err(no_ssh(name, &ssh.known, rules)),
+        };
+    }
     if binding.hosts.iter().any(|host| is_allowed(rules, host)) {
-        return Ok(());
+        return Ok(false);
     }
     let hosts: Vec<String> = binding.hosts.iter().map(Host::to_string).collect();
     let (hosts, policy) = (hosts.join(", "), &rules.policy);
@@ -140,6 +170,27 @@ async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -
         format!("secret {name:?} is bound to {hosts}, which the policy {policy} does not allow"),
     )
     .hint(format!("`motu policy show {policy}` says what it allows; name another policy, or bind the secret to another host")))
+}
+
+/// Whether SSH to a host may pass, at a port by which its keys are known.
+fn is_opaque(rules: &Rules, host: &KnownHost) -> bool {
+    let mut ports = host.ports.iter();
+    ports.any(|port| judge::is_opaque(rules, &host.name, *port))
+}
+
+fn no_ssh(name: &str, known: &[KnownHost], rules: &Rules) -> Error {
+    let places = known.iter().flat_map(|host| {
+        let place = |port: &u16| format!("{}:{port}", host.name);
+        host.ports.iter().map(place)
+    });
+    let (places, policy) = (places.collect::<Vec<_>>().join(", "), &rules.policy);
+    Error::new(
+        ErrorKind::Denied,
+        format!(
+            "secret {name:?} is bound to {places}, where the policy {policy} does not let SSH pass"
+        ),
+    )
+    .hint("name a policy that allows one of these hosts and ports with `opaque = true`")
 }
 
 fn is_allowed(rules: &Rules, host: &Host) -> bool {
@@ -161,7 +212,7 @@ pub async fn values(home: &Home, bindings: Option<&Bindings>) -> Result<Option<B
     let Some(bindings) = bindings else {
         return Ok(None);
     };
-    let mut bound = Vec::new();
+    let (mut bound, mut keys) = (Vec::new(), Vec::new());
     for one in &bindings.all {
         let Some(kept) = secrets::find(home, &one.secret).await? else {
             continue;
@@ -169,7 +220,19 @@ pub async fn values(home: &Home, bindings: Option<&Bindings>) -> Result<Option<B
         let Some(binding) = kept.binding() else {
             continue;
         };
+        // One that was set again as something else is of no use to this sandbox.
+        if binding.ssh.is_some() != one.agent {
+            continue;
+        }
         let value = kept.value(home, &one.secret).await?;
+        if let Some(ssh) = &binding.ssh {
+            keys.push(Key {
+                name: one.secret.clone(),
+                key: Value::new(value.as_str()),
+                hosts: ssh.known.clone(),
+            });
+            continue;
+        }
         bound.push(Bound {
             hosts: binding.hosts.clone(),
             secret: Secret {
@@ -189,9 +252,26 @@ pub async fn values(home: &Home, bindings: Option<&Bindings>) -> Result<Option<B
             certificate: bindings.certificate.clone(),
             key: Value::new(key.as_str()),
         },
-        roots: blocking(roots).await?.0,
+        roots: match bindings.ends_tls() {
+            true => blocking(roots).await?.0,
+            false => Vec::new(),
+        },
         bound,
+        keys,
     }))
+}
+
+/// The hosts that keys of SSH are bound to, as lines for the programs of the sandbox.
+pub async fn known_hosts(home: &Home, bindings: &Bindings) -> Result<Bytes> {
+    let mut lines = String::new();
+    for one in bindings.all.iter().filter(|one| one.agent) {
+        let kept = secrets::find(home, &one.secret).await?;
+        let ssh = kept.as_ref().and_then(|kept| kept.binding()?.ssh.as_ref());
+        for host in ssh.into_iter().flat_map(|ssh| &ssh.known) {
+            lines.push_str(&host.lines());
+        }
+    }
+    Ok(lines.into())
 }
 
 /// Certificates that hosts are verified by: base64 of DER.

@@ -2,6 +2,7 @@
 
 use crate::blocking::blocking;
 use crate::border::{self, Bindings};
+use crate::home::Home;
 use bytes::Bytes;
 use motu_core::{Error, Result};
 use motu_link::network;
@@ -18,34 +19,52 @@ const MOST: u64 = 4 << 20;
 pub struct Outside {
     pub nameserver: String,
     pub certificates: Bytes,
+    /// Whether there is an SSH agent.
+    pub agent: bool,
+    /// The hosts that its keys are for.
+    pub known_hosts: Bytes,
 }
 
 impl Outside {
     /// As this host has it, and with the authority of the sandbox's own border.
-    pub async fn of_host(bindings: Option<Bindings>) -> Result<Outside> {
+    pub async fn of_host(home: &Home, bindings: Option<Bindings>) -> Result<Outside> {
+        let ends_tls = bindings.as_ref().is_some_and(Bindings::ends_tls);
         let certificates = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
             Some(path) => blocking(move || read(path.as_ref())).await?,
             // One file for all of them: programs inside must go on trusting everybody else.
-            None if bindings.is_some() => blocking(border::roots).await?.pem(),
+            None if ends_tls => blocking(border::roots).await?.pem(),
             None => Bytes::new(),
         };
         let certificates = match &bindings {
-            Some(bindings) => Bytes::from([&certificates, bindings.pem().as_bytes()].join(&b'\n')),
-            None => certificates,
+            Some(own) if ends_tls => {
+                Bytes::from([&certificates, own.pem().as_bytes()].join(&b'\n'))
+            }
+            _ => certificates,
         };
+        let agent = bindings.filter(Bindings::has_agent);
         Ok(Outside {
             nameserver: network::GATEWAY.to_string(),
             certificates,
+            agent: agent.is_some(),
+            known_hosts: match &agent {
+                Some(own) => border::known_hosts(home, own).await?,
+                None => Bytes::new(),
+            },
         })
     }
 
-    /// Variables by which programs find the certificates.
+    /// Variables by which programs find the certificates and the keys of hosts.
     pub fn variables(&self) -> Vec<(String, String)> {
-        if self.certificates.is_empty() {
-            return Vec::new();
+        let mut found = Vec::new();
+        if !self.certificates.is_empty() {
+            let pair = |name: &str| (name.to_string(), network::CERTIFICATES.to_string());
+            found.extend(network::CERTIFICATE_VARIABLES.map(pair));
         }
-        let pair = |name: &str| (name.to_string(), network::CERTIFICATES.to_string());
-        network::CERTIFICATE_VARIABLES.map(pair).into()
+        if self.agent {
+            let (name, value) = network::GIT_SSH_COMMAND;
+            found.push((name.to_string(), value.to_string()));
+        }
+        found
     }
 }
 
@@ -84,6 +103,11 @@ mod tests {
                 .iter()
                 .all(|(_, path)| path == network::CERTIFICATES)
         );
+        let agent = Outside {
+            agent: true,
+            ..Outside::default()
+        };
+        assert_eq!(agent.variables()[0].0, "GIT_SSH_COMMAND");
     }
 
     #[test]

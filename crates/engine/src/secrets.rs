@@ -1,5 +1,7 @@
 //! Secrets by name, for calls: sealed in a file each, or fetched when they are needed.
 
+mod ssh;
+
 use crate::blocking::blocking;
 use crate::home::Home;
 use base64::Engine as _;
@@ -16,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use zeroize::Zeroizing;
+
+pub(crate) use ssh::Ssh;
 
 /// What sealed values are bound to, beside their names.
 const BOUND: &str = "secrets of calls";
@@ -42,6 +46,20 @@ pub(crate) struct Binding {
     pub hosts: Vec<Host>,
     pub body: bool,
     pub aws: bool,
+    /// A private key of SSH: nothing is put into requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<Ssh>,
+}
+
+impl Binding {
+    /// With another value.
+    fn with(mut self, name: &str, value: &str) -> Result<Self> {
+        match self.ssh {
+            Some(ssh) => self.ssh = Some(ssh.with(name, value)?),
+            None => one_line(name, value)?,
+        }
+        Ok(self)
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,6 +73,10 @@ enum Source {
 
 impl Kept {
     fn summary(&self, name: &str) -> SecretSummary {
+        let ssh = self
+            .binding
+            .as_ref()
+            .and_then(|binding| binding.ssh.as_ref());
         SecretSummary {
             name: name.to_string(),
             source_kind: match self.source {
@@ -69,6 +91,8 @@ impl Kept {
             },
             body: self.binding.as_ref().is_some_and(|binding| binding.body),
             aws: self.binding.as_ref().is_some_and(|binding| binding.aws),
+            key_type: ssh.map(|ssh| ssh.key_type.clone()),
+            fingerprint: ssh.map(|ssh| ssh.fingerprint.clone()),
             created_at: self.created_at,
             updated_at: self.updated_at,
         }
@@ -107,8 +131,8 @@ impl Kept {
             Source::Command(command) => printed(name, command).await?,
         };
         match &self.binding {
-            Some(_) => one_line(name, &value).map(|()| value),
-            None => Ok(value),
+            Some(binding) if binding.ssh.is_none() => one_line(name, &value).map(|()| value),
+            _ => Ok(value),
         }
     }
 }
@@ -202,31 +226,45 @@ pub(crate) fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSumma
         (Some(before), true) => before.binding.clone(),
         _ => bound(name, &ask)?,
     };
-    if ask.rotate && (!ask.hosts.is_empty() || ask.body || ask.aws) {
+    if ask.rotate && binds(&ask) {
         return Err(Error::invalid(format!(
             "secret {name:?} stays bound as it is when it is rotated"
         ))
         .hint("set it again to bind it to other hosts"));
     }
-    let source = match (ask.value, ask.path, ask.variable, ask.command) {
-        (Some(value), None, None, None) => {
-            seal(home, name, &Zeroizing::new(value), binding.is_some())?
-        }
-        (None, Some(file), None, None) => {
-            seal(home, name, &from_file(name, &file)?, binding.is_some())?
-        }
-        (None, None, Some(variable), None) => Source::Variable(variable),
-        (None, None, None, Some(command)) if !command.is_empty() => Source::Command(command),
+    let value = match (ask.value, ask.path, ask.variable, ask.command) {
+        (Some(value), None, None, None) => Ok(Zeroizing::new(value)),
+        (None, Some(file), None, None) => Ok(from_file(name, &file)?),
+        (None, None, Some(variable), None) => Err(Source::Variable(variable)),
+        (None, None, None, Some(command)) if !command.is_empty() => Err(Source::Command(command)),
         _ => {
             return Err(Error::invalid(
                 "a secret is a value, a path, a variable or a command: exactly one of them",
             ));
         }
     };
+    let (source, binding) = match value {
+        Ok(value) => {
+            let with = |binding: Binding| binding.with(name, &value);
+            let binding = binding.map(with).transpose()?;
+            (seal(home, name, &value)?, binding)
+        }
+        Err(_) if binding.as_ref().is_some_and(|own| own.ssh.is_some()) => {
+            return Err(Error::invalid(format!(
+                "secret {name:?} is a key of SSH, which is kept sealed"
+            ))
+            .hint("give the text of its file, or its path"));
+        }
+        Err(elsewhere) => (elsewhere, binding),
+    };
     let now = Timestamp::now();
     let kept = Kept {
-        // Those who know nothing of hosts must not hand it over.
-        version: if binding.is_some() { 2 } else { 1 },
+        // Those who know nothing of hosts, or of keys, must not hand it over.
+        version: match &binding {
+            Some(Binding { ssh: Some(_), .. }) => 3,
+            Some(_) => 2,
+            None => 1,
+        },
         source,
         created_at: before.map_or(now, |before| before.created_at),
         updated_at: now,
@@ -237,14 +275,19 @@ pub(crate) fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSumma
     Ok(kept.summary(name))
 }
 
+/// Whether it says anything of what a secret is bound to.
+fn binds(ask: &SetSecret) -> bool {
+    !ask.hosts.is_empty() || ask.body || ask.aws || ask.ssh || ask.known_hosts.is_some()
+}
+
 /// The hosts that a secret is to be bound to, if it is.
 fn bound(name: &str, ask: &SetSecret) -> Result<Option<Binding>> {
     if ask.hosts.is_empty() {
-        return match ask.body || ask.aws {
+        return match binds(ask) {
             false => Ok(None),
             true => Err(
                 Error::invalid(format!("secret {name:?} is bound to no host"))
-                    .hint("name the hosts whose requests it is put into"),
+                    .hint("name the hosts whose requests it is put into, or where it logs in"),
             ),
         };
     }
@@ -268,10 +311,13 @@ fn bound(name: &str, ask: &SetSecret) -> Result<Option<Binding>> {
             Err(Error::invalid(message).hint("a name such as api.example.com, or *.example.com"))
         }
     });
+    let hosts = hosts.collect::<Result<Vec<Host>>>()?;
+    let ssh = ssh::bound(name, ask, &hosts)?;
     Ok(Some(Binding {
-        hosts: hosts.collect::<Result<_>>()?,
+        hosts,
         body: ask.body,
         aws: ask.aws,
+        ssh,
     }))
 }
 
@@ -285,10 +331,7 @@ fn from_file(name: &str, path: &str) -> Result<Zeroizing<String>> {
     Ok(text)
 }
 
-fn seal(home: &Path, name: &str, value: &str, is_bound: bool) -> Result<Source> {
-    if is_bound {
-        one_line(name, value)?;
-    }
+fn seal(home: &Path, name: &str, value: &str) -> Result<Source> {
     if value.is_empty() || value.contains('\0') {
         return Err(Error::invalid(format!(
             "secret {name:?} is empty or has a NUL byte"
@@ -352,131 +395,4 @@ pub(crate) fn remove(home: &Path, name: &str) -> Result<SecretSummary> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use motu_core::ErrorKind;
-
-    fn value(text: &str) -> SetSecret {
-        SetSecret {
-            value: Some(text.to_string()),
-            ..SetSecret::default()
-        }
-    }
-
-    #[test]
-    fn values_are_sealed_and_replaced_whole() {
-        let home = tempfile::tempdir().unwrap();
-        let home = home.path();
-        set(home, "api-key", value("hunter2-hunter2")).unwrap();
-        let first = list(home).unwrap();
-        assert_eq!(first.len(), 1);
-        assert_eq!(first[0].source_kind, "sealed");
-        let text = std::fs::read_to_string(home.join("secrets/api-key.json")).unwrap();
-        assert!(!text.contains("hunter2"), "{text}");
-        let rotate = SetSecret {
-            rotate: true,
-            ..value("correct horse")
-        };
-        let rotated = set(home, "api-key", rotate.clone()).unwrap();
-        assert_eq!(rotated.created_at, first[0].created_at);
-        let missing = set(home, "other", rotate).unwrap_err();
-        assert_eq!(missing.kind, ErrorKind::NotFound);
-        assert_eq!(std::fs::read_dir(home.join("secrets")).unwrap().count(), 1);
-        remove(home, "api-key").unwrap();
-        assert_eq!(list(home).unwrap(), []);
-        assert_eq!(
-            remove(home, "api-key").unwrap_err().kind,
-            ErrorKind::NotFound
-        );
-    }
-
-    #[test]
-    fn what_is_no_secret_is_refused() {
-        let home = tempfile::tempdir().unwrap();
-        for name in ["../x", "", ".x", "a b", &"x".repeat(65)] {
-            let error = set(home.path(), name, value("v")).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Invalid, "{name:?}");
-        }
-        for ask in [
-            SetSecret::default(),
-            value(""),
-            value("a\0b"),
-            SetSecret {
-                variable: Some("X".to_string()),
-                ..value("v")
-            },
-            SetSecret {
-                command: Some(Vec::new()),
-                ..SetSecret::default()
-            },
-        ] {
-            assert_eq!(
-                set(home.path(), "x", ask).unwrap_err().kind,
-                ErrorKind::Invalid
-            );
-        }
-        let large = "x".repeat(limits::SECRET_BYTES.max as usize + 1);
-        assert_eq!(
-            set(home.path(), "x", value(&large)).unwrap_err().kind,
-            ErrorKind::Limit
-        );
-    }
-
-    #[test]
-    fn a_binding_is_kept_when_the_value_is_rotated() {
-        let home = tempfile::tempdir().unwrap();
-        let home = home.path();
-        let bound = |hosts: &[&str]| SetSecret {
-            hosts: hosts.iter().map(|host| host.to_string()).collect(),
-            ..value("hunter2")
-        };
-        let made = set(home, "key", bound(&["API.example.com", "*.b.example"])).unwrap();
-        assert_eq!(made.hosts, ["api.example.com", "*.b.example"]);
-        let rotate = SetSecret {
-            rotate: true,
-            ..value("n3w")
-        };
-        assert_eq!(set(home, "key", rotate.clone()).unwrap().hosts, made.hosts);
-        let rebind = SetSecret {
-            hosts: vec!["c.example".to_string()],
-            ..rotate
-        };
-        for ask in [
-            rebind,
-            bound(&["*"]),
-            bound(&["10.0.0.1"]),
-            bound(&["a b"]),
-            SetSecret {
-                body: true,
-                ..value("x")
-            },
-            SetSecret {
-                body: true,
-                aws: true,
-                ..bound(&["a.example"])
-            },
-            SetSecret {
-                value: Some("two\nlines".to_string()),
-                ..bound(&["a.example"])
-            },
-        ] {
-            let error = set(home, "key", ask).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
-        }
-        assert_eq!(set(home, "key", value("x")).unwrap().hosts, [""; 0]);
-        let many = vec!["a.example"; limits::SECRET_HOSTS.max as usize + 1];
-        let error = set(home, "key", bound(&many)).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Limit);
-    }
-
-    #[tokio::test]
-    async fn a_command_prints_its_secret_and_its_failures_print_none() {
-        let sh = |script: &str| ["sh", "-c", script].map(str::to_string);
-        let value = printed("x", &sh("echo hunter2")).await.unwrap();
-        assert_eq!(*value, "hunter2");
-        let error = printed("x", &sh("echo hunter2; exit 3")).await.unwrap_err();
-        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
-        assert!(printed("x", &sh("true")).await.is_err());
-        assert!(printed("x", &["/nowhere".to_string()]).await.is_err());
-    }
-}
+mod tests;

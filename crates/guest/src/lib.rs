@@ -8,6 +8,7 @@
 //!   files/      every file operation, below one root
 //!   workspace/  what became of /workspace, out and back in
 //!   ports/      dials and lists ports of this machine
+//!   agent       the socket of an SSH agent that is outside
 //!   system/     identity, clock, metrics, the end of the machine
 //!   memory      the machine's memory, as /proc shows it
 //!   state       what outlives a connection; below it what it is made of:
@@ -18,6 +19,7 @@
 //! It carries no policy: what a sandbox may do is decided and enforced outside.
 //! It runs on one thread; work that may block goes to a few short-lived ones.
 
+mod agent;
 mod answer;
 mod arguments;
 mod blocking;

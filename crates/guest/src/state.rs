@@ -1,5 +1,6 @@
 //! What outlives a connection: settings, the process table, the users' cache.
 
+use crate::agent::Agent;
 use crate::flush::Flush;
 use crate::lock::locked;
 use crate::place::Root;
@@ -32,6 +33,7 @@ pub struct Guest {
     pub restrict: Option<Restrict>,
     pub processes: Table,
     pub users: Users,
+    pub agent: Agent,
     /// `/workspace` and its baseline, where there is one.
     pub workspace: Option<Arc<Workspace>>,
     settings: Mutex<Arc<Settings>>,
@@ -61,6 +63,7 @@ impl Guest {
             restrict,
             processes: Table::default(),
             users: Users::default(),
+            agent: Agent::default(),
             workspace: workspace.map(Arc::new),
             settings: Mutex::new(Arc::new(settings)),
             over: watch::Sender::new(false),

@@ -15,6 +15,20 @@ pub const ADDRESS6: Ipv6Addr = Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 2);
 pub const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 1);
 pub const PREFIX6: u8 = 64;
 
+/// The port of the gateway's own address where it answers as an SSH agent, for machines that a key
+/// is bound to a host for.
+pub const AGENT_PORT: u16 = 1022;
+/// The socket by which programs of such a machine reach the agent. It is on a file system that every
+/// machine has in memory: gVisor forgets who listens at a socket on a disk when it forgets the file.
+pub const AGENT_SOCKET: &str = "/dev/shm/motu/ssh-agent.sock";
+/// Where such a machine finds the keys of the hosts.
+pub const KNOWN_HOSTS: &str = "/etc/motu/known_hosts";
+/// The variable by which git is told of that file, beside the machine's own.
+pub const GIT_SSH_COMMAND: (&str, &str) = (
+    "GIT_SSH_COMMAND",
+    "ssh -o 'GlobalKnownHostsFile=/etc/ssh/ssh_known_hosts /etc/motu/known_hosts'",
+);
+
 /// Where a machine finds the certificates that its host gave it.
 pub const CERTIFICATES: &str = "/etc/motu/certificates.pem";
 /// Variables by which programs are told of certificates, beside or in the place of their own.

@@ -21,6 +21,8 @@ use std::process::ExitCode;
   motu secret set db-password --command pass --command show --command db
   printf %s \"$KEY\" | motu secret set github --host api.github.com,github.com
   motu run debian:12 --network --secret-ref GITHUB_TOKEN=github -- ./agent
+  motu secret set deploy --ssh --file ./deploy_key --host git.example.com --known-hosts ~/.ssh/known_hosts
+  motu run debian:12 --network --secret-ref SSH_AUTH_SOCK=deploy -- git clone git@git.example.com:repo
   motu secret list")]
 pub struct Args {
     #[command(subcommand)]
@@ -67,6 +69,34 @@ struct Bind {
         help_heading = "Hosts"
     )]
     aws: bool,
+    /// It is a private key of SSH without a passphrase: an agent outside signs logins at these hosts
+    #[arg(
+        long,
+        requires_all = ["hosts", "known_hosts"],
+        conflicts_with_all = ["body", "aws"],
+        help_heading = "Hosts"
+    )]
+    ssh: bool,
+    /// A file with the host keys of these hosts, as ~/.ssh/known_hosts has them
+    #[arg(long, value_name = "FILE", requires = "ssh", help_heading = "Hosts")]
+    known_hosts: Option<PathBuf>,
+}
+
+impl Bind {
+    /// The lines of the file of known hosts.
+    fn lines(&self) -> Result<Option<String>> {
+        let Some(path) = &self.known_hosts else {
+            return Ok(None);
+        };
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| {
+                let most = limits::KNOWN_HOSTS_BYTES.max + 1;
+                file.take(most).read_to_string(&mut text)
+            })
+            .map_err(|error| Error::with_file(path.display().to_string(), &error))?;
+        Ok(Some(text))
+    }
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -109,6 +139,8 @@ impl Args {
         match self.command {
             Command::Set { from, bind } => {
                 let ask = SetSecret {
+                    known_hosts: bind.lines()?,
+                    ssh: bind.ssh,
                     hosts: bind.hosts,
                     body: bind.body,
                     aws: bind.aws,
@@ -183,13 +215,22 @@ fn list(secrets: &[SecretSummary]) -> String {
         vec![
             secret.name.clone(),
             secret.source_kind.clone(),
+            match &secret.key_type {
+                Some(key) => key.clone(),
+                None if secret.aws => "aws".to_string(),
+                None => "value".to_string(),
+            },
             match secret.hosts.is_empty() {
                 true => "-".to_string(),
                 false => secret.hosts.join(","),
             },
+            secret.fingerprint.clone().unwrap_or("-".to_string()),
             show::ago(secret.updated_at, Timestamp::now()),
         ]
     };
     let rows: Vec<Vec<String>> = secrets.iter().map(row).collect();
-    show::table(&["NAME", "FROM", "HOSTS", "CHANGED"], &rows)
+    show::table(
+        &["NAME", "FROM", "KIND", "HOSTS", "FINGERPRINT", "CHANGED"],
+        &rows,
+    )
 }

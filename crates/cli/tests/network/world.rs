@@ -207,6 +207,29 @@ impl World {
         made.stdout.trim().to_string()
     }
 
+    /// An environment with more programs. One that was made for another checkout is as good.
+    pub fn programs(&self, kind: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let made = Command::new(root.join("tools/programs"))
+            .arg(kind)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let tar = String::from_utf8_lossy(&made.stdout).trim().to_string();
+        let file = Path::new(&tar).file_name().unwrap().to_str().unwrap();
+        let listed = self.motu(&["env", "list", "--json"]);
+        let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+        let known = listed["environments"].as_array().into_iter().flatten();
+        let mut known = known.filter_map(|one| one["name"].as_str());
+        if let Some(name) = known.find(|name| name.ends_with(&format!("/{file}"))) {
+            return name.to_string();
+        }
+        let name = format!("tar:{tar}");
+        let pulled = self.motu(&["env", "pull", &name]);
+        assert_eq!(pulled.code, 0, "{pulled}");
+        name
+    }
+
     /// Decisions about a machine, as they are written.
     pub fn decisions(&self, id: &str) -> Vec<serde_json::Value> {
         let log = self.motu(&["policy", "log", id]);

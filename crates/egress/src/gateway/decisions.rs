@@ -23,6 +23,8 @@ pub(super) enum Event {
     Dns,
     Connect,
     Request,
+    /// The agent was asked for a signature.
+    Sign,
     End,
 }
 
@@ -55,7 +57,7 @@ pub(super) struct Decision<'a> {
     /// `ended`, where the gateway has looked into TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<&'static str>,
-    /// The names of secrets that were put into the request.
+    /// The names of secrets that were put into the request, or signed with.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     secrets: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +111,12 @@ impl<'a> Decision<'a> {
         self
     }
 
+    /// Of the agent, with the secret that was asked for.
+    pub(super) fn signed(mut self, secrets: &'a [String]) -> Self {
+        self.secrets = secrets;
+        self
+    }
+
     pub(super) fn request(mut self, method: &'a str, path: &'a str) -> Self {
         self.method = Some(short(method));
         self.path = Some(short(path));
@@ -123,6 +131,7 @@ fn short(text: &str) -> &str {
 /// What makes a refusal the same as another.
 type Refusal = (
     Event,
+    Reason,
     Option<String>,
     Option<IpAddr>,
     Option<u16>,
@@ -198,6 +207,7 @@ impl Decisions {
         self.refused.len() < REFUSALS
             && self.refused.insert((
                 decision.event,
+                decision.reason,
                 decision.name.map(str::to_owned),
                 decision.address,
                 decision.port,

@@ -1,5 +1,6 @@
 //! One connection: the sandbox's end, the host's end, and what passes between them.
 
+mod agent;
 mod border;
 mod questions;
 
@@ -73,6 +74,8 @@ enum End {
         waiting: bool,
         out: Vec<u8>,
     },
+    /// The gateway itself, which signs with keys that the sandbox does not have.
+    Agent(agent::Signer),
 }
 
 /// How far a connection is looked into.
@@ -169,6 +172,14 @@ impl Flow {
         flow
     }
 
+    /// A connection to the gateway's own agent.
+    pub(super) fn agent(key: Key, to: Destination, link: Link, now: Instant) -> Self {
+        let end = End::Agent(agent::Signer::default());
+        let mut flow = Self::new(key, to, Vec::new(), end, now);
+        flow.link = Some(link);
+        flow
+    }
+
     /// A connection to the gateway's own resolver.
     pub(super) fn names(key: Key, to: Destination, link: Link, now: Instant) -> Self {
         let end = End::Names {
@@ -184,9 +195,9 @@ impl Flow {
         self.names.first().map(String::as_str)
     }
 
-    /// Whether its bytes count: those of questions do not.
+    /// Whether its bytes count: those to the gateway itself do not.
     pub(super) fn spends(&self) -> bool {
-        !matches!(self.end, End::Names { .. })
+        !matches!(self.end, End::Names { .. } | End::Agent(_))
     }
 
     /// The bytes its buffers take.
@@ -272,6 +283,9 @@ impl Flow {
     }
 
     fn move_all(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
+        if matches!(self.end, End::Agent(_)) {
+            return self.serve(desk);
+        }
         if !matches!(self.look, Look::Border(_)) {
             self.outward(desk)?;
         }
@@ -455,7 +469,7 @@ impl Flow {
         };
         let socket = link.socket();
         match &mut self.end {
-            End::Connecting(_) => {}
+            End::Connecting(_) | End::Agent(_) => {}
             End::Names { out, .. } => {
                 while !out.is_empty() && socket.can_send() {
                     let Ok(count) = socket.send_slice(out) else {
@@ -502,7 +516,7 @@ impl Flow {
 
     /// Why it may not go on, if the rules that are in force now do not allow it.
     pub(super) fn judged_again(&self, desk: &Desk) -> Option<Verdict> {
-        if matches!(self.end, End::Names { .. }) {
+        if !self.spends() {
             return None;
         }
         let (rules, places) = (&desk.rules, &desk.places);
@@ -562,7 +576,7 @@ impl Flow {
 
     /// Writes how it ended.
     pub(super) fn end(&self, verdict: &Verdict, desk: &mut Desk) {
-        if matches!(self.end, End::Names { .. }) {
+        if !self.spends() {
             return;
         }
         let mut line = Decision::new(Event::End, verdict)

@@ -16,7 +16,7 @@ use super::names::{Asked, Asker, Names, Told};
 use super::packets::{self, Packet, Segment};
 use super::stand_ins;
 use super::way::Upstream;
-use super::{DNS, GATEWAY, NETWORK, NETWORK6};
+use super::{AGENT, DNS, GATEWAY, NETWORK, NETWORK6};
 use crate::address::Places;
 use crate::border::{Border, Post};
 use crate::judge::{self, Destination, Reason, Verdict};
@@ -43,6 +43,9 @@ const FRAMES: usize = 64;
 const BUFFERS: usize = 64 << 20;
 /// How often connections on which nothing happens are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
+
+/// Makes a connection whose other end is the gateway itself.
+type Own = fn(Key, Destination, Link, Instant) -> Flow;
 
 /// What a gateway is made of.
 #[derive(Debug)]
@@ -267,9 +270,9 @@ impl Gateway {
             protocol: Protocol::Tcp,
         };
         let names = self.names.pins.names(segment.to, self.desk.now);
-        let own = segment.to == IpAddr::V4(GATEWAY) && segment.port == DNS;
-        if own && !self.is_full() {
-            return self.begin_names(key, to, packet);
+        let own = self.own_service(&to).filter(|_| !self.is_full());
+        if let Some(make) = own {
+            return self.begin_own(key, to, packet, make);
         }
         let verdict = self.admit(&to, &names);
         if !verdict.allowed {
@@ -316,7 +319,18 @@ impl Gateway {
         verdict
     }
 
-    fn begin_names(&mut self, key: Key, to: Destination, packet: &[u8]) {
+    /// What the gateway itself does at a port of its own address, if it does anything there.
+    fn own_service(&self, to: &Destination) -> Option<Own> {
+        let has_keys = || self.desk.border.as_ref().is_some_and(Post::has_keys);
+        match to.port {
+            _ if to.address != IpAddr::V4(GATEWAY) => None,
+            DNS => Some(Flow::names),
+            AGENT if has_keys() => Some(Flow::agent),
+            _ => None,
+        }
+    }
+
+    fn begin_own(&mut self, key: Key, to: Destination, packet: &[u8], make: Own) {
         let seed = getrandom::u64().unwrap_or_default();
         let tick = self.desk.tick();
         let link = Link::new(&mut self.desk.device, (key.1, key.2), SMALL, seed, tick);
@@ -324,8 +338,7 @@ impl Gateway {
         link.take(&mut self.desk.device, packet, tick);
         let token = self.token();
         self.buffers += 2 * SMALL;
-        self.flows
-            .insert(token, Flow::names(key, to, link, self.desk.now));
+        self.flows.insert(token, make(key, to, link, self.desk.now));
         self.keys.insert(key, token);
         self.touch(token);
     }

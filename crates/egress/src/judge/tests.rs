@@ -406,3 +406,30 @@ proptest! {
         prop_assert!(first || !sent);
     }
 }
+
+#[test]
+fn ssh_passes_where_a_rule_looks_at_nothing() {
+    let opaque = |host: &str, ports: Vec<PortRange>| Allow {
+        opaque: true,
+        ports,
+        ..allow(host)
+    };
+    let own = rules(vec![
+        opaque("git.example", vec![22.into()]),
+        allow("web.example"),
+        Allow {
+            protocol: Protocol::Udp,
+            ..opaque("time.example", Vec::new())
+        },
+    ]);
+    assert!(is_opaque(&own, "git.example", 22));
+    for (name, port) in [
+        ("git.example", 2222),
+        ("web.example", 22),
+        ("time.example", 22),
+        ("other.example", 22),
+    ] {
+        assert!(!is_opaque(&own, name, port), "{name}:{port}");
+    }
+    assert!(is_opaque(&Rules::public(), "any.example", 2222));
+}

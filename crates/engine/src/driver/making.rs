@@ -152,7 +152,7 @@ impl Driver {
         // A machine with a clock and randomness of its own may have waited for long.
         let renew = used_before && machine.accelerator.is_some();
         let outside = match sandbox.policy {
-            Some(_) => Outside::of_host(self.launch()?.border).await?,
+            Some(_) => Outside::of_host(&self.shared.home, self.launch()?.border).await?,
             None => Outside::default(),
         };
         let variables = around.env.into_iter().chain(outside.variables());
@@ -162,6 +162,8 @@ impl Driver {
             default_cwd: bytes::Bytes::copy_from_slice(sandbox.workdir.as_bytes()),
             nameserver: outside.nameserver,
             certificates: outside.certificates,
+            agent: outside.agent,
+            known_hosts: outside.known_hosts,
             ..identity(sandbox.sandbox_id.as_str(), renew)?
         });
         tokio::time::timeout(INIT_TIMEOUT, init)

@@ -65,10 +65,17 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
         hosts::add(&request.hostname);
     }
     if guest.own_root {
-        names::take(&request.nameserver, &request.certificates).map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            Failed::errno("cannot write what the network needs to /etc", errno)
-        })?;
+        let failed = |what: &'static str| {
+            move |error: std::io::Error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                Failed::errno(what, errno)
+            }
+        };
+        names::take(&request).map_err(failed("cannot write what the network needs to /etc"))?;
+        let served = guest.agent.serve(request.agent);
+        served.map_err(failed(
+            "cannot open the socket of the SSH agent in /dev/shm",
+        ))?;
     }
     if request.clock_unix_ns != 0 {
         set_clock(request.clock_unix_ns)?;

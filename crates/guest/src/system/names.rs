@@ -1,5 +1,6 @@
 //! Who the machine's programs ask for names, and whom they trust.
 
+use motu_link::message::Init;
 use motu_link::network;
 use std::io;
 use std::io::Write as _;
@@ -7,15 +8,20 @@ use std::path::Path;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Names this server, and only it, and puts these certificates where variables of every command
-/// say they are. What is empty changes nothing.
-pub fn take(server: &str, certificates: &[u8]) -> io::Result<()> {
-    if !server.is_empty() {
-        let text = format!("nameserver {server}\n");
+/// Names this server, and only it, and puts certificates and keys of hosts where variables of every
+/// command say they are. What is empty changes nothing.
+pub fn take(init: &Init) -> io::Result<()> {
+    if !init.nameserver.is_empty() {
+        let text = format!("nameserver {}\n", init.nameserver);
         replace(Path::new(RESOLVER), text.as_bytes())?;
     }
-    if !certificates.is_empty() {
-        replace(Path::new(network::CERTIFICATES), certificates)?;
+    for (path, content) in [
+        (network::CERTIFICATES, &init.certificates),
+        (network::KNOWN_HOSTS, &init.known_hosts),
+    ] {
+        if !content.is_empty() {
+            replace(Path::new(path), content)?;
+        }
     }
     Ok(())
 }

@@ -43,6 +43,12 @@ pub struct Init {
     /// Certificates that the machine's programs are to trust beside their own; empty: none.
     #[prost(bytes = "bytes", tag = "9")]
     pub certificates: Bytes,
+    /// Whether programs are to reach the agent of the gateway by a socket.
+    #[prost(bool, tag = "10")]
+    pub agent: bool,
+    /// Lines of hosts that keys of that agent are bound to.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub known_hosts: Bytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

@@ -886,8 +886,10 @@ class AsyncVerbs(AsyncTransport):
         body: bool = False,
         command: Sequence[str] | None = None,
         hosts: Sequence[str] | None = None,
+        known_hosts: str | None = None,
         path: str | os.PathLike[str] | None = None,
         rotate: bool = False,
+        ssh: bool = False,
         value: str | None = None,
         variable: str | None = None,
     ) -> types.SecretSummary:
@@ -897,8 +899,10 @@ class AsyncVerbs(AsyncTransport):
             "body": body,
             "command": command,
             "hosts": hosts,
+            "known_hosts": known_hosts,
             "path": wire.host_path(path),
             "rotate": rotate,
+            "ssh": ssh,
             "value": value,
             "variable": variable,
         }))
@@ -2321,8 +2325,10 @@ class Verbs(Transport):
         body: bool = False,
         command: Sequence[str] | None = None,
         hosts: Sequence[str] | None = None,
+        known_hosts: str | None = None,
         path: str | os.PathLike[str] | None = None,
         rotate: bool = False,
+        ssh: bool = False,
         value: str | None = None,
         variable: str | None = None,
     ) -> types.SecretSummary:
@@ -2332,8 +2338,10 @@ class Verbs(Transport):
             "body": body,
             "command": command,
             "hosts": hosts,
+            "known_hosts": known_hosts,
             "path": wire.host_path(path),
             "rotate": rotate,
+            "ssh": ssh,
             "value": value,
             "variable": variable,
         }))

@@ -1506,8 +1506,12 @@ class SecretSummary:
     #: Placeholders in bodies of requests are replaced too.
     body: bool = False
     created_at: datetime
+    #: The fingerprint of its public key, as `ssh-keygen -l` prints it.
+    fingerprint: str | None = None
     #: The hosts it is bound to; empty for one that is handed over.
     hosts: list[str] = field(default_factory=lambda: [])
+    #: The type of a private key of SSH, such as `ssh-ed25519`.
+    key_type: str | None = None
     name: str
     #: `sealed`, `variable` or `command`.
     source_kind: str
@@ -1592,10 +1596,15 @@ class SetSecret:
     #: a sandbox: a placeholder is, and the gateway puts the value in its place in requests to these hosts. Not
     #: with `rotate`, which leaves it bound as it is.
     hosts: list[str] = field(default_factory=lambda: [])
+    #: With `ssh`: lines of a `known_hosts` file, with at least one key of each host.
+    known_hosts: str | None = None
     #: A file on the daemon's host whose UTF-8 content is the value; it is read once, now.
     path: str | None = None
     #: The secret must be there already.
     rotate: bool = False
+    #: It is a private key of SSH in OpenSSH's format, without a passphrase. Sandboxes that refer to it have an
+    #: agent, which signs logins at these hosts and nothing else. By `value` or `path`.
+    ssh: bool = False
     #: The value itself; it is kept sealed.
     value: str | None = field(default=None, repr=False)
     #: A variable of the daemon, read whenever the secret is needed.
