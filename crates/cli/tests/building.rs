@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -484,7 +485,7 @@ fn every_runtime_that_keeps_its_changes_can_build() {
     let mut digests = Vec::new();
     for name in names
         .into_iter()
-        .filter(|name| ["container", "gvisor"].contains(name))
+        .filter(|name| ["container", "gvisor", "qemu"].contains(name))
     {
         let tag = format!("{name}:1");
         let told = story.motu(&[
@@ -504,4 +505,48 @@ fn every_runtime_that_keeps_its_changes_can_build() {
         digests.iter().all(|(_, digest)| *digest == digests[0].1),
         "{digests:?}"
     );
+}
+
+#[test]
+fn a_daemon_that_is_killed_in_a_build_leaves_layers_and_nothing_else() {
+    let Some(story) = world() else { return };
+    let slow = |more: &str| {
+        let text = format!("FROM busybox\nRUN echo first > /first\nRUN echo begun{more}\n");
+        project(&story, "slow", &[("Dockerfile", &text)])
+    };
+    let dir = slow("; sleep 600");
+    let mut building = story
+        .command(&["env", "build", "-t", "slow:1", dir.to_str().unwrap()])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(building.stderr.take().unwrap());
+    let begun = said
+        .lines()
+        .map(|line| line.unwrap())
+        .any(|line| line == "begun");
+    assert!(begun);
+    let version = story.motu(&["version", "--json"]);
+    let version: Value = serde_json::from_str(&version.stdout).unwrap();
+    let pid = version["daemon"]["pid"]
+        .as_i64()
+        .or(version["pid"].as_i64())
+        .unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    assert!(!building.wait().unwrap().success());
+    // The next daemon clears up when it starts.
+    assert_eq!(story.motu(&["ps"]).code, 0);
+    for dir in ["environments/staging", "machines/container", "kept", "lost"] {
+        let left: Vec<_> = fs::read_dir(story.home().join(dir))
+            .into_iter()
+            .flatten()
+            .collect();
+        assert!(left.is_empty(), "{dir}: {left:?}");
+    }
+    let listed = story.motu(&["env", "list", "--json"]);
+    assert!(!listed.stdout.contains("slow:1"), "{listed}");
+    let again = built(&build(&story, &slow(""), &["-t", "slow:1"]));
+    assert_eq!(counts(&again), (2, 1));
+    says(&story, &["run", "slow:1", "--", "cat", "/first"], "first");
 }
