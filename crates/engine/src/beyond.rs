@@ -125,6 +125,7 @@ mod tests {
                 hosts: Vec::new(),
                 secret,
             }],
+            keys: Vec::new(),
         }
     }
 
