@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
-//!                                                       gvisor workspaces pull terminals egress docker
+//!                                                       gvisor workspaces pull terminals egress docker http
 //!                                                       redaction
 //! ```
 //!
@@ -21,6 +21,7 @@ mod docker;
 mod egress;
 mod exec;
 mod gvisor;
+mod http;
 mod memory;
 mod motu;
 mod noise;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 14] = [
+    let groups: [Group<'_>; 15] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         ("terminals", terminals::measure),
         ("egress", egress::measure),
         ("docker", docker::measure),
+        ("http", http::measure),
         ("redaction", redaction::measure),
     ];
     if let Some(unknown) = wanted

@@ -93,6 +93,7 @@ impl World {
             hostname: id.to_string(),
             id,
             dir,
+            environment: "test".into(),
             root: self.root.clone(),
             wants_sudo: false,
             limits: MachineLimits {

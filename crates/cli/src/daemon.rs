@@ -8,6 +8,7 @@ use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
 use motu_gvisor::Gvisor;
 use motu_host::Host;
+use motu_http::Http;
 use motu_qemu::Qemu;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
@@ -51,13 +52,18 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     });
     let environments = Environments::open(home.path(), Privilege::detect())
         .map_err(|error| Error::unavailable(format!("open the environments: {error}")))?;
-    let runtimes: Vec<Arc<dyn Runtime>> = vec![
+    let mut runtimes: Vec<Arc<dyn Runtime>> = vec![
         Arc::new(qemu),
         Arc::new(gvisor),
         Arc::new(container),
         Arc::new(docker),
         Arc::new(host),
     ];
+    // Nobody has a service by chance: where none is named there is no such runtime.
+    if let Some(url) = config.http.url.clone() {
+        let key_file = config.http.key_file.clone();
+        runtimes.push(Arc::new(Http::new(motu_http::Settings { url, key_file })?));
+    }
     Engine::open(Setup {
         home,
         runtimes,

@@ -354,3 +354,84 @@ fn without_the_key_nothing_is_reached_and_with_it_only_what_was_made_here() {
         4
     );
 }
+
+/// motu on both sides: a daemon whose machines are those of another one, over HTTP.
+#[test]
+fn motu_uses_motu_as_its_runtime_and_finds_it_again() {
+    let Some(served) = Served::new() else {
+        return;
+    };
+    let caller = Story::new();
+    let key = served.story.path().join("key");
+    caller.configure(&format!(
+        "[http]\nurl = {:?}\nkey_file = {:?}\n",
+        served.at, key
+    ));
+    // No network of its own, no other runtime in its place.
+    let refused = caller.motu(&["create", "--runtime", "http", "--network", "busybox"]);
+    assert_ne!(refused.code, 0, "{refused}");
+    let ran = caller.motu(&[
+        "run",
+        "--runtime",
+        "http",
+        "busybox",
+        "--",
+        "echo",
+        "from afar",
+    ]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "from afar\n"), "{ran}");
+    let found = caller.motu(&["doctor", "--conformance", "http", "--json"]);
+    assert_eq!(found.code, 0, "{found}");
+    let found: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!(found["holds"], true, "{found}");
+
+    let made = caller.motu(&[
+        "create",
+        "--runtime",
+        "http",
+        "--id",
+        "far",
+        "busybox",
+        "--json",
+    ]);
+    assert_eq!(made.code, 0, "{made}");
+    let made: Value = serde_json::from_str(&made.stdout).unwrap();
+    assert_eq!(made["isolation"], "container", "{made}");
+    assert_eq!(made["network"], "unknown", "{made}");
+    let written = caller.motu(&["exec", "far", "--", "sh", "-c", "echo kept > file"]);
+    assert_eq!(written.code, 0, "{written}");
+    let version = caller.motu(&["version", "--json"]);
+    let version: Value = serde_json::from_str(&version.stdout).unwrap();
+    let pid = find_pid(&version).unwrap_or_else(|| panic!("{version}"));
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let begun = Instant::now();
+    while lives(pid) {
+        assert!(begun.elapsed() < SOON, "the daemon outlives SIGKILL");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The next daemon finds the machine where it was.
+    let read = caller.motu(&["exec", "far", "--", "cat", "file"]);
+    assert_eq!((read.code, read.stdout.as_str()), (0, "kept\n"), "{read}");
+    let input = caller.motu(&["exec", "-i", "far", "--", "cat"]);
+    assert_eq!(input.code, 108, "{input}");
+    assert_eq!(caller.motu(&["rm", "far"]).code, 0);
+    assert_eq!(served.get("/sandboxes").json(), json!([]));
+}
+
+/// Whether a process runs; one that waits for its burial does not.
+fn lives(pid: rustix::process::Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// The daemon's process, wherever the answer has it.
+fn find_pid(value: &Value) -> Option<i32> {
+    match value {
+        Value::Object(fields) => match fields.get("pid").and_then(Value::as_i64) {
+            Some(pid) => i32::try_from(pid).ok(),
+            None => fields.values().find_map(find_pid),
+        },
+        _ => None,
+    }
+}

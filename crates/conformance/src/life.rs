@@ -11,6 +11,7 @@ use motu_core::exec::{
 use motu_core::files::{
     ByteStream, FileEntry, GuestPath, ReadFile, ReadRange, StatFile, WriteFile, WriteOptions,
 };
+use motu_core::runtime::Lacks;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, Service as _};
 use motu_engine::Engine;
@@ -66,6 +67,14 @@ impl Life {
 
     pub fn request(&self) -> CreateSandbox {
         self.subject.request.clone()
+    }
+
+    /// What cannot be done inside this runtime's machines. A service that is not ours is asked.
+    pub async fn lacks(&self) -> Lacks {
+        if self.runtime.by_name_only() {
+            self.runtime.check().await;
+        }
+        self.runtime.lacks()
     }
 
     pub async fn create(&self) -> Sandbox {
@@ -200,6 +209,15 @@ pub fn bytes(content: &[u8]) -> ByteStream {
         .map(|piece| Ok(Bytes::copy_from_slice(piece)))
         .collect();
     futures_util::stream::iter(pieces).boxed()
+}
+
+/// Content without a short period, of text where nothing else can be had.
+pub fn long(bytes: u32, text: bool) -> Vec<u8> {
+    let letter = |at: u32| match text {
+        true => b'a' + (at / 251 % 26) as u8,
+        false => (at / 251) as u8,
+    };
+    (0..bytes).map(letter).collect()
 }
 
 /// A path of the sandbox, given by its name in the working directory.

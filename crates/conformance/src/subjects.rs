@@ -8,6 +8,7 @@ use motu_environments::{Environments, Privilege, Progress};
 use motu_fake::Fake;
 use motu_gvisor::Gvisor;
 use motu_host::Host;
+use motu_http::Http;
 use motu_qemu::Qemu;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
@@ -98,6 +99,32 @@ pub fn docker(socket: &Path, runtime: Option<&str>) -> Result<Subject, Skip> {
     works("docker", &make)?;
     let mut subject = Subject::new("docker", Box::new(make), Box::new(|_, dir| kill_first(dir)));
     subject.environments = Some(environments()?);
+    Ok(subject)
+}
+
+/// Machines of a service that speaks the provider protocol. `end` ends one there, by its id there.
+pub fn http(
+    url: &str,
+    key_file: &Path,
+    end: Box<dyn Fn(&str) + Send + Sync>,
+) -> Result<Subject, Skip> {
+    let (url, key_file) = (url.to_string(), key_file.to_path_buf());
+    let make = move |_: &Path| -> Arc<dyn Runtime> {
+        let settings = motu_http::Settings {
+            url: url.clone(),
+            key_file: Some(key_file.clone()),
+        };
+        Arc::new(Http::new(settings).expect("the runtime is set up"))
+    };
+    works("http", &make)?;
+    let end_machine = move |_: &motu_core::SandboxId, dir: &Path| {
+        let record = std::fs::read(dir.join("machine.json")).expect("a record");
+        let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");
+        end(record["id"].as_str().expect("an id"));
+    };
+    let mut subject = Subject::new("http", Box::new(make), Box::new(end_machine));
+    // A service need not say what stands around its machines.
+    subject.request.allow_host_compat = true;
     Ok(subject)
 }
 

@@ -29,6 +29,7 @@ pub struct Config {
     pub terminal: TerminalConfig,
     pub audit: AuditConfig,
     pub docker: DockerConfig,
+    pub http: HttpConfig,
     pub redaction: RedactionConfig,
     pub quota: QuotaConfig,
 }
@@ -43,6 +44,19 @@ pub struct DockerConfig {
     /// What makes its containers (`runc`, `crun`, `runsc`); what it takes by itself when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
+}
+
+/// The service that the `http` runtime uses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpConfig {
+    /// Where it is: `http://` or `https://`, a host, a port and perhaps a path. Without it there is
+    /// no such runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// A file with the key that is sent as `X-API-Key`. The key itself is never in this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<std::path::PathBuf>,
 }
 
 /// The audit log.
@@ -191,6 +205,7 @@ impl Default for Config {
             terminal: TerminalConfig::default(),
             audit: AuditConfig::default(),
             docker: DockerConfig::default(),
+            http: HttpConfig::default(),
             redaction: RedactionConfig::default(),
             quota: QuotaConfig::default(),
         }
@@ -263,6 +278,12 @@ impl Config {
         if socket.is_some_and(|socket| !socket.is_absolute()) {
             return Err(Error::invalid(
                 "config.toml: [docker] socket must be the absolute path of a socket",
+            ));
+        }
+        let key = config.http.key_file.as_ref();
+        if key.is_some_and(|key| !key.is_absolute()) {
+            return Err(Error::invalid(
+                "config.toml: [http] key_file must be the absolute path of a file",
             ));
         }
         Ok(config)

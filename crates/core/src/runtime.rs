@@ -57,6 +57,48 @@ impl Capabilities {
     }
 }
 
+/// What nobody can do inside the machines of a runtime whose guest is not ours. Asking for it is
+/// answered `unsupported`, with the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// Processes that outlive the call that started them: starting, finding, following them.
+    pub background: bool,
+    /// Standard input and terminals.
+    pub input: bool,
+    /// Output while the command runs; it comes at the end, all at once.
+    pub live_output: bool,
+    /// The end of a command whose caller leaves or whose time is over: it may run on.
+    pub cancel: bool,
+    /// Bytes that are no text, in output and in what is written.
+    pub binary: bool,
+    /// Adding to files, making only new ones, and leaving out their parents.
+    pub write_options: bool,
+    /// Whole trees in one call.
+    pub trees: bool,
+    /// Measurements.
+    pub metrics: bool,
+}
+
+impl Lacks {
+    /// Names for people and programs.
+    pub fn names(&self) -> Vec<&'static str> {
+        [
+            (self.background, "background"),
+            (self.input, "input"),
+            (self.live_output, "live_output"),
+            (self.cancel, "cancel"),
+            (self.binary, "binary"),
+            (self.write_options, "write_options"),
+            (self.trees, "trees"),
+            (self.metrics, "metrics"),
+        ]
+        .iter()
+        .filter(|(lacks, _)| *lacks)
+        .map(|(_, name)| *name)
+        .collect()
+    }
+}
+
 /// A limit and whether the caller insisted on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
@@ -110,7 +152,9 @@ pub struct MachineSpec {
     pub id: SandboxId,
     /// The machine's own directory; exists, is empty and private. The runtime keeps everything it has in here.
     pub dir: PathBuf,
-    /// The immutable root to start from.
+    /// What the caller named: an environment, or an image of whoever makes the machine.
+    pub environment: String,
+    /// The immutable root to start from; empty for a runtime that uses none.
     pub root: PathBuf,
     pub hostname: String,
     /// The environment needs setuid programs (sudo) to work.
@@ -224,6 +268,16 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// when nothing of ours works.
     fn foreign(&self) -> bool {
         false
+    }
+
+    /// Whether only those get machines of this runtime who name it: `auto` never takes it.
+    fn by_name_only(&self) -> bool {
+        false
+    }
+
+    /// What cannot be done inside its machines; nothing, where the guest is ours.
+    fn lacks(&self) -> Lacks {
+        Lacks::default()
     }
 
     /// The steps `create` would take, for people.

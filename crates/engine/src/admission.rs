@@ -127,6 +127,7 @@ impl Gate<'_> {
         Ok(Admitted {
             named: request.sandbox_id.is_some(),
             launch: Launch {
+                environment: sandbox.environment.clone(),
                 root: root.path,
                 wants_sudo: root.wants_sudo,
                 limits,
@@ -165,6 +166,9 @@ impl Gate<'_> {
         }
         if !runtime.capabilities().network {
             return Err(match runtime.isolation() {
+                _ if runtime.by_name_only() => runtime
+                    .cannot("enforce a policy: its machines are elsewhere")
+                    .hint("leave --network and --policy out, or choose another --runtime"),
                 motu_core::Isolation::None => Error::unsupported(
                     "what runs on the host itself has the host's network; no policy holds there",
                 )
@@ -257,8 +261,12 @@ impl Gate<'_> {
     }
 }
 
-/// What a sandbox without a gateway can reach. A runtime that isolates nothing shares the host's network.
+/// What a sandbox without a gateway can reach. A runtime that isolates nothing shares the host's
+/// network; what a machine elsewhere reaches, nobody here knows.
 fn without_network(runtime: &dyn Runtime) -> &'static str {
+    if runtime.by_name_only() {
+        return "unknown";
+    }
     let host = runtime.isolation() == motu_core::Isolation::None;
     match host && !crate::choose::TEST_ONLY.contains(&runtime.name()) {
         true => "host",

@@ -103,6 +103,10 @@ impl Runtimes {
                     .hint(format!("one of: auto, {}", names.join(", "))),
             );
         };
+        // Somebody else's service says itself how strong its walls are, so it is asked first.
+        if known.runtime.by_name_only() {
+            self.working(known).await?;
+        }
         let isolation = known.runtime.isolation();
         if isolation < demand.floor {
             return Err(too_weak(known.runtime.name(), isolation, demand.floor));
@@ -116,12 +120,12 @@ impl Runtimes {
         }
         let tests_only = TEST_ONLY.contains(&known.runtime.name());
         if isolation == Isolation::None && !demand.allow_host_compat && !tests_only {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                format!("the {} runtime isolates nothing", known.runtime.name()),
-            )
-            .hint("pass --allow-host-compat to run on the host all the same"));
+            return Err(unwalled(known.runtime.as_ref()));
         }
+        self.working(known).await
+    }
+
+    async fn working(&self, known: &Known) -> Result<Arc<dyn Runtime>> {
         let report = known.report(DOUBT_NAMED).await;
         if report.works {
             Ok(known.runtime.clone())
@@ -142,6 +146,7 @@ impl Runtimes {
             let runtime = &known.runtime;
             let host = runtime.isolation() == Isolation::None;
             if TEST_ONLY.contains(&runtime.name())
+                || runtime.by_name_only()
                 || runtime.isolation() < demand.floor
                 || (host && !demand.allow_host_compat)
             {
@@ -199,6 +204,22 @@ impl Known {
         *known = Some((Instant::now(), report.clone()));
         report
     }
+}
+
+/// There are no walls, or nobody says that there are any.
+fn unwalled(runtime: &dyn Runtime) -> Error {
+    let name = runtime.name();
+    let (what, hint) = match runtime.by_name_only() {
+        true => (
+            format!("the service behind the {name} runtime does not say that it isolates anything"),
+            "pass --allow-host-compat to use it all the same",
+        ),
+        false => (
+            format!("the {name} runtime isolates nothing"),
+            "pass --allow-host-compat to run on the host all the same",
+        ),
+    };
+    Error::new(ErrorKind::Denied, what).hint(hint)
 }
 
 fn too_weak(name: &str, isolation: Isolation, floor: Isolation) -> Error {

@@ -27,6 +27,7 @@ impl Engine {
         let auto = runtimes
             .iter()
             .filter(|report| report.works && report.isolation != Isolation::None)
+            .filter(|report| !self.is_by_name_only(&report.name))
             .min_by_key(|report| (self.is_foreign(&report.name), report.emulated))
             .map(|report| report.name.clone());
         let host = self.host_checks();
@@ -50,6 +51,12 @@ impl Engine {
     fn is_foreign(&self, name: &str) -> bool {
         let runtime = self.runtimes.named(name);
         runtime.is_some_and(|runtime| runtime.foreign())
+    }
+
+    /// Whether `auto` never takes a runtime.
+    fn is_by_name_only(&self, name: &str) -> bool {
+        let runtime = self.runtimes.named(name);
+        runtime.is_some_and(|runtime| runtime.by_name_only())
     }
 
     /// Boots a machine, talks to it, and throws it away.

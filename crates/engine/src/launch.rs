@@ -16,6 +16,9 @@ use std::path::PathBuf;
 /// Everything a machine is made from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
+    /// What the caller named; missing in rows of older versions, whose runtimes have no use for it.
+    #[serde(default)]
+    pub environment: String,
     pub root: PathBuf,
     pub wants_sudo: bool,
     pub limits: MachineLimits,
@@ -57,6 +60,7 @@ impl Launch {
             hostname: id.to_string(),
             id,
             dir,
+            environment: self.environment.clone(),
             root: self.root.clone(),
             wants_sudo: self.wants_sudo,
             limits: self.limits,

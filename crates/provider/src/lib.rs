@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   routes    what can be asked, and how it is understood
+//!   files     what can be asked of files
 //!   lines     the output of a command, line by line
 //!   refusal   errors, as the protocol tells them
 //! ```
@@ -9,6 +10,7 @@
 //! It decides nothing: every route is a verb of the service. Sandboxes that were made here have ids
 //! that say so, and no others can be reached from here.
 
+mod files;
 mod lines;
 mod refusal;
 mod routes;
@@ -16,7 +18,9 @@ mod routes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use motu_core::{Error, Result, SandboxId, Service, limits};
+use axum::serve::ListenerExt as _;
+use motu_core::report::Examine;
+use motu_core::{Error, Isolation, Result, SandboxId, Service, limits};
 use refusal::Refusal;
 use sha2::{Digest, Sha256};
 use std::future::Future;
@@ -58,9 +62,37 @@ pub(crate) struct Provider {
     /// The digest of the key: all digests are equally long, so comparing takes the same time for
     /// every guess.
     key: [u8; 32],
+    /// What stands around its sandboxes; empty while nobody has said.
+    walls: tokio::sync::OnceCell<Isolation>,
 }
 
 impl Provider {
+    /// What stands around sandboxes made here, as far as this host knows now. Each says again what
+    /// it has when it is made.
+    async fn isolation(&self) -> Option<Isolation> {
+        let asked = self.walls.get_or_try_init(|| async {
+            let doctor = self.service.doctor(Examine { deep: false }).await;
+            let doctor = doctor.map_err(drop)?;
+            let all = doctor.runtimes.iter();
+            let named = match self.options.runtime.as_deref() {
+                // The daemon's own choice is not known here, but what it never is: the host itself.
+                None => {
+                    let working = all.filter(|report| report.works);
+                    let walls = working.map(|report| report.isolation);
+                    return walls
+                        .filter(|walls| *walls > Isolation::None)
+                        .min()
+                        .ok_or(());
+                }
+                Some("auto") => doctor.auto.clone(),
+                Some(name) => Some(name.to_string()),
+            };
+            let mut fitting = all.filter(|report| Some(&report.name) == named.as_ref());
+            fitting.next().map(|report| report.isolation).ok_or(())
+        });
+        asked.await.ok().copied()
+    }
+
     /// An id for a new sandbox.
     fn fresh_id() -> Result<SandboxId> {
         let name = motu_core::id::random_name(ID_CHARS);
@@ -93,7 +125,10 @@ pub async fn serve(
         service,
         options,
         key: digest(key),
+        walls: tokio::sync::OnceCell::new(),
     });
+    // Callers ask for it first, and want the answer soon.
+    provider.isolation().await;
     let listener = TcpListener::bind(address).await;
     let listener = listener
         .map_err(|error| Error::unavailable(format!("cannot listen at {address}: {error}")))?;
@@ -108,6 +143,10 @@ pub async fn serve(
             guarded,
         ))
         .with_state(provider);
+    // Answers and lines of output are small and waited for.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
     axum::serve(listener, app)
         .with_graceful_shutdown(leave)
         .await

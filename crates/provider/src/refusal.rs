@@ -11,12 +11,18 @@
 //!
 //! A file that is not there must not look like a sandbox that is not there: it is 422.
 
+use crate::Provider;
 use axum::Json;
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use motu_core::sandbox::State;
-use motu_core::{Error, ErrorKind, SandboxId, Service};
+use motu_core::sandbox;
+use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
 use serde_json::json;
+use std::sync::Arc;
+
+pub(crate) type Shared = State<Arc<Provider>>;
+pub(crate) type Answer<T> = std::result::Result<T, Refusal>;
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -50,7 +56,12 @@ impl Refusal {
             return error.into();
         }
         match service.get_sandbox(id).await {
-            Ok(found) if matches!(found.state, State::Destroying | State::Destroyed) => {
+            Ok(found)
+                if matches!(
+                    found.state,
+                    sandbox::State::Destroying | sandbox::State::Destroyed
+                ) =>
+            {
                 Refusal::new(StatusCode::GONE, "DESTROYED", error.message)
             }
             Ok(_) if error.kind == ErrorKind::NotFound => Refusal::new(
@@ -90,4 +101,22 @@ impl IntoResponse for Refusal {
         let body = json!({ "code": self.code, "message": self.message });
         (self.status, Json(body)).into_response()
     }
+}
+
+/// What was found, or what its absence means to the caller.
+pub(crate) async fn told<T>(provider: &Provider, id: &SandboxId, outcome: Result<T>) -> Answer<T> {
+    match outcome {
+        Ok(found) => Ok(found),
+        Err(error) => Err(Refusal::about(&*provider.service, id, error).await),
+    }
+}
+
+pub(crate) async fn settled(
+    provider: &Provider,
+    id: &SandboxId,
+    outcome: Result<()>,
+) -> Answer<StatusCode> {
+    told(provider, id, outcome)
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
 }

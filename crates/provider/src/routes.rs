@@ -1,10 +1,11 @@
 //! What can be asked, and how it is understood.
 
+use crate::files;
 use crate::lines::{self, Channel};
-use crate::refusal::Refusal;
-use crate::{Provider, is_ours};
+use crate::refusal::{Answer, Refusal, Shared, told};
+use crate::{OURS, Provider, is_ours};
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -12,9 +13,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::{StatusCode, header};
 use motu_core::exec::{ExecEvent, ExecMode, ExecRequest};
-use motu_core::files::*;
 use motu_core::sandbox::{self, CreateSandbox};
-use motu_core::{Error, ErrorKind, Result, SandboxId, limits};
+use motu_core::{Error, ErrorKind, Result, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,21 +23,28 @@ use std::sync::Arc;
 pub(crate) const HEALTH: &str = "/health";
 /// How long a command may run whose caller says nothing.
 const LONG: u64 = 600;
+/// What callers may rely on beyond the protocol; docs/provider.md says what each means.
+const EXTENSIONS: [&str; 12] = [
+    "binary",
+    "cancel",
+    "errors",
+    "exit",
+    "file_facts",
+    "limits",
+    "mkdir",
+    "overwrite",
+    "spawn_id",
+    "stats",
+    "timeout",
+    "write_options",
+];
 const NDJSON: &str = "application/x-ndjson";
-
-type Shared = State<Arc<Provider>>;
-type Answer<T> = std::result::Result<T, Refusal>;
 
 pub(crate) fn router() -> Router<Arc<Provider>> {
     Router::new()
         .route("/spawn", post(spawn))
         .route("/exec", post(exec))
-        .route("/files", get(read).post(write).delete(remove))
-        .route("/files/list", get(list))
-        .route("/files/move", post(rename))
-        .route("/files/chmod", post(chmod))
-        .route("/files/stat", get(stat))
-        .route("/files/glob", get(glob))
+        .merge(files::router())
         .route("/status/{id}", get(status))
         .route("/stats/{id}", get(stats))
         .route("/sandboxes", get(sandboxes))
@@ -54,6 +61,9 @@ struct Spawn {
     vcpus: u64,
     #[serde(default)]
     disk_size_mb: u64,
+    /// Beyond the protocol: the id it shall have, so that whoever never hears the answer can
+    /// destroy it.
+    id: Option<String>,
 }
 
 async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json<Value>> {
@@ -65,7 +75,10 @@ async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json
     let given = |number: u64| (number > 0).then_some(number);
     let request = CreateSandbox {
         environment: asked.image.clone(),
-        sandbox_id: Some(Provider::fresh_id()?),
+        sandbox_id: Some(match &asked.id {
+            Some(id) => Provider::own_id(id).map_err(|_| wrong_id())?,
+            None => Provider::fresh_id()?,
+        }),
         runtime: provider.options.runtime.clone(),
         policy: provider.options.policy.clone(),
         network: provider.options.policy.is_some(),
@@ -90,7 +103,17 @@ async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json
         }
         _ => error.into(),
     })?;
-    Ok(Json(json!({ "id": sandbox.sandbox_id })))
+    Ok(Json(json!({
+        "id": sandbox.sandbox_id,
+        "isolation": sandbox.isolation,
+        "limits": sandbox.limits,
+    })))
+}
+
+fn wrong_id() -> Error {
+    Error::invalid(format!(
+        "an id that a caller chooses begins with {OURS} and has only a-z, 0-9 and '-'"
+    ))
 }
 
 async fn pull(provider: &Provider, image: &str) -> Result<()> {
@@ -114,7 +137,7 @@ struct Exec {
     workdir: String,
     #[serde(default)]
     stream: bool,
-    /// Beyond the protocol: how long it may run.
+    /// Beyond the protocol: how long it may run; 0: as long as it takes.
     timeout_seconds: Option<u64>,
     /// Beyond the protocol: a last line of a stream says how it ended.
     #[serde(default)]
@@ -138,7 +161,8 @@ impl Exec {
             mode,
             env: self.env.clone(),
             workdir: (!self.workdir.is_empty()).then(|| self.workdir.clone()),
-            timeout_seconds: Some(self.timeout_seconds.unwrap_or(LONG)),
+            timeout_seconds: Some(self.timeout_seconds.unwrap_or(LONG)).filter(|limit| *limit > 0),
+            no_timeout: self.timeout_seconds == Some(0),
             max_output_bytes: Some(limits::MAX_OUTPUT_BYTES.max),
             ..ExecRequest::default()
         })
@@ -210,7 +234,7 @@ fn streamed(session: motu_core::exec::ExecSession, exit: bool) -> Body {
             Some(Ok(ExecEvent::Exited(exited))) => {
                 text.extend(out.end());
                 text.extend(err.end());
-                if exited.timed_out {
+                if exited.timed_out && !exit {
                     text.extend(lines::failed("the command took too long and was ended"));
                 }
                 if exit {
@@ -233,208 +257,6 @@ fn streamed(session: motu_core::exec::ExecSession, exit: bool) -> Body {
     Body::from_stream(lines)
 }
 
-#[derive(Deserialize)]
-struct At {
-    sandbox_id: String,
-    #[serde(default)]
-    path: String,
-    #[serde(default)]
-    pattern: String,
-    #[serde(default)]
-    recursive: bool,
-    #[serde(default)]
-    mode: String,
-}
-
-impl At {
-    fn id(&self) -> Result<SandboxId> {
-        Provider::own_id(&self.sandbox_id)
-    }
-
-    fn path(&self) -> Result<GuestPath> {
-        place(&self.path)
-    }
-}
-
-/// A path in the sandbox; what is not absolute is below its usual working directory.
-fn place(path: &str) -> Result<GuestPath> {
-    match path.strip_prefix('/') {
-        Some(_) => GuestPath::new(path.as_bytes().to_vec()),
-        None => GuestPath::new(format!("/workspace/{path}").into_bytes()),
-    }
-}
-
-#[derive(Deserialize)]
-struct Write {
-    sandbox_id: String,
-    path: String,
-    #[serde(default)]
-    content: String,
-    /// Beyond the protocol: bytes that are no text, instead of `content`.
-    content_base64: Option<String>,
-    #[serde(default)]
-    mode: String,
-}
-
-async fn write(State(provider): Shared, Json(asked): Json<Write>) -> Answer<StatusCode> {
-    let id = Provider::own_id(&asked.sandbox_id)?;
-    let mode = match asked.mode.as_str() {
-        "" => None,
-        mode => Some(parse_mode(mode)?),
-    };
-    let content = match asked.content_base64 {
-        Some(text) => decode_base64(&text)?,
-        None => Bytes::from(asked.content),
-    };
-    let options = WriteOptions {
-        mode,
-        ..WriteOptions::default()
-    };
-    let write = WriteFile::new(place(&asked.path)?, options);
-    let content = stream::iter([Ok(content)]).boxed();
-    let written = provider.service.write_file(&id, write, content).await;
-    settled(&provider, &id, written.map(drop)).await
-}
-
-async fn read(State(provider): Shared, Query(asked): Query<At>) -> Answer<Response> {
-    let id = asked.id()?;
-    let read = ReadFile::new(asked.path()?, ReadRange::default());
-    match provider.service.read_file(&id, read).await {
-        Ok((entry, content)) => {
-            let headers = [
-                (header::CONTENT_TYPE, "application/octet-stream".to_string()),
-                (header::CONTENT_LENGTH, entry.size_bytes.to_string()),
-            ];
-            Ok((headers, Body::from_stream(content)).into_response())
-        }
-        Err(error) => Err(Refusal::about(&*provider.service, &id, error).await),
-    }
-}
-
-async fn remove(State(provider): Shared, Json(asked): Json<At>) -> Answer<StatusCode> {
-    let id = asked.id()?;
-    let remove = RemoveFile {
-        path: asked.path()?,
-        recursive: asked.recursive,
-    };
-    let removed = provider.service.remove_file(&id, remove).await;
-    settled(&provider, &id, removed).await
-}
-
-#[derive(Deserialize)]
-struct Rename {
-    sandbox_id: String,
-    old_path: String,
-    new_path: String,
-}
-
-async fn rename(State(provider): Shared, Json(asked): Json<Rename>) -> Answer<StatusCode> {
-    let id = Provider::own_id(&asked.sandbox_id)?;
-    let move_file = MoveFile {
-        from: place(&asked.old_path)?,
-        to: place(&asked.new_path)?,
-        overwrite: true,
-    };
-    let moved = provider.service.move_file(&id, move_file).await;
-    settled(&provider, &id, moved.map(drop)).await
-}
-
-async fn chmod(State(provider): Shared, Json(asked): Json<At>) -> Answer<StatusCode> {
-    let id = asked.id()?;
-    let change = ChangeMode {
-        path: asked.path()?,
-        mode: parse_mode(&asked.mode)?,
-    };
-    let changed = provider.service.chmod(&id, change).await;
-    settled(&provider, &id, changed.map(drop)).await
-}
-
-/// The names of these fields are the protocol's.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct FileInfo {
-    path: String,
-    size: u64,
-    mode: String,
-    is_dir: bool,
-    mod_time: String,
-}
-
-impl From<FileEntry> for FileInfo {
-    fn from(entry: FileEntry) -> FileInfo {
-        FileInfo {
-            path: entry.path,
-            size: entry.size_bytes,
-            mode: format_mode(entry.mode),
-            is_dir: entry.kind == FileType::Directory,
-            mod_time: entry.modified_at.to_string(),
-        }
-    }
-}
-
-async fn stat(State(provider): Shared, Query(asked): Query<At>) -> Answer<Json<FileInfo>> {
-    let id = asked.id()?;
-    let stat = StatFile {
-        path: asked.path()?,
-        follow: false,
-    };
-    let found = provider.service.stat(&id, stat).await;
-    told(&provider, &id, found)
-        .await
-        .map(|entry| Json(entry.into()))
-}
-
-async fn list(State(provider): Shared, Query(asked): Query<At>) -> Answer<Json<Vec<FileInfo>>> {
-    let id = asked.id()?;
-    let path = asked.path()?;
-    let (mut all, mut after) = (Vec::new(), None);
-    // The protocol has no pages; what is beyond this many entries is refused, never cut silently.
-    loop {
-        let limit = Some(limits::LIST_ENTRIES.max);
-        let options = ListOptions {
-            depth: None,
-            after,
-            limit,
-        };
-        let page = provider
-            .service
-            .list_files(&id, ListFiles::new(path.clone(), options));
-        let page = told(&provider, &id, page.await).await?;
-        all.extend(page.entries.into_iter().map(FileInfo::from));
-        match page.next {
-            None => return Ok(Json(all)),
-            Some(_) if all.len() as u64 >= limits::PROVIDER_ENTRIES.max => {
-                return Err(too_many(&limits::PROVIDER_ENTRIES).into());
-            }
-            Some(next) => after = Some(decode_base64(&next)?),
-        }
-    }
-}
-
-async fn glob(State(provider): Shared, Query(asked): Query<At>) -> Answer<Json<Vec<String>>> {
-    let id = asked.id()?;
-    let pattern = match asked.pattern.starts_with('/') {
-        true => asked.pattern.clone(),
-        false => format!("/workspace/{}", asked.pattern),
-    };
-    let find = FindFiles::new(pattern, Some(limits::LIST_ENTRIES.max));
-    let found = told(&provider, &id, provider.service.glob(&id, find).await).await?;
-    match found.next {
-        None => Ok(Json(
-            found.entries.into_iter().map(|entry| entry.path).collect(),
-        )),
-        Some(_) => Err(too_many(&limits::LIST_ENTRIES).into()),
-    }
-}
-
-fn too_many(limit: &limits::Limit) -> Error {
-    Error::limit(format!(
-        "there are more paths than {} ({})",
-        limit.name, limit.max
-    ))
-    .hint("ask for a directory further down, or for a narrower pattern")
-}
-
 async fn status(State(provider): Shared, Path(id): Path<String>) -> Answer<Json<Value>> {
     let id = Provider::own_id(&id)?;
     let found = provider.service.get_sandbox(&id).await;
@@ -455,9 +277,13 @@ async fn stats(State(provider): Shared, Path(id): Path<String>) -> Answer<Json<V
     let found = told(&provider, &id, found).await?;
     Ok(Json(json!({
         "cpu_us": found.cpu_us,
+        "cpus": found.cpus,
         "memory_bytes": found.memory_used_bytes,
         "memory_limit_bytes": found.memory_total_bytes,
         "disk_bytes": found.disk_used_bytes,
+        "disk_limit_bytes": found.disk_total_bytes,
+        "processes": found.processes,
+        "uptime_ms": found.uptime_ms,
     })))
 }
 
@@ -489,18 +315,11 @@ async fn destroy(State(provider): Shared, Path(id): Path<String>) -> Answer<Stat
 
 async fn health(State(provider): Shared) -> Answer<Json<Value>> {
     let version = provider.service.version().await?;
-    Ok(Json(json!({ "status": "ok", "version": version.version })))
-}
-
-async fn told<T>(provider: &Provider, id: &SandboxId, outcome: Result<T>) -> Answer<T> {
-    match outcome {
-        Ok(found) => Ok(found),
-        Err(error) => Err(Refusal::about(&*provider.service, id, error).await),
-    }
-}
-
-async fn settled(provider: &Provider, id: &SandboxId, outcome: Result<()>) -> Answer<StatusCode> {
-    told(provider, id, outcome)
-        .await
-        .map(|()| StatusCode::NO_CONTENT)
+    Ok(Json(json!({
+        "status": "ok",
+        "version": version.version,
+        "isolation": provider.isolation().await,
+        "id_prefix": OURS,
+        "extensions": EXTENSIONS,
+    })))
 }

@@ -3,18 +3,37 @@
 use crate::cli::{Context, answer};
 use crate::failure::{Reader, exit_code};
 use crate::{show, waiting};
+use motu_contract::{Finding, Findings, Outcome};
 use motu_core::report::{Check, Doctor, Examine, Health};
+use motu_core::sandbox::CreateSandbox;
 use motu_core::{ErrorKind, Result, Service};
 use std::process::ExitCode;
 
 /// Look at this host: what works, what does not, and what would help
 ///
-/// Exits with 107 when no sandbox can be made.
+/// Exits with 107 when no sandbox can be made; with --conformance, with 108 when a promise is broken.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Also boot a machine with each runtime
     #[arg(long)]
     deep: bool,
+
+    /// Make a sandbox with this runtime and find out which promises of a runtime it keeps
+    #[arg(long, value_name = "RUNTIME", conflicts_with = "deep")]
+    conformance: Option<String>,
+
+    /// The environment of that sandbox, or an image of the runtime's service
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "busybox",
+        requires = "conformance"
+    )]
+    environment: String,
+
+    /// Also of a runtime that isolates nothing, or does not say so
+    #[arg(long, requires = "conformance")]
+    allow_host_compat: bool,
 
     /// Print the whole report as JSON
     #[arg(long)]
@@ -23,6 +42,9 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
+        if let Some(runtime) = self.conformance.clone() {
+            return self.conforms(runtime, context).await;
+        }
         let client = context.client();
         let work = client.doctor(Examine { deep: self.deep });
         let doctor = waiting::told("looking at this host", Reader::of(self.json), work).await?;
@@ -32,6 +54,57 @@ impl Args {
             false => exit_code(ErrorKind::Unavailable),
         })
     }
+}
+
+impl Args {
+    async fn conforms(self, runtime: String, context: &Context) -> Result<ExitCode> {
+        let client = context.client();
+        let request = CreateSandbox {
+            environment: self.environment,
+            runtime: Some(runtime),
+            allow_host_compat: self.allow_host_compat,
+            ..CreateSandbox::default()
+        };
+        let work = async { Result::Ok(motu_contract::examine(&client, request).await) };
+        let found = waiting::told("asking everything of it", Reader::of(self.json), work).await?;
+        answer(self.json, &found, conformance);
+        Ok(match found.holds {
+            true => ExitCode::SUCCESS,
+            false => exit_code(ErrorKind::Unsupported),
+        })
+    }
+}
+
+fn conformance(found: &Findings) -> String {
+    let bold = show::bold();
+    let mut text = format!(
+        "{bold}runtime {}{bold:#}, environment {}\n",
+        show::safe(&found.runtime),
+        show::safe(&found.environment)
+    );
+    let kept = |one: &&Finding| one.outcome == Outcome::Holds;
+    for one in &found.findings {
+        let health = match one.outcome {
+            Outcome::Holds => Health::Ok,
+            Outcome::Fails => Health::Failed,
+            Outcome::Untried => Health::Degraded,
+        };
+        text.push_str(&format!(
+            "  {} {}: {}\n",
+            mark(health),
+            one.name,
+            one.promise
+        ));
+        if !one.detail.is_empty() {
+            text.push_str(&format!("         {}\n", show::safe(&one.detail)));
+        }
+    }
+    let count = found.findings.iter().filter(kept).count();
+    text.push_str(&format!(
+        "\n{count} of {} promises hold.\n",
+        found.findings.len()
+    ));
+    text
 }
 
 fn text(doctor: &Doctor) -> String {

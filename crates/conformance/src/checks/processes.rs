@@ -15,6 +15,20 @@ fn tagged(tag: &str, request: ExecRequest) -> ExecRequest {
     }
 }
 
+/// Whether processes can outlive their call. If not, asking must be refused as unsupported.
+async fn outlive(life: &Life) -> bool {
+    if !life.lacks().await.background {
+        return true;
+    }
+    let sandbox = life.create().await;
+    let started = life
+        .engine
+        .exec_background(&sandbox.sandbox_id, argv(&["true"]))
+        .await;
+    refused(ErrorKind::Unsupported, started);
+    false
+}
+
 async fn start(life: &Life, sandbox: &Sandbox, request: ExecRequest) -> Background {
     life.engine
         .exec_background(&sandbox.sandbox_id, request)
@@ -47,6 +61,9 @@ async fn ended(life: &Life, sandbox: &Sandbox, pid: u32) -> Process {
 }
 
 pub async fn a_background_process_is_listed_and_ends(life: Life) {
+    if !outlive(&life).await {
+        return;
+    }
     let sandbox = life.create().await;
     let request = tagged("worker", shell("echo up; sleep 600"));
     let started = start(&life, &sandbox, request).await;
@@ -67,6 +84,9 @@ pub async fn a_background_process_is_listed_and_ends(life: Life) {
 }
 
 pub async fn attach_finds_by_pid_and_by_tag(life: Life) {
+    if !outlive(&life).await {
+        return;
+    }
     let sandbox = life.create().await;
     let request = tagged("talker", shell("echo out; echo err >&2"));
     let started = start(&life, &sandbox, request).await;
@@ -81,6 +101,9 @@ pub async fn attach_finds_by_pid_and_by_tag(life: Life) {
 }
 
 pub async fn attach_continues_at_an_offset(life: Life) {
+    if !outlive(&life).await {
+        return;
+    }
     let sandbox = life.create().await;
     let started = start(&life, &sandbox, argv(&["echo", "0123456789"])).await;
     ended(&life, &sandbox, started.pid).await;
@@ -98,6 +121,9 @@ pub async fn attach_continues_at_an_offset(life: Life) {
 }
 
 pub async fn two_readers_see_the_same(life: Life) {
+    if !outlive(&life).await {
+        return;
+    }
     let sandbox = life.create().await;
     let request = tagged("shared", shell("echo one; sleep 1; echo two"));
     start(&life, &sandbox, request).await;
@@ -114,6 +140,9 @@ pub async fn two_readers_see_the_same(life: Life) {
 }
 
 pub async fn a_signal_ends_the_tree(life: Life) {
+    if !outlive(&life).await {
+        return;
+    }
     let sandbox = life.create().await;
     let id = &sandbox.sandbox_id;
     let request = tagged("doomed", shell("sleep 600 & sleep 600"));
@@ -155,6 +184,9 @@ pub async fn a_signal_ends_the_tree(life: Life) {
 }
 
 pub async fn a_tag_in_use_is_a_conflict(life: Life) {
+    if !outlive(&life).await {
+        return;
+    }
     let sandbox = life.create().await;
     let id = &sandbox.sandbox_id;
     start(&life, &sandbox, tagged("one", argv(&["sleep", "600"]))).await;

@@ -93,6 +93,7 @@ async fn machine(play: Play) -> (Arc<Fake>, Arc<Guest>) {
         id: SandboxId::parse("sb-hostile").unwrap(),
         hostname: "hostile".to_string(),
         dir: "/nowhere".into(),
+        environment: "test".into(),
         root: "/nowhere".into(),
         wants_sudo: false,
         limits: MachineLimits {

@@ -329,6 +329,7 @@ mod tests {
         let spec = MachineSpec {
             id: SandboxId::parse("sb-1").unwrap(),
             dir: "/home/machines/sb-1".into(),
+            environment: "test".into(),
             root: "/home/environments/debian/root".into(),
             hostname: "sb-1".into(),
             wants_sudo,

@@ -162,6 +162,7 @@ fn spec(home: &Path) -> MachineSpec {
     MachineSpec {
         id: SandboxId::parse("sb-faulty").unwrap(),
         dir,
+        environment: "test".into(),
         root,
         hostname: "sb-faulty".into(),
         wants_sudo: false,

@@ -259,6 +259,7 @@ mod tests {
         MachineSpec {
             id: SandboxId::parse("sb-one").unwrap(),
             dir: dir.into(),
+            environment: "test".into(),
             root: "/env/blobs/x/root".into(),
             hostname: "sb-one".into(),
             wants_sudo: true,

@@ -21,6 +21,7 @@ fn spec(id: &str) -> MachineSpec {
     MachineSpec {
         id: SandboxId::parse(id).unwrap(),
         dir: "/nowhere".into(),
+        environment: "test".into(),
         root: "/nowhere".into(),
         hostname: id.to_string(),
         wants_sudo: false,

@@ -175,6 +175,7 @@ async fn try_machine(maker: &Arc<Maker>) -> Result<(), Error> {
     let spec = MachineSpec {
         id: id.clone(),
         dir: dir.clone(),
+        environment: String::new(),
         root,
         hostname: PROBE.into(),
         wants_sudo: false,

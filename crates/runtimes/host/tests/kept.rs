@@ -49,6 +49,7 @@ fn spec(home: &Path, kept: &Kept) -> MachineSpec {
         hostname: id.to_string(),
         id,
         dir,
+        environment: "test".into(),
         root: "/".into(),
         wants_sudo: false,
         limits: MachineLimits {

@@ -1,0 +1,80 @@
+//! The http runtime on services that speak the provider protocol: ours, and one that knows nothing
+//! beyond the protocol. Each is started by its test on loopback, with machines of its own.
+
+#[path = "providers/bare.rs"]
+mod bare;
+#[path = "providers/served.rs"]
+mod served;
+
+use motu_conformance::subjects::{self, http};
+use motu_conformance::{Bench, Skip, Subject, conformance_one_by_one, skip};
+use motu_contract::{Outcome, examine};
+use served::{Kind, Served};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+fn subject(served: &Served) -> Subject {
+    http(&served.url(), &served.key_file(), served.ends()).expect("the service works")
+}
+
+/// Every check of the suite, one after the other; what fails is named at the end.
+fn whole_suite(kind: Kind, behind: Result<Subject, Skip>) {
+    let served = match behind {
+        Ok(behind) => Served::start(kind, behind),
+        Err(Skip(reason)) => return skip(&reason),
+    };
+    let mut failed = Vec::new();
+    let mut count = 0;
+    let mut run = |name: &str, check: &dyn Fn(Subject)| {
+        let begun = Instant::now();
+        let ran = catch_unwind(AssertUnwindSafe(|| check(subject(&served))));
+        let how = if ran.is_ok() { "ok" } else { "FAILED" };
+        println!("{how} {name} {} ms", begun.elapsed().as_millis());
+        count += 1;
+        if ran.is_err() {
+            failed.push(name.to_string());
+        }
+    };
+    conformance_one_by_one!(run);
+    assert!(count > 90, "only {count} checks");
+    assert!(failed.is_empty(), "{} of {count}: {failed:?}", failed.len());
+    assert_eq!(served.count(), 0, "something is left at the service");
+}
+
+#[test]
+fn our_service_takes_the_suite() {
+    whole_suite(Kind::Ours, subjects::fake());
+}
+
+#[test]
+fn our_service_takes_the_suite_with_real_machines() {
+    whole_suite(Kind::Ours, subjects::container());
+}
+
+#[test]
+fn a_bare_service_takes_the_suite() {
+    whole_suite(Kind::Bare, subjects::fake());
+}
+
+/// What `motu doctor --conformance` shows to somebody who writes a service.
+#[test]
+fn the_contract_is_found_kept_and_found_broken() {
+    let fake = || subjects::fake().unwrap_or_else(|Skip(reason)| panic!("{reason}"));
+    for kind in [Kind::Ours, Kind::Bare] {
+        let served = Served::start(kind, fake());
+        let bench = Bench::new(subject(&served));
+        let found = bench.life(|life| async move { examine(&*life.engine, life.request()).await });
+        assert!(found.holds, "{kind:?}: {:#?}", found.findings);
+        assert!(found.findings.len() > 20);
+        assert_eq!(served.count(), 0, "something is left at the service");
+    }
+    // A service that refuses everybody keeps nothing, and that is told.
+    let served = Served::start(Kind::Bare, fake());
+    let bench = Bench::new(subject(&served));
+    std::fs::write(served.key_file(), "another-key-than-the-right-one").expect("a key");
+    let found = bench.life(|life| async move { examine(&*life.engine, life.request()).await });
+    assert!(!found.holds);
+    assert_eq!(found.findings[0].outcome, Outcome::Fails);
+    assert!(found.findings[0].detail.contains("401"), "{found:?}");
+    assert_eq!(found.findings[1].outcome, Outcome::Untried);
+}

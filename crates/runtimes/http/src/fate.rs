@@ -1,0 +1,42 @@
+//! Which machines are known to have ended, and why: whoever learns it first tells the others.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use tokio::sync::watch;
+
+/// The ends of machines, by their id at the service.
+#[derive(Debug, Default)]
+pub(crate) struct Fates {
+    known: Mutex<HashMap<String, watch::Sender<Option<String>>>>,
+}
+
+impl Fates {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<Option<String>>>> {
+        self.known
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Says that a machine has ended; the first reason stays.
+    pub(crate) fn end(&self, id: &str, reason: &str) {
+        let mut known = self.known();
+        let fate = known.entry(id.to_string()).or_default();
+        fate.send_if_modified(|ended| {
+            let first = ended.is_none();
+            if first {
+                *ended = Some(reason.to_string());
+            }
+            first
+        });
+    }
+
+    /// Hears of a machine's end.
+    pub(crate) fn watch(&self, id: &str) -> watch::Receiver<Option<String>> {
+        self.known().entry(id.to_string()).or_default().subscribe()
+    }
+
+    /// Nobody asks for this machine any more.
+    pub(crate) fn forget(&self, id: &str) {
+        self.known().remove(id);
+    }
+}

@@ -1,0 +1,126 @@
+//! How a request ends: one failure type and the words on the link.
+
+use crate::wire::{PeerError, Refusal};
+use bytes::Bytes;
+use motu_link::message::{Entries, Entry, Failure, Note, Outcome, Said};
+use motu_link::{LinkError, Sender};
+use prost::Message as _;
+
+/// `errno` of a file that is not there.
+const ENOENT: i32 = 2;
+/// Bytes of the entries in one note, so that it fits into one frame.
+const PAGE_BYTES: usize = 192 * 1024;
+
+/// Why a request did not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) kind: Failure,
+    pub(crate) message: String,
+}
+
+impl Failed {
+    pub(crate) fn new(kind: Failure, message: impl Into<String>) -> Failed {
+        let message = message.into();
+        Failed { kind, message }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Failed {
+        Failed::new(Failure::Invalid, message)
+    }
+
+    /// What the service cannot do, and why.
+    pub(crate) fn unsupported(what: &str, why: &str) -> Failed {
+        let message = format!("the http runtime cannot {what} here: {why}");
+        Failed::new(Failure::Unsupported, message)
+    }
+
+    pub(crate) fn missing(path: &str) -> Failed {
+        Failed::new(Failure::NotFound, format!("{path:?}: no such file"))
+    }
+
+    pub(crate) fn exists(path: &str) -> Failed {
+        Failed::new(Failure::Exists, format!("{path:?} exists already"))
+    }
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<LinkError> for Failed {
+    fn from(_: LinkError) -> Failed {
+        Failed::new(Failure::Cancelled, "the host went away")
+    }
+}
+
+/// What a service says, where it is not about a file or a sandbox that is missing.
+impl From<PeerError> for Failed {
+    fn from(error: PeerError) -> Failed {
+        let kind = match &error {
+            PeerError::Refused { refusal, .. } => refused(refusal),
+            PeerError::TooLong { .. } => Failure::Limit,
+            PeerError::Key { .. } => Failure::Denied,
+            PeerError::Unreachable { .. }
+            | PeerError::Slow { .. }
+            | PeerError::Broken { .. }
+            | PeerError::Nonsense { .. } => Failure::Cancelled,
+        };
+        Failed::new(kind, error.to_string())
+    }
+}
+
+fn refused(refusal: &Refusal) -> Failure {
+    match (refusal.status, refusal.code.as_str()) {
+        (_, "FILE_NOT_FOUND") => Failure::NotFound,
+        (400 | 405 | 422, _) => Failure::Invalid,
+        (401 | 403, _) => Failure::Denied,
+        (409, _) => Failure::Exists,
+        (413 | 429, _) => Failure::Limit,
+        (501, _) => Failure::Unsupported,
+        // A sandbox that is gone, or a service that is.
+        (404 | 408 | 410 | 503, _) => Failure::Cancelled,
+        _ => Failure::Io,
+    }
+}
+
+/// Says something before the end of a stream.
+pub(crate) async fn note(tx: &Sender, said: Said) -> Result<(), LinkError> {
+    tx.message(Bytes::from(Note::from(said).encode_to_vec()))
+        .await
+}
+
+/// Describes one file.
+pub(crate) async fn one(tx: &Sender, entry: Entry) -> Result<(), Failed> {
+    let entries = vec![entry];
+    let next = Bytes::new();
+    Ok(note(tx, Said::Entries(Entries { entries, next })).await?)
+}
+
+/// How many of these fit into one note; at least one.
+pub(crate) fn fitting(entries: &[Entry], most: usize) -> usize {
+    let mut bytes = 0;
+    let fit = entries.iter().take(most).take_while(|entry| {
+        bytes += entry.encoded_len() + 8;
+        bytes <= PAGE_BYTES
+    });
+    fit.count().max(1).min(entries.len())
+}
+
+/// Says the last word.
+pub(crate) async fn end(tx: &Sender, result: Result<(), Failed>) {
+    let outcome = match result {
+        Ok(()) => Outcome::ok(),
+        Err(failed) => Outcome {
+            kind: failed.kind as i32,
+            message: failed.message,
+            errno: match failed.kind {
+                Failure::NotFound => ENOENT,
+                _ => 0,
+            },
+        },
+    };
+    // A host that has gone needs no last word.
+    let _ = tx.end(Bytes::from(outcome.encode_to_vec())).await;
+}

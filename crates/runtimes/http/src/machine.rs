@@ -1,0 +1,314 @@
+//! One machine: made, found again, ended.
+//!
+//! A record is written before the service is asked for anything. Where callers choose ids, a crash
+//! at any moment leaves enough to destroy what was made; elsewhere a crash between the question
+//! and its answer leaves a machine at the service that only its operator can find, by `metadata`.
+
+use crate::fate::Fates;
+use crate::guest::{self, Guest};
+use crate::limit;
+use crate::record::Record;
+use crate::wire::{Offer, Peer, PeerError, Spawn, Spawned, Standing};
+use motu_core::runtime::{Connection, Ended, Machine, MachineSpec};
+use motu_core::{Error, ErrorKind, Isolation, SandboxId};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Characters of an id that we choose, after what ids begin with.
+const ID_CHARS: usize = 16;
+/// How often a machine is looked at that nobody has heard of.
+const LOOK: Duration = Duration::from_secs(5);
+/// Bytes in flight in each direction of a link.
+const PIPE: usize = 256 * 1024;
+/// How long a new machine may take for its first command.
+const FIRST: Duration = Duration::from_secs(60);
+
+/// What makes machines.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) fates: Arc<Fates>,
+    /// What the service said last.
+    offer: Mutex<Arc<Offer>>,
+}
+
+impl Maker {
+    pub(crate) fn new(peer: Peer) -> Maker {
+        Maker {
+            peer: Arc::new(peer),
+            fates: Arc::default(),
+            offer: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn offer(&self) -> Arc<Offer> {
+        let offer = self.offer.lock();
+        offer
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone()
+    }
+
+    /// Asks the service what it can do; calls know it from here on.
+    pub(crate) async fn ask(&self) -> Result<Arc<Offer>, PeerError> {
+        let found = Arc::new(self.peer.health().await?);
+        let mut offer = self
+            .offer
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        *offer = found.clone();
+        Ok(found)
+    }
+
+    fn url(&self) -> String {
+        self.peer.connections.address.to_string()
+    }
+
+    pub(crate) fn plan(&self, spec: &MachineSpec) -> Result<String, Error> {
+        limit::check(&spec.limits)?;
+        Ok(format!(
+            "ask the service at {} for a machine from the image {:?}\n\
+             send it commands and files through that service\n",
+            self.url(),
+            spec.environment
+        ))
+    }
+
+    pub(crate) async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
+        limit::check(&spec.limits)?;
+        if spec.network.is_some() || spec.kept.is_some() {
+            return Err(Error::unsupported(
+                "the http runtime has neither networks nor disks of its own",
+            ));
+        }
+        let promised = self.offer().isolation;
+        let offer = self.ask().await?;
+        let prefix = offer.id_prefix.as_deref().filter(|_| offer.has("spawn_id"));
+        let chosen = prefix.map(|prefix| {
+            let name = motu_core::id::random_name(ID_CHARS);
+            format!("{prefix}{name}")
+        });
+        let record = Record::new(self.url(), chosen.clone());
+        record.store(&spec.dir)?;
+        let mut spawn = Spawn {
+            image: spec.environment.clone(),
+            metadata: BTreeMap::from([("motu_sandbox".to_string(), spec.id.to_string())]),
+            id: chosen.clone(),
+            ..Spawn::default()
+        };
+        limit::ask(&spec.limits, &offer, &mut spawn);
+        let made = match self.peer.spawn(&spawn).await {
+            Ok(made) => made,
+            Err(error) => return Err(self.unmade(error, chosen, spec).await),
+        };
+        let id = made.id.clone();
+        match self.settle(spec, record, made, promised).await {
+            Ok(machine) => Ok(machine),
+            Err(error) => {
+                if let Err(left) = self.peer.destroy(&id).await {
+                    tracing::warn!(id, error = %left, "a machine of no use is left at the service");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The service did not say that it made anything. It may have.
+    async fn unmade(&self, error: PeerError, chosen: Option<String>, spec: &MachineSpec) -> Error {
+        match chosen {
+            Some(id) if error.is_unknown() => {
+                if let Err(left) = self.peer.destroy(&id).await {
+                    tracing::warn!(id, error = %left, "the service may have made a machine");
+                }
+            }
+            None if error.is_unknown() => {
+                tracing::warn!(id = %spec.id, "the service may have made a machine that nobody can name");
+            }
+            _ => {
+                let _ = Record::remove(&spec.dir);
+            }
+        }
+        let missing = matches!(&error, PeerError::Refused { refusal, .. }
+            if refusal.status == 404 || refusal.code == "IMAGE_NOT_FOUND");
+        let error = Error::from(error);
+        match missing {
+            true => Error {
+                kind: ErrorKind::NotFound,
+                ..error
+            }
+            .hint("--environment names an image of the service"),
+            false => error,
+        }
+    }
+
+    /// Makes sure that what was made is what was asked for, and that it answers.
+    async fn settle(
+        &self,
+        spec: &MachineSpec,
+        mut record: Record,
+        made: Spawned,
+        promised: Option<Isolation>,
+    ) -> Result<Machine, Error> {
+        record.id = Some(made.id.clone());
+        record.store(&spec.dir)?;
+        let offer = self.offer();
+        let said = made.isolation.or(offer.isolation);
+        // What was shown to the caller was what the service had said before.
+        if said.unwrap_or(Isolation::None) < promised.unwrap_or(Isolation::None) {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!(
+                    "the service made a machine with {} isolation; it had said {}",
+                    said.unwrap_or(Isolation::None),
+                    promised.unwrap_or(Isolation::None)
+                ),
+            )
+            .hint("`motu doctor` asks it again"));
+        }
+        let directory = guest::probe(&self.peer, &made.id, "pwd", FIRST).await;
+        let directory = directory.map_err(|reason| {
+            Error::unavailable(format!("the new machine runs no command: {reason}"))
+        })?;
+        record.workdir = workdir(&directory.stdout);
+        record.store(&spec.dir)?;
+        let remembered = serde_json::to_value(&record);
+        Ok(Machine {
+            id: spec.id.clone(),
+            dir: spec.dir.clone(),
+            limits: limit::report(&spec.limits, &made.limits),
+            accelerator: None,
+            record: remembered.map_err(|error| Error::internal(error.to_string()))?,
+        })
+    }
+
+    pub(crate) async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
+        let Some((record, id)) = self.known(machine)? else {
+            return Err(Error::transport(format!("{} has no machine", machine.id)));
+        };
+        // Another version of the service may be there than the last time.
+        let offer = self.ask().await?;
+        let (ours, theirs) = tokio::io::duplex(PIPE);
+        let around = (self.peer.clone(), offer, self.fates.clone());
+        let guest = Guest::new(around, id, machine.dir.clone(), record);
+        tokio::spawn(guest.serve(theirs));
+        let (read, write) = tokio::io::split(ours);
+        Ok(Connection {
+            read: Box::new(read),
+            write: Box::new(write),
+        })
+    }
+
+    /// The record of a machine and its id at the service.
+    fn known(&self, machine: &Machine) -> Result<Option<(Record, String)>, Error> {
+        let written = Record::load(&machine.dir)?;
+        let record = match written {
+            Some(record) => record,
+            // As it was when it was made.
+            None => match serde_json::from_value(machine.record.clone()) {
+                Ok(record) => record,
+                Err(_) => return Ok(None),
+            },
+        };
+        self.same_service(&record)?;
+        Ok(record.id.clone().map(|id| (record, id)))
+    }
+
+    /// Another service would know nothing of it, or have something else by that name.
+    fn same_service(&self, record: &Record) -> Result<(), Error> {
+        match record.url == self.url() {
+            true => Ok(()),
+            false => Err(Error::unavailable(format!(
+                "its machine is at {}; [http] url in config.toml is {} now",
+                record.url,
+                self.url()
+            ))
+            .hint("set the url back to reach it, or to be able to remove it")),
+        }
+    }
+
+    /// Waits for a machine's end. A service that cannot be asked is no sign of one.
+    pub(crate) async fn ended(&self, machine: &Machine) -> Ended {
+        let id = match self.known(machine) {
+            Ok(Some((_, id))) => id,
+            Ok(None) => {
+                let reason = "nothing is known of its machine".to_string();
+                return Ended { reason };
+            }
+            Err(error) => {
+                tracing::warn!(id = %machine.id, %error, "a machine cannot be watched");
+                return std::future::pending().await;
+            }
+        };
+        let mut fate = self.fates.watch(&id);
+        loop {
+            let told = async {
+                let told = fate.wait_for(Option::is_some).await;
+                told.ok().and_then(|why| why.clone())
+            };
+            if let Ok(reason) = tokio::time::timeout(LOOK, told).await {
+                let reason = reason.unwrap_or_else(|| "it was destroyed".to_string());
+                return Ended { reason };
+            }
+            if let Ok(Standing::Gone(reason)) = self.peer.status(&id).await {
+                self.fates.end(&id, &reason);
+            }
+        }
+    }
+
+    /// Whether a machine is there. Only a service that says that it is not is believed: one that
+    /// cannot be reached may have it still.
+    pub(crate) async fn alive(&self, machine: &Machine) -> bool {
+        match self.known(machine) {
+            Ok(Some((_, id))) => match self.peer.status(&id).await {
+                Ok(standing) => standing == Standing::There,
+                Err(error) => {
+                    tracing::warn!(id = %machine.id, %error, "taken to be alive");
+                    true
+                }
+            },
+            Ok(None) => false,
+            Err(error) => {
+                tracing::warn!(id = %machine.id, %error, "taken to be alive");
+                true
+            }
+        }
+    }
+
+    pub(crate) async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
+        match self.known(machine)? {
+            Some((_, id)) => self.end(&id, &machine.dir).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) async fn sweep(&self, id: &SandboxId, dir: &Path) -> Result<(), Error> {
+        let Some(record) = Record::load(dir)? else {
+            return Ok(());
+        };
+        self.same_service(&record)?;
+        match record.id {
+            Some(known) => self.end(&known, dir).await,
+            None => {
+                tracing::warn!(%id, "a machine may be left at the service: it never said which");
+                Record::remove(dir)
+            }
+        }
+    }
+
+    async fn end(&self, id: &str, dir: &Path) -> Result<(), Error> {
+        self.peer.destroy(id).await?;
+        self.fates.forget(id);
+        Record::remove(dir)
+    }
+}
+
+/// The directory that a command found itself in.
+fn workdir(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
+    let line = text.lines().next().unwrap_or_default();
+    match line.starts_with('/') && line.len() < 4096 {
+        true => line.to_string(),
+        false => "/".to_string(),
+    }
+}

@@ -1,0 +1,399 @@
+//! Connections to the service: kept for the next call, and an end to everything.
+//!
+//! The service is not ours. It may hang, die in the middle of an answer, or be something else
+//! altogether: connecting and answering have time limits, and no answer that is kept whole grows
+//! beyond its bound. A call is sent again only where that cannot do its work twice.
+
+use super::address::Address;
+use super::error::{PeerError, Refusal, quoted};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use motu_core::limits;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+const KEY_HEADER: &str = "x-api-key";
+/// Of the file with the key.
+const MAX_KEY_BYTES: usize = 4096;
+/// Connections that wait for the next call.
+const MAX_IDLE: usize = 16;
+/// How long one may wait: services close those that nobody uses, and a call on one that is just
+/// being closed may be lost.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How long a service may take for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) connect: Duration,
+    pub(crate) call: Duration,
+    pub(crate) spawn: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        let seconds = |limit: limits::Limit| Duration::from_secs(limit.default);
+        Patience {
+            connect: seconds(limits::HTTP_CONNECT_SECONDS),
+            call: seconds(limits::HTTP_CALL_SECONDS),
+            spawn: seconds(limits::HTTP_SPAWN_SECONDS),
+        }
+    }
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    /// For people: what the service is to do.
+    pub(crate) what: &'static str,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Option<Bytes>,
+    /// Doing it twice is the same as doing it once.
+    pub(crate) repeatable: bool,
+    /// Until the answer begins; as long as the caller waits when missing.
+    pub(crate) patience: Option<Duration>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection and the task that moves its bytes; both end when this is dropped.
+#[derive(Debug)]
+struct Line {
+    sender: SendRequest<Full<Bytes>>,
+    task: AbortHandle,
+    since: Instant,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The way to one service.
+pub(crate) struct Connections {
+    pub(crate) address: Address,
+    key_file: Option<PathBuf>,
+    pub(crate) patience: Patience,
+    tls: OnceLock<TlsConnector>,
+    idle: Arc<Mutex<Vec<Line>>>,
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An answer whose body has not been read. Dropping it ends the connection, which tells the
+/// service that nobody waits any more.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    what: &'static str,
+    pub(crate) status: StatusCode,
+    body: Incoming,
+    line: Option<Line>,
+    idle: Arc<Mutex<Vec<Line>>>,
+}
+
+impl Connections {
+    pub(crate) fn new(address: Address, key_file: Option<PathBuf>, patience: Patience) -> Self {
+        Connections {
+            address,
+            key_file,
+            patience,
+            tls: OnceLock::new(),
+            idle: Arc::default(),
+        }
+    }
+
+    pub(crate) fn key_file(&self) -> Option<&std::path::Path> {
+        self.key_file.as_deref()
+    }
+
+    /// Sends a call; the answer may have any status.
+    pub(crate) async fn send(&self, ask: &Ask) -> Result<Answer, PeerError> {
+        let key = self.key()?;
+        let mut again = ask.repeatable;
+        loop {
+            let (mut line, used) = self.line().await?;
+            let sent = line
+                .sender
+                .try_send_request(self.request(ask, key.clone())?);
+            let sent = match ask.patience {
+                Some(patience) => tokio::time::timeout(patience, sent).await.map_err(|_| {
+                    let what = ask.what;
+                    PeerError::Slow { what, patience }
+                })?,
+                None => sent.await,
+            };
+            match sent {
+                Ok(response) => {
+                    let status = response.status();
+                    return Ok(Answer {
+                        what: ask.what,
+                        status,
+                        body: response.into_body(),
+                        line: Some(line),
+                        idle: self.idle.clone(),
+                    });
+                }
+                Err(mut error) => {
+                    // Nothing of it has left: the service had closed a connection that waited.
+                    let unsent = used && error.take_message().is_some();
+                    if unsent || (used && ask.repeatable) {
+                        continue;
+                    }
+                    if std::mem::take(&mut again) {
+                        continue;
+                    }
+                    return Err(broken(ask.what, &error.into_error()));
+                }
+            }
+        }
+    }
+
+    /// Sends a call that is answered with success, and keeps the whole answer.
+    pub(crate) async fn whole(&self, ask: &Ask) -> Result<Bytes, PeerError> {
+        let answer = self.send(ask).await?;
+        answer
+            .success(self.patience.call)
+            .await?
+            .whole(self.patience.call)
+            .await
+    }
+
+    fn request(
+        &self,
+        ask: &Ask,
+        key: Option<HeaderValue>,
+    ) -> Result<Request<Full<Bytes>>, PeerError> {
+        let mut request = Request::builder()
+            .method(ask.method.clone())
+            .uri(self.address.path(&ask.path))
+            .header(header::HOST, self.address.authority())
+            .header(
+                header::USER_AGENT,
+                concat!("motu/", env!("CARGO_PKG_VERSION")),
+            );
+        if ask.body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(key) = key {
+            request = request.header(KEY_HEADER, key);
+        }
+        let body = Full::new(ask.body.clone().unwrap_or_default());
+        request.body(body).map_err(|error| broken(ask.what, &error))
+    }
+
+    /// The key as it is now; it is nowhere but in its file and on the way.
+    fn key(&self) -> Result<Option<HeaderValue>, PeerError> {
+        let Some(path) = &self.key_file else {
+            return Ok(None);
+        };
+        let wrong = |reason: String| PeerError::Key {
+            path: path.display().to_string(),
+            reason,
+        };
+        let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        if text.len() > MAX_KEY_BYTES {
+            return Err(wrong(format!("longer than {MAX_KEY_BYTES} bytes")));
+        }
+        let text = text.trim_ascii();
+        let mut value = HeaderValue::from_bytes(text)
+            .ok()
+            .filter(|value| !value.is_empty())
+            .ok_or_else(|| wrong("it is no key: one line of printable characters".into()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// A connection that waits, or a new one; whether it was used before.
+    async fn line(&self) -> Result<(Line, bool), PeerError> {
+        loop {
+            let waiting = lock(&self.idle).pop();
+            let Some(mut line) = waiting else {
+                return Ok((self.connect().await?, false));
+            };
+            if line.since.elapsed() < IDLE && line.sender.ready().await.is_ok() {
+                return Ok((line, true));
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Line, PeerError> {
+        let patience = self.patience.connect;
+        let connecting = async {
+            let stream = self.dial().await?;
+            let shaken = http1::handshake(TokioIo::new(stream)).await;
+            shaken.map_err(|error| self.unreachable(error.to_string()))
+        };
+        let connected = tokio::time::timeout(patience, connecting).await;
+        let (sender, connection) = connected
+            .map_err(|_| self.unreachable(format!("no answer in {} s", patience.as_secs())))??;
+        // Failures show in the answer.
+        let task = tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Ok(Line {
+            sender,
+            task: task.abort_handle(),
+            since: Instant::now(),
+        })
+    }
+
+    async fn dial(&self) -> Result<Box<dyn Stream>, PeerError> {
+        let Address {
+            host, port, tls, ..
+        } = &self.address;
+        let stream = TcpStream::connect((host.as_str(), *port)).await;
+        let stream = stream.map_err(|error| self.unreachable(error.to_string()))?;
+        // Calls are small and waited for.
+        let _ = stream.set_nodelay(true);
+        if !tls {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(host.clone())
+            .map_err(|_| self.unreachable("that is no host name".to_string()))?;
+        let stream = self.tls()?.connect(name, stream).await;
+        Ok(Box::new(
+            stream.map_err(|error| self.unreachable(error.to_string()))?,
+        ))
+    }
+
+    /// TLS that trusts whom this host trusts; made when first needed.
+    fn tls(&self) -> Result<&TlsConnector, PeerError> {
+        if let Some(tls) = self.tls.get() {
+            return Ok(tls);
+        }
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            let reason = "this host trusts nobody; install ca-certificates";
+            return Err(self.unreachable(reason.to_string()));
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| self.unreachable(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(self
+            .tls
+            .get_or_init(|| TlsConnector::from(Arc::new(config))))
+    }
+
+    fn unreachable(&self, reason: String) -> PeerError {
+        PeerError::Unreachable {
+            address: self.address.to_string(),
+            reason,
+        }
+    }
+}
+
+impl Answer {
+    /// The answer, unless the service refuses.
+    pub(crate) async fn success(self, patience: Duration) -> Result<Answer, PeerError> {
+        #[derive(serde::Deserialize)]
+        struct Complaint {
+            #[serde(default)]
+            code: String,
+            #[serde(default)]
+            message: String,
+        }
+        let status = self.status;
+        if status.is_success() {
+            return Ok(self);
+        }
+        let what = self.what;
+        // What it says beside the status may be cut off or make no sense: the status is enough.
+        let body = self.whole(patience).await.unwrap_or_default();
+        let (code, said) = match serde_json::from_slice::<Complaint>(&body) {
+            Ok(found) => (found.code, quoted(found.message.as_bytes())),
+            Err(_) => (String::new(), quoted(&body)),
+        };
+        let status = status.as_u16();
+        let refusal = Refusal { status, code, said };
+        Err(PeerError::Refused { what, refusal })
+    }
+
+    /// The next piece of the body; `None` at its end. Silence is for the caller to end.
+    pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>, PeerError> {
+        loop {
+            match self.body.frame().await {
+                None => {
+                    self.give_back();
+                    return Ok(None);
+                }
+                Some(Err(error)) => return Err(broken(self.what, &error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next piece, which may not take longer than this.
+    pub(crate) async fn piece_within(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, PeerError> {
+        let what = self.what;
+        let piece = tokio::time::timeout(patience, self.piece()).await;
+        piece.map_err(|_| PeerError::Slow { what, patience })?
+    }
+
+    /// All of the body.
+    pub(crate) async fn whole(mut self, patience: Duration) -> Result<Bytes, PeerError> {
+        let most = limits::HTTP_ANSWER_BYTES.default as usize;
+        let mut whole = Vec::new();
+        while let Some(piece) = self.piece_within(patience).await? {
+            if whole.len() + piece.len() > most {
+                return Err(PeerError::TooLong { what: self.what });
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.into())
+    }
+
+    /// The connection can be used again: everything on it has been read.
+    fn give_back(&mut self) {
+        if let Some(mut line) = self.line.take() {
+            line.since = Instant::now();
+            let mut idle = lock(&self.idle);
+            if idle.len() < MAX_IDLE && !line.sender.is_closed() {
+                idle.push(line);
+            }
+        }
+    }
+}
+
+fn lock(idle: &Mutex<Vec<Line>>) -> MutexGuard<'_, Vec<Line>> {
+    idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The whole chain of causes, which hyper leaves out.
+fn broken(what: &'static str, error: &dyn std::error::Error) -> PeerError {
+    let mut reason = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        reason = format!("{reason}: {error}");
+        cause = error.source();
+    }
+    PeerError::Broken { what, reason }
+}

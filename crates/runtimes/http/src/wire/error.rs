@@ -1,0 +1,117 @@
+//! How a call to the service fails.
+
+use motu_core::{Error, ErrorKind, limits};
+use std::time::Duration;
+
+/// Characters of a foreign text that are shown.
+const SHOWN: usize = 200;
+
+/// What is in an answer that refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    /// `code` of the answer, where it has one.
+    pub(crate) code: String,
+    pub(crate) said: String,
+}
+
+/// Why there is no answer, or none that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PeerError {
+    #[error("the key in {path}: {reason}")]
+    Key { path: String, reason: String },
+    #[error("the service at {address} cannot be reached: {reason}")]
+    Unreachable { address: String, reason: String },
+    #[error("the service did not {what} within {} s", .patience.as_secs())]
+    Slow {
+        what: &'static str,
+        patience: Duration,
+    },
+    #[error("the connection broke while the service was to {what}: {reason}")]
+    Broken { what: &'static str, reason: String },
+    #[error("the service was to {what}, and its answer is longer than http_answer_bytes ({})", limits::HTTP_ANSWER_BYTES.default)]
+    TooLong { what: &'static str },
+    #[error("the service was to {what}, and its answer makes no sense: {said}")]
+    Nonsense { what: &'static str, said: String },
+    #[error("the service was to {what}, and answers {}: {}", .refusal.status, .refusal.said)]
+    Refused {
+        what: &'static str,
+        refusal: Refusal,
+    },
+}
+
+impl PeerError {
+    pub(crate) fn nonsense(what: &'static str, said: impl AsRef<[u8]>) -> PeerError {
+        let said = quoted(said.as_ref());
+        PeerError::Nonsense { what, said }
+    }
+
+    /// The status of an answer that refuses.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            PeerError::Refused { refusal, .. } => Some(refusal.status),
+            _ => None,
+        }
+    }
+
+    /// Whether the service never got the call, or nobody knows what became of it.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(
+            self,
+            PeerError::Slow { .. } | PeerError::Broken { .. } | PeerError::TooLong { .. }
+        ) || matches!(self, PeerError::Nonsense { .. })
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            PeerError::Key { .. } | PeerError::Unreachable { .. } => ErrorKind::Unavailable,
+            PeerError::Slow { .. } => ErrorKind::Timeout,
+            PeerError::Broken { .. } | PeerError::Nonsense { .. } => ErrorKind::Transport,
+            PeerError::TooLong { .. } => ErrorKind::Limit,
+            PeerError::Refused { refusal, .. } => match refusal.status {
+                400 | 405 | 422 => ErrorKind::Invalid,
+                401 | 403 => ErrorKind::Denied,
+                404 | 410 => ErrorKind::NotFound,
+                408 => ErrorKind::Timeout,
+                409 => ErrorKind::Conflict,
+                413 | 429 => ErrorKind::Limit,
+                501 => ErrorKind::Unsupported,
+                _ => ErrorKind::Unavailable,
+            },
+        }
+    }
+}
+
+impl From<PeerError> for Error {
+    fn from(error: PeerError) -> Error {
+        let hint = match &error {
+            PeerError::Key { .. } => Some("[http] key_file in config.toml names the file"),
+            PeerError::Unreachable { .. } => {
+                Some("is it running, and is [http] url in config.toml right? `motu doctor` looks")
+            }
+            PeerError::Refused { refusal, .. } if refusal.status == 401 => {
+                Some("[http] key_file in config.toml names the file with the service's key")
+            }
+            PeerError::TooLong { .. } => Some("ask for less at a time"),
+            _ => None,
+        };
+        let plain = Error::new(error.kind(), error.to_string());
+        match hint {
+            Some(hint) => plain.hint(hint),
+            None => plain,
+        }
+    }
+}
+
+/// Foreign text, short and on one line.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN * 4)]);
+    let cut: String = text.trim().chars().take(SHOWN).collect();
+    match cut.is_empty() {
+        true => "nothing".to_string(),
+        false => cut
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect(),
+    }
+}
