@@ -10,7 +10,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     for piece in bytes.chunks(usize::from(size).max(1)) {
         lines.feed(piece);
         loop {
-            match lines.next() {
+            match lines.line() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_) => return,

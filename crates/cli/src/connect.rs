@@ -87,11 +87,12 @@ impl Dial for OnDemand {
     }
 }
 
-/// Whether a failed connection means that no daemon runs.
+/// Whether a failed connection means that no daemon runs. One that is killed at this moment resets
+/// those who wait for it to answer.
 pub fn nobody_there(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
     )
 }
 

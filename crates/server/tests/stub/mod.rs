@@ -1,6 +1,7 @@
 //! A service in memory: enough behaviour to see every translation.
 
-pub mod terminals;
+pub mod made;
+mod terminals;
 pub mod workspaces;
 
 use async_trait::async_trait;
@@ -8,6 +9,8 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
+use made::entry;
+pub use made::sandbox;
 use motu_core::audit::*;
 use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
@@ -40,53 +43,6 @@ pub struct Stub {
     pub go_on: Notify,
     /// Where terminals say that their files are.
     pub directory: Mutex<String>,
-}
-
-pub fn sandbox(id: &SandboxId) -> Sandbox {
-    let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
-    Sandbox {
-        sandbox_id: id.clone(),
-        owner: "uid:1000".to_string(),
-        state: State::Running,
-        reason: None,
-        environment: "debian:12".to_string(),
-        digest: "sha256:00".to_string(),
-        runtime: "stub".to_string(),
-        isolation: Isolation::None,
-        accelerator: None,
-        keep: false,
-        network: "off".to_string(),
-        policy: None,
-        vcpu_count: 1,
-        mem_mib: 1024,
-        limits: Vec::new(),
-        user: "root".to_string(),
-        workdir: "/".to_string(),
-        created_at: now,
-        last_activity_at: now,
-        expires_at: Some(now),
-        ttl_seconds: 600,
-        idle_seconds: 0,
-    }
-}
-
-fn entry(path: &GuestPath, size: u64) -> FileEntry {
-    let text = String::from_utf8_lossy(path.as_bytes()).into_owned();
-    FileEntry {
-        name: text.rsplit('/').next().unwrap_or_default().to_string(),
-        path: text,
-        path_base64: None,
-        kind: FileType::File,
-        size_bytes: size,
-        mode: 0o644,
-        permissions: "-rw-r--r--".to_string(),
-        owner: "root".to_string(),
-        group: "root".to_string(),
-        uid: 0,
-        gid: 0,
-        modified_at: Timestamp::UNIX_EPOCH,
-        link_target: None,
-    }
 }
 
 /// Tells when a session goes away before its command has ended.

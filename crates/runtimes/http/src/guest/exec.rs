@@ -188,7 +188,7 @@ async fn streamed(
         let over = piece.is_none();
         lines.feed(&piece.unwrap_or_default());
         loop {
-            let line = match lines.next() {
+            let line = match lines.line() {
                 Ok(None) if over => lines.last(),
                 other => other,
             };

@@ -62,7 +62,7 @@ impl Lines {
     }
 
     /// What the next whole line says, if there is one.
-    pub fn next(&mut self) -> Result<Option<Said>, Unreadable> {
+    pub fn line(&mut self) -> Result<Option<Said>, Unreadable> {
         loop {
             let end = self.buffer[self.looked..].iter().position(|b| *b == b'\n');
             let Some(end) = end.map(|at| at + self.looked) else {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn all(lines: &mut Lines) -> Vec<Said> {
-        std::iter::from_fn(|| lines.next().unwrap()).collect()
+        std::iter::from_fn(|| lines.line().unwrap()).collect()
     }
 
     #[test]
@@ -166,10 +166,10 @@ mod tests {
         );
         let mut lines = Lines::new(100);
         lines.feed(long.as_bytes());
-        assert_eq!(lines.next(), Err(Unreadable::TooLong));
+        assert_eq!(lines.line(), Err(Unreadable::TooLong));
         let mut lines = Lines::new(100);
         lines.feed(&[b'x'; 101]);
-        assert_eq!(lines.next(), Err(Unreadable::TooLong));
+        assert_eq!(lines.line(), Err(Unreadable::TooLong));
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
             let mut lines = Lines::new(100);
             lines.feed(format!("{wrong}\n").as_bytes());
             assert!(
-                matches!(lines.next(), Err(Unreadable::Nonsense(_))),
+                matches!(lines.line(), Err(Unreadable::Nonsense(_))),
                 "{wrong}"
             );
         }
