@@ -244,9 +244,12 @@ class AsyncTransport:
         progress: Callable[[Any], object] | None,
         method: str,
         path: str,
+        *,
+        body: Fields | None = None,
     ) -> T:
         """Lines that tell of progress and end in a result."""
-        async with AsyncLines(await self._send(method, path, endless=True), as_it_is) as lines:
+        response = await self._send(method, path, body=body, endless=True)
+        async with AsyncLines(response, as_it_is) as lines:
             async for line in lines:
                 if "result" in line:
                     return decode(kind, line["result"])

@@ -245,9 +245,12 @@ class Transport:
         progress: Callable[[Any], object] | None,
         method: str,
         path: str,
+        *,
+        body: Fields | None = None,
     ) -> T:
         """Lines that tell of progress and end in a result."""
-        with Lines(self._send(method, path, endless=True), as_it_is) as lines:
+        response = self._send(method, path, body=body, endless=True)
+        with Lines(response, as_it_is) as lines:
             for line in lines:
                 if "result" in line:
                     return decode(kind, line["result"])
