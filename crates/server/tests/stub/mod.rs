@@ -1,14 +1,13 @@
 //! A service in memory: enough behaviour to see every translation.
 
-pub mod made;
-mod terminals;
+mod made;
+pub mod terminals;
 pub mod workspaces;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
-use jiff::Timestamp;
 use made::entry;
 pub use made::sandbox;
 use motu_core::audit::*;
@@ -21,9 +20,9 @@ use motu_core::policy::*;
 use motu_core::report::ProgressSink;
 use motu_core::report::*;
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
-use motu_core::{Error, Isolation, Result, SandboxId, Service};
+use motu_core::{Error, Result, SandboxId, Service};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
