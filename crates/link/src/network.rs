@@ -19,7 +19,8 @@ pub const PREFIX6: u8 = 64;
 /// is bound to a host for.
 pub const AGENT_PORT: u16 = 1022;
 /// The socket by which programs of such a machine reach the agent. It is on a file system that every
-/// machine has in memory: gVisor forgets who listens at a socket on a disk when it forgets the file.
+/// machine has in memory: in gVisor one in `/run` was refused after a while (probably it forgets who
+/// listens when the file leaves its cache).
 pub const AGENT_SOCKET: &str = "/dev/shm/motu/ssh-agent.sock";
 /// Where such a machine finds the keys of the hosts.
 pub const KNOWN_HOSTS: &str = "/etc/motu/known_hosts";
