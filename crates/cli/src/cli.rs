@@ -1,12 +1,11 @@
 //! The arguments, and which command they mean.
 
 use crate::commands;
+use crate::context::Context;
 use crate::failure::{Reader, exit_code, tell};
 use crate::home::Place;
-use crate::{connect, show};
 use clap::error::{ContextKind, ContextValue, ErrorKind as Usage};
-use clap::{Parser, Subcommand};
-use motu_api::Client;
+use clap::{CommandFactory, Parser, Subcommand};
 use motu_core::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -87,19 +86,6 @@ enum Command {
     Version(commands::version::Args),
 }
 
-/// What a command has besides its arguments.
-#[derive(Debug)]
-pub struct Context {
-    pub place: Place,
-}
-
-impl Context {
-    /// The daemon, which is found or started by the first call.
-    pub fn client(&self) -> Client {
-        connect::client(&self.place)
-    }
-}
-
 /// Says where the command goes to whoever has left the dashes out: `motu run debian:12 uname`.
 fn with_tip(mut mistake: clap::Error) -> clap::Error {
     let word = mistake.get(ContextKind::InvalidArg);
@@ -159,8 +145,12 @@ impl Cli {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let reader = Reader::of(self.command.json());
-        let outcome = Place::find(self.home.as_deref())
-            .and_then(|place| self.command.run(&Context { place }));
+        let outcome = Place::find(self.home.as_deref()).and_then(|place| {
+            self.command.run(&Context {
+                place,
+                grammar: Cli::command,
+            })
+        });
         outcome.unwrap_or_else(|error| tell(error, reader))
     }
 }
@@ -209,9 +199,9 @@ impl Command {
         match self {
             Command::Serve(args) if args.is_provider() => wait(args.provide(context)),
             Command::Serve(args) => args.run(context),
-            Command::Completions(args) => Ok(args.run()),
+            Command::Completions(args) => Ok(args.run(context)),
             Command::Complete(args) => wait(args.run(context)),
-            Command::Man(args) => args.run(),
+            Command::Man(args) => args.run(context),
             Command::Run(args) => wait(args.run(context)),
             Command::Create(args) => wait(args.run(context)),
             Command::Exec(args) => wait(args.run(context)),
@@ -255,15 +245,6 @@ fn wait(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let outcome = runtime.block_on(work);
     runtime.shutdown_background();
     outcome
-}
-
-/// Shows an answer: as JSON to a program, as text to a person.
-pub fn answer<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) {
-    if json {
-        show::json(value);
-    } else {
-        show::print(&text(value));
-    }
 }
 
 #[cfg(test)]

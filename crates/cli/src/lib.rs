@@ -15,6 +15,7 @@ mod cli;
 mod commands;
 mod complete;
 mod connect;
+mod context;
 mod daemon;
 mod detach;
 pub mod docs;

@@ -45,6 +45,15 @@ pub fn dim() -> Style {
     Style::new().dimmed()
 }
 
+/// Shows an answer: as JSON to a program, as text to a person.
+pub fn answer<T: Serialize>(as_json: bool, value: &T, text: impl FnOnce(&T) -> String) {
+    if as_json {
+        json(value);
+    } else {
+        print(&text(value));
+    }
+}
+
 /// Why output was lost, if some was.
 static LOST: OnceLock<std::io::Error> = OnceLock::new();
 

@@ -1,7 +1,8 @@
 //! `motu audit`: what was asked of this host, and the proof of it.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::show;
+use crate::show::answer;
 use futures_util::StreamExt;
 use motu_audit::{Expected, PublicKey, View};
 use motu_core::audit::{

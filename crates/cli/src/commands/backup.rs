@@ -1,9 +1,10 @@
 //! `motu backup` and `motu restore`: everything that is kept, in one directory.
 
-use crate::cli::{Context, answer};
-use crate::commands::workspace::given::host_path;
+use crate::commands::given::host_path;
+use crate::context::Context;
 use crate::failure::Reader;
 use crate::serving::exclusively;
+use crate::show::answer;
 use crate::{show, waiting};
 use motu_core::report::BackUp;
 use motu_core::{Result, Service};

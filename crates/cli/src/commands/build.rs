@@ -1,9 +1,9 @@
 //! `motu env build`: an environment from another one.
 
 use super::cp;
-use crate::cli::answer;
 use crate::failure::Reader;
 use crate::show;
+use crate::show::answer;
 use motu_api::Client;
 use motu_core::build::BuildRequest;
 use motu_core::files::ByteStream;

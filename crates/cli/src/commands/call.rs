@@ -1,7 +1,8 @@
 //! `motu call`: one typed call.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{live, pull, show};
 use motu_core::call::{CallPlan, CallRequest, CallResult, FailureClass};
 use motu_core::{Error, ErrorKind, Result, Service, limits};

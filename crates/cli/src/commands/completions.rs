@@ -1,8 +1,7 @@
 //! `motu completions`: scripts for shells, and what they ask.
 
-use crate::cli::{Cli, Context};
+use crate::context::Context;
 use crate::{complete, show};
-use clap::CommandFactory;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
@@ -22,13 +21,13 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(self) -> ExitCode {
+    pub fn run(self, context: &Context) -> ExitCode {
         let mut script = Vec::new();
         match self.shell {
             Shell::Bash => script.extend_from_slice(BASH.as_bytes()),
             Shell::Zsh => script.extend_from_slice(ZSH.as_bytes()),
             Shell::Fish => script.extend_from_slice(FISH.as_bytes()),
-            shell => clap_complete::generate(shell, &mut Cli::command(), "motu", &mut script),
+            shell => clap_complete::generate(shell, &mut (context.grammar)(), "motu", &mut script),
         }
         show::exact(&String::from_utf8_lossy(&script));
         ExitCode::SUCCESS
@@ -46,7 +45,7 @@ pub struct CompleteArgs {
 
 impl CompleteArgs {
     pub async fn run(self, context: &Context) -> motu_core::Result<ExitCode> {
-        let mut root = Cli::command();
+        let mut root = (context.grammar)();
         root.build();
         for candidate in complete::line(&root, &self.line, &context.place).await {
             show::exact(&format!("{candidate}\n"));

@@ -1,6 +1,7 @@
 //! `motu cp`: files and trees, into a sandbox and out of it.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
+use crate::show::answer;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use motu_api::Client;
@@ -46,7 +47,7 @@ pub struct Args {
     destination: Side,
 
     #[command(flatten)]
-    export: crate::commands::workspace::given::Export,
+    export: crate::commands::given::Export,
 
     /// Print what was copied as JSON
     #[arg(long)]

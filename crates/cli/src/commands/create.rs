@@ -1,8 +1,9 @@
 //! `motu create`: a sandbox that stays.
 
 use super::shape::SandboxArgs;
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{pull, show, waiting};
 use motu_api::Client;
 use motu_core::sandbox::{CreateSandbox, Sandbox};

@@ -1,7 +1,8 @@
 //! `motu doctor`: what works on this host, and what would help.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::failure::{Reader, exit_code};
+use crate::show::answer;
 use crate::{show, waiting};
 use motu_contract::{Finding, Findings, Outcome};
 use motu_core::report::{Check, Doctor, Examine, Health};

@@ -1,8 +1,9 @@
 //! `motu env`: what sandboxes start from.
 
 use super::{archives, build};
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{pull, show};
 use motu_core::report::{Environment, EnvironmentLayer, ImportAs, Prune, Pruned, TagAs};
 use motu_core::{Result, Service};

@@ -1,9 +1,10 @@
 //! `motu exec`: one command in a sandbox that is there already.
 
 use super::shape::CommandArgs;
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::live::{self, Live};
 use crate::show;
+use crate::show::answer;
 use motu_core::{Error, Result, SandboxId, Service};
 use std::process::ExitCode;
 

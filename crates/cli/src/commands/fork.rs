@@ -1,7 +1,8 @@
 //! `motu fork`: live copies of a sandbox.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::waiting;
 use motu_core::sandbox::Fork;
 use motu_core::{Result, SandboxId, Service};

@@ -1,8 +1,8 @@
 //! `motu man`: manual pages, made from the arguments themselves.
 
-use crate::cli::Cli;
+use crate::context::Context;
 use crate::show;
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use motu_core::{Error, Result};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(self) -> Result<ExitCode> {
-        let mut root = Cli::command().term_width(100);
+    pub fn run(self, context: &Context) -> Result<ExitCode> {
+        let mut root = (context.grammar)().term_width(100);
         root.build();
         if let Some(dir) = &self.dir {
             for (name, page) in all(&root, "motu") {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_command_has_a_page_that_names_its_arguments() {
-        let mut root = Cli::command();
+        let mut root = (context.grammar)();
         root.build();
         let pages = all(&root, "motu");
         let (_, exec) = pages

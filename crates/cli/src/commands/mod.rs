@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod env;
 pub mod exec;
 pub mod fork;
+mod given;
 pub mod listening;
 pub mod man;
 pub mod mcp;

@@ -1,6 +1,7 @@
 //! `motu pause` and `motu resume`: stop and start the clock of a sandbox.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
+use crate::show::answer;
 use motu_core::sandbox::Sandbox;
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;

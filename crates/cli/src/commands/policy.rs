@@ -1,8 +1,9 @@
 //! `motu policy`: what sandboxes may reach and what calls may ask for.
 
-use super::workspace::given::read;
-use crate::cli::{Context, answer};
+use super::given::read;
+use crate::context::Context;
 use crate::show;
+use crate::show::answer;
 use futures_util::StreamExt;
 use motu_core::policy::{
     CheckPolicy, ExplainPolicy, Explained, Policy, PolicySummary, ReadDecisions, SetPolicy,

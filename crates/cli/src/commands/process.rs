@@ -1,11 +1,12 @@
 //! `motu logs`, `attach`, `wait`, `kill` and `top`: what was started in a sandbox and runs on.
 
-use crate::cli::{Context, answer};
 use crate::commands::shape::word;
+use crate::context::Context;
 use crate::detach::{self, Attached, Keys};
 use crate::live::{self, Live};
 use crate::output::{Output, To};
 use crate::show;
+use crate::show::answer;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use motu_api::Client;

@@ -1,7 +1,8 @@
 //! `motu ps`: the sandboxes there are.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::show;
+use crate::show::answer;
 use jiff::Timestamp;
 use motu_core::sandbox::{ListSandboxes, Sandbox, State};
 use motu_core::{Result, Service};

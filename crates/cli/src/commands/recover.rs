@@ -1,8 +1,9 @@
 //! `motu recover`: what was set aside, and a store that is lost.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::serving::exclusively;
 use crate::show;
+use crate::show::answer;
 use motu_core::Result;
 use motu_engine::Home;
 use motu_engine::recover::{self, LostEntry, LostKind, Rebuild};

@@ -1,6 +1,6 @@
 //! `motu rm`: destroy sandboxes.
 
-use crate::cli::Context;
+use crate::context::Context;
 use crate::show;
 use motu_core::lists::SandboxList;
 use motu_core::{Error, Result, SandboxId, Service};

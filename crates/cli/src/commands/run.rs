@@ -3,7 +3,7 @@
 use super::create;
 use super::shape::{CommandArgs, SandboxArgs, word};
 use super::volume::{self, Volume};
-use crate::cli::Context;
+use crate::context::Context;
 use crate::failure::Reader;
 use crate::live::{self, Live};
 use crate::{pull, show, waiting};

@@ -1,7 +1,8 @@
 //! `motu secret`: secrets by name.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::show;
+use crate::show::answer;
 use jiff::Timestamp;
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::{Error, Result, Service, limits};

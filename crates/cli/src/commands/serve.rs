@@ -1,7 +1,7 @@
 //! `motu serve`: the daemon.
 
 use super::listening::{address, asked_to_leave, read_token};
-use crate::cli::Context;
+use crate::context::Context;
 use crate::serving::{self, Origin};
 use crate::show;
 use motu_core::{Result, limits};

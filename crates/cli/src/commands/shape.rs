@@ -1,6 +1,6 @@
 //! Arguments that several commands share: of a sandbox, and of a command in one.
 
-use super::workspace::given::{read, secret_refs};
+use super::given::{read, secret_refs};
 use crate::terminal;
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::CreateSandbox;

@@ -1,7 +1,8 @@
 //! `motu stop` and `motu start`: a sandbox without its machine, and with one again.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::waiting;
 use motu_core::sandbox::Sandbox;
 use motu_core::{Result, SandboxId, Service};

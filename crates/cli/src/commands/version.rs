@@ -1,6 +1,7 @@
 //! `motu version`: what this program and the running daemon are.
 
-use crate::cli::{Context, answer};
+use crate::context::Context;
+use crate::show::answer;
 use motu_api::Client;
 use motu_api::client::SocketAt;
 use motu_api::wire::API_VERSION;

@@ -4,7 +4,7 @@ mod model;
 mod ollama;
 mod tools;
 
-use crate::cli::Context;
+use crate::context::Context;
 use crate::failure::Reader;
 use crate::{pull, show};
 use futures_util::{StreamExt, stream};

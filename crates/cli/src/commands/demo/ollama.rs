@@ -2,8 +2,8 @@
 
 use super::model::Endpoint;
 use super::tools::{Answer, Tools};
-use crate::cli::Context;
 use crate::commands::shape::word;
+use crate::context::Context;
 use crate::show;
 use motu_core::{Error, Result};
 use motu_mcp::{Approvals, Options, Profile, Server, Text};

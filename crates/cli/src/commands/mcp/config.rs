@@ -2,8 +2,8 @@
 
 use super::clients::{Client, Entry, Shape, toml_table};
 use super::edit;
-use crate::cli::Context;
 use crate::commands::shape::word;
+use crate::context::Context;
 use crate::home::Place;
 use crate::show;
 use motu_core::{Error, Result, SandboxId};

@@ -5,7 +5,7 @@ mod config;
 mod edit;
 mod serve;
 
-use crate::cli::Context;
+use crate::context::Context;
 use motu_core::Result;
 use std::process::ExitCode;
 

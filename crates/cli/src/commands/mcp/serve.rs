@@ -1,8 +1,8 @@
 //! `motu mcp serve`.
 
-use crate::cli::Context;
 use crate::commands::listening::{address, asked_to_leave, read_token};
 use crate::commands::shape::word;
+use crate::context::Context;
 use crate::show;
 use motu_core::{Error, Result, SandboxId};
 use motu_mcp::{Approvals, Http, Options, Place, Profile, Server, Text};

@@ -1,9 +1,9 @@
 //! `motu terminal open`, `list`, `status` and what else makes, changes and ends a session.
 
 use super::{Which, given};
-use crate::cli::answer;
 use crate::commands::shape::Variables;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{pull, show};
 use jiff::Timestamp;
 use motu_api::Client;

@@ -2,9 +2,9 @@
 
 use super::Which;
 use super::given::Out;
-use crate::cli::answer;
 use crate::commands::shape::word;
 use crate::show;
+use crate::show::answer;
 use motu_api::Client;
 use motu_core::files::decode_base64;
 use motu_core::terminal::{ReadScrollback, ReadTranscript, ScreenFormat, Terminals};

@@ -8,7 +8,7 @@ mod record;
 mod replay;
 mod typing;
 
-use crate::cli::Context;
+use crate::context::Context;
 use motu_core::Result;
 use motu_core::terminal::TerminalId;
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use super::life::{state, terminated};
 use super::{Which, given};
-use crate::commands::workspace::given as files;
+use crate::commands::given as files;
 use crate::{show, terminal};
 use motu_api::Client;
 use motu_core::terminal::{

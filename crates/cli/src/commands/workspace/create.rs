@@ -1,9 +1,10 @@
 //! `motu workspace create`.
 
-use super::{given, life};
-use crate::cli::answer;
+use super::life;
+use crate::commands::given;
 use crate::commands::shape::word;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{pull, show, waiting};
 use motu_api::Client;
 use motu_core::workspace::{CreateWorkspace, NetworkPolicy, Workspace, WorkspaceId, Workspaces};

@@ -1,9 +1,10 @@
 //! `motu workspace disk`: the root of a stopped workspace.
 
+use super::Which;
 use super::file::{ListArgs, ReadArgs, told_list, told_text};
-use super::{Which, given};
-use crate::cli::answer;
+use crate::commands::given;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{show, waiting};
 use motu_api::Client;
 use motu_core::Result;

@@ -1,10 +1,10 @@
 //! `motu workspace exec` and `logs`: commands, and what they did.
 
 use super::Which;
-use crate::cli::answer;
 use crate::commands::shape::Variables;
 use crate::live::{self, Live};
 use crate::show;
+use crate::show::answer;
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::workspace::{CommandLog, CommandRecord, SecretEnv, WorkspaceExec, Workspaces};

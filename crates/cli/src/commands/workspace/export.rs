@@ -1,8 +1,9 @@
 //! `motu workspace export`: out of /workspace, to this host.
 
-use super::{Which, given};
-use crate::cli::answer;
+use super::Which;
+use crate::commands::given;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{show, waiting};
 use motu_api::Client;
 use motu_core::Result;

@@ -1,8 +1,9 @@
 //! `motu workspace file`: text files under /workspace, without a shell.
 
-use super::{Which, given};
-use crate::cli::answer;
+use super::Which;
+use crate::commands::given;
 use crate::show;
+use crate::show::answer;
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::files::FileType;

@@ -1,8 +1,9 @@
 //! `motu workspace list`, `status`, `update`, `stop`, `start`, `reset`, `undo`, `fork`, `delete`.
 
-use super::{Which, given};
-use crate::cli::answer;
+use super::Which;
+use crate::commands::given;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{show, waiting};
 use jiff::Timestamp;
 use motu_api::Client;

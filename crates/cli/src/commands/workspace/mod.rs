@@ -7,7 +7,6 @@ mod disk;
 mod exec;
 mod export;
 mod file;
-pub mod given;
 mod life;
 mod patch;
 mod service;
@@ -15,7 +14,7 @@ mod shell;
 mod snapshot;
 mod sync;
 
-use crate::cli::Context;
+use crate::context::Context;
 use motu_core::Result;
 use motu_core::workspace::WorkspaceId;
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
 //! `motu workspace patch` and `edit`: changes to text files, all or none.
 
-use super::{Which, given};
-use crate::cli::answer;
+use super::Which;
+use crate::commands::given;
 use crate::show;
+use crate::show::answer;
 use motu_api::Client;
 use motu_core::workspace::{Edit, EditFiles, Patch, PatchReport, Workspaces};
 use motu_core::{Error, Result, limits};

@@ -1,10 +1,10 @@
 //! `motu workspace service`: long-running processes with a name.
 
 use super::Which;
-use crate::cli::answer;
 use crate::commands::shape::{Variables, word};
 use crate::failure::Reader;
 use crate::live;
+use crate::show::answer;
 use crate::{show, waiting};
 use jiff::Timestamp;
 use motu_api::Client;

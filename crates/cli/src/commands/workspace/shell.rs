@@ -1,8 +1,8 @@
 //! `motu workspace shell`: persistent terminals.
 
 use super::Which;
-use crate::cli::answer;
 use crate::show;
+use crate::show::answer;
 use motu_api::Client;
 use motu_core::Result;
 use motu_core::exec::TtySize;

@@ -1,8 +1,8 @@
 //! `motu workspace snapshot`: named states of /workspace.
 
 use super::{Which, diff};
-use crate::cli::answer;
 use crate::failure::Reader;
+use crate::show::answer;
 use crate::{show, waiting};
 use jiff::Timestamp;
 use motu_api::Client;
