@@ -169,6 +169,7 @@ fn escaped(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn text_is_never_taken_for_a_request() {
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn every_command_has_a_page_that_names_its_arguments() {
-        let mut root = (context.grammar)();
+        let mut root = crate::cli::Cli::command();
         root.build();
         let pages = all(&root, "motu");
         let (_, exec) = pages
