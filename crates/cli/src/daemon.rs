@@ -9,6 +9,7 @@ use motu_environments::{Environments, Privilege};
 use motu_gvisor::Gvisor;
 use motu_host::Host;
 use motu_http::Http;
+use motu_proot::Proot;
 use motu_qemu::Qemu;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
@@ -30,6 +31,10 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         async move { container.warm().await }
     });
     let host = Host::new(motu_host::Settings {
+        guest: Arc::from(GUEST),
+        files,
+    })?;
+    let proot = Proot::new(motu_proot::Settings {
         guest: Arc::from(GUEST),
         files,
     })?;
@@ -58,6 +63,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         Arc::new(container),
         Arc::new(docker),
         Arc::new(host),
+        Arc::new(proot),
     ];
     // Nobody has a service by chance: where none is named there is no such runtime.
     if let Some(url) = config.http.url.clone() {

@@ -19,7 +19,7 @@
 
 pub mod bench;
 pub mod checks;
-mod life;
+pub mod life;
 pub mod subject;
 pub mod subjects;
 mod suite;

@@ -71,7 +71,7 @@ impl Life {
 
     /// What cannot be done inside this runtime's machines. A service that is not ours is asked.
     pub async fn lacks(&self) -> Lacks {
-        if self.runtime.by_name_only() {
+        if self.runtime.elsewhere() {
             self.runtime.check().await;
         }
         self.runtime.lacks()

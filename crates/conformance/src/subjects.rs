@@ -9,6 +9,7 @@ use motu_fake::Fake;
 use motu_gvisor::Gvisor;
 use motu_host::Host;
 use motu_http::Http;
+use motu_proot::Proot;
 use motu_qemu::Qemu;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,23 @@ pub fn host() -> Result<Subject, Skip> {
     works("host", &make)?;
     let mut subject = Subject::new("host", Box::new(make), Box::new(|_, dir| kill_first(dir)));
     subject.request.allow_host_compat = true;
+    Ok(subject)
+}
+
+/// Below proot, with a tree of its own and no isolation.
+pub fn proot() -> Result<Subject, Skip> {
+    let guest = guest()?;
+    let make = move |_: &Path| -> Arc<dyn Runtime> {
+        let settings = motu_proot::Settings {
+            guest: guest.clone(),
+            files: None,
+        };
+        Arc::new(Proot::new(settings).expect("the runtime is set up"))
+    };
+    works("proot", &make)?;
+    let mut subject = Subject::new("proot", Box::new(make), Box::new(|_, dir| kill_first(dir)));
+    subject.request.allow_host_compat = true;
+    subject.environments = Some(environments()?);
     Ok(subject)
 }
 

@@ -4,11 +4,13 @@ use motu_conformance::{conformance, terminals};
 
 conformance!(fake, motu_conformance::subjects::fake());
 conformance!(host, motu_conformance::subjects::host());
+conformance!(proot, motu_conformance::subjects::proot());
 conformance!(container, motu_conformance::subjects::container());
 conformance!(gvisor, motu_conformance::subjects::gvisor());
 conformance!(qemu, motu_conformance::subjects::qemu());
 
 terminals!(terminals_on_host, motu_conformance::subjects::host());
+terminals!(terminals_on_proot, motu_conformance::subjects::proot());
 terminals!(
     terminals_on_container,
     motu_conformance::subjects::container()

@@ -272,6 +272,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Whether only those get machines of this runtime who name it: `auto` never takes it.
     fn by_name_only(&self) -> bool {
+        self.elsewhere()
+    }
+
+    /// Whether its machines are on somebody else's hosts: what stands around them and what they
+    /// reach, nobody here knows but by what the service says.
+    fn elsewhere(&self) -> bool {
         false
     }
 

@@ -178,6 +178,14 @@ pub struct Sandbox {
     pub idle_seconds: u64,
 }
 
+impl Sandbox {
+    /// Whether its commands work on the host's own files: nothing isolates them, and they started
+    /// from no environment.
+    pub fn on_host_files(&self) -> bool {
+        self.isolation == Isolation::None && self.digest.is_empty()
+    }
+}
+
 /// Which sandboxes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]

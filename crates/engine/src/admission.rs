@@ -166,7 +166,7 @@ impl Gate<'_> {
         }
         if !runtime.capabilities().network {
             return Err(match runtime.isolation() {
-                _ if runtime.by_name_only() => runtime
+                _ if runtime.elsewhere() => runtime
                     .cannot("enforce a policy: its machines are elsewhere")
                     .hint("leave --network and --policy out, or choose another --runtime"),
                 motu_core::Isolation::None => Error::unsupported(
@@ -264,7 +264,7 @@ impl Gate<'_> {
 /// What a sandbox without a gateway can reach. A runtime that isolates nothing shares the host's
 /// network; what a machine elsewhere reaches, nobody here knows.
 fn without_network(runtime: &dyn Runtime) -> &'static str {
-    if runtime.by_name_only() {
+    if runtime.elsewhere() {
         return "unknown";
     }
     let host = runtime.isolation() == motu_core::Isolation::None;

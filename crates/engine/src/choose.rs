@@ -104,7 +104,7 @@ impl Runtimes {
             );
         };
         // Somebody else's service says itself how strong its walls are, so it is asked first.
-        if known.runtime.by_name_only() {
+        if known.runtime.elsewhere() {
             self.working(known).await?;
         }
         let isolation = known.runtime.isolation();
@@ -209,7 +209,7 @@ impl Known {
 /// There are no walls, or nobody says that there are any.
 fn unwalled(runtime: &dyn Runtime) -> Error {
     let name = runtime.name();
-    let (what, hint) = match runtime.by_name_only() {
+    let (what, hint) = match runtime.elsewhere() {
         true => (
             format!("the service behind the {name} runtime does not say that it isolates anything"),
             "pass --allow-host-compat to use it all the same",

@@ -35,6 +35,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
         let mut value = || rest.next().ok_or(format!("{name} needs a value"));
         match &*name {
             "--pid1" => said.pid1 = true,
+            "--end-with-parent" => sys::end_with_parent(),
             "--listen-fd" => said.listener = Some(inherited(&name, value()?)?),
             "--lock-fd" => said.lock = Some(inherited(&name, value()?)?),
             "--listen" => said.listener = Some(listen(Path::new(value()?))?),

@@ -33,8 +33,8 @@ pub async fn a_sandbox_says_what_it_is(life: Life) {
     assert_eq!(sandbox.isolation, runtime.isolation());
     // Where nothing is isolated, the network is the host's.
     let network = match runtime.name() {
-        "host" => "host",
-        _ if runtime.by_name_only() => "unknown",
+        "host" | "proot" => "host",
+        _ if runtime.elsewhere() => "unknown",
         _ => "off",
     };
     assert_eq!(sandbox.network, network);

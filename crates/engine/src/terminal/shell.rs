@@ -9,7 +9,7 @@ use futures_util::stream::StreamExt as _;
 use motu_core::exec::{ExecRequest, TtySize};
 use motu_core::files::{GuestPath, WriteOptions};
 use motu_core::terminal::OpenTerminal;
-use motu_core::{Error, ErrorKind, Isolation, Result};
+use motu_core::{Error, ErrorKind, Result};
 use motu_terminal::Nonce;
 use motu_terminal::integration::{InjectedFile, Injection, Shell, ShellRequest, Startup};
 use std::collections::BTreeMap;
@@ -60,9 +60,9 @@ impl Engine {
             let nonce = Nonce::random()
                 .map_err(|error| Error::internal(format!("no random numbers: {error}")))?;
             // On the host itself the daemon's own directory is at hand, and nobody else's.
-            let dir = match place.sandbox().isolation {
-                Isolation::None => self.shared.home.terminals().join("integration"),
-                _ => PathBuf::from(DIR),
+            let dir = match place.sandbox().on_host_files() {
+                true => self.shared.home.terminals().join("integration"),
+                false => PathBuf::from(DIR),
             };
             let injection = Injection::new(
                 &ShellRequest {

@@ -11,7 +11,7 @@ use motu_core::sandbox::State;
 use motu_core::workspace::{
     DiskExported, ExportOptions, FileText, PathInfo, PathList, WorkspaceId,
 };
-use motu_core::{Error, Isolation, Result, limits};
+use motu_core::{Error, Result, limits};
 use motu_disks::{DirectoryLayer, Entry, Ext4Layer, Kind, Layer, Merged, Placed, export_ext4};
 use motu_workspaces::output::{OutputFile, Replace};
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Engine {
     async fn at_rest(&self, id: &WorkspaceId) -> Result<AtRest> {
         let (_, handle) = self.room(id).await?;
         let sandbox = handle.sandbox();
-        if sandbox.isolation == Isolation::None {
+        if sandbox.on_host_files() {
             return Err(Error::unsupported(format!(
                 "workspace {id} works on the host itself: it has no disk"
             ))

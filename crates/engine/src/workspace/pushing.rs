@@ -12,7 +12,7 @@ use crate::kept::owner;
 use crate::pipe;
 use bytes::Bytes;
 use motu_core::workspace::{SyncPush, SyncReport, WORKSPACE, WorkspaceId};
-use motu_core::{Error, Isolation, Result, limits};
+use motu_core::{Error, Result, limits};
 use motu_link::message::{ChangedEntry, RESTORING};
 use motu_workspaces::archive::{self, Limits};
 use motu_workspaces::diff::Kind;
@@ -104,7 +104,7 @@ impl Engine {
     /// Who new files belong to, as the machine sees it.
     async fn owner_inside(&self, handle: &Handle) -> Result<(u32, u32)> {
         let sandbox = handle.sandbox();
-        if sandbox.isolation == Isolation::None {
+        if sandbox.on_host_files() {
             let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
             return Ok((uid.as_raw(), gid.as_raw()));
         }

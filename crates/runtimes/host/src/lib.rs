@@ -16,16 +16,20 @@
 //! A machine that is kept has its workspace elsewhere; see `kept`.
 //!
 //! - `spawn` starts the guest, detached, with a clean environment.
+//! - `door` is where it is talked to.
 //! - `record` finds it again.
 //! - `tree` ends it with everything it has started.
 //!
+//! The `proot` runtime, whose machines are processes of the host too, has the latter three from here.
+//!
 //! It never switches users and never touches a process that is not a machine's.
 
-mod kept;
-mod record;
+pub mod door;
+pub mod kept;
+pub mod record;
 mod spawn;
-mod sys;
-mod tree;
+pub mod sys;
+pub mod tree;
 
 use async_trait::async_trait;
 use kept::WORKSPACE;
@@ -40,6 +44,9 @@ use spawn::Program;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// What people call the process of a machine.
+const GUEST: &str = "the guest";
 
 /// What the runtime is made from.
 #[derive(Clone, Debug)]
@@ -134,20 +141,22 @@ impl Runtime for Host {
              start the guest as user {}, in its own session, listening on {dir}/{}\n\
              isolate nothing, enforce no limit\n",
             rustix::process::geteuid().as_raw(),
-            spawn::SOCKET,
+            door::SOCKET,
         ))
     }
 
     async fn create(&self, spec: &MachineSpec) -> Result<Machine, Error> {
         let started = match spawn::start(&self.program, &spec.dir, spec.kept.as_ref()) {
-            Ok(record) => spawn::answers(&spec.dir, &record).await.map(|()| record),
+            Ok(record) => door::answers(&spec.dir, &record, GUEST)
+                .await
+                .map(|()| record),
             Err(error) => Err(error),
         };
         match started {
             Ok(record) => Ok(Machine {
                 id: spec.id.clone(),
                 dir: spec.dir.clone(),
-                limits: limits(&spec.limits),
+                limits: unenforced(&spec.limits, "host compatibility mode isolates nothing"),
                 accelerator: None,
                 record: serde_json::to_value(&record)
                     .map_err(|error| Error::internal(error.to_string()))?,
@@ -161,13 +170,13 @@ impl Runtime for Host {
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection, Error> {
-        spawn::connect(&machine.dir).await
+        door::connect(&machine.dir).await
     }
 
     async fn ended(&self, machine: &Machine) -> Ended {
         let reason = match record::of(machine).and_then(|record| record.open()) {
             None => "the machine is not there".to_string(),
-            Some(pidfd) => record::ended(pidfd).await,
+            Some(pidfd) => record::ended(pidfd, GUEST).await,
         };
         Ended { reason }
     }
@@ -215,12 +224,13 @@ impl Runtime for Host {
     }
 }
 
-fn limits(asked: &MachineLimits) -> Vec<AppliedLimit> {
+/// The limits of machines that have none: every one is named, and said not to hold.
+pub fn unenforced(asked: &MachineLimits, by: &str) -> Vec<AppliedLimit> {
     let report = |name: &str, ask: Ask| AppliedLimit {
         name: name.to_string(),
         value: ask.value,
         enforced: false,
-        by: "host compatibility mode isolates nothing".to_string(),
+        by: by.to_string(),
     };
     let mut limits = vec![
         report("vcpu_count", asked.vcpu_count),

@@ -8,6 +8,7 @@ use motu_core::Error;
 use motu_core::runtime::Machine;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ pub struct Record {
     /// Where its disks are, if they outlive it.
     #[serde(default)]
     pub kept: Option<PathBuf>,
+    /// The guest, where `process` is a program around it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<Process>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +49,7 @@ impl Record {
                 start_time: stat.start_time,
             },
             kept,
+            guest: None,
         })
     }
 
@@ -69,6 +74,18 @@ impl Record {
 }
 
 impl Process {
+    /// The child that a process started first.
+    pub fn first_child(&self) -> Option<Process> {
+        let children = all()
+            .into_iter()
+            .filter(|(_, stat)| stat.parent == self.pid);
+        let children = children.map(|(pid, stat)| Process {
+            pid,
+            start_time: stat.start_time,
+        });
+        children.min_by_key(|child| (child.start_time, child.pid))
+    }
+
     /// A handle on the process, if it is still this one and not a zombie.
     pub fn open(&self) -> Option<OwnedFd> {
         // The handle first: while it is held the number cannot change its meaning.
@@ -85,15 +102,15 @@ pub fn of(machine: &Machine) -> Option<Record> {
         .or_else(|| Record::load(&machine.dir))
 }
 
-/// Waits for the end of a process and says how it came.
-pub async fn ended(pidfd: OwnedFd) -> String {
-    match wait(pidfd).await {
+/// Waits for the end of a process, which people call `who`, and says how it came.
+pub async fn ended(pidfd: OwnedFd, who: &str) -> String {
+    match wait(pidfd, who).await {
         Ok(text) => text,
-        Err(error) => format!("the guest could not be watched: {error}"),
+        Err(error) => format!("{who} could not be watched: {error}"),
     }
 }
 
-async fn wait(pidfd: OwnedFd) -> io::Result<String> {
+async fn wait(pidfd: OwnedFd, who: &str) -> io::Result<String> {
     let watched = sys::watch(pidfd)?;
     // Only the readiness matters: a pidfd has nothing to read.
     drop(watched.readable().await?);
@@ -104,11 +121,11 @@ async fn wait(pidfd: OwnedFd) -> io::Result<String> {
     );
     let status = status.ok().flatten();
     Ok(match status {
-        None => "the guest ended".to_string(),
+        None => format!("{who} ended"),
         Some(status) => match (status.terminating_signal(), status.exit_status()) {
-            (Some(signal), _) => format!("the guest was killed by signal {signal}"),
-            (_, Some(code)) => format!("the guest exited with code {code}"),
-            _ => "the guest ended".to_string(),
+            (Some(signal), _) => format!("{who} was killed by signal {signal}"),
+            (_, Some(code)) => format!("{who} exited with code {code}"),
+            _ => format!("{who} ended"),
         },
     })
 }
@@ -151,6 +168,15 @@ impl Stat {
             zombie: matches!(state, "Z" | "X"),
         })
     }
+}
+
+/// Every process of the host that can be seen.
+pub fn all() -> HashMap<i32, Stat> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, Stat::read(pid)?)))
+        .collect()
 }
 
 /// Different after every boot of the host.

@@ -5,7 +5,7 @@
 //! when the guest died first. Members are stopped before any is killed, and
 //! looked for again until no new one appears, so that nobody forks away.
 
-use crate::record::{Process, Record, Stat, ended};
+use crate::record::{self, Process, Record, ended};
 use motu_core::{Error, ErrorKind};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::collections::{HashMap, HashSet};
@@ -71,7 +71,7 @@ async fn kill(stopped: HashMap<i32, OwnedFd>) -> Result<(), Error> {
         }
     }
     for pidfd in stopped.into_values() {
-        let gone = tokio::time::timeout(PATIENCE, ended(pidfd)).await;
+        let gone = tokio::time::timeout(PATIENCE, ended(pidfd, "a process")).await;
         gone.map_err(|_| left())?;
     }
     Ok(())
@@ -83,7 +83,7 @@ fn left() -> Error {
 
 /// Every living process of a machine.
 fn members(dir: &Path, guest: Option<Process>) -> Vec<Process> {
-    let all = scan();
+    let all = record::all();
     let mark = [MARK.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat();
     let mut todo: Vec<i32> = all
         .iter()
@@ -110,14 +110,6 @@ fn members(dir: &Path, guest: Option<Process>) -> Vec<Process> {
             pid,
             start_time: stat.start_time,
         })
-        .collect()
-}
-
-fn scan() -> HashMap<i32, Stat> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid| Some((pid, Stat::read(pid)?)))
         .collect()
 }
 

@@ -91,7 +91,7 @@ impl Runtime for Http {
         true
     }
 
-    fn by_name_only(&self) -> bool {
+    fn elsewhere(&self) -> bool {
         true
     }
 
