@@ -4,6 +4,7 @@ use crate::guest::GUEST;
 use motu_container::Container;
 use motu_core::{Error, Result, Runtime};
 use motu_docker::Docker;
+use motu_e2b::E2b;
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
 use motu_gvisor::Gvisor;
@@ -69,6 +70,18 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     if let Some(url) = config.http.url.clone() {
         let key_file = config.http.key_file.clone();
         runtimes.push(Arc::new(Http::new(motu_http::Settings { url, key_file })?));
+    }
+    if let Some(api_url) = config.e2b.api_url.clone() {
+        let e2b = config.e2b.clone();
+        runtimes.push(Arc::new(E2b::new(motu_e2b::Settings {
+            api_url,
+            sandbox_url: e2b.sandbox_url,
+            domain: e2b.domain,
+            key_file: e2b.key_file,
+            isolation: e2b.isolation,
+            templates: e2b.templates,
+            timeout_seconds: e2b.timeout_seconds,
+        })?));
     }
     Engine::open(Setup {
         home,

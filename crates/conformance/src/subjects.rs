@@ -4,6 +4,7 @@ use crate::subject::{Skip, Subject};
 use motu_container::Container;
 use motu_core::{Accel, Runtime, limits};
 use motu_docker::Docker;
+use motu_e2b::E2b;
 use motu_environments::{Environments, Privilege, Progress};
 use motu_fake::Fake;
 use motu_gvisor::Gvisor;
@@ -135,15 +136,41 @@ pub fn http(
         Arc::new(Http::new(settings).expect("the runtime is set up"))
     };
     works("http", &make)?;
-    let end_machine = move |_: &motu_core::SandboxId, dir: &Path| {
-        let record = std::fs::read(dir.join("machine.json")).expect("a record");
-        let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");
-        end(record["id"].as_str().expect("an id"));
-    };
-    let mut subject = Subject::new("http", Box::new(make), Box::new(end_machine));
+    let mut subject = Subject::new("http", Box::new(make), ended_there(end));
     // A service need not say what stands around its machines.
     subject.request.allow_host_compat = true;
     Ok(subject)
+}
+
+/// Machines of a service that speaks the E2B API. `end` ends one there, by its id there.
+pub fn e2b(
+    url: &str,
+    key_file: &Path,
+    end: Box<dyn Fn(&str) + Send + Sync>,
+) -> Result<Subject, Skip> {
+    let settings = motu_e2b::Settings {
+        api_url: url.to_string(),
+        sandbox_url: Some(url.to_string()),
+        key_file: Some(key_file.to_path_buf()),
+        ..motu_e2b::Settings::default()
+    };
+    let make = move |_: &Path| -> Arc<dyn Runtime> {
+        Arc::new(E2b::new(settings.clone()).expect("the runtime is set up"))
+    };
+    works("e2b", &make)?;
+    let mut subject = Subject::new("e2b", Box::new(make), ended_there(end));
+    // The settings do not say what stands around its machines.
+    subject.request.allow_host_compat = true;
+    Ok(subject)
+}
+
+/// What ends a machine at a service, whose id there is in its record.
+fn ended_there(end: Box<dyn Fn(&str) + Send + Sync>) -> crate::subject::End {
+    Box::new(move |_, dir| {
+        let record = std::fs::read(dir.join("machine.json")).expect("a record");
+        let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");
+        end(record["id"].as_str().expect("an id"));
+    })
 }
 
 /// Virtual machines, emulated. Kernel, images and templates are shared by all tests:

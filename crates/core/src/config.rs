@@ -30,6 +30,7 @@ pub struct Config {
     pub audit: AuditConfig,
     pub docker: DockerConfig,
     pub http: HttpConfig,
+    pub e2b: E2bConfig,
     pub redaction: RedactionConfig,
     pub quota: QuotaConfig,
 }
@@ -57,6 +58,34 @@ pub struct HttpConfig {
     /// A file with the key that is sent as `X-API-Key`. The key itself is never in this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<std::path::PathBuf>,
+}
+
+/// The service that the `e2b` runtime uses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct E2bConfig {
+    /// Where its REST API is: `https://`, or `http://` on this host. Without it there is no such
+    /// runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_url: Option<String>,
+    /// Where the agents of all its machines are, told apart by headers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_url: Option<String>,
+    /// Instead of it: the name below which each agent has a host, `49983-ID.DOMAIN`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// A file with the key that is sent as `X-API-Key`. The key itself is never in this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<std::path::PathBuf>,
+    /// What stands around its machines. Nobody here can see it: taken for `none` when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+    /// How long a machine lives there when no daemon prolongs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// Templates of the service by the names of environments; others are named as they are.
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub templates: std::collections::BTreeMap<String, String>,
 }
 
 /// The audit log.
@@ -206,6 +235,7 @@ impl Default for Config {
             audit: AuditConfig::default(),
             docker: DockerConfig::default(),
             http: HttpConfig::default(),
+            e2b: E2bConfig::default(),
             redaction: RedactionConfig::default(),
             quota: QuotaConfig::default(),
         }
@@ -268,6 +298,12 @@ impl Config {
                 .pool
                 .iter()
                 .map(|kind| (limits::POOL_READY, kind.ready)),
+        )
+        .chain(
+            config
+                .e2b
+                .timeout_seconds
+                .map(|seconds| (limits::E2B_TIMEOUT_SECONDS, seconds)),
         ) {
             limit.resolve(Some(value)).map_err(|error| Error {
                 message: format!("config.toml: {}", error.message),
@@ -280,11 +316,13 @@ impl Config {
                 "config.toml: [docker] socket must be the absolute path of a socket",
             ));
         }
-        let key = config.http.key_file.as_ref();
-        if key.is_some_and(|key| !key.is_absolute()) {
-            return Err(Error::invalid(
-                "config.toml: [http] key_file must be the absolute path of a file",
-            ));
+        let (http, e2b) = (&config.http.key_file, &config.e2b.key_file);
+        for (section, key) in [("http", http), ("e2b", e2b)] {
+            if key.as_ref().is_some_and(|key| !key.is_absolute()) {
+                return Err(Error::invalid(format!(
+                    "config.toml: [{section}] key_file must be the absolute path of a file",
+                )));
+            }
         }
         Ok(config)
     }
@@ -305,6 +343,18 @@ mod tests {
         let docker = Config::parse(text).unwrap().docker;
         assert_eq!(docker.runtime.as_deref(), Some("runsc"));
         assert!(Config::parse("[docker]\nsocket = \"unix:///x\"").is_err());
+    }
+
+    #[test]
+    fn a_service_has_an_address_a_key_and_templates() {
+        let text = "[e2b]\napi_url = \"https://api.e2b.app\"\ndomain = \"e2b.app\"\n\
+                    key_file = \"/etc/key\"\nisolation = \"vm\"\ntemplates.\"debian:12\" = \"base\"";
+        let e2b = Config::parse(text).unwrap().e2b;
+        assert_eq!(e2b.isolation, Some(Isolation::Vm));
+        assert_eq!(e2b.templates["debian:12"], "base");
+        assert!(Config::parse("[e2b]\nkey_file = \"key\"").is_err());
+        assert!(Config::parse("[e2b]\ntimeout_seconds = 5").is_err());
+        assert!(Config::parse("[e2b]\nkey = \"itself\"").is_err());
     }
 
     #[test]

@@ -81,11 +81,14 @@ limits! {
     BUILD_CONTEXT_ENTRIES = "build_context_entries", default 500_000, 500_000 => 500_000, "entries", "files and directories that are sent with a build";
     BUILD_STEP_SECONDS = "build_step_seconds", default 1800, 1 => 86_400, "s", "how long one step of a build may run";
     BUILD_CACHE_BYTES = "build_cache_bytes", default 21_474_836_480, 21_474_836_480 => 21_474_836_480, "bytes", "what builds keep for later ones; what was not used for longest goes first";
-    HTTP_CONNECT_SECONDS = "http_connect_seconds", default 5, 5 => 5, "s", "how long a service of the `http` runtime may take to be connected to, and to say that it is there";
-    HTTP_CALL_SECONDS = "http_call_seconds", default 60, 60 => 60, "s", "how long a service of the `http` runtime may take for one call, and for the next piece of an answer that comes in pieces; commands have their own time limit";
-    HTTP_SPAWN_SECONDS = "http_spawn_seconds", default 900, 900 => 900, "s", "how long a service of the `http` runtime may take to make a machine; it may have to pull an image";
-    HTTP_ANSWER_BYTES = "http_answer_bytes", default 67_108_864, 67_108_864 => 67_108_864, "bytes", "one answer of a service of the `http` runtime that is kept whole; files and live output come in pieces and have no bound";
+    HTTP_CONNECT_SECONDS = "http_connect_seconds", default 5, 5 => 5, "s", "how long a service of the `http` or `e2b` runtime may take to be connected to, and to say that it is there";
+    HTTP_CALL_SECONDS = "http_call_seconds", default 60, 60 => 60, "s", "how long a service of the `http` or `e2b` runtime may take for one call, and for the next piece of an answer that comes in pieces; commands have their own time limit";
+    HTTP_SPAWN_SECONDS = "http_spawn_seconds", default 900, 900 => 900, "s", "how long a service of the `http` or `e2b` runtime may take to make a machine; it may have to pull an image";
+    HTTP_ANSWER_BYTES = "http_answer_bytes", default 67_108_864, 67_108_864 => 67_108_864, "bytes", "one answer of a service of the `http` or `e2b` runtime that is kept whole; files and live output come in pieces and have no bound";
     HTTP_BODY_BYTES = "http_body_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "a file that is written through the `http` runtime: the protocol sends it in one piece";
+    E2B_MESSAGE_BYTES = "e2b_message_bytes", default 4_194_304, 4_194_304 => 4_194_304, "bytes", "one message of a stream of the `e2b` runtime";
+    E2B_TIMEOUT_SECONDS = "e2b_timeout_seconds", default 900, 60 => 86_400, "s", "how long a machine of the `e2b` runtime lives at its service when no daemon prolongs it; `timeout_seconds` of `[e2b]` in config.toml";
+    E2B_PROCESSES = "e2b_processes", default 256, 256 => 256, "processes", "background processes and terminals of one machine of the `e2b` runtime that are remembered; the oldest that has ended is forgotten first";
     FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
     POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";
     POOL_READY = "pool_ready", default 2, 0 => 64, "machines", "machines that wait ready per pool in config.toml";

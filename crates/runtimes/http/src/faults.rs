@@ -2,11 +2,11 @@
 //!
 //! Each test has a service of its own on loopback that does one thing wrong.
 
-use crate::wire::Patience;
 use crate::{Http, Settings};
 use motu_core::report::Health;
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
 use motu_core::{Accel, Error, ErrorKind, Runtime as _, SandboxId};
+use motu_peer::Patience;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

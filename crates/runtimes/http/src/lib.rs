@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lib       the Runtime contract
-//!   machine   one machine: make, find, end; fate: who has heard of its end
+//!   machine   one machine: make, find, end
 //!   guest/    speaks the link's protocol here, and the provider protocol to the service
 //!   limit     what becomes of each limit
 //!   record    what is remembered of a machine
@@ -16,7 +16,6 @@
 //! not be asked.
 
 mod check;
-mod fate;
 #[cfg(test)]
 mod faults;
 mod guest;
@@ -33,9 +32,10 @@ use motu_core::runtime::{
     Capabilities, Connection, Ended, Lacks, Machine, MachineSpec, Surroundings,
 };
 use motu_core::{Error, Isolation, Runtime, SandboxId};
+use motu_peer::{Address, Connections, Key, Patience};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::{Address, Connections, Patience, Peer};
+use wire::Peer;
 
 /// What the runtime is made from.
 #[derive(Clone, Debug)]
@@ -60,8 +60,12 @@ impl Http {
     }
 
     fn with(settings: Settings, patience: Patience) -> Result<Http, Error> {
-        let address = Address::parse(&settings.url)?;
-        let connections = Connections::new(address, settings.key_file, patience);
+        let address = Address::parse("[http] url", &settings.url)?;
+        let key = settings.key_file.map(|file| Key {
+            header: http::HeaderName::from_static("x-api-key"),
+            file,
+        });
+        let connections = Connections::new(address, key, patience);
         Ok(Http {
             inner: Arc::new(machine::Maker::new(Peer { connections })),
         })

@@ -4,13 +4,13 @@
 //! at any moment leaves enough to destroy what was made; elsewhere a crash between the question
 //! and its answer leaves a machine at the service that only its operator can find, by `metadata`.
 
-use crate::fate::Fates;
 use crate::guest::{self, Guest};
 use crate::limit;
 use crate::record::Record;
-use crate::wire::{Offer, Peer, PeerError, Spawn, Spawned, Standing};
+use crate::wire::{Offer, Peer, Spawn, Spawned, Standing};
 use motu_core::runtime::{Connection, Ended, Machine, MachineSpec};
 use motu_core::{Error, ErrorKind, Isolation, SandboxId};
+use motu_peer::{Fates, PeerError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

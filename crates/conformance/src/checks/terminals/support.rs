@@ -87,9 +87,10 @@ pub(super) async fn screen(life: &Life, session: &TerminalId) -> TerminalScreen 
     screen.await.expect("a screen")
 }
 
-/// Whether the kernel of its machines tells who is in front of a terminal; gVisor's does not.
+/// Whether the kernel of its machines tells who is in front of a terminal; gVisor's does not, and an
+/// agent that is not ours does not ask it.
 pub(super) fn tells(life: &Life) -> bool {
-    life.subject.name != "gvisor"
+    !matches!(life.subject.name, "gvisor" | "e2b")
 }
 
 /// Whether a text is in any file below a directory, the disks of machines left out.

@@ -1,15 +1,16 @@
 //! Commands: each is one call to the service, which ends with the caller.
 
-use super::answer::{Failed, note};
 use super::table::Running;
 use super::{Guest, NO_CALL};
 use crate::wire::lines::{Lines, Said as Line, Unreadable};
-use crate::wire::{Done, Exec, PeerError};
+use crate::wire::{Done, Exec};
 use bytes::Bytes;
 use motu_core::limits;
 use motu_link::frame::{CHANNEL_ERR, CHANNEL_OUT};
 use motu_link::message::{Control, Do, Exited, Failure, Said, Start, Started};
 use motu_link::{Event, LinkError, Receiver, Sender, Stream};
+use motu_peer::PeerError;
+use motu_peer::answer::{Failed, note};
 use prost::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

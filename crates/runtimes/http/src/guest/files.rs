@@ -1,6 +1,5 @@
 //! File verbs, each one or a few calls to the service.
 
-use super::answer::{Failed, fitting, note, one};
 use super::look::Found;
 use super::{Guest, NO_CALL};
 use crate::wire;
@@ -13,6 +12,8 @@ use motu_link::message::{
     Write,
 };
 use motu_link::{Event, LinkError, Stream};
+use motu_peer::PeerError;
+use motu_peer::answer::{Failed, fitting, note, one};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,7 +83,7 @@ fn is_directory(entry: &Entry) -> bool {
 }
 
 impl Guest {
-    async fn told<T>(&self, path: &str, outcome: Result<T, wire::PeerError>) -> Result<T, Failed> {
+    async fn told<T>(&self, path: &str, outcome: Result<T, PeerError>) -> Result<T, Failed> {
         match outcome {
             Ok(found) => Ok(found),
             Err(error) => Err(self.file_failed(error, path).await),

@@ -4,8 +4,8 @@
 //! directories on the way are listed: that every service can do.
 
 use super::Guest;
-use super::answer::Failed;
-use crate::wire::PeerError;
+use motu_peer::PeerError;
+use motu_peer::answer::Failed;
 
 /// The deepest path that is looked at.
 const MAX_DEPTH: usize = 64;

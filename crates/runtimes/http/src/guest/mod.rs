@@ -5,27 +5,25 @@
 //!   mod       one task per stream: request in, outcome out
 //!   exec      commands; table has those that run
 //!   files     file verbs; look finds out what is wrong with a path
-//!   answer    the words on the link
 //! ```
 //!
 //! What the service has no call for is refused with the reason. Nothing here outlives the daemon;
 //! what must (variables, directory) is in the machine's record.
 
-mod answer;
 mod exec;
 mod files;
 mod look;
 mod table;
 
-use crate::fate::Fates;
 use crate::record::Record;
-use crate::wire::{Offer, Peer, PeerError, Standing};
+use crate::wire::{Offer, Peer, Standing};
 pub(crate) use exec::probe;
 
-use answer::{Failed, end, note};
 use bytes::Bytes;
 use motu_link::message::{Failure, Init, Metrics, Pong, Processes, Request, Said, Verb};
 use motu_link::{LINK_VERSION, Link, Stream};
+use motu_peer::answer::{Failed, end, note};
+use motu_peer::{Fates, PeerError};
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

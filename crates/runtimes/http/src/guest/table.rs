@@ -1,9 +1,9 @@
 //! The commands that run now, each with somebody who waits for it.
 
-use super::answer::Failed;
 use super::{Guest, NO_CALL};
 use bytes::Bytes;
 use motu_link::message::{self as link, Failure, Selector, Start};
+use motu_peer::answer::Failed;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,31 +1,21 @@
 //! The custom provider protocol, as typed calls.
 //!
 //! ```text
-//!   address      where the service is
-//!   connection   connections, time limits, bounds
-//!   lines        streamed output
-//!   file         what it says of files
-//!   error        how a call fails
+//!   lines   streamed output
+//!   file    what it says of files
 //! ```
 
-mod address;
-mod connection;
-mod error;
 mod file;
 pub mod lines;
 
-pub(crate) use address::Address;
-pub(crate) use connection::{Answer, Connections, Patience};
-pub(crate) use error::{PeerError, Refusal};
 pub(crate) use file::FileInfo;
 
-use address::encoded;
 use bytes::Bytes;
-use connection::Ask;
-use http::Method;
+use http::{HeaderMap, Method};
 use motu_core::files::decode_base64;
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Isolation, runtime::Lacks};
+use motu_peer::{Answer, Ask, Connections, PeerError, encoded};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -398,6 +388,7 @@ impl Peer {
             what,
             method: Method::GET,
             path,
+            headers: HeaderMap::new(),
             body: None,
             repeatable: true,
             patience: Some(self.connections.patience.call),

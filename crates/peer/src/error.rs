@@ -8,16 +8,16 @@ const SHOWN: usize = 200;
 
 /// What is in an answer that refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
+pub struct Refusal {
+    pub status: u16,
     /// `code` of the answer, where it has one.
-    pub(crate) code: String,
-    pub(crate) said: String,
+    pub code: String,
+    pub said: String,
 }
 
 /// Why there is no answer, or none that can be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PeerError {
+pub enum PeerError {
     #[error("the key in {path}: {reason}")]
     Key { path: String, reason: String },
     #[error("the service at {address} cannot be reached: {reason}")]
@@ -41,13 +41,13 @@ pub(crate) enum PeerError {
 }
 
 impl PeerError {
-    pub(crate) fn nonsense(what: &'static str, said: impl AsRef<[u8]>) -> PeerError {
+    pub fn nonsense(what: &'static str, said: impl AsRef<[u8]>) -> PeerError {
         let said = quoted(said.as_ref());
         PeerError::Nonsense { what, said }
     }
 
     /// The status of an answer that refuses.
-    pub(crate) fn status(&self) -> Option<u16> {
+    pub fn status(&self) -> Option<u16> {
         match self {
             PeerError::Refused { refusal, .. } => Some(refusal.status),
             _ => None,
@@ -55,14 +55,14 @@ impl PeerError {
     }
 
     /// Whether the service never got the call, or nobody knows what became of it.
-    pub(crate) fn is_unknown(&self) -> bool {
+    pub fn is_unknown(&self) -> bool {
         matches!(
             self,
             PeerError::Slow { .. } | PeerError::Broken { .. } | PeerError::TooLong { .. }
         ) || matches!(self, PeerError::Nonsense { .. })
     }
 
-    pub(crate) fn kind(&self) -> ErrorKind {
+    pub fn kind(&self) -> ErrorKind {
         match self {
             PeerError::Key { .. } | PeerError::Unreachable { .. } => ErrorKind::Unavailable,
             PeerError::Slow { .. } => ErrorKind::Timeout,
@@ -85,12 +85,12 @@ impl PeerError {
 impl From<PeerError> for Error {
     fn from(error: PeerError) -> Error {
         let hint = match &error {
-            PeerError::Key { .. } => Some("[http] key_file in config.toml names the file"),
+            PeerError::Key { .. } => Some("key_file in config.toml names the file"),
             PeerError::Unreachable { .. } => {
-                Some("is it running, and is [http] url in config.toml right? `motu doctor` looks")
+                Some("is it running, and is its address in config.toml right? `motu doctor` looks")
             }
             PeerError::Refused { refusal, .. } if refusal.status == 401 => {
-                Some("[http] key_file in config.toml names the file with the service's key")
+                Some("key_file in config.toml names the file with the service's key")
             }
             PeerError::TooLong { .. } => Some("ask for less at a time"),
             _ => None,
@@ -104,7 +104,7 @@ impl From<PeerError> for Error {
 }
 
 /// Foreign text, short and on one line.
-pub(crate) fn quoted(bytes: &[u8]) -> String {
+pub fn quoted(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN * 4)]);
     let cut: String = text.trim().chars().take(SHOWN).collect();
     match cut.is_empty() {

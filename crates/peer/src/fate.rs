@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 /// The ends of machines, by their id at the service.
 #[derive(Debug, Default)]
-pub(crate) struct Fates {
+pub struct Fates {
     known: Mutex<HashMap<String, watch::Sender<Option<String>>>>,
 }
 
@@ -18,7 +18,7 @@ impl Fates {
     }
 
     /// Says that a machine has ended; the first reason stays.
-    pub(crate) fn end(&self, id: &str, reason: &str) {
+    pub fn end(&self, id: &str, reason: &str) {
         let mut known = self.known();
         let fate = known.entry(id.to_string()).or_default();
         fate.send_if_modified(|ended| {
@@ -31,12 +31,12 @@ impl Fates {
     }
 
     /// Hears of a machine's end.
-    pub(crate) fn watch(&self, id: &str) -> watch::Receiver<Option<String>> {
+    pub fn watch(&self, id: &str) -> watch::Receiver<Option<String>> {
         self.known().entry(id.to_string()).or_default().subscribe()
     }
 
     /// Nobody asks for this machine any more.
-    pub(crate) fn forget(&self, id: &str) {
+    pub fn forget(&self, id: &str) {
         self.known().remove(id);
     }
 }

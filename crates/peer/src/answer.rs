@@ -1,6 +1,6 @@
 //! How a request ends: one failure type and the words on the link.
 
-use crate::wire::{PeerError, Refusal};
+use crate::error::{PeerError, Refusal};
 use bytes::Bytes;
 use motu_link::message::{Entries, Entry, Failure, Note, Outcome, Said};
 use motu_link::{LinkError, Sender};
@@ -13,32 +13,49 @@ const PAGE_BYTES: usize = 192 * 1024;
 
 /// Why a request did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
-    pub(crate) kind: Failure,
-    pub(crate) message: String,
+pub struct Failed {
+    pub kind: Failure,
+    pub message: String,
+    /// The errno behind it, or 0.
+    pub errno: i32,
 }
 
 impl Failed {
-    pub(crate) fn new(kind: Failure, message: impl Into<String>) -> Failed {
-        let message = message.into();
-        Failed { kind, message }
+    pub fn new(kind: Failure, message: impl Into<String>) -> Failed {
+        Failed {
+            kind,
+            message: message.into(),
+            errno: match kind {
+                Failure::NotFound => ENOENT,
+                _ => 0,
+            },
+        }
     }
 
-    pub(crate) fn invalid(message: impl Into<String>) -> Failed {
+    /// A program that cannot be started, because it is missing or for another reason.
+    pub fn cannot_run(message: impl Into<String>, missing: bool) -> Failed {
+        let errno = if missing { ENOENT } else { 0 };
+        Failed {
+            errno,
+            ..Failed::new(Failure::CannotRun, message)
+        }
+    }
+
+    pub fn invalid(message: impl Into<String>) -> Failed {
         Failed::new(Failure::Invalid, message)
     }
 
-    /// What the service cannot do, and why.
-    pub(crate) fn unsupported(what: &str, why: &str) -> Failed {
-        let message = format!("the http runtime cannot {what} here: {why}");
+    /// What cannot be done in machines of the service, and why.
+    pub fn unsupported(what: &str, why: &str) -> Failed {
+        let message = format!("nobody can {what} in this service's machines: {why}");
         Failed::new(Failure::Unsupported, message)
     }
 
-    pub(crate) fn missing(path: &str) -> Failed {
+    pub fn missing(path: &str) -> Failed {
         Failed::new(Failure::NotFound, format!("{path:?}: no such file"))
     }
 
-    pub(crate) fn exists(path: &str) -> Failed {
+    pub fn exists(path: &str) -> Failed {
         Failed::new(Failure::Exists, format!("{path:?} exists already"))
     }
 }
@@ -86,20 +103,20 @@ fn refused(refusal: &Refusal) -> Failure {
 }
 
 /// Says something before the end of a stream.
-pub(crate) async fn note(tx: &Sender, said: Said) -> Result<(), LinkError> {
+pub async fn note(tx: &Sender, said: Said) -> Result<(), LinkError> {
     tx.message(Bytes::from(Note::from(said).encode_to_vec()))
         .await
 }
 
 /// Describes one file.
-pub(crate) async fn one(tx: &Sender, entry: Entry) -> Result<(), Failed> {
+pub async fn one(tx: &Sender, entry: Entry) -> Result<(), Failed> {
     let entries = vec![entry];
     let next = Bytes::new();
     Ok(note(tx, Said::Entries(Entries { entries, next })).await?)
 }
 
 /// How many of these fit into one note; at least one.
-pub(crate) fn fitting(entries: &[Entry], most: usize) -> usize {
+pub fn fitting(entries: &[Entry], most: usize) -> usize {
     let mut bytes = 0;
     let fit = entries.iter().take(most).take_while(|entry| {
         bytes += entry.encoded_len() + 8;
@@ -109,16 +126,13 @@ pub(crate) fn fitting(entries: &[Entry], most: usize) -> usize {
 }
 
 /// Says the last word.
-pub(crate) async fn end(tx: &Sender, result: Result<(), Failed>) {
+pub async fn end(tx: &Sender, result: Result<(), Failed>) {
     let outcome = match result {
         Ok(()) => Outcome::ok(),
         Err(failed) => Outcome {
             kind: failed.kind as i32,
             message: failed.message,
-            errno: match failed.kind {
-                Failure::NotFound => ENOENT,
-                _ => 0,
-            },
+            errno: failed.errno,
         },
     };
     // A host that has gone needs no last word.

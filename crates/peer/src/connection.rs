@@ -7,23 +7,26 @@
 use super::address::Address;
 use super::error::{PeerError, Refusal, quoted};
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use motu_core::limits;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-const KEY_HEADER: &str = "x-api-key";
 /// Of the file with the key.
 const MAX_KEY_BYTES: usize = 4096;
 /// Connections that wait for the next call.
@@ -34,10 +37,10 @@ const IDLE: Duration = Duration::from_secs(5);
 
 /// How long a service may take for what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    pub(crate) connect: Duration,
-    pub(crate) call: Duration,
-    pub(crate) spawn: Duration,
+pub struct Patience {
+    pub connect: Duration,
+    pub call: Duration,
+    pub spawn: Duration,
 }
 
 impl Default for Patience {
@@ -51,18 +54,54 @@ impl Default for Patience {
     }
 }
 
+/// The header that has a key, and the file that has it. The key is read for every call, so that a
+/// new one is taken at once, and is nowhere else.
+#[derive(Clone, Debug)]
+pub struct Key {
+    pub header: HeaderName,
+    pub file: PathBuf,
+}
+
+/// What a call sends.
+pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// A body that is fed piece by piece; it ends whole when the sender is dropped. Give up the call
+/// first to let it end torn.
+pub fn feed(pieces: usize) -> (mpsc::Sender<Bytes>, Body) {
+    let (sender, receiver) = mpsc::channel(pieces);
+    (sender, Fed(receiver).boxed_unsync())
+}
+
+struct Fed(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for Fed {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let piece = self.0.poll_recv(context);
+        piece.map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
 /// One call.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub struct Ask {
     /// For people: what the service is to do.
-    pub(crate) what: &'static str,
-    pub(crate) method: Method,
-    pub(crate) path: String,
-    pub(crate) body: Option<Bytes>,
+    pub what: &'static str,
+    pub method: Method,
+    pub path: String,
+    /// Beside those of every call.
+    pub headers: HeaderMap,
+    /// JSON, unless `headers` says otherwise.
+    pub body: Option<Bytes>,
     /// Doing it twice is the same as doing it once.
-    pub(crate) repeatable: bool,
+    pub repeatable: bool,
     /// Until the answer begins; as long as the caller waits when missing.
-    pub(crate) patience: Option<Duration>,
+    pub patience: Option<Duration>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -71,7 +110,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A connection and the task that moves its bytes; both end when this is dropped.
 #[derive(Debug)]
 struct Line {
-    sender: SendRequest<Full<Bytes>>,
+    sender: SendRequest<Body>,
     task: AbortHandle,
     since: Instant,
 }
@@ -83,10 +122,10 @@ impl Drop for Line {
 }
 
 /// The way to one service.
-pub(crate) struct Connections {
-    pub(crate) address: Address,
-    key_file: Option<PathBuf>,
-    pub(crate) patience: Patience,
+pub struct Connections {
+    pub address: Address,
+    key: Option<Key>,
+    pub patience: Patience,
     tls: OnceLock<TlsConnector>,
     idle: Arc<Mutex<Vec<Line>>>,
 }
@@ -102,38 +141,40 @@ impl std::fmt::Debug for Connections {
 /// An answer whose body has not been read. Dropping it ends the connection, which tells the
 /// service that nobody waits any more.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
     what: &'static str,
-    pub(crate) status: StatusCode,
+    pub status: StatusCode,
+    pub headers: HeaderMap,
     body: Incoming,
     line: Option<Line>,
     idle: Arc<Mutex<Vec<Line>>>,
 }
 
 impl Connections {
-    pub(crate) fn new(address: Address, key_file: Option<PathBuf>, patience: Patience) -> Self {
+    pub fn new(address: Address, key: Option<Key>, patience: Patience) -> Self {
         Connections {
             address,
-            key_file,
+            key,
             patience,
             tls: OnceLock::new(),
             idle: Arc::default(),
         }
     }
 
-    pub(crate) fn key_file(&self) -> Option<&std::path::Path> {
-        self.key_file.as_deref()
+    pub fn key_file(&self) -> Option<&Path> {
+        self.key.as_ref().map(|key| key.file.as_path())
     }
 
     /// Sends a call; the answer may have any status.
-    pub(crate) async fn send(&self, ask: &Ask) -> Result<Answer, PeerError> {
+    pub async fn send(&self, ask: &Ask) -> Result<Answer, PeerError> {
         let key = self.key()?;
         let mut again = ask.repeatable;
         loop {
             let (mut line, used) = self.line().await?;
-            let sent = line
-                .sender
-                .try_send_request(self.request(ask, key.clone())?);
+            let body = Full::new(ask.body.clone().unwrap_or_default());
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            let request = self.request(ask, key.clone(), body)?;
+            let sent = line.sender.try_send_request(request);
             let sent = match ask.patience {
                 Some(patience) => tokio::time::timeout(patience, sent).await.map_err(|_| {
                     let what = ask.what;
@@ -142,16 +183,7 @@ impl Connections {
                 None => sent.await,
             };
             match sent {
-                Ok(response) => {
-                    let status = response.status();
-                    return Ok(Answer {
-                        what: ask.what,
-                        status,
-                        body: response.into_body(),
-                        line: Some(line),
-                        idle: self.idle.clone(),
-                    });
-                }
+                Ok(response) => return Ok(self.answer(ask.what, response, line)),
                 Err(mut error) => {
                     // Nothing of it has left: the service had closed a connection that waited.
                     let unsent = used && error.take_message().is_some();
@@ -167,8 +199,32 @@ impl Connections {
         }
     }
 
+    /// Sends a call whose body is still being made, once and on a new connection. It has no time
+    /// limit of its own: whoever makes the body knows how long that takes.
+    pub async fn upload(&self, ask: &Ask, body: Body) -> Result<Answer, PeerError> {
+        let key = self.key()?;
+        let mut line = self.connect().await?;
+        let request = self.request(ask, key, body)?;
+        match line.sender.send_request(request).await {
+            Ok(response) => Ok(self.answer(ask.what, response, line)),
+            Err(error) => Err(broken(ask.what, &error)),
+        }
+    }
+
+    fn answer(&self, what: &'static str, response: http::Response<Incoming>, line: Line) -> Answer {
+        let (head, body) = response.into_parts();
+        Answer {
+            what,
+            status: head.status,
+            headers: head.headers,
+            body,
+            line: Some(line),
+            idle: self.idle.clone(),
+        }
+    }
+
     /// Sends a call that is answered with success, and keeps the whole answer.
-    pub(crate) async fn whole(&self, ask: &Ask) -> Result<Bytes, PeerError> {
+    pub async fn whole(&self, ask: &Ask) -> Result<Bytes, PeerError> {
         let answer = self.send(ask).await?;
         answer
             .success(self.patience.call)
@@ -180,8 +236,9 @@ impl Connections {
     fn request(
         &self,
         ask: &Ask,
-        key: Option<HeaderValue>,
-    ) -> Result<Request<Full<Bytes>>, PeerError> {
+        key: Option<(HeaderName, HeaderValue)>,
+        body: Body,
+    ) -> Result<Request<Body>, PeerError> {
         let mut request = Request::builder()
             .method(ask.method.clone())
             .uri(self.address.path(&ask.path))
@@ -190,19 +247,21 @@ impl Connections {
                 header::USER_AGENT,
                 concat!("motu/", env!("CARGO_PKG_VERSION")),
             );
-        if ask.body.is_some() {
+        if ask.body.is_some() && !ask.headers.contains_key(header::CONTENT_TYPE) {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        if let Some(key) = key {
-            request = request.header(KEY_HEADER, key);
+        for (name, value) in &ask.headers {
+            request = request.header(name, value);
         }
-        let body = Full::new(ask.body.clone().unwrap_or_default());
+        if let Some((name, key)) = key {
+            request = request.header(name, key);
+        }
         request.body(body).map_err(|error| broken(ask.what, &error))
     }
 
     /// The key as it is now; it is nowhere but in its file and on the way.
-    fn key(&self) -> Result<Option<HeaderValue>, PeerError> {
-        let Some(path) = &self.key_file else {
+    fn key(&self) -> Result<Option<(HeaderName, HeaderValue)>, PeerError> {
+        let Some(Key { header, file: path }) = &self.key else {
             return Ok(None);
         };
         let wrong = |reason: String| PeerError::Key {
@@ -219,7 +278,7 @@ impl Connections {
             .filter(|value| !value.is_empty())
             .ok_or_else(|| wrong("it is no key: one line of printable characters".into()))?;
         value.set_sensitive(true);
-        Ok(Some(value))
+        Ok(Some((header.clone(), value)))
     }
 
     /// A connection that waits, or a new one; whether it was used before.
@@ -306,11 +365,12 @@ impl Connections {
 
 impl Answer {
     /// The answer, unless the service refuses.
-    pub(crate) async fn success(self, patience: Duration) -> Result<Answer, PeerError> {
+    pub async fn success(self, patience: Duration) -> Result<Answer, PeerError> {
         #[derive(serde::Deserialize)]
         struct Complaint {
+            /// A word, or the status once more.
             #[serde(default)]
-            code: String,
+            code: serde_json::Value,
             #[serde(default)]
             message: String,
         }
@@ -322,7 +382,10 @@ impl Answer {
         // What it says beside the status may be cut off or make no sense: the status is enough.
         let body = self.whole(patience).await.unwrap_or_default();
         let (code, said) = match serde_json::from_slice::<Complaint>(&body) {
-            Ok(found) => (found.code, quoted(found.message.as_bytes())),
+            Ok(found) => (
+                found.code.as_str().unwrap_or_default().to_string(),
+                quoted(found.message.as_bytes()),
+            ),
             Err(_) => (String::new(), quoted(&body)),
         };
         let status = status.as_u16();
@@ -331,7 +394,7 @@ impl Answer {
     }
 
     /// The next piece of the body; `None` at its end. Silence is for the caller to end.
-    pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>, PeerError> {
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, PeerError> {
         loop {
             match self.body.frame().await {
                 None => {
@@ -349,17 +412,14 @@ impl Answer {
     }
 
     /// The next piece, which may not take longer than this.
-    pub(crate) async fn piece_within(
-        &mut self,
-        patience: Duration,
-    ) -> Result<Option<Bytes>, PeerError> {
+    pub async fn piece_within(&mut self, patience: Duration) -> Result<Option<Bytes>, PeerError> {
         let what = self.what;
         let piece = tokio::time::timeout(patience, self.piece()).await;
         piece.map_err(|_| PeerError::Slow { what, patience })?
     }
 
     /// All of the body.
-    pub(crate) async fn whole(mut self, patience: Duration) -> Result<Bytes, PeerError> {
+    pub async fn whole(mut self, patience: Duration) -> Result<Bytes, PeerError> {
         let most = limits::HTTP_ANSWER_BYTES.default as usize;
         let mut whole = Vec::new();
         while let Some(piece) = self.piece_within(patience).await? {

@@ -4,20 +4,20 @@ use motu_core::Error;
 use std::net::IpAddr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) tls: bool,
-    pub(crate) host: String,
-    pub(crate) port: u16,
+pub struct Address {
+    pub tls: bool,
+    pub host: String,
+    pub port: u16,
     /// What every path begins with; no slash at its end.
     base: String,
 }
 
 impl Address {
     /// Understands `http://host:port/path` and `https://…`. Without TLS only this host is spoken
-    /// to: the key would be everybody's on the way.
-    pub(crate) fn parse(url: &str) -> Result<Address, Error> {
+    /// to: the key would be everybody's on the way. `setting` is where the address was written.
+    pub fn parse(setting: &str, url: &str) -> Result<Address, Error> {
         let wrong = |why: &str| {
-            Error::invalid(format!("[http] url in config.toml: {why}"))
+            Error::invalid(format!("{setting} in config.toml: {why}"))
                 .hint("such as http://127.0.0.1:7424 or https://sandboxes.example.org")
         };
         let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
@@ -44,14 +44,14 @@ impl Address {
     }
 
     /// The header `Host`.
-    pub(crate) fn authority(&self) -> String {
+    pub fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
         }
     }
 
-    pub(crate) fn path(&self, path: &str) -> String {
+    pub fn path(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 }
@@ -68,7 +68,7 @@ fn is_here(host: &str) -> bool {
 }
 
 /// Text that means only itself in a path or a query.
-pub(crate) fn encoded(text: &str) -> String {
+pub fn encoded(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn an_address_says_where_and_how() {
-        let found = Address::parse("http://127.0.0.1:7424/base/").unwrap();
+        let found = Address::parse("[http] url", "http://127.0.0.1:7424/base/").unwrap();
         assert_eq!(found.to_string(), "http://127.0.0.1:7424/base");
         assert_eq!(found.path("/exec"), "/base/exec");
-        let six = Address::parse("http://[::1]:80").unwrap();
+        let six = Address::parse("[http] url", "http://[::1]:80").unwrap();
         assert_eq!((six.host.as_str(), &*six.authority()), ("::1", "[::1]:80"));
-        let far = Address::parse("https://example.org").unwrap();
+        let far = Address::parse("[http] url", "https://example.org").unwrap();
         assert_eq!((far.tls, far.port), (true, 443));
     }
 
@@ -108,7 +108,7 @@ mod tests {
             "http://example.org",
             "http://10.0.0.1:7424",
         ] {
-            let error = Address::parse(wrong).unwrap_err();
+            let error = Address::parse("[http] url", wrong).unwrap_err();
             assert!(!error.to_string().contains("secret"), "{wrong}: {error}");
         }
     }

@@ -1,0 +1,129 @@
+//! Writing a file: staged beside its place, then put there. An abandoned write changes nothing.
+
+use super::files::{below, parent, text};
+use super::{Guest, NO_CALL};
+use crate::wire::FileInfo;
+use motu_link::message::{Entry, Failure, Write};
+use motu_link::{Event, LinkError, Stream};
+use motu_peer::PeerError;
+use motu_peer::answer::Failed;
+
+/// Pieces on their way to the service.
+const PIECES: usize = 4;
+/// Of a new file.
+const MODE: u32 = 0o644;
+/// Adds one file to another.
+const APPEND: &str = r#"cat "$1" >>"$2""#;
+
+impl Guest {
+    pub(super) async fn receive(&self, write: Write, stream: &mut Stream) -> Result<Entry, Failed> {
+        if write.sync {
+            return Err(Failed::unsupported("flush a file to its disk", NO_CALL));
+        }
+        let path = text(&write.path)?;
+        let there = self.found(path).await?;
+        if write.create_new && there.is_some() {
+            return Err(Failed::exists(path));
+        }
+        // A link is written through; one that leads nowhere is replaced.
+        let meant = match there {
+            Some(_) => self.meant(path).await?,
+            None => None,
+        };
+        if meant.as_ref().is_some_and(|(_, info)| info.is_directory()) {
+            return Err(Failed::invalid(format!("{path:?} is a directory")));
+        }
+        let place = meant.as_ref().map_or(path, |(place, _)| place);
+        let directory = parent(place);
+        if !write.parents && self.meant(directory).await?.is_none() {
+            return Err(Failed::missing(directory));
+        }
+        let name = format!(".motu-{}", motu_core::id::random_name(16));
+        let staged = below(directory, &name);
+        let user = self.user(&write.user);
+        let mut placed = self.upload(&staged, &user, stream).await;
+        if placed.is_ok() {
+            let info = meant.as_ref().map(|(_, info)| info);
+            placed = self.place(&write, (&staged, place), info).await;
+        }
+        // Where all went well it has moved away, but for an append or a link.
+        if placed.is_err() || write.append || write.create_new {
+            let removed = self.envd.remove(&staged).await;
+            if let Err(error) = removed {
+                tracing::debug!(id = self.id, %error, "a staged file is left in the machine");
+            }
+        }
+        placed?;
+        self.entry(path, true).await
+    }
+
+    /// Gives what was staged its mode and its place.
+    async fn place(
+        &self,
+        write: &Write,
+        (staged, place): (&str, &str),
+        there: Option<&FileInfo>,
+    ) -> Result<(), Failed> {
+        if write.append && there.is_some() {
+            return self
+                .command(("/bin/sh", &["-c", APPEND, "motu", staged, place]))
+                .await;
+        }
+        let mode = match (there, write.mode) {
+            (Some(info), _) => info.mode(),
+            (None, 0) => MODE,
+            (None, mode) => mode & 0o7777,
+        };
+        let new = self.found(staged).await?;
+        if new.is_none_or(|new| new.mode() != mode) {
+            self.set_mode(staged, mode).await?;
+        }
+        match write.create_new {
+            // Unlike a rename, a new name does not replace another.
+            true => self.command(("ln", &["--", staged, place])).await,
+            false => self.told(self.envd.rename(staged, place).await).await,
+        }
+    }
+
+    /// Sends what comes, piece by piece. Whoever leaves before the end has sent nothing: the call
+    /// is given up, and its body torn.
+    async fn upload(&self, path: &str, user: &str, stream: &mut Stream) -> Result<(), Failed> {
+        let what = "write a file";
+        let patience = self.envd.patience().call;
+        let (pieces, body) = motu_peer::feed(PIECES);
+        let sending = self.envd.write(path, user, body);
+        tokio::pin!(sending);
+        let feeding = async {
+            let pieces = pieces;
+            loop {
+                match stream.rx.recv().await? {
+                    Event::Data { bytes, .. } => {
+                        let taken = tokio::time::timeout(patience, pieces.send(bytes)).await;
+                        match taken {
+                            Ok(Ok(())) => {}
+                            // The call is over: it says why itself.
+                            Ok(Err(_)) => return Ok(()),
+                            Err(_) => return Err(PeerError::Slow { what, patience }.into()),
+                        }
+                    }
+                    Event::Eof => return Ok(()),
+                    Event::Message(_) => {}
+                    Event::Reset | Event::End(_) => return Err(LinkError::Reset.into()),
+                }
+            }
+        };
+        let fed: Result<(), Failed> = tokio::select! {
+            sent = &mut sending => {
+                // It did not wait for the end.
+                self.told(sent).await?;
+                let message = "the service answered before it had the whole file";
+                return Err(Failed::new(Failure::Io, message));
+            }
+            fed = feeding => fed,
+        };
+        fed?;
+        let sent = tokio::time::timeout(patience, sending).await;
+        let sent = sent.unwrap_or(Err(PeerError::Slow { what, patience }));
+        self.told(sent).await
+    }
+}

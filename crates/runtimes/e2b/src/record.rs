@@ -1,0 +1,153 @@
+//! What is remembered of a machine: enough to find it again, what its commands begin with, and
+//! the processes that outlive their callers. The token of its agent is not: the service tells it.
+
+use motu_core::Error;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The record's file in the machine's directory.
+const FILE: &str = "machine.json";
+const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    version: u32,
+    /// The service that has it.
+    pub(crate) url: String,
+    /// Our own name for it, by which the service finds it when its id is not known.
+    pub(crate) name: String,
+    /// Its id there; not known yet while it is being made.
+    pub(crate) id: Option<String>,
+    /// Where its commands run when nobody says otherwise.
+    #[serde(default)]
+    pub(crate) workdir: String,
+    /// Where programs of the machine keep what is temporary.
+    #[serde(default)]
+    pub(crate) tmp: String,
+    /// Whose they are when nobody says otherwise; empty: the template's.
+    #[serde(default)]
+    pub(crate) user: String,
+    /// Variables of every command.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) processes: Vec<Remembered>,
+}
+
+/// A process that outlives its caller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    pub(crate) pid: u32,
+    /// What its processes are marked with.
+    pub(crate) mark: String,
+    pub(crate) tag: String,
+    /// The directory in the machine with its output; a terminal has none.
+    pub(crate) spool: Option<String>,
+    pub(crate) argv: Vec<String>,
+    pub(crate) cwd: String,
+    pub(crate) user: String,
+    pub(crate) pty: bool,
+    pub(crate) started_unix_ms: u64,
+    /// When its time is over.
+    #[serde(default)]
+    pub(crate) ends_unix_ms: Option<u64>,
+    pub(crate) ended: Option<Ended>,
+}
+
+/// How such a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) signal: i32,
+    pub(crate) timed_out: bool,
+    pub(crate) duration_ms: u64,
+    pub(crate) out: u64,
+    pub(crate) err: u64,
+}
+
+impl Record {
+    pub(crate) fn new(url: String, name: String) -> Record {
+        Record {
+            version: VERSION,
+            url,
+            name,
+            id: None,
+            workdir: String::new(),
+            tmp: String::new(),
+            user: String::new(),
+            env: BTreeMap::new(),
+            processes: Vec::new(),
+        }
+    }
+
+    /// `None` where nothing was written down.
+    pub(crate) fn load(dir: &Path) -> Result<Option<Record>, Error> {
+        let what = "the machine's record";
+        let text = match std::fs::read(dir.join(FILE)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io(what, &error)),
+        };
+        let record: Record = serde_json::from_slice(&text)
+            .map_err(|error| Error::internal(format!("{what} cannot be read: {error}")))?;
+        match record.version {
+            VERSION => Ok(Some(record)),
+            other => Err(Error::unsupported(format!(
+                "{what} is of version {other}; this build knows {VERSION}"
+            ))),
+        }
+    }
+
+    /// Staged, flushed and renamed: a reader sees the old record or the new one, and it is there
+    /// before the service is asked for anything. Variables may be secrets: nobody else may look.
+    pub(crate) fn store(&self, dir: &Path) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error::io("the machine's record", &error);
+        let text = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
+        let staged = dir.join("machine.json.new");
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&staged)
+            .map_err(failed)?;
+        file.write_all(&text).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(staged, dir.join(FILE)).map_err(failed)
+    }
+
+    pub(crate) fn remove(dir: &Path) -> Result<(), Error> {
+        match std::fs::remove_file(dir.join(FILE)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("the machine's record", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_whole_and_no_other_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Record::load(dir.path()), Ok(None));
+        let mut record = Record::new("http://127.0.0.1:1".into(), "m".into());
+        record.store(dir.path()).unwrap();
+        record.id = Some("x".into());
+        record.env.insert("A".into(), "b".into());
+        record.store(dir.path()).unwrap();
+        assert_eq!(Record::load(dir.path()), Ok(Some(record.clone())));
+        record.version = 9;
+        record.store(dir.path()).unwrap();
+        assert!(Record::load(dir.path()).is_err());
+        Record::remove(dir.path()).unwrap();
+        Record::remove(dir.path()).unwrap();
+        assert_eq!(Record::load(dir.path()), Ok(None));
+    }
+}
