@@ -8,6 +8,7 @@ use crate::life::Life;
 use crate::subject::{Skip, Subject};
 use motu_core::{SandboxId, Service as _, Workspaces as _};
 use motu_engine::{Engine, Home, Setup};
+use motu_gate::{Caller, Face, Gate, Who};
 use std::future::Future;
 use std::io::Write as _;
 use std::path::Path;
@@ -79,8 +80,9 @@ impl Bench {
             gateway: gateway(),
         };
         let engine = Engine::open(setup).await.expect("the engine opens");
+        let caller = Caller::new(Who::Local { uid: 0 }, Face::Socket);
         Life::new(
-            engine,
+            Gate::new(engine).desk(caller),
             self.subject.clone(),
             runtime,
             self.home().to_path_buf(),

@@ -14,7 +14,7 @@ use motu_core::files::{
 use motu_core::runtime::Lacks;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, Service as _};
-use motu_engine::Engine;
+use motu_gate::Desk;
 use std::fmt::Debug;
 use std::future::Future;
 use std::path::PathBuf;
@@ -29,7 +29,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A running engine and the subject it runs.
 #[derive(Clone, Debug)]
 pub struct Life {
-    pub engine: Arc<Engine>,
+    /// Every verb, through the gate as any face has them.
+    pub engine: Desk,
     pub subject: Arc<Subject>,
     /// The runtime the engine uses.
     pub runtime: Arc<dyn Runtime>,
@@ -47,7 +48,7 @@ pub struct Heard {
 
 impl Life {
     pub(crate) fn new(
-        engine: Arc<Engine>,
+        engine: Desk,
         subject: Arc<Subject>,
         runtime: Arc<dyn Runtime>,
         home: PathBuf,

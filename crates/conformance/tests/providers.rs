@@ -63,7 +63,7 @@ fn the_contract_is_found_kept_and_found_broken() {
     for kind in [Kind::Ours, Kind::Bare] {
         let served = Served::start(kind, fake());
         let bench = Bench::new(subject(&served));
-        let found = bench.life(|life| async move { examine(&*life.engine, life.request()).await });
+        let found = bench.life(|life| async move { examine(&life.engine, life.request()).await });
         assert!(found.holds, "{kind:?}: {:#?}", found.findings);
         assert!(found.findings.len() > 20);
         assert_eq!(served.count(), 0, "something is left at the service");
@@ -72,7 +72,7 @@ fn the_contract_is_found_kept_and_found_broken() {
     let served = Served::start(Kind::Bare, fake());
     let bench = Bench::new(subject(&served));
     std::fs::write(served.key_file(), "another-key-than-the-right-one").expect("a key");
-    let found = bench.life(|life| async move { examine(&*life.engine, life.request()).await });
+    let found = bench.life(|life| async move { examine(&life.engine, life.request()).await });
     assert!(!found.holds);
     assert_eq!(found.findings[0].outcome, Outcome::Fails);
     assert!(found.findings[0].detail.contains("401"), "{found:?}");

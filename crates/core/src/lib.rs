@@ -43,4 +43,4 @@ pub use isolation::Isolation;
 pub use runtime::Runtime;
 pub use signal::Signal;
 pub use terminal::TerminalId;
-pub use verb::{Service, Terminals, Workspaces};
+pub use verb::{Backend, Service, Terminals, Verbs, Workspaces};

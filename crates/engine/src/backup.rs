@@ -90,7 +90,7 @@ impl Engine {
             return Err(Error::invalid("output_path is not an absolute path")
                 .hint("the daemon has another working directory than its callers"));
         }
-        if path.starts_with(self.shared.home.path()) {
+        if path.starts_with(self.sandboxes.shared.home.path()) {
             return Err(Error::invalid(
                 "a backup cannot be inside the state directory",
             ));
@@ -107,10 +107,14 @@ impl Engine {
     }
 
     async fn fill(&self, staged: &Path, holder: &SandboxId) -> Result<Vec<SandboxId>> {
-        self.shared.store.copy_to(staged.join("motu.db")).await?;
+        self.sandboxes
+            .shared
+            .store
+            .copy_to(staged.join("motu.db"))
+            .await?;
         make_private(&staged.join("kept"))?;
         let mut needs = Needs::default();
-        for handle in self.table.all() {
+        for handle in self.sandboxes.table.all() {
             let sandbox = handle.sandbox();
             if sandbox.keep {
                 let to = staged.join("kept").join(sandbox.sandbox_id.as_str());
@@ -120,8 +124,8 @@ impl Engine {
         }
         prune(&staged.join("motu.db"), &needs.copied).await?;
         // Not before: whoever starts a workspace waits for environments with its turn in hand.
-        let _environments_stay = self.environments_in_use.read().await;
-        let (home, to) = (self.shared.home.clone(), staged.to_path_buf());
+        let _environments_stay = self.sandboxes.environments_in_use.read().await;
+        let (home, to) = (self.sandboxes.shared.home.clone(), staged.to_path_buf());
         let audit = self.audit.clone();
         blocking(move || {
             copy_needs(&home, &to, &needs)?;
@@ -149,28 +153,32 @@ impl Engine {
         holder: &SandboxId,
         needs: &mut Needs,
     ) -> Result<()> {
-        let room = self.workspaces.get(id);
+        let room = self.workspaces.rooms.get(id);
         let _turn = match &room {
             Some(room) => Some(room.wait_turn().await),
             None => None,
         };
-        let Some(handle) = self.table.get(id) else {
+        let Some(handle) = self.sandboxes.table.get(id) else {
             return Ok(());
         };
         let launch = match handle.launch().await {
             Ok(launch) => launch,
-            Err(_) if self.table.get(id).is_none() => return Ok(()),
+            Err(_) if self.sandboxes.table.get(id).is_none() => return Ok(()),
             Err(error) => return Err(error),
         };
         let Some(kept) = launch.kept else {
             return Ok(());
         };
         if let Some(baseline) = crate::kept::seeded(&kept.baseline) {
-            self.shared.store.lease_baseline(&baseline, holder).await?;
+            self.sandboxes
+                .shared
+                .store
+                .lease_baseline(&baseline, holder)
+                .await?;
         }
         match handle.copy_disks(to.clone()).await {
             Ok(()) => {}
-            Err(_) if self.table.get(id).is_none() => {
+            Err(_) if self.sandboxes.table.get(id).is_none() => {
                 let _ = std::fs::remove_dir_all(&to);
                 return Ok(());
             }
@@ -188,9 +196,10 @@ impl Engine {
     }
 
     async fn release(&self, holder: &SandboxId) -> Result<()> {
-        for found in self.shared.store.baseline_refs().await? {
+        for found in self.sandboxes.shared.store.baseline_refs().await? {
             if found.sandbox.as_ref() == Some(holder) {
-                self.shared
+                self.sandboxes
+                    .shared
                     .release_baseline(&found.baseline, holder)
                     .await?;
             }

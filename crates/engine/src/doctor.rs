@@ -11,7 +11,7 @@ const WANTED_FILES: u64 = 4096;
 
 impl Engine {
     pub(crate) async fn examine(&self, deep: bool) -> Result<Doctor> {
-        let mut runtimes = self.runtimes.reports().await;
+        let mut runtimes = self.sandboxes.runtimes.reports().await;
         if deep {
             for report in &mut runtimes {
                 if report.works && report.isolation != Isolation::None {
@@ -36,7 +36,7 @@ impl Engine {
             version: env!("CARGO_PKG_VERSION").to_string(),
             link_version: motu_link::LINK_VERSION,
             store_version: STORE_VERSION,
-            home: self.shared.home.path().display().to_string(),
+            home: self.sandboxes.shared.home.path().display().to_string(),
             privilege: match rustix::process::geteuid().is_root() {
                 true => "root".to_string(),
                 false => "user".to_string(),
@@ -49,13 +49,13 @@ impl Engine {
 
     /// Whether a runtime is somebody else's, which `auto` takes last.
     fn is_foreign(&self, name: &str) -> bool {
-        let runtime = self.runtimes.named(name);
+        let runtime = self.sandboxes.runtimes.named(name);
         runtime.is_some_and(|runtime| runtime.foreign())
     }
 
     /// Whether `auto` never takes a runtime.
     fn is_by_name_only(&self, name: &str) -> bool {
-        let runtime = self.runtimes.named(name);
+        let runtime = self.sandboxes.runtimes.named(name);
         runtime.is_some_and(|runtime| runtime.by_name_only())
     }
 
@@ -77,7 +77,10 @@ impl Engine {
             ..CreateSandbox::default()
         };
         let tried = async {
-            let (_, handle) = self.make(request, crate::driver::Keep::Transient).await?;
+            let (_, handle) = self
+                .sandboxes
+                .make(request, crate::driver::Keep::Transient)
+                .await?;
             let answered = match handle.guest() {
                 Ok(guest) => guest.ping().await,
                 Err(error) => Err(error),
@@ -106,7 +109,7 @@ impl Engine {
     }
 
     async fn any_environment(&self) -> Option<String> {
-        let list = self.environments.list().await.ok()?;
+        let list = self.sandboxes.environments.list().await.ok()?;
         list.into_iter()
             .find(|found| found.installed)
             .map(|found| found.name)
@@ -127,7 +130,7 @@ impl Engine {
 
     /// What one owner may have.
     fn quota_check(&self) -> Check {
-        let quota = &self.config.quota;
+        let quota = &self.sandboxes.config.quota;
         let part = |name: &str, most: u64| match most {
             0 => format!("{name} any"),
             most => format!("{name} {most}"),
@@ -148,14 +151,20 @@ impl Engine {
 
     /// What is taken out of what is shown, and how often it was.
     fn redaction_check(&self) -> Check {
-        let found: u64 = self.patterns.found().iter().map(|(_, count)| count).sum();
+        let found: u64 = self
+            .sandboxes
+            .patterns
+            .found()
+            .iter()
+            .map(|(_, count)| count)
+            .sum();
         Check {
             name: "redaction".to_string(),
             health: Health::Ok,
             detail: format!(
                 "{} kinds of credentials; taken out by this daemon: {} values of secrets, {found} credentials",
-                self.patterns.kinds(),
-                self.patterns.values_found(),
+                self.sandboxes.patterns.kinds(),
+                self.sandboxes.patterns.values_found(),
             ),
             fix: None,
         }
@@ -164,7 +173,7 @@ impl Engine {
     /// Without an environment there is no sandbox.
     fn environments_check(&self) -> Check {
         let name = "environments".to_string();
-        match self.environments.check() {
+        match self.sandboxes.environments.check() {
             Ok(()) => Check {
                 name,
                 health: Health::Ok,
@@ -182,9 +191,9 @@ impl Engine {
 
     fn disk_check(&self) -> Check {
         let name = "disk".to_string();
-        match self.shared.home.free_bytes() {
+        match self.sandboxes.shared.home.free_bytes() {
             Ok(free) => {
-                let (free, needed) = (free / 1024 / 1024, self.config.min_free_disk_mib);
+                let (free, needed) = (free / 1024 / 1024, self.sandboxes.config.min_free_disk_mib);
                 Check {
                     name,
                     health: if free >= needed {

@@ -1,10 +1,9 @@
 //! The verbs, each a few lines over the engine's parts.
 
-use crate::admission::{Follow, command, environment_error};
-use crate::archives::environment;
+use crate::admission::{Follow, command};
 use crate::blocking::blocking;
 use crate::driver::Keep;
-use crate::engine::{Engine, progress_event};
+use crate::engine::Engine;
 use crate::guest::files::parse_pattern;
 use crate::shown::{self, Pace};
 use async_trait::async_trait;
@@ -33,12 +32,11 @@ use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox}
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
-use std::collections::HashSet;
 
 /// Calls a guest and puts a broken connection in terms of the sandbox.
 macro_rules! guest {
     ($engine:expr, $id:expr, $guest:ident => $call:expr) => {{
-        let handle = $engine.handle($id).await?;
+        let handle = $engine.sandboxes.handle($id).await?;
         let $guest = handle.guest()?;
         match $call.await {
             Ok(value) => Ok(value),
@@ -54,7 +52,7 @@ impl Service for Engine {
             version: env!("CARGO_PKG_VERSION").to_string(),
             api_version: "1".to_string(),
             pid: std::process::id(),
-            home: self.shared.home.path().display().to_string(),
+            home: self.sandboxes.shared.home.path().display().to_string(),
         })
     }
 
@@ -68,7 +66,7 @@ impl Service for Engine {
 
     fn about(&self, id: &SandboxId) -> Option<Facts> {
         let mut facts = Facts::default();
-        self.table.get(id)?.sandbox().facts(&mut facts);
+        self.sandboxes.table.get(id)?.sandbox().facts(&mut facts);
         Some(facts)
     }
 
@@ -101,48 +99,35 @@ impl Service for Engine {
     }
 
     async fn list_environments(&self) -> Result<EnvironmentList> {
-        let found = self.environments.list().await.map_err(environment_error)?;
-        let all = found.into_iter().map(environment).collect();
-        Ok(EnvironmentList::new(all))
+        self.environments.list().await
     }
 
     async fn inspect_environment(&self, name: &str) -> Result<Environment> {
-        let found = self.environments.inspect(name).await;
-        found.map(environment).map_err(environment_error)
+        self.environments.inspect(name).await
     }
 
     async fn pull_environment(&self, name: &str, progress: ProgressSink) -> Result<Environment> {
-        let report = motu_environments::Progress::new(move |event| {
-            let _ = progress.try_send(progress_event(event));
-        });
-        let pulled = self.environments.pull(name, report).await;
-        pulled.map(environment).map_err(environment_error)
+        self.environments.pull(name, progress).await
     }
 
     async fn remove_environment(&self, name: &str) -> Result<Pruned> {
-        let nobody_takes_one = self.environments_in_use.write().await;
-        let in_use = self.digests_in_use();
-        let removed = self.environments.remove(name, &in_use).await;
-        drop(nobody_takes_one);
-        self.tell_of_removal().await;
-        removed.map(pruned).map_err(environment_error)
+        self.environments.remove(name).await
     }
 
     async fn tag_environment(&self, name: &str, ask: TagAs) -> Result<Environment> {
-        let tagged = self.environments.tag(name, &ask.name).await;
-        tagged.map(environment).map_err(environment_error)
+        self.environments.tag(name, ask).await
     }
 
     async fn export_environment(&self, name: &str) -> Result<ByteStream> {
-        self.export_archive(name).await
+        self.environments.export(name).await
     }
 
     async fn import_environment(&self, ask: ImportAs, content: ByteStream) -> Result<Environment> {
-        self.import_archive(ask, content).await
+        self.environments.import(ask, content).await
     }
 
     async fn send_build_context(&self, content: ByteStream) -> Result<BuildContext> {
-        self.keep_context(content).await
+        self.environments.keep_context(content).await
     }
 
     async fn build_environment(
@@ -150,55 +135,41 @@ impl Service for Engine {
         ask: BuildRequest,
         progress: ProgressSink,
     ) -> Result<Environment> {
-        self.build(ask, progress).await
+        self.environments.build(ask, progress).await
     }
 
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {
-        let nobody_takes_one = self.environments_in_use.write().await;
-        let in_use = self.digests_in_use();
-        let swept = self.environments.prune(&in_use, ask.all).await;
-        let mut pruned = swept.map(pruned).map_err(environment_error)?;
-        if ask.all {
-            for runtime in self.runtimes.all() {
-                pruned.freed_bytes += runtime.prune().await?;
-            }
-        } else {
-            drop(nobody_takes_one);
-            self.tell_of_removal().await;
-        }
-        Ok(Pruned {
-            in_use: in_use.into_iter().collect(),
-            ..pruned
-        })
+        self.environments.prune(ask).await
     }
 
     async fn resolve(&self, word: SandboxId) -> Result<SandboxId> {
-        self.resolve_id(word)
+        self.workspaces.resolve(word)
     }
 
     async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox> {
-        Ok(self.make(request, Keep::Stored).await?.0)
+        Ok(self.sandboxes.make(request, Keep::Stored).await?.0)
     }
 
     async fn list_sandboxes(&self, ask: ListSandboxes) -> Result<SandboxList> {
         let mut list: Vec<_> = self
+            .sandboxes
             .table
             .all()
             .iter()
             .map(|handle| handle.sandbox())
             .collect();
         if ask.all {
-            list.extend(self.shared.store.tombstones().await?);
+            list.extend(self.sandboxes.shared.store.tombstones().await?);
         }
         list.sort_by(|a, b| (a.created_at, &a.sandbox_id).cmp(&(b.created_at, &b.sandbox_id)));
         Ok(SandboxList::new(list))
     }
 
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
-        if let Some(handle) = self.table.get(id) {
+        if let Some(handle) = self.sandboxes.table.get(id) {
             return Ok(handle.sandbox());
         }
-        match self.shared.store.get(id).await? {
+        match self.sandboxes.shared.store.get(id).await? {
             Some(row) => Ok(row.sandbox),
             None => {
                 Err(Error::not_found(format!("there is no sandbox {id}"))
@@ -208,8 +179,8 @@ impl Service for Engine {
     }
 
     async fn destroy_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
-        self.not_a_workspace(id)?;
-        match self.table.get(id) {
+        self.workspaces.not_a_workspace(id)?;
+        match self.sandboxes.table.get(id) {
             // Lost a race with another destroy: the tombstone says how it went.
             Some(handle) => match handle.destroy().await {
                 Ok(sandbox) => Ok(sandbox),
@@ -220,35 +191,45 @@ impl Service for Engine {
     }
 
     async fn pause_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
-        self.handle(id).await?.pause().await
+        self.sandboxes.handle(id).await?.pause().await
     }
 
     async fn resume_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
-        self.handle(id).await?.resume().await
+        self.sandboxes.handle(id).await?.resume().await
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
-        self.handle(id).await?.stop().await
+        self.sandboxes.handle(id).await?.stop().await
     }
 
     async fn start_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
-        let _environments_stay = self.environments_in_use.read().await;
-        let handle = self.handle(id).await?;
-        let _counted = self.table.starts(id, &self.config.quota)?;
+        let _environments_stay = self.sandboxes.environments_in_use.read().await;
+        let handle = self.sandboxes.handle(id).await?;
+        let _counted = self
+            .sandboxes
+            .table
+            .starts(id, &self.sandboxes.config.quota)?;
         handle.start().await
     }
 
     async fn fork_sandbox(&self, id: &SandboxId, ask: Fork) -> Result<SandboxList> {
-        self.fork(id, ask.count).await.map(SandboxList::new)
+        self.sandboxes
+            .fork(id, ask.count)
+            .await
+            .map(SandboxList::new)
     }
 
     async fn keepalive(&self, id: &SandboxId, ask: Keepalive) -> Result<Sandbox> {
-        self.handle(id).await?.keepalive(ask.ttl_seconds).await
+        self.sandboxes
+            .handle(id)
+            .await?
+            .keepalive(ask.ttl_seconds)
+            .await
     }
 
     async fn reap_expired(&self) -> Result<Reaped> {
         let mut sandbox_ids = Vec::new();
-        for handle in self.table.all() {
+        for handle in self.sandboxes.table.all() {
             let sandbox = handle.sandbox();
             if handle.expired() && handle.destroy().await.is_ok() {
                 sandbox_ids.push(sandbox.sandbox_id);
@@ -258,20 +239,26 @@ impl Service for Engine {
     }
 
     async fn plan(&self, request: CreateSandbox) -> Result<String> {
-        let admitted = self.gate().admit(request).await?;
+        let admitted = self.sandboxes.gate().admit(request).await?;
         let id = admitted.sandbox.sandbox_id;
-        let dir = self.shared.home.machine(admitted.runtime.name(), &id);
-        let spec = admitted.launch.spec(id, dir, &self.shared.gateways, None);
+        let dir = self
+            .sandboxes
+            .shared
+            .home
+            .machine(admitted.runtime.name(), &id);
+        let spec = admitted
+            .launch
+            .spec(id, dir, &self.sandboxes.shared.gateways, None);
         admitted.runtime.plan(&spec)
     }
 
     async fn list_policies(&self) -> Result<PolicyList> {
-        let shelf = self.shared.home.policies();
+        let shelf = self.sandboxes.shared.home.policies();
         blocking(move || shelf.list()).await.map(PolicyList::new)
     }
 
     async fn get_policy(&self, name: &str) -> Result<Policy> {
-        self.policy(name).await.map(|known| known.policy)
+        self.sandboxes.policy(name).await.map(|known| known.policy)
     }
 
     async fn check_policy(&self, ask: CheckPolicy) -> Result<Policy> {
@@ -279,45 +266,45 @@ impl Service for Engine {
     }
 
     async fn explain_policy(&self, name: &str, ask: ExplainPolicy) -> Result<Explained> {
-        motu_policy::explain(&self.policy(name).await?, &ask)
+        motu_policy::explain(&self.sandboxes.policy(name).await?, &ask)
     }
 
     async fn set_policy(&self, id: &SandboxId, ask: SetPolicy) -> Result<Sandbox> {
-        let known = self.policy(&ask.policy).await?;
-        self.handle(id).await?.set_network(known).await
+        let known = self.sandboxes.policy(&ask.policy).await?;
+        self.sandboxes.handle(id).await?.set_network(known).await
     }
 
     async fn read_decisions(&self, id: &SandboxId, ask: ReadDecisions) -> Result<ByteStream> {
-        self.decisions(id, ask).await
+        self.sandboxes.decisions(id, ask).await
     }
 
     async fn set_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
-        self.keep_secret(name, ask).await
+        self.sandboxes.keep_secret(name, ask).await
     }
 
     async fn list_secrets(&self) -> Result<SecretList> {
-        self.known_secrets().await
+        self.sandboxes.known_secrets().await
     }
 
     async fn remove_secret(&self, name: &str) -> Result<SecretSummary> {
-        self.drop_secret(name).await
+        self.sandboxes.drop_secret(name).await
     }
 
     async fn call(&self, request: CallRequest) -> Result<CallResult> {
-        self.typed_call(request).await
+        self.calls.typed_call(request).await
     }
 
     async fn dry_run_call(&self, request: CallRequest) -> Result<CallPlan> {
-        self.dry_call(request).await
+        self.calls.dry_call(request).await
     }
 
     async fn run(&self, request: RunRequest) -> Result<ExecSession> {
-        self.one_shot(request).await
+        self.sandboxes.one_shot(request).await
     }
 
     async fn exec(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecResult> {
         let collector = Collector::new(request.max_output_bytes)?;
-        let mut collector = collector.within(self.handle(id).await?.sandbox());
+        let mut collector = collector.within(self.sandboxes.handle(id).await?.sandbox());
         collector
             .add_all(self.exec_stream(id, request).await?)
             .await?;
@@ -325,14 +312,17 @@ impl Service for Engine {
     }
 
     async fn exec_stream(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecSession> {
-        let handle = self.handle(id).await?;
-        if let Some(room) = self.workspaces.get(id) {
-            return self.follow_remembered(room, handle, request, None).await;
+        let handle = self.sandboxes.handle(id).await?;
+        if let Some(room) = self.workspaces.rooms.get(id) {
+            return self
+                .workspaces
+                .follow_remembered(room, handle, request, None)
+                .await;
         }
         let pace = Pace::of(&request);
-        let start = command(&self.config, request, Follow::Foreground)?;
+        let start = command(&self.sandboxes.config, request, Follow::Foreground)?;
         let session = guest!(self, id, guest => guest.start(start))?;
-        let events = shown::redacted(&self.commands, session.events, pace);
+        let events = shown::redacted(&self.sandboxes.commands, session.events, pace);
         let events = handle.beyond().redacted(events, pace);
         Ok(explained(ExecSession::new(events, session.input), handle))
     }
@@ -346,13 +336,15 @@ impl Service for Engine {
             .tag
             .get_or_insert_with(|| format!("proc-{}", motu_core::id::random_name(8)))
             .clone();
-        let started = match self.workspaces.get(id) {
+        let started = match self.workspaces.rooms.get(id) {
             Some(room) => {
-                let handle = self.handle(id).await?;
-                self.start_remembered(&room, &handle, request).await?
+                let handle = self.sandboxes.handle(id).await?;
+                self.workspaces
+                    .start_remembered(&room, &handle, request)
+                    .await?
             }
             None => {
-                let start = command(&self.config, request, Follow::Background)?;
+                let start = command(&self.sandboxes.config, request, Follow::Background)?;
                 guest!(self, id, guest => guest.start_background(start))?
             }
         };
@@ -364,13 +356,13 @@ impl Service for Engine {
 
     async fn attach(&self, id: &SandboxId, process: &Selector, ask: Attach) -> Result<ExecSession> {
         let from = ask.begin()?;
-        let handle = self.handle(id).await?;
+        let handle = self.sandboxes.handle(id).await?;
         let session = guest!(self, id, guest => guest.attach(process.clone(), from))?;
-        let events = match self.workspaces.get(id) {
+        let events = match self.workspaces.rooms.get(id) {
             Some(room) => room.shown(session.events, Pace::Terminal),
             None => {
                 let pace = Pace::Terminal;
-                let events = shown::redacted(&self.commands, session.events, pace);
+                let events = shown::redacted(&self.sandboxes.commands, session.events, pace);
                 handle.beyond().redacted(events, pace)
             }
         };
@@ -498,28 +490,4 @@ fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>
         }
     });
     ExecSession::new(events.boxed(), session.input)
-}
-
-impl Engine {
-    /// The environments of sandboxes, and of machines that wait for one.
-    /// A policy as it is now.
-    pub(crate) async fn policy(&self, name: &str) -> Result<motu_policy::Known> {
-        let (shelf, name) = (self.shared.home.policies(), name.to_string());
-        blocking(move || shelf.get(&name)).await
-    }
-
-    fn digests_in_use(&self) -> HashSet<String> {
-        let sandboxes = self.table.all();
-        let digests = sandboxes.iter().map(|handle| handle.sandbox().digest);
-        let digests = digests.chain(self.pool.digests());
-        digests.filter(|digest| !digest.is_empty()).collect()
-    }
-}
-
-fn pruned(pruned: motu_environments::Pruned) -> Pruned {
-    Pruned {
-        removed: pruned.names.into_iter().chain(pruned.digests).collect(),
-        freed_bytes: pruned.bytes,
-        in_use: Vec::new(),
-    }
 }

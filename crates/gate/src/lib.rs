@@ -28,7 +28,7 @@ pub use record::Witness;
 use futures_util::future::BoxFuture;
 use motu_core::outcome::{Length, Outcome, Watch};
 use motu_core::verb::{Ask, Shape, Verb};
-use motu_core::{Error, Result, Service};
+use motu_core::{Backend, Error, Result};
 use rate::Rate;
 use record::Entry;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ use std::time::Instant;
 /// Where calls come in.
 #[derive(Clone)]
 pub struct Gate {
-    engine: Arc<dyn Service>,
+    engine: Arc<dyn Backend>,
     witness: Arc<dyn Witness>,
     rate: Arc<Rate>,
 }
@@ -51,12 +51,12 @@ impl std::fmt::Debug for Gate {
 
 impl Gate {
     /// A gate before this engine that keeps no record.
-    pub fn new(engine: Arc<dyn Service>) -> Gate {
+    pub fn new(engine: Arc<dyn Backend>) -> Gate {
         Gate::watched_by(engine, Arc::new(record::Nobody))
     }
 
     /// A gate that tells somebody what passes.
-    pub fn watched_by(engine: Arc<dyn Service>, witness: Arc<dyn Witness>) -> Gate {
+    pub fn watched_by(engine: Arc<dyn Backend>, witness: Arc<dyn Witness>) -> Gate {
         Gate {
             engine,
             witness,
@@ -124,7 +124,9 @@ impl Gate {
         entry: &mut Entry,
     ) -> Result<()> {
         let resolved = self.resolve(call).await;
-        let about = call.sandbox().and_then(|id| self.engine.about(id));
+        let about = call
+            .sandbox()
+            .and_then(|id| self.engine.service().about(id));
         entry.asks(call, about);
         resolved?;
         let allowed = authority::check(caller, &V::INFO, call.ask());
@@ -143,7 +145,7 @@ impl Gate {
     /// A sandbox that was named by a beginning or a name is meant by its id from here on.
     async fn resolve<V: Verb>(&self, call: &mut V) -> Result<()> {
         if let Some(id) = call.sandbox() {
-            *id = self.engine.resolve(id.clone()).await?;
+            *id = self.engine.service().resolve(id.clone()).await?;
         }
         Ok(())
     }
@@ -186,7 +188,7 @@ mod tests {
     use motu_core::exec::{ExecEvent, ExecSession, Exited};
     use motu_core::sandbox::CreateSandbox;
     use motu_core::verb::{self, Recorder};
-    use motu_core::{ErrorKind, SandboxId, Workspaces};
+    use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
     use std::sync::Mutex;
 
     /// Keeps what passed.

@@ -2,7 +2,7 @@
 
 use crate::Shared;
 use crate::arguments::Arguments;
-use motu_core::{Error, Result, Service, TerminalId};
+use motu_core::{Error, Result, TerminalId, Verbs};
 use rmcp::model::{InputRequiredResult, InputResponses, ProtocolVersion};
 use rmcp::service::{RequestContext, RoleServer};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Call {
 }
 
 impl Call {
-    pub fn service(&self) -> &dyn Service {
+    pub fn service(&self) -> &dyn Verbs {
         &*self.shared.service
     }
 

@@ -10,7 +10,7 @@ use crate::watch::{self, Watches};
 use crate::{Options, Shared, Text, schema};
 use futures_util::FutureExt;
 use motu_core::noted::noted;
-use motu_core::{Error, Service};
+use motu_core::{Error, Verbs};
 use rmcp::model::{
     self, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
     CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode,
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    pub fn new(service: Arc<dyn Service>, options: Options) -> Server {
+    pub fn new(service: Arc<dyn Verbs>, options: Options) -> Server {
         Server {
             shared: Arc::new(Shared {
                 service,

@@ -40,7 +40,7 @@ pub use handler::Server;
 pub use http::{Http, MAX_TOKEN_BYTES};
 pub use profile::Profile;
 
-use motu_core::{SandboxId, Service};
+use motu_core::{SandboxId, Verbs};
 use std::sync::Arc;
 
 /// How much text one answer may have, unless it is told otherwise.
@@ -133,7 +133,7 @@ impl std::fmt::Debug for Options {
 
 /// What every call of one server shares.
 pub(crate) struct Shared {
-    pub service: Arc<dyn Service>,
+    pub service: Arc<dyn Verbs>,
     pub options: Options,
     pub outputs: outputs::Outputs,
     pub seal: approve::Seal,

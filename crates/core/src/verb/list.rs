@@ -47,7 +47,7 @@ use crate::{SandboxId, build, policy, report, sandbox, secret};
 verbs! {
     /// Every capability of motu. Faces translate a request, call one verb and translate the
     /// answer; they decide nothing.
-    trait Service: Workspaces & Terminals, visit visit_service, table SERVICE_VERBS, with {
+    trait Service, by service, visit visit_service, table SERVICE_VERBS, with {
         /// The id a caller means: itself, or the one that this beginning or this name fits.
         async fn resolve(&self, word: SandboxId) -> crate::Result<SandboxId> {
             Ok(word)
@@ -320,7 +320,7 @@ verbs! {
 
 verbs! {
     /// The verbs of workspaces: sandboxes that are kept.
-    trait Workspaces, visit visit_workspaces, table WORKSPACE_VERBS;
+    trait Workspaces, by workspaces, visit visit_workspaces, table WORKSPACE_VERBS;
 
     /// Make a workspace, and start it
     ///
@@ -482,7 +482,7 @@ verbs! {
 verbs! {
     /// The verbs of terminals. A session that was terminated answers with status `terminated`;
     /// an unknown one is `not_found`.
-    trait Terminals, visit visit_terminals, table TERMINAL_VERBS;
+    trait Terminals, by terminals, visit visit_terminals, table TERMINAL_VERBS;
 
     /// Open a session, or find it
     ///

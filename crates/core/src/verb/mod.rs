@@ -169,9 +169,35 @@ pub trait Verb: Sized + Send + 'static {
     /// Does it.
     fn on<'a>(
         self,
-        service: &'a dyn crate::Service,
+        backend: &'a dyn Backend,
         extra: Self::Extra,
     ) -> BoxFuture<'a, Result<Self::Answer>>;
+}
+
+/// Where calls arrive: whoever does the verbs of each trait.
+pub trait Backend: Send + Sync + 'static {
+    fn service(&self) -> &dyn Service;
+    fn workspaces(&self) -> &dyn Workspaces;
+    fn terminals(&self) -> &dyn Terminals;
+}
+
+/// All verbs in one: what a carrier has, and what faces hold.
+pub trait Verbs: Service + Workspaces + Terminals {}
+
+impl<T: Service + Workspaces + Terminals> Verbs for T {}
+
+impl<T: Verbs> Backend for T {
+    fn service(&self) -> &dyn Service {
+        self
+    }
+
+    fn workspaces(&self) -> &dyn Workspaces {
+        self
+    }
+
+    fn terminals(&self) -> &dyn Terminals {
+        self
+    }
 }
 
 /// Declares the verbs of one trait.
@@ -180,7 +206,7 @@ pub trait Verb: Sized + Send + 'static {
 macro_rules! verbs {
     (
         $(#[$trait_meta:meta])*
-        trait $trait:ident $(: $super:ident & $other:ident)?, visit $visit:ident, table $table:ident
+        trait $trait:ident, by $by:ident, visit $visit:ident, table $table:ident
         $(, with { $($items:tt)* })?;
         $(
             $(#[doc = $doc:literal])+
@@ -196,7 +222,7 @@ macro_rules! verbs {
     ) => {
         $(#[$trait_meta])*
         #[async_trait::async_trait]
-        pub trait $trait: Send + Sync + 'static $(+ $super + $other)? {
+        pub trait $trait: Send + Sync + 'static {
             $(
                 $(#[doc = $doc])+
                 async fn $method(
@@ -287,12 +313,12 @@ macro_rules! verbs {
 
                 fn on<'a>(
                     self,
-                    service: &'a dyn $crate::Service,
+                    backend: &'a dyn $crate::verb::Backend,
                     extra: Self::Extra,
                 ) -> futures_util::future::BoxFuture<'a, $crate::Result<$answer>> {
                     let _ = &extra;
                     Box::pin(async move {
-                        service.$method(
+                        backend.$by().$method(
                             $(&self.$part,)*
                             $(verbs!(@given self.ask, $ask),)?
                             $(verbs!(@given extra, $extra_type),)?

@@ -3,9 +3,9 @@
 //! A call ends with the first thing that is wrong; a dry run tells all of them. Programs that
 //! print secrets are not run: it is only looked whether the secret is known.
 
+use super::Calls;
 use super::check::{self, Checked};
 use super::{sandbox_of, workspace_of};
-use crate::engine::Engine;
 use crate::quota::Claim;
 use motu_core::call::{
     CallCheck, CallNetworkMode, CallPlan, CallRequest, CheckedDestination, FailureClass, Retention,
@@ -17,11 +17,11 @@ use motu_core::{Error, Result};
 use motu_policy::Known;
 use std::collections::BTreeMap;
 
-impl Engine {
+impl Calls {
     pub(crate) async fn dry_call(&self, request: CallRequest) -> Result<CallPlan> {
         let mut plan = CallPlan::default();
         let name = request.policy.as_deref().unwrap_or(policy::NONE);
-        let known = match self.policy(name).await {
+        let known = match self.sandboxes.policy(name).await {
             Ok(known) => known,
             Err(error) => {
                 note(&mut plan, "policy", Err(error));
@@ -81,13 +81,16 @@ impl Engine {
             secret_refs: self.bound(request).await,
             ..wanted
         };
-        match self.gate().admit(wanted).await {
+        match self.sandboxes.gate().admit(wanted).await {
             Ok(admitted) => {
                 plan.runtime = Some(admitted.sandbox.runtime.clone());
                 plan.isolation = Some(admitted.sandbox.isolation);
                 note(plan, "machine", Ok(()));
                 let claim = Claim::of(&admitted.sandbox, Some(&admitted.launch));
-                let room = self.table.could_enter(&claim, self.bounds());
+                let room = self
+                    .sandboxes
+                    .table
+                    .could_enter(&claim, self.sandboxes.bounds());
                 note(plan, "quota", room);
             }
             Err(error) => note(plan, "machine", Err(error)),
@@ -98,7 +101,7 @@ impl Engine {
     async fn bound(&self, request: &CallRequest) -> BTreeMap<String, SecretRef> {
         let mut bound = BTreeMap::new();
         for (variable, secret) in &request.secrets {
-            let kept = crate::secrets::find(&self.shared.home, &secret.name).await;
+            let kept = crate::secrets::find(&self.sandboxes.shared.home, &secret.name).await;
             if let Ok(Some(kept)) = kept
                 && kept.binding().is_some()
             {
@@ -110,7 +113,7 @@ impl Engine {
 
     /// Whether every secret that a call refers to is there.
     async fn known(&self, request: &CallRequest) -> Result<()> {
-        let kept = self.known_secrets().await?;
+        let kept = self.sandboxes.known_secrets().await?;
         for secret in request.secrets.values() {
             if !kept.iter().any(|known| known.name == secret.name) {
                 let name: String = secret.name.chars().take(64).collect();

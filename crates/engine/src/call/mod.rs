@@ -14,10 +14,10 @@ mod dry;
 
 use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
-use crate::engine::Engine;
 use crate::guest::Guest;
+use crate::sandbox::Sandboxes;
 use crate::shown::Pace;
-use crate::workspace::Secrets;
+use crate::workspace::{Secrets, Workspaces};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -34,7 +34,7 @@ use motu_core::files::{GuestPath, ReadRange, WriteOptions};
 use motu_core::policy::{self, PolicyRef};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::workspace::{CreateWorkspace, SaveAs, WORKSPACE};
-use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId, Service, Workspaces};
+use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId, Workspaces as _};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,24 +53,38 @@ struct Machine {
     sandbox: Sandbox,
 }
 
-impl Engine {
+/// Typed calls.
+#[derive(Debug)]
+pub struct Calls {
+    sandboxes: Arc<Sandboxes>,
+    workspaces: Arc<Workspaces>,
+}
+
+impl Calls {
+    pub fn new(sandboxes: Arc<Sandboxes>, workspaces: Arc<Workspaces>) -> Calls {
+        Calls {
+            sandboxes,
+            workspaces,
+        }
+    }
+
     pub(crate) async fn typed_call(&self, request: CallRequest) -> Result<CallResult> {
         self.attempt(request).await.map_err(classed)
     }
 
     async fn attempt(&self, request: CallRequest) -> Result<CallResult> {
         let name = request.policy.as_deref().unwrap_or(policy::NONE);
-        let known = self.policy(name).await?;
+        let known = self.sandboxes.policy(name).await?;
         let checked = check(&request, &known.policy.call)?;
         opens(&request, &known)?;
         let (given, bound) = self.given(&request.secrets).await?;
         // The command is checked before anything is made for it.
         let start = command(
-            &self.config,
+            &self.sandboxes.config,
             exec(&request, &checked, &given),
             Follow::Foreground,
         )?;
-        let served = self.pool.serve();
+        let served = self.sandboxes.pool.serve();
         let machine = self.machine(&request, &checked, known.policy.call.min_isolation, bound);
         let machine = machine.await?;
         let given = given.and(machine.handle.beyond());
@@ -101,6 +115,18 @@ impl Engine {
         Ok(self.answer(machine, &checked, known.reference(), (ran, files_out, kept)))
     }
 
+    /// What a call refers to: values under the names of its variables, and what stays outside.
+    async fn given(
+        &self,
+        wanted: &BTreeMap<String, SecretRef>,
+    ) -> Result<(Secrets, BTreeMap<String, SecretRef>)> {
+        let sorted = self.sandboxes.sort(wanted).await?;
+        Ok((
+            Secrets::of_variables(sorted.values, &self.sandboxes.patterns)?,
+            sorted.bound,
+        ))
+    }
+
     /// The machine of a call: one that goes with it, or a workspace that stays.
     async fn machine(
         &self,
@@ -115,15 +141,15 @@ impl Engine {
                     secret_refs: bound,
                     ..sandbox_of(request, checked, floor)
                 };
-                self.make(sandbox, Keep::Transient).await?
+                self.sandboxes.make(sandbox, Keep::Transient).await?
             }
             _ => {
                 let workspace = CreateWorkspace {
                     secret_refs: bound,
                     ..workspace_of(request, checked, floor)
                 };
-                let workspace = self.create_workspace(workspace).await?;
-                let handle = self.handle(&workspace.workspace_id).await?;
+                let workspace = self.workspaces.create_workspace(workspace).await?;
+                let handle = self.sandboxes.handle(&workspace.workspace_id).await?;
                 (handle.sandbox(), handle)
             }
         };
@@ -139,14 +165,22 @@ impl Engine {
     async fn discard(&self, machine: &Machine, retention: Retention) -> Result<()> {
         match retention {
             Retention::Destroy => self.destroyed(machine).await,
-            _ => self.delete_workspace(&machine.id).await.map(drop),
+            _ => self
+                .workspaces
+                .delete_workspace(&machine.id)
+                .await
+                .map(drop),
         }
     }
 
     /// Destroys a machine, and says so if something of it is left.
     async fn destroyed(&self, machine: &Machine) -> Result<()> {
         let gone = machine.handle.destroy().await?;
-        let dir = self.shared.home.machine(&gone.runtime, &machine.id);
+        let dir = self
+            .sandboxes
+            .shared
+            .home
+            .machine(&gone.runtime, &machine.id);
         match dir.exists() {
             false => Ok(()),
             true => Err(Error::new(
@@ -162,11 +196,14 @@ impl Engine {
         let id = &machine.id;
         match retention {
             Retention::Destroy => self.destroyed(machine).await.map(|()| None),
-            Retention::Stop => self.stop_workspace(id).await.map(|_| None),
-            Retention::Cold => self.pause_sandbox(id).await.map(|_| None),
+            Retention::Stop => self.workspaces.stop_workspace(id).await.map(|_| None),
+            Retention::Cold => self.sandboxes.handle(id).await?.pause().await.map(|_| None),
             Retention::Snapshot => {
-                let snapshot = self.create_snapshot(id, SaveAs::named(SNAPSHOT)).await?;
-                self.stop_workspace(id).await?;
+                let snapshot = self
+                    .workspaces
+                    .create_snapshot(id, SaveAs::named(SNAPSHOT))
+                    .await?;
+                self.workspaces.stop_workspace(id).await?;
                 Ok(Some(snapshot.snapshot_name))
             }
         }

@@ -4,25 +4,25 @@
 //! a session is opened or terminated, and when a daemon begins, the oldest beyond
 //! `terminals_kept` are forgotten. Nobody waits for that.
 
+use super::Terminals;
 use super::owner::{Freshness, Owner};
-use super::table::{Entry, Terminals};
+use super::table::{Entry, Sessions};
 use crate::driver::Shared;
-use crate::engine::Engine;
 use motu_core::Result;
 use motu_core::terminal::TerminalId;
 use std::sync::Arc;
 
-impl Engine {
+impl Terminals {
     pub(super) fn forget_sessions(&self) {
-        let kept = self.config.terminal.kept;
-        if self.terminals.too_old(kept).is_empty() {
+        let kept = self.sandboxes.config.terminal.kept;
+        if self.sessions.too_old(kept).is_empty() {
             return;
         }
-        let (terminals, shared) = (self.terminals.clone(), self.shared.clone());
+        let (sessions, shared) = (self.sessions.clone(), self.sandboxes.shared.clone());
         tokio::spawn(async move {
-            let _one_at_a_time = terminals.forgetting.lock().await;
-            for (id, entry) in terminals.too_old(kept) {
-                if let Err(error) = forget(&terminals, &shared, &id, &entry).await {
+            let _one_at_a_time = sessions.forgetting.lock().await;
+            for (id, entry) in sessions.too_old(kept) {
+                if let Err(error) = forget(&sessions, &shared, &id, &entry).await {
                     tracing::warn!(%error, session = %id, "cannot forget a session");
                 }
             }
@@ -32,7 +32,7 @@ impl Engine {
 
 /// Forgets one, unless somebody is just opening or ending it.
 async fn forget(
-    terminals: &Terminals,
+    sessions: &Sessions,
     shared: &Shared,
     id: &TerminalId,
     entry: &Arc<Entry>,
@@ -48,7 +48,7 @@ async fn forget(
         entry.set(known, None);
     }
     drop(turn);
-    terminals.leave(id, entry);
+    sessions.leave(id, entry);
     forgotten
 }
 

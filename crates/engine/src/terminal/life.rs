@@ -4,6 +4,7 @@
 //! is brought about: whatever a crash interrupts, the next daemon finds a shell
 //! that it knows, or knows that there is none.
 
+use super::Terminals;
 use super::answers;
 use super::checks::{self, Wanted};
 use super::forget;
@@ -15,7 +16,6 @@ use super::table::{Entry, missing};
 use super::writer::{Files, Pen, Position};
 use crate::blocking::blocking;
 use crate::driver;
-use crate::engine::Engine;
 use crate::store::{TerminalEnd, TerminalRow, TerminalShell};
 use jiff::Timestamp;
 use motu_core::exec::{Selector, TtySize};
@@ -38,22 +38,24 @@ const FIRST_PROMPT: Duration = Duration::from_secs(10);
 /// Segments of a transcript.
 const SEGMENTS: u64 = 8;
 
-impl Engine {
-    pub(super) async fn open_session(&self, mut request: OpenTerminal) -> Result<TerminalOpened> {
+impl Terminals {
+    pub(super) async fn open(&self, mut request: OpenTerminal) -> Result<TerminalOpened> {
         let id = TerminalId::parse(&request.session_id)?;
         let place = request.sandbox_id.take();
-        request.sandbox_id = place.map(|word| self.resolve_id(word)).transpose()?;
+        request.sandbox_id = place
+            .map(|word| self.workspaces.resolve(word))
+            .transpose()?;
         let wanted = checks::wanted(&request)?;
         loop {
-            let entry = self.terminals.entry(&id);
+            let entry = self.sessions.entry(&id);
             let turn = entry.turn.lock().await;
-            if !self.terminals.is(&id, &entry) {
+            if !self.sessions.is(&id, &entry) {
                 // Whoever had the place before could not use it.
                 continue;
             }
             let opened = self.open_entry(&id, &entry, &request, wanted).await;
             drop(turn);
-            self.terminals.leave(&id, &entry);
+            self.sessions.leave(&id, &entry);
             self.forget_sessions();
             return opened;
         }
@@ -68,14 +70,14 @@ impl Engine {
     ) -> Result<TerminalOpened> {
         if entry.known().is_some_and(|known| known.is_terminated()) {
             // The name is free; what was kept of the old session makes room for the new one.
-            forget::let_go(&self.shared, id, entry).await?;
+            forget::let_go(&self.sandboxes.shared, id, entry).await?;
         }
         let known = entry.known();
         let row = known.as_ref().map(|known| known.row());
         if let Some(row) = row.as_ref().filter(|row| row.is_alive()) {
             return self.found(id, row, request).await;
         }
-        let _opening = self.terminals.admit(entry)?;
+        let _opening = self.sessions.admit(entry)?;
         let before = row.as_ref().map(|row| &row.sandbox_id);
         let place = self.terminal_place(request, before).await?;
         let plan = self.plan_shell(request, &place)?;
@@ -88,8 +90,8 @@ impl Engine {
                 // As it was before.
                 entry.unset(known);
                 match row {
-                    Some(row) => self.shared.store.put_terminal(&row).await?,
-                    None => self.shared.store.delete_terminal(id).await?,
+                    Some(row) => self.sandboxes.shared.store.put_terminal(&row).await?,
+                    None => self.sandboxes.shared.store.delete_terminal(id).await?,
                 }
                 return Err(place.explain_soon(error).await);
             }
@@ -130,7 +132,7 @@ impl Engine {
         };
         Ok(TerminalOpened {
             created: false,
-            terminal: self.configure_session(id, change).await?,
+            terminal: self.configure(id, change).await?,
         })
     }
 
@@ -165,10 +167,10 @@ impl Engine {
             end: None,
             terminated: false,
         };
-        self.shared.store.put_terminal(&row).await?;
-        let dir = self.shared.home.make_terminal(id)?;
+        self.sandboxes.shared.store.put_terminal(&row).await?;
+        let dir = self.sandboxes.shared.home.make_terminal(id)?;
         let header = header(&row);
-        let writer = self.terminals.writer()?;
+        let writer = self.sessions.writer()?;
         // The last words of the shell before this one, in the same files, come first.
         writer.reached().await;
         let (pen, offset) = blocking({
@@ -192,7 +194,7 @@ impl Engine {
         let owner = Owner::new(Begin {
             session: Session::new(config),
             known: known.clone(),
-            store: self.shared.store.clone(),
+            store: self.sandboxes.shared.store.clone(),
             place: Some(place.clone()),
             pen: Some(pen),
             machine_from: 0,
@@ -203,7 +205,7 @@ impl Engine {
         Ok(handle)
     }
 
-    pub(super) async fn configure_session(
+    pub(super) async fn configure(
         &self,
         id: &TerminalId,
         change: ConfigureTerminal,
@@ -216,7 +218,7 @@ impl Engine {
         let description = checks::description(change.description.clone())?;
         let quiet = change.quiescence_ms;
         let quiet = quiet.map(|ms| checks::quiescence(Some(ms))).transpose()?;
-        let entry = self.terminals.get(id)?;
+        let entry = self.sessions.get(id)?;
         if let Some(known) = entry.known()
             && known.is_terminated()
         {
@@ -248,20 +250,24 @@ impl Engine {
         handle.ask(Freshness::Any, work).await
     }
 
-    pub(super) async fn terminate_session(&self, id: &TerminalId) -> Result<Terminal> {
+    pub(super) async fn terminate(&self, id: &TerminalId) -> Result<Terminal> {
         let terminated = self.terminate_entry(id).await;
         self.forget_sessions();
         terminated
     }
 
     async fn terminate_entry(&self, id: &TerminalId) -> Result<Terminal> {
-        let entry = self.terminals.get(id)?;
+        let entry = self.sessions.get(id)?;
         let _turn = entry.turn.lock().await;
         let known = entry.known();
         let known = known.ok_or_else(|| missing(id))?;
         if !known.is_terminated() {
             known.change(|row| row.terminated = true);
-            self.shared.store.put_terminal(&known.row()).await?;
+            self.sandboxes
+                .shared
+                .store
+                .put_terminal(&known.row())
+                .await?;
         }
         // First of all, so that nobody takes what dying programs print for an answer.
         if let Some(handle) = entry.handle() {
@@ -269,7 +275,7 @@ impl Engine {
         }
         let row = known.row();
         if let Some(shell) = &row.shell
-            && let Some(place) = self.table.get(&row.sandbox_id)
+            && let Some(place) = self.sandboxes.table.get(&row.sandbox_id)
         {
             forget_shell(&place, &shell.tag).await?;
         }
@@ -279,7 +285,7 @@ impl Engine {
                 .get_or_insert(ended_with("the session was terminated"));
         });
         let row = known.row();
-        self.shared.store.put_terminal(&row).await?;
+        self.sandboxes.shared.store.put_terminal(&row).await?;
         Ok(answers::resting(&row))
     }
 
@@ -294,11 +300,11 @@ impl Engine {
         if !entry.wake(&known, handle.clone()) {
             return Err(missing(id));
         }
-        let dir = self.shared.home.terminal(id);
-        let (store, writer) = (self.shared.store.clone(), self.terminals.writer()?);
+        let dir = self.sandboxes.shared.home.terminal(id);
+        let (store, writer) = (self.sandboxes.shared.store.clone(), self.sessions.writer()?);
         let hidden = self.hidden(&known.row());
         let place = match known.is_alive() {
-            true => self.table.get(&known.row().sandbox_id),
+            true => self.sandboxes.table.get(&known.row().sandbox_id),
             false => None,
         };
         tokio::spawn(async move {
@@ -330,10 +336,10 @@ impl Engine {
     }
 
     /// Finds the sessions of a former daemon, after their sandboxes.
-    pub(crate) async fn adopt_terminals(&self) -> Result<()> {
-        for mut row in self.shared.store.terminals().await? {
+    pub(crate) async fn adopt(&self) -> Result<()> {
+        for mut row in self.sandboxes.shared.store.terminals().await? {
             let id = row.session_id.clone();
-            let place = self.table.get(&row.sandbox_id);
+            let place = self.sandboxes.table.get(&row.sandbox_id);
             let running = place
                 .as_ref()
                 .is_some_and(|place| matches!(place.state(), State::Running | State::Paused));
@@ -345,10 +351,10 @@ impl Engine {
             } else if row.is_alive() && !running {
                 row.end = Some(ended_with("its machine was gone when the daemon came back"));
                 row.shell = None;
-                self.shared.store.put_terminal(&row).await?;
+                self.sandboxes.shared.store.put_terminal(&row).await?;
             }
             let alive = row.is_alive();
-            let entry = self.terminals.entry(&id);
+            let entry = self.sessions.entry(&id);
             entry.set(Known::new(row), None);
             if alive {
                 self.awake(&id, &entry)?;
@@ -359,7 +365,7 @@ impl Engine {
     }
 
     fn forget_shell_later(&self, place: Arc<driver::Handle>, tag: String, row: TerminalRow) {
-        let store = self.shared.store.clone();
+        let store = self.sandboxes.shared.store.clone();
         tokio::spawn(async move {
             let forgotten = forget_shell(&place, &tag).await;
             if let Err(error) = match forgotten {
@@ -421,16 +427,20 @@ struct Hidden {
     values: Values,
 }
 
-impl Engine {
+impl Terminals {
     /// Well-known credentials, and the secrets of the workspace or the sandbox that a session is in.
     fn hidden(&self, row: &TerminalRow) -> Hidden {
         let id = &row.sandbox_id;
-        let values = match self.workspaces.get(id) {
+        let values = match self.workspaces.rooms.get(id) {
             Some(room) => Some(room.secrets().values()),
-            None => self.table.get(id).map(|handle| handle.beyond().values()),
+            None => self
+                .sandboxes
+                .table
+                .get(id)
+                .map(|handle| handle.beyond().values()),
         };
         Hidden {
-            patterns: self.patterns.clone(),
+            patterns: self.sandboxes.patterns.clone(),
             values: values.unwrap_or_default(),
         }
     }

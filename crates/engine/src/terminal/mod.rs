@@ -32,9 +32,8 @@ mod transcript;
 mod watchers;
 mod writer;
 
-pub use table::Terminals;
-
-use crate::engine::Engine;
+use crate::sandbox::Sandboxes;
+use crate::workspace::Workspaces;
 use async_trait::async_trait;
 use handle::Handle;
 use motu_core::exec::ExecSession;
@@ -45,9 +44,29 @@ use motu_core::{Error, Result, limits};
 use motu_terminal::expect::{Cursor, Pattern};
 use motu_terminal::session::{self, Outcome};
 use owner::{Freshness, Owner, Work};
+use std::sync::Arc;
+use table::Sessions;
 
 /// How long `expect_terminal_prompt` waits.
 const PROMPT_TIMEOUT: f64 = 30.0;
+
+/// All terminal sessions.
+#[derive(Debug)]
+pub struct Terminals {
+    sandboxes: Arc<Sandboxes>,
+    workspaces: Arc<Workspaces>,
+    sessions: Arc<Sessions>,
+}
+
+impl Terminals {
+    pub fn new(sandboxes: Arc<Sandboxes>, workspaces: Arc<Workspaces>) -> Terminals {
+        Terminals {
+            sandboxes,
+            workspaces,
+            sessions: Arc::default(),
+        }
+    }
+}
 
 /// A session as a caller finds it.
 enum Found {
@@ -56,9 +75,9 @@ enum Found {
     Terminated(Box<crate::store::TerminalRow>),
 }
 
-impl Engine {
+impl Terminals {
     fn find_session(&self, id: &TerminalId) -> Result<Found> {
-        let entry = self.terminals.get(id)?;
+        let entry = self.sessions.get(id)?;
         if let Some(known) = entry.known()
             && known.is_terminated()
         {
@@ -86,7 +105,7 @@ impl Engine {
         freshness: Freshness,
         view: impl FnOnce(&mut Owner) -> T + Send + 'static,
     ) -> Result<T> {
-        let entry = self.terminals.get(id)?;
+        let entry = self.sessions.get(id)?;
         self.awake(id, &entry)?.ask(freshness, view).await
     }
 
@@ -110,14 +129,14 @@ impl Engine {
 }
 
 #[async_trait]
-impl motu_core::Terminals for Engine {
+impl motu_core::Terminals for Terminals {
     async fn open_terminal(&self, request: OpenTerminal) -> Result<TerminalOpened> {
-        self.open_session(request).await
+        self.open(request).await
     }
 
     async fn list_terminals(&self) -> Result<TerminalList> {
         let mut all = Vec::new();
-        for entry in self.terminals.all() {
+        for entry in self.sessions.all() {
             all.extend(self.describe_session(&entry, Freshness::Any).await?);
         }
         all.sort_by(|a, b| {
@@ -128,7 +147,7 @@ impl motu_core::Terminals for Engine {
     }
 
     async fn get_terminal(&self, id: &TerminalId) -> Result<Terminal> {
-        let entry = self.terminals.get(id)?;
+        let entry = self.sessions.get(id)?;
         let found = self.describe_session(&entry, Freshness::New).await?;
         found.ok_or_else(|| table::missing(id))
     }
@@ -138,11 +157,11 @@ impl motu_core::Terminals for Engine {
         id: &TerminalId,
         change: ConfigureTerminal,
     ) -> Result<Terminal> {
-        self.configure_session(id, change).await
+        self.configure(id, change).await
     }
 
     async fn terminate_terminal(&self, id: &TerminalId) -> Result<Terminal> {
-        self.terminate_session(id).await
+        self.terminate(id).await
     }
 
     async fn run_in_terminal(&self, id: &TerminalId, run: RunInTerminal) -> Result<TerminalAnswer> {

@@ -1,7 +1,7 @@
 //! Where a session's shell runs.
 
+use super::Terminals;
 use crate::driver;
-use crate::engine::Engine;
 use motu_core::sandbox::State;
 use motu_core::terminal::{DEFAULT_PLACE, OpenTerminal};
 use motu_core::workspace::CreateWorkspace;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 const HOST_PLACE: &str = "terminals-host";
 const HOST_RUNTIME: &str = "host";
 
-impl Engine {
+impl Terminals {
     /// The sandbox a session is to run in, running.
     pub(super) async fn terminal_place(
         &self,
@@ -29,12 +29,12 @@ impl Engine {
             return self.host_place(&request.owner).await;
         }
         // A session that is opened again goes where it was, if that is still there.
-        if let Some(id) = before.filter(|id| self.table.get(id).is_some()) {
+        if let Some(id) = before.filter(|id| self.sandboxes.table.get(id).is_some()) {
             return self.running(id).await;
         }
         self.shared_place(CreateWorkspace {
             owner: request.owner.clone(),
-            environment: self.config.terminal.environment.clone(),
+            environment: self.sandboxes.config.terminal.environment.clone(),
             workspace_id: Some(SandboxId::parse(DEFAULT_PLACE)?),
             ..CreateWorkspace::default()
         })
@@ -42,7 +42,7 @@ impl Engine {
     }
 
     async fn host_place(&self, owner: &str) -> Result<Arc<driver::Handle>> {
-        if !self.config.terminal.host {
+        if !self.sandboxes.config.terminal.host {
             return Err(Error::new(
                 ErrorKind::Denied,
                 "sessions on the host itself are not allowed",
@@ -54,7 +54,7 @@ impl Engine {
         }
         self.shared_place(CreateWorkspace {
             owner: owner.to_string(),
-            environment: self.config.terminal.environment.clone(),
+            environment: self.sandboxes.config.terminal.environment.clone(),
             workspace_id: Some(SandboxId::parse(HOST_PLACE)?),
             runtime: Some(HOST_RUNTIME.to_string()),
             allow_host_compat: true,
@@ -66,20 +66,20 @@ impl Engine {
     /// A workspace of ours, made on first use.
     async fn shared_place(&self, workspace: CreateWorkspace) -> Result<Arc<driver::Handle>> {
         // Two first uses at once make it once.
-        let _one_at_a_time = self.terminals.making.lock().await;
+        let _one_at_a_time = self.sessions.making.lock().await;
         let id = workspace.workspace_id.clone();
         let id = id.ok_or_else(|| Error::internal("a place without a name"))?;
-        if self.table.get(&id).is_none() {
-            self.create_workspace(workspace).await?;
+        if self.sandboxes.table.get(&id).is_none() {
+            self.workspaces.create_workspace(workspace).await?;
         }
         self.running(&id).await
     }
 
     /// A sandbox that is there; a workspace that is stopped is started.
     async fn running(&self, id: &SandboxId) -> Result<Arc<driver::Handle>> {
-        let handle = self.handle(id).await?;
-        if handle.state() == State::Stopped && self.not_a_workspace(id).is_err() {
-            self.start_workspace(id).await?;
+        let handle = self.sandboxes.handle(id).await?;
+        if handle.state() == State::Stopped && self.workspaces.not_a_workspace(id).is_err() {
+            self.workspaces.start_workspace(id).await?;
         }
         // Says why, where it cannot be used.
         handle.guest()?;

@@ -1,9 +1,9 @@
 //! Sitting at a session: a person watches what an agent does, or takes over.
 
+use super::Terminals;
 use super::checks;
 use super::handle::Handle;
 use super::owner::{Freshness, Owner, Work};
-use crate::engine::Engine;
 use bytes::Bytes;
 use motu_core::exec::{ExecEvent, ExecInput, ExecSession, Started};
 use motu_core::terminal::{Seat, TerminalId};
@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 /// Inputs that may wait for the session's task.
 const INPUTS: usize = 8;
 
-impl Engine {
+impl Terminals {
     pub(super) async fn take_seat(&self, id: &TerminalId, seat: Seat) -> Result<ExecSession> {
         let size = seat.map(|size| checks::size(Some(size))).transpose()?;
-        let entry = self.terminals.get(id)?;
+        let entry = self.sessions.get(id)?;
         let known = entry.known();
         if !known.is_some_and(|known| known.is_alive()) {
             return Err(Error::conflict(format!("session {id} has ended"))

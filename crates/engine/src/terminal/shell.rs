@@ -1,8 +1,8 @@
 //! Starting a shell that says what it does.
 
+use super::Terminals;
 use crate::admission::{Follow, command};
 use crate::driver;
-use crate::engine::Engine;
 use crate::guest::Guest;
 use bytes::Bytes;
 use futures_util::stream::StreamExt as _;
@@ -34,7 +34,7 @@ pub struct Plan {
     files: Vec<InjectedFile>,
 }
 
-impl Engine {
+impl Terminals {
     /// What is to be started for a request.
     pub(super) fn plan_shell(
         &self,
@@ -61,7 +61,7 @@ impl Engine {
                 .map_err(|error| Error::internal(format!("no random numbers: {error}")))?;
             // On the host itself the daemon's own directory is at hand, and nobody else's.
             let dir = match place.sandbox().on_host_files() {
-                true => self.shared.home.terminals().join("integration"),
+                true => self.sandboxes.shared.home.terminals().join("integration"),
                 false => PathBuf::from(DIR),
             };
             let injection = Injection::new(
@@ -106,7 +106,7 @@ impl Engine {
             tag: Some(tag.to_string()),
             ..ExecRequest::default()
         };
-        let start = command(&self.config, exec, Follow::Background)?;
+        let start = command(&self.sandboxes.config, exec, Follow::Background)?;
         for file in &plan.files {
             place_file(guest, file).await?;
         }

@@ -80,7 +80,7 @@ impl Drop for Opening {
 
 /// All sessions.
 #[derive(Debug, Default)]
-pub struct Terminals {
+pub struct Sessions {
     entries: Mutex<HashMap<TerminalId, Arc<Entry>>>,
     /// Held while a place for sessions is made.
     pub(super) making: Turn<()>,
@@ -89,7 +89,7 @@ pub struct Terminals {
     writer: Mutex<Option<Arc<Writer>>>,
 }
 
-impl Terminals {
+impl Sessions {
     pub fn get(&self, id: &TerminalId) -> Result<Arc<Entry>> {
         let found = locked(&self.entries).get(id).cloned();
         found
@@ -188,7 +188,7 @@ mod tests {
     use motu_core::{ErrorKind, Isolation, SandboxId};
 
     /// A session that lives, or ended so many seconds after the beginning of time.
-    fn put(terminals: &Terminals, name: &str, ended: Option<i64>) -> Arc<Entry> {
+    fn put(terminals: &Sessions, name: &str, ended: Option<i64>) -> Arc<Entry> {
         let id = TerminalId::parse(name).unwrap();
         let entry = terminals.entry(&id);
         let end = ended.map(|second| TerminalEnd {
@@ -217,14 +217,14 @@ mod tests {
         entry
     }
 
-    fn too_old(terminals: &Terminals, kept: u64) -> Vec<String> {
+    fn too_old(terminals: &Sessions, kept: u64) -> Vec<String> {
         let old = terminals.too_old(kept);
         old.into_iter().map(|(id, _)| id.to_string()).collect()
     }
 
     #[test]
     fn the_first_to_end_are_too_old() {
-        let terminals = Terminals::default();
+        let terminals = Sessions::default();
         put(&terminals, "alive", None);
         for (name, second) in [("c", 30), ("a", 10), ("d", 40), ("b", 20)] {
             put(&terminals, name, Some(second));
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn one_session_too_many_is_refused_and_nobody_else_goes() {
-        let terminals = Terminals::default();
+        let terminals = Sessions::default();
         let living = limits::TERMINALS.max;
         put(&terminals, "ended", Some(1));
         for number in 1..living {

@@ -1,9 +1,9 @@
 //! Reading back what a session printed.
 
+use super::Terminals;
 use super::life::transcript_limits;
 use super::owner::{Freshness, Owner};
 use crate::blocking::blocking;
-use crate::engine::Engine;
 use bytes::Bytes;
 use futures_util::stream::StreamExt as _;
 use motu_core::files::ByteStream;
@@ -31,7 +31,7 @@ struct Told {
     pen: Option<super::writer::Pen>,
 }
 
-impl Engine {
+impl Terminals {
     pub(super) async fn read_transcript(
         &self,
         id: &TerminalId,
@@ -47,7 +47,7 @@ impl Engine {
         };
         let tell = move |owner: &mut Owner| tell(owner, read.from, shape);
         let told = self.view_session(id, Freshness::Fresh, tell).await?;
-        let dir = self.shared.home.terminal(id);
+        let dir = self.sandboxes.shared.home.terminal(id);
         if let Some(pen) = &told.pen {
             pen.reached().await;
         }
@@ -55,14 +55,14 @@ impl Engine {
     }
 
     pub(super) async fn recording(&self, id: &TerminalId) -> Result<ByteStream> {
-        let entry = self.terminals.get(id)?;
+        let entry = self.sessions.get(id)?;
         if let Some(handle) = entry.handle() {
             let pen = |owner: &mut Owner| owner.pen.clone();
             if let Some(pen) = handle.ask(Freshness::Any, pen).await? {
                 pen.reached().await;
             }
         }
-        let path = recording(&self.shared.home.terminal(id));
+        let path = recording(&self.sandboxes.shared.home.terminal(id));
         let file = blocking(move || {
             let file = File::open(&path);
             let file = file.map_err(|error| Error::io("cannot open the recording", &error))?;

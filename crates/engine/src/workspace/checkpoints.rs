@@ -3,20 +3,20 @@
 //! They are snapshots in a store of their own, numbered, and the oldest make room. Going back
 //! changes only the files that differ: the machine, its services and its shells go on.
 
+use super::Workspaces;
 use super::room::{Room, in_words};
 use super::snapshots::{lasting, sound, take};
 use crate::blocking::blocking;
 use crate::driver::Handle;
-use crate::engine::Engine;
 use crate::pipe;
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Result, limits};
 use motu_workspaces::snapshots::Snapshots;
 use std::path::PathBuf;
 
-impl Engine {
+impl Workspaces {
     fn checkpoints_dir(&self, id: &WorkspaceId) -> PathBuf {
-        self.shared.home.kept(id).join("checkpoints")
+        self.sandboxes.shared.home.kept(id).join("checkpoints")
     }
 
     pub(super) async fn checkpoint_count(&self, id: &WorkspaceId) -> Result<u64> {
@@ -117,7 +117,7 @@ impl Engine {
 
     /// The commands before which these were made, as far as the history has them.
     async fn commands_of(&self, id: &WorkspaceId, numbers: &[u64]) -> Result<Vec<Vec<String>>> {
-        let history = self.shared.store.commands(id).await?;
+        let history = self.sandboxes.shared.store.commands(id).await?;
         let command = |number: &u64| {
             let name = name_of(*number);
             // A number is used again after an undo: the last is meant.

@@ -1,10 +1,10 @@
 //! Files of a running workspace: looked at, written, pushed, exported.
 
+use super::Workspaces;
 use super::checks;
 use super::patching::{carry_out, write};
 use super::room::in_words;
 use crate::blocking::blocking;
-use crate::engine::Engine;
 use crate::guest::Guest;
 use crate::guest::workspace::collect;
 use crate::kept::Owner;
@@ -52,8 +52,8 @@ fn options(owner: Option<(u32, u32)>) -> Options {
     }
 }
 
-impl Engine {
-    pub(super) async fn list_paths(
+impl Workspaces {
+    pub(super) async fn list_files(
         &self,
         id: &WorkspaceId,
         path: &str,
@@ -79,7 +79,7 @@ impl Engine {
         })
     }
 
-    pub(super) async fn read_text(
+    pub(super) async fn read_file(
         &self,
         id: &WorkspaceId,
         path: &str,
@@ -102,7 +102,7 @@ impl Engine {
         text_of(id, place.as_bytes(), file.size_bytes, max, &bytes)
     }
 
-    pub(super) async fn write_text(
+    pub(super) async fn write_file(
         &self,
         id: &WorkspaceId,
         request: WriteText,

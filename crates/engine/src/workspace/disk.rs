@@ -1,9 +1,9 @@
 //! The disks of a stopped workspace, read without a machine.
 
+use super::Workspaces;
 use super::checks;
 use super::content::text_of;
 use crate::blocking::blocking;
-use crate::engine::Engine;
 use jiff::Timestamp;
 use motu_core::files::FileType;
 use motu_core::runtime::{AtRest, RestLayer};
@@ -19,7 +19,7 @@ use std::path::Path;
 /// Where `/workspace` is mounted.
 const MOUNT: &[u8] = b"workspace";
 
-impl Engine {
+impl Workspaces {
     /// Where the disks are, if they may be read now.
     async fn at_rest(&self, id: &WorkspaceId) -> Result<AtRest> {
         let (_, handle) = self.room(id).await?;
@@ -41,7 +41,7 @@ impl Engine {
         let kept = launch
             .kept
             .ok_or_else(|| Error::internal("the workspace has no disks"))?;
-        let runtime = self.runtimes.named(&sandbox.runtime);
+        let runtime = self.sandboxes.runtimes.named(&sandbox.runtime);
         let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
         runtime.at_rest(&kept, &launch.root)
     }
@@ -58,7 +58,7 @@ impl Engine {
         let (room, _) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let rest = self.at_rest(id).await?;
-        let home = self.shared.home.path().to_path_buf();
+        let home = self.sandboxes.shared.home.path().to_path_buf();
         let bytes_written = blocking(move || {
             let disk = OutputFile::create(&path, replace)?;
             let staging = tempfile::Builder::new()

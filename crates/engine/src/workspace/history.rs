@@ -1,9 +1,9 @@
 //! Commands in a workspace, and what is remembered of them.
 
+use super::Workspaces;
 use super::room::{Room, in_words};
 use crate::admission::{Follow, command};
 use crate::driver::Handle;
-use crate::engine::Engine;
 use crate::shown::Pace;
 use crate::store::Store;
 use futures_util::StreamExt;
@@ -15,8 +15,8 @@ use motu_core::workspace::{CommandLog, CommandRecord, WORKSPACE, WorkspaceExec, 
 use motu_core::{Error, Result, limits};
 use std::sync::Arc;
 
-impl Engine {
-    pub(super) async fn collect_command(
+impl Workspaces {
+    pub(super) async fn exec(
         &self,
         id: &WorkspaceId,
         request: WorkspaceExec,
@@ -24,12 +24,12 @@ impl Engine {
         let collector = Collector::new(request.max_output_bytes)?;
         let (_, handle) = self.room(id).await?;
         let mut collector = collector.within(handle.sandbox()).of_workspace();
-        let session = self.follow_command(id, request).await?;
+        let session = self.exec_stream(id, request).await?;
         collector.add_all(session).await?;
         collector.finish()
     }
 
-    pub(super) async fn follow_command(
+    pub(super) async fn exec_stream(
         &self,
         id: &WorkspaceId,
         request: WorkspaceExec,
@@ -61,7 +61,7 @@ impl Engine {
         exec.workdir.get_or_insert_with(|| self.workdir(&handle));
         let asked = exec.clone();
         let pace = Pace::of(&exec);
-        let start = command(&self.config, exec, Follow::Foreground)?;
+        let start = command(&self.sandboxes.config, exec, Follow::Foreground)?;
         let guest = handle.guest().map_err(in_words)?;
         let mut remembered = self.remember(&room, &handle, &asked, checkpoint).await?;
         let session = match guest.start(start).await {
@@ -114,7 +114,7 @@ impl Engine {
             started_at: Timestamp::now(),
             checkpoint,
         };
-        let store = &self.shared.store;
+        let store = &self.sandboxes.shared.store;
         let record = store.begin_command(&room.id, record).await?;
         Ok(Remembered::new(store.clone(), room.id.clone(), record))
     }
@@ -129,7 +129,7 @@ impl Engine {
     ) -> Result<Started> {
         exec.workdir.get_or_insert_with(|| self.workdir(handle));
         let asked = exec.clone();
-        let start = command(&self.config, exec, Follow::Background)?;
+        let start = command(&self.sandboxes.config, exec, Follow::Background)?;
         let guest = handle.guest()?;
         let mut remembered = self.remember(room, handle, &asked, None).await?;
         match guest.start_background(start).await {
@@ -153,9 +153,9 @@ impl Engine {
         }
     }
 
-    pub(super) async fn history(&self, id: &WorkspaceId) -> Result<CommandLog> {
+    pub(super) async fn logs(&self, id: &WorkspaceId) -> Result<CommandLog> {
         let (room, _) = self.room(id).await?;
-        let entries = self.shared.store.commands(&room.id).await?;
+        let entries = self.sandboxes.shared.store.commands(&room.id).await?;
         Ok(CommandLog {
             workspace_id: id.clone(),
             count: entries.len() as u64,
@@ -165,10 +165,14 @@ impl Engine {
 
     /// Commands whose end nobody saw: they ended with the link of a daemon that died.
     pub(super) async fn end_lost_commands(&self, id: &WorkspaceId) -> Result<()> {
-        for mut record in self.shared.store.commands(id).await? {
+        for mut record in self.sandboxes.shared.store.commands(id).await? {
             if record.status == "running" {
                 record.status = "lost".to_string();
-                self.shared.store.write_command(id, &record).await?;
+                self.sandboxes
+                    .shared
+                    .store
+                    .write_command(id, &record)
+                    .await?;
             }
         }
         Ok(())

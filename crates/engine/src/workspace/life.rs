@@ -4,6 +4,7 @@
 //! destroyed takes its workspace's rows and files with it. So whatever a crash
 //! interrupts, the next start finds either all of a workspace or knows what to remove.
 
+use super::Workspaces;
 use super::checks;
 use super::room::Room;
 use super::secrets::Secrets;
@@ -11,7 +12,6 @@ use super::snapshots::Saved;
 use crate::admission::Admitted;
 use crate::blocking::blocking;
 use crate::driver::{Handle, Keep, Origin, Prepare, expiry};
-use crate::engine::Engine;
 use crate::kept::{Baselines, Owner, owner};
 use crate::record;
 use crate::store::WorkspaceRecord;
@@ -26,11 +26,11 @@ use motu_core::{Error, Result, SandboxId, id, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-impl Engine {
-    pub(super) async fn make_workspace(&self, request: CreateWorkspace) -> Result<Workspace> {
+impl Workspaces {
+    pub(super) async fn create(&self, request: CreateWorkspace) -> Result<Workspace> {
         let name = request.name.as_deref().map(checks::name).transpose()?;
         checks::labels(&request.labels)?;
-        let referred = self.sort(&request.secret_refs).await?;
+        let referred = self.sandboxes.sort(&request.secret_refs).await?;
         // One that is bound to no host is one of the workspace, as if it had been handed over.
         let mut sources = request.secrets.clone();
         sources.extend(
@@ -49,9 +49,9 @@ impl Engine {
         let source = seed_path
             .map(|path| checks::on_host(path, "seed_path"))
             .transpose()?;
-        let _environments_stay = self.environments_in_use.read().await;
+        let _environments_stay = self.sandboxes.environments_in_use.read().await;
         let id = request.workspace_id.clone().unwrap_or_else(generate);
-        self.unused(&id).await?;
+        self.sandboxes.unused(&id).await?;
         let mut admitted = self
             .admit_workspace(&id, &request, (ttl, referred.bound))
             .await?;
@@ -71,7 +71,7 @@ impl Engine {
             checkpoint: request.checkpoint,
         };
         let leased = crate::kept::seeded(&baseline);
-        let begun = match self.shared.home.make_disks(&id) {
+        let begun = match self.sandboxes.shared.home.make_disks(&id) {
             Ok(dir) => {
                 admitted.launch.kept = Some(Kept { dir, baseline });
                 self.begin(admitted, row, secrets, None).await
@@ -79,7 +79,10 @@ impl Engine {
             Err(error) => Err(error),
         };
         if let (Some(baseline), Err(_)) = (leased, &begun) {
-            self.shared.release_baseline(&baseline, &id).await?;
+            self.sandboxes
+                .shared
+                .release_baseline(&baseline, &id)
+                .await?;
         }
         begun
     }
@@ -93,8 +96,9 @@ impl Engine {
         prepare: Option<Prepare>,
     ) -> Result<Workspace> {
         let id = row.workspace_id.clone();
-        let sealed = secrets.seal(self, &id)?;
-        self.shared
+        let sealed = secrets.seal(self.sandboxes.shared.home.path(), &id)?;
+        self.sandboxes
+            .shared
             .store
             .insert_workspace(&row, sealed.clone())
             .await?;
@@ -102,7 +106,7 @@ impl Engine {
         let started = match self.record_workspace(&row, sealed).await {
             Ok(()) => {
                 let origin = Origin::New(prepare);
-                self.start(admitted, Keep::Stored, origin).await
+                self.sandboxes.start(admitted, Keep::Stored, origin).await
             }
             Err(error) => Err(error),
         };
@@ -110,13 +114,16 @@ impl Engine {
             Ok((_, handle)) => handle,
             Err(error) => {
                 // The driver has undone the rest.
-                self.shared.store.forget_workspace(&id).await?;
-                self.shared.trash.discard(&self.shared.home.kept(&id))?;
+                self.sandboxes.shared.store.forget_workspace(&id).await?;
+                self.sandboxes
+                    .shared
+                    .trash
+                    .discard(&self.sandboxes.shared.home.kept(&id))?;
                 return Err(error);
             }
         };
         let room = Arc::new(Room::new(row, secrets.and(handle.beyond())));
-        self.workspaces.enter(room.clone());
+        self.rooms.enter(room.clone());
         self.describe(&room, &handle).await
     }
 
@@ -146,7 +153,7 @@ impl Engine {
             secret_refs: bound,
             ..CreateSandbox::default()
         };
-        let mut admitted = self.gate().admit(sandbox).await?;
+        let mut admitted = self.sandboxes.gate().admit(sandbox).await?;
         if admitted.runtime.capabilities().uses_environment {
             admitted.sandbox.workdir = WORKSPACE.to_string();
         }
@@ -170,12 +177,16 @@ impl Engine {
                 entry_count: 0,
                 bytes_written: 0,
             };
-            return Ok((self.shared.baselines.empty(owner)?, seed));
+            return Ok((self.sandboxes.shared.baselines.empty(owner)?, seed));
         };
         let name = Baselines::new_name();
         // Before it has its name: whatever a crash leaves under that name is known.
-        self.shared.store.lease_baseline(&name, id).await?;
-        let (baselines, leased) = (self.shared.baselines.clone(), name.clone());
+        self.sandboxes
+            .shared
+            .store
+            .lease_baseline(&name, id)
+            .await?;
+        let (baselines, leased) = (self.sandboxes.shared.baselines.clone(), name.clone());
         let made = blocking(move || {
             let staged = baselines.stage()?;
             let seeded = super::content::seed(&source, &Baselines::staged_tree(&staged), owner);
@@ -191,14 +202,14 @@ impl Engine {
         })
         .await;
         if made.is_err() {
-            self.shared.release_baseline(&leased, id).await?;
+            self.sandboxes.shared.release_baseline(&leased, id).await?;
         }
         made
     }
 
-    pub(super) async fn workspaces_by_activity(&self) -> Result<Vec<WorkspaceSummary>> {
+    pub(super) async fn list(&self) -> Result<Vec<WorkspaceSummary>> {
         let mut all = Vec::new();
-        for room in self.workspaces.all() {
+        for room in self.rooms.all() {
             if let Ok((room, handle)) = self.room(&room.id).await {
                 all.push(WorkspaceSummary::from(
                     &self.describe(&room, &handle).await?,
@@ -211,7 +222,7 @@ impl Engine {
         Ok(all)
     }
 
-    pub(super) async fn relabel(
+    pub(super) async fn update(
         &self,
         id: &WorkspaceId,
         update: UpdateWorkspace,
@@ -238,12 +249,12 @@ impl Engine {
             row.clone()
         };
         self.record_again(&row).await?;
-        self.shared.store.update_workspace(&row).await?;
+        self.sandboxes.shared.store.update_workspace(&row).await?;
         handle.touch();
         self.describe(&room, &handle).await
     }
 
-    pub(super) async fn halt(&self, id: &WorkspaceId) -> Result<Workspace> {
+    pub(super) async fn stop(&self, id: &WorkspaceId) -> Result<Workspace> {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         self.quiet(&room, "the workspace was stopped").await;
@@ -252,22 +263,25 @@ impl Engine {
         self.describe(&room, &handle).await
     }
 
-    pub(super) async fn wake(&self, id: &WorkspaceId) -> Result<Workspace> {
+    pub(super) async fn start(&self, id: &WorkspaceId) -> Result<Workspace> {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
-        let _environments_stay = self.environments_in_use.read().await;
-        let _counted = self.table.starts(id, &self.config.quota)?;
+        let _environments_stay = self.sandboxes.environments_in_use.read().await;
+        let _counted = self
+            .sandboxes
+            .table
+            .starts(id, &self.sandboxes.config.quota)?;
         handle.start().await?;
         self.describe(&room, &handle).await
     }
 
-    pub(super) async fn rewind(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
+    pub(super) async fn reset(&self, id: &WorkspaceId, snapshot: &str) -> Result<Workspace> {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let saved = self.open_saved(id, snapshot).await?;
-        let _environments_stay = self.environments_in_use.read().await;
+        let _environments_stay = self.sandboxes.environments_in_use.read().await;
         let kept = Kept {
-            dir: self.shared.home.make_disks(id)?,
+            dir: self.sandboxes.shared.home.make_disks(id)?,
             baseline: baseline_of(&handle).await?,
         };
         self.quiet(&room, "the workspace was reset").await;
@@ -281,24 +295,24 @@ impl Engine {
         };
         room.services().clear();
         self.record_again(&row).await?;
-        self.shared.store.reset_workspace(&row).await?;
+        self.sandboxes.shared.store.reset_workspace(&row).await?;
         self.describe(&room, &handle).await
     }
 
-    pub(super) async fn remove_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
+    pub(super) async fn delete(&self, id: &WorkspaceId) -> Result<Workspace> {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let mut last = self.describe(&room, &handle).await?;
         self.quiet(&room, "the workspace was deleted").await;
         let sandbox = handle.destroy().await?;
-        self.workspaces.leave(id);
+        self.rooms.leave(id);
         last.state = sandbox.state;
         Ok(last)
     }
 
     /// Copies of a workspace. A runtime that can copies memory and disks; elsewhere the
     /// copies are new machines with the same files in `/workspace`.
-    pub(super) async fn copy_workspace(
+    pub(super) async fn fork(
         &self,
         id: &WorkspaceId,
         fork: ForkWorkspace,
@@ -308,7 +322,7 @@ impl Engine {
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
         let sandbox = handle.sandbox();
-        let runtime = self.runtimes.named(&sandbox.runtime);
+        let runtime = self.sandboxes.runtimes.named(&sandbox.runtime);
         let live = runtime.is_some_and(|runtime| runtime.capabilities().fork);
         let mut rows = Vec::new();
         for number in 1..=count {
@@ -320,7 +334,8 @@ impl Engine {
         };
         let mut copies = Vec::new();
         for id in rows {
-            copies.push(self.status_workspace(&id).await?);
+            let (room, handle) = self.room(&id).await?;
+            copies.push(self.describe(&room, &handle).await?);
         }
         Ok(copies)
     }
@@ -328,26 +343,35 @@ impl Engine {
     async fn fork_live(&self, room: &Room, rows: Vec<WorkspaceRow>) -> Result<Vec<WorkspaceId>> {
         let ids: Vec<WorkspaceId> = rows.iter().map(|row| row.workspace_id.clone()).collect();
         for row in &rows {
-            let sealed = room.secrets.seal(self, &row.workspace_id)?;
-            self.shared.store.insert_workspace(row, sealed).await?;
+            let sealed = room
+                .secrets
+                .seal(self.sandboxes.shared.home.path(), &row.workspace_id)?;
+            self.sandboxes
+                .shared
+                .store
+                .insert_workspace(row, sealed)
+                .await?;
         }
-        let forked = match self.fork_as(&room.id, ids.clone()).await {
+        let forked = match self.sandboxes.fork_as(&room.id, ids.clone()).await {
             Ok(_) => self.record_all(&rows).await,
             Err(error) => Err(error),
         };
         if let Err(error) = forked {
             for id in &ids {
-                self.shared.store.forget_workspace(id).await?;
-                self.shared.trash.discard(&self.shared.home.kept(id))?;
+                self.sandboxes.shared.store.forget_workspace(id).await?;
+                self.sandboxes
+                    .shared
+                    .trash
+                    .discard(&self.sandboxes.shared.home.kept(id))?;
             }
             return Err(error);
         }
         for row in rows {
             // Each copy has a gateway of its own.
-            let handle = self.table.get(&row.workspace_id);
+            let handle = self.sandboxes.table.get(&row.workspace_id);
             let beyond = handle.map(|handle| handle.beyond().clone());
             let secrets = room.secrets.clone().and(&beyond.unwrap_or_default());
-            self.workspaces.enter(Arc::new(Room::new(row, secrets)));
+            self.rooms.enter(Arc::new(Room::new(row, secrets)));
         }
         Ok(ids)
     }
@@ -360,7 +384,7 @@ impl Engine {
     ) -> Result<Vec<WorkspaceId>> {
         let saved = self.save_aside(handle).await?;
         let (sandbox, launch) = (handle.sandbox(), handle.launch().await?);
-        let runtime = self.runtimes.named(&sandbox.runtime).cloned();
+        let runtime = self.sandboxes.runtimes.named(&sandbox.runtime).cloned();
         let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
         let mut ids = Vec::new();
         for row in rows {
@@ -377,7 +401,7 @@ impl Engine {
             admitted.sandbox.last_activity_at = row.created_at;
             admitted.sandbox.expires_at = expiry(sandbox.ttl_seconds);
             admitted.launch.kept = Some(Kept {
-                dir: self.shared.home.make_disks(&id)?,
+                dir: self.sandboxes.shared.home.make_disks(&id)?,
                 baseline: baseline_of(handle).await?,
             });
             let prepare = restoring(saved.reopen()?);
@@ -385,7 +409,7 @@ impl Engine {
             if let Err(error) = begun.await {
                 // All or none.
                 for made in ids {
-                    let _ = self.remove_workspace(&made).await;
+                    let _ = self.delete(&made).await;
                 }
                 return Err(error);
             }
@@ -395,12 +419,12 @@ impl Engine {
     }
 
     /// Finds the workspaces of a former daemon, after their sandboxes.
-    pub(crate) async fn adopt_workspaces(&self) -> Result<()> {
-        let mut rows = self.shared.store.workspaces().await?;
+    pub(crate) async fn adopt(&self) -> Result<()> {
+        let mut rows = self.sandboxes.shared.store.workspaces().await?;
         rows.extend(self.unreadable_rows(&rows).await?);
         for row in rows {
             let id = row.workspace_id.clone();
-            let Some(handle) = self.table.get(&id) else {
+            let Some(handle) = self.sandboxes.table.get(&id) else {
                 self.forget_gone(&id).await?;
                 continue;
             };
@@ -409,11 +433,11 @@ impl Engine {
                 Ok(secrets) => secrets,
                 Err(error) => {
                     tracing::error!(%id, %error, "its secrets cannot be opened; it has none now");
-                    Secrets::none(&self.patterns)?
+                    Secrets::none(&self.sandboxes.patterns)?
                 }
             };
             let room = Arc::new(Room::new(row, secrets.and(handle.beyond())));
-            self.workspaces.enter(room.clone());
+            self.rooms.enter(room.clone());
             self.end_lost_commands(&id).await?;
             self.adopt_services(&room, &handle).await?;
             if handle.state() != State::Running {
@@ -424,16 +448,21 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Workspaces {
     /// Writes a workspace's record beside its disks.
     async fn record_workspace(&self, row: &WorkspaceRow, secrets: Vec<SealedSecret>) -> Result<()> {
-        let (home, workspace) = (self.shared.home.clone(), row.clone());
+        let (home, workspace) = (self.sandboxes.shared.home.clone(), row.clone());
         blocking(move || record::write_workspace(&home, &WorkspaceRecord { workspace, secrets }))
             .await
     }
 
     async fn record_again(&self, row: &WorkspaceRow) -> Result<()> {
-        let secrets = self.shared.store.secrets(&row.workspace_id).await?;
+        let secrets = self
+            .sandboxes
+            .shared
+            .store
+            .secrets(&row.workspace_id)
+            .await?;
         self.record_workspace(row, secrets).await
     }
 
@@ -447,14 +476,15 @@ impl Engine {
     /// What is newest of a workspace: its row in the store, or the record beside its disks.
     async fn newest_row(&self, row: WorkspaceRow) -> Result<WorkspaceRow> {
         let id = &row.workspace_id;
-        let beside = record::read_workspace(&self.shared.home.kept(id)).into_record();
+        let beside = record::read_workspace(&self.sandboxes.shared.home.kept(id)).into_record();
         match beside {
             Some(beside)
                 if beside.workspace.created_at == row.created_at
                     && beside.workspace.revision > row.revision =>
             {
                 tracing::warn!(%id, "its row is made again from the record beside its disks");
-                self.shared
+                self.sandboxes
+                    .shared
                     .store
                     .update_workspace(&beside.workspace)
                     .await?;
@@ -475,13 +505,15 @@ impl Engine {
     /// Workspaces whose row is missing or cannot be read, by the records beside their disks.
     async fn unreadable_rows(&self, known: &[WorkspaceRow]) -> Result<Vec<WorkspaceRow>> {
         let mut found = Vec::new();
-        for (id, dir) in record::kept(&self.shared.home) {
-            if known.iter().any(|row| row.workspace_id == id) || self.table.get(&id).is_none() {
+        for (id, dir) in record::kept(&self.sandboxes.shared.home) {
+            if known.iter().any(|row| row.workspace_id == id)
+                || self.sandboxes.table.get(&id).is_none()
+            {
                 continue;
             }
             if let Some(beside) = record::read_workspace(&dir).into_record() {
                 tracing::warn!(%id, "its row is made again from the record beside its disks");
-                self.shared.store.put_workspace(&beside).await?;
+                self.sandboxes.shared.store.put_workspace(&beside).await?;
                 found.push(beside.workspace);
             }
         }
@@ -491,13 +523,13 @@ impl Engine {
     /// Forgets a workspace that has no sandbox any more, or never had one. One whose sandbox
     /// nobody can read, or whose disks are there, keeps its name and its history.
     async fn forget_gone(&self, id: &WorkspaceId) -> Result<()> {
-        let gone = match self.shared.store.get(id).await {
-            Ok(None) => !self.shared.home.kept(id).exists(),
+        let gone = match self.sandboxes.shared.store.get(id).await {
+            Ok(None) => !self.sandboxes.shared.home.kept(id).exists(),
             Ok(Some(row)) => row.sandbox.state == State::Destroyed,
             Err(_) => false,
         };
         match gone {
-            true => self.shared.store.forget_workspace(id).await,
+            true => self.sandboxes.shared.store.forget_workspace(id).await,
             false => Ok(()),
         }
     }

@@ -28,6 +28,7 @@ mod plain;
 mod probes;
 mod publish;
 mod pushing;
+mod resolve;
 mod ring;
 mod room;
 mod secrets;
@@ -37,25 +38,42 @@ mod snapshots;
 mod supervised;
 mod watching;
 
-pub use room::Rooms;
 pub(crate) use secrets::Secrets;
 pub(crate) use shells::signal_number;
 
-use crate::engine::Engine;
+use crate::sandbox::Sandboxes;
 use async_trait::async_trait;
+use motu_core::Result;
 use motu_core::exec::{ExecResult, ExecSession, TtySize};
 use motu_core::lists::{ServiceList, ShellList, SnapshotList, WorkspaceCopies, WorkspaceList};
 use motu_core::workspace::*;
-use motu_core::{Result, Workspaces};
+use room::Rooms;
+use std::sync::Arc;
+
+/// All workspaces.
+#[derive(Debug)]
+pub struct Workspaces {
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) rooms: Rooms,
+}
+
+impl Workspaces {
+    pub fn new(sandboxes: Arc<Sandboxes>) -> Workspaces {
+        Workspaces {
+            sandboxes,
+            rooms: Rooms::default(),
+        }
+    }
+}
 
 #[async_trait]
-impl Workspaces for Engine {
+impl motu_core::Workspaces for Workspaces {
     async fn create_workspace(&self, request: CreateWorkspace) -> Result<Workspace> {
-        self.make_workspace(request).await
+        self.create(request).await
     }
 
     async fn list_workspaces(&self) -> Result<WorkspaceList> {
-        self.workspaces_by_activity().await.map(WorkspaceList::new)
+        self.list().await.map(WorkspaceList::new)
     }
 
     async fn status_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
@@ -68,19 +86,19 @@ impl Workspaces for Engine {
         id: &WorkspaceId,
         update: UpdateWorkspace,
     ) -> Result<Workspace> {
-        self.relabel(id, update).await
+        self.update(id, update).await
     }
 
     async fn stop_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
-        self.halt(id).await
+        self.stop(id).await
     }
 
     async fn start_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
-        self.wake(id).await
+        self.start(id).await
     }
 
     async fn reset_workspace(&self, id: &WorkspaceId, ask: ResetTo) -> Result<Workspace> {
-        self.rewind(id, &ask.snapshot).await
+        self.reset(id, &ask.snapshot).await
     }
 
     async fn undo_workspace(&self, id: &WorkspaceId, ask: Undo) -> Result<Undone> {
@@ -88,7 +106,7 @@ impl Workspaces for Engine {
     }
 
     async fn delete_workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
-        self.remove_workspace(id).await
+        self.delete(id).await
     }
 
     async fn fork_workspace(
@@ -96,12 +114,12 @@ impl Workspaces for Engine {
         id: &WorkspaceId,
         fork: ForkWorkspace,
     ) -> Result<WorkspaceCopies> {
-        let copies = self.copy_workspace(id, fork).await?;
+        let copies = self.fork(id, fork).await?;
         Ok(WorkspaceCopies::new(copies))
     }
 
     async fn exec_workspace(&self, id: &WorkspaceId, request: WorkspaceExec) -> Result<ExecResult> {
-        self.collect_command(id, request).await
+        self.exec(id, request).await
     }
 
     async fn exec_workspace_stream(
@@ -109,11 +127,11 @@ impl Workspaces for Engine {
         id: &WorkspaceId,
         request: WorkspaceExec,
     ) -> Result<ExecSession> {
-        self.follow_command(id, request).await
+        self.exec_stream(id, request).await
     }
 
     async fn logs_workspace(&self, id: &WorkspaceId) -> Result<CommandLog> {
-        self.history(id).await
+        self.logs(id).await
     }
 
     async fn push_workspace_sync(&self, id: &WorkspaceId, push: SyncPush) -> Result<SyncReport> {
@@ -121,11 +139,11 @@ impl Workspaces for Engine {
     }
 
     async fn list_workspace_files(&self, id: &WorkspaceId, ask: ListPaths) -> Result<PathList> {
-        self.list_paths(id, &ask.path, ask.recursive).await
+        self.list_files(id, &ask.path, ask.recursive).await
     }
 
     async fn read_workspace_file(&self, id: &WorkspaceId, ask: ReadText) -> Result<FileText> {
-        self.read_text(id, &ask.path, ask.max_bytes).await
+        self.read_file(id, &ask.path, ask.max_bytes).await
     }
 
     async fn write_workspace_file(
@@ -133,7 +151,7 @@ impl Workspaces for Engine {
         id: &WorkspaceId,
         write: WriteText,
     ) -> Result<FileWritten> {
-        self.write_text(id, write).await
+        self.write_file(id, write).await
     }
 
     async fn export_workspace(&self, id: &WorkspaceId, ask: ExportFiles) -> Result<Exported> {
@@ -142,7 +160,7 @@ impl Workspaces for Engine {
     }
 
     async fn apply_workspace_patch(&self, id: &WorkspaceId, ask: Patch) -> Result<PatchReport> {
-        self.patch(id, &ask.patch).await
+        self.apply_patch(id, &ask.patch).await
     }
 
     async fn edit_workspace(&self, id: &WorkspaceId, ask: EditFiles) -> Result<PatchReport> {
@@ -154,22 +172,22 @@ impl Workspaces for Engine {
     }
 
     async fn create_snapshot(&self, id: &WorkspaceId, ask: SaveAs) -> Result<Snapshot> {
-        self.save(id, &ask.snapshot_name).await
+        self.take_snapshot(id, &ask.snapshot_name).await
     }
 
     async fn list_snapshots(&self, id: &WorkspaceId) -> Result<SnapshotList> {
-        self.saved(id).await
+        self.snapshot_list(id).await
     }
 
     async fn delete_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
-        self.unsave(id, name).await
+        self.drop_snapshot(id, name).await
     }
 
     async fn diff_snapshots(&self, id: &WorkspaceId, from: &str, ask: Since) -> Result<DiffReport> {
         let options = DiffOptions {
             max_bytes: ask.max_bytes,
         };
-        self.diff_saved(id, from, &ask.to, options).await
+        self.compare_snapshots(id, from, &ask.to, options).await
     }
 
     async fn export_workspace_disk(
@@ -194,7 +212,7 @@ impl Workspaces for Engine {
         id: &WorkspaceId,
         request: StartService,
     ) -> Result<ServiceStatus> {
-        self.begin_service(id, request).await
+        self.new_service(id, request).await
     }
 
     async fn list_services(&self, id: &WorkspaceId) -> Result<ServiceList> {
@@ -227,7 +245,7 @@ impl Workspaces for Engine {
     }
 
     async fn open_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
-        self.begin_shell(id, request).await
+        self.new_shell(id, request).await
     }
 
     async fn list_shells(&self, id: &WorkspaceId) -> Result<ShellList> {
@@ -249,15 +267,15 @@ impl Workspaces for Engine {
         shell: &str,
         request: WriteShell,
     ) -> Result<Shell> {
-        self.type_into(id, shell, request).await
+        self.write_to_shell(id, shell, request).await
     }
 
     async fn signal_shell(&self, id: &WorkspaceId, shell: &str, ask: SignalShell) -> Result<Shell> {
-        self.send_signal(id, shell, &ask.signal).await
+        self.signal_in_shell(id, shell, &ask.signal).await
     }
 
     async fn resize_shell(&self, id: &WorkspaceId, shell: &str, size: TtySize) -> Result<Shell> {
-        self.resize(id, shell, size).await
+        self.size_shell(id, shell, size).await
     }
 
     async fn attach_shell(
@@ -266,7 +284,7 @@ impl Workspaces for Engine {
         shell: &str,
         ask: AttachShell,
     ) -> Result<ExecSession> {
-        self.sit_at(id, shell, ask.into()).await
+        self.attach_to_shell(id, shell, ask.into()).await
     }
 
     async fn close_shell(&self, id: &WorkspaceId, shell: &str) -> Result<Shell> {

@@ -1,8 +1,8 @@
 //! Patches, edits and diffs of `/workspace`.
 
+use super::Workspaces;
 use super::checks;
 use super::room::in_words;
-use crate::engine::Engine;
 use crate::guest::Guest;
 use crate::guest::workspace::collect;
 use bytes::Bytes;
@@ -29,8 +29,8 @@ struct Found {
     mode: u32,
 }
 
-impl Engine {
-    pub(super) async fn patch(&self, id: &WorkspaceId, text: &str) -> Result<PatchReport> {
+impl Workspaces {
+    pub(super) async fn apply_patch(&self, id: &WorkspaceId, text: &str) -> Result<PatchReport> {
         let limit = limits::PATCH_BYTES;
         if text.len() as u64 > limit.max {
             return Err(Error::limit(format!(

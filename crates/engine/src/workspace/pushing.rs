@@ -3,11 +3,11 @@
 //! What the destination has is known without walking it in the machine: the
 //! baseline is a tree on this host, and the guest says what differs from it.
 
+use super::Workspaces;
 use super::checks;
 use super::room::in_words;
 use crate::blocking::blocking;
 use crate::driver::Handle;
-use crate::engine::Engine;
 use crate::kept::owner;
 use crate::pipe;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-impl Engine {
+impl Workspaces {
     pub(super) async fn push(&self, id: &WorkspaceId, push: SyncPush) -> Result<SyncReport> {
         let source = checks::on_host(&push.source_path, "source_path")?;
         let below = match &push.dest {

@@ -1,8 +1,8 @@
 //! What the daemon knows of each workspace while it runs.
 
+use super::Workspaces;
 use super::supervised::Supervised;
 use crate::driver::Handle;
-use crate::engine::Engine;
 use crate::shown::Pace;
 use crate::store::WorkspaceRow;
 use futures_util::stream::BoxStream;
@@ -125,22 +125,22 @@ impl Rooms {
     }
 }
 
-impl Engine {
+impl Workspaces {
     /// A workspace and its sandbox, or why there is none.
     pub(super) async fn room(&self, id: &WorkspaceId) -> Result<(Arc<Room>, Arc<Handle>)> {
         let missing = || {
             Error::not_found(format!("there is no workspace {id}"))
                 .hint("`motu workspace list` shows them")
         };
-        let room = self.workspaces.get(id).ok_or_else(missing)?;
-        match self.table.get(id) {
+        let room = self.rooms.get(id).ok_or_else(missing)?;
+        match self.sandboxes.table.get(id) {
             Some(handle) => {
                 handle.beyond().settled().await;
                 Ok((room, handle))
             }
             None => {
                 // Its time to live was over.
-                self.workspaces.leave(id);
+                self.rooms.leave(id);
                 Err(missing())
             }
         }
@@ -148,7 +148,7 @@ impl Engine {
 
     /// A workspace is more than its sandbox, and goes by its own verb.
     pub(crate) fn not_a_workspace(&self, id: &WorkspaceId) -> Result<()> {
-        if self.workspaces.get(id).is_none() || self.table.get(id).is_none() {
+        if self.rooms.get(id).is_none() || self.sandboxes.table.get(id).is_none() {
             return Ok(());
         }
         Err(
@@ -160,7 +160,7 @@ impl Engine {
 
     pub(super) async fn describe(&self, room: &Room, handle: &Handle) -> Result<Workspace> {
         let sandbox = handle.sandbox();
-        let store = &self.shared.store;
+        let store = &self.sandboxes.shared.store;
         let command_count = store.command_count(&room.id).await?;
         let shell_count = store.shells(&room.id).await?.len() as u64;
         let snapshot_count = self.snapshot_count(&room.id).await?;

@@ -1,7 +1,7 @@
 //! Secrets of a workspace: sealed at rest, in memory here, redacted from what is shown.
 
+use super::Workspaces;
 use crate::beyond::Beyond;
-use crate::engine::Engine;
 use crate::shown::{self, Pace};
 use crate::store::SealedSecret;
 use futures_util::stream::BoxStream;
@@ -12,6 +12,7 @@ use motu_redaction::{Forms, Known, Patterns, Redactor};
 use motu_workspaces::secrets::{self, Secret, Source, Vault};
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -102,11 +103,11 @@ impl Secrets {
     }
 
     /// The secrets as they are kept for one workspace.
-    pub fn seal(&self, engine: &Engine, id: &WorkspaceId) -> Result<Vec<SealedSecret>> {
+    pub fn seal(&self, home: &Path, id: &WorkspaceId) -> Result<Vec<SealedSecret>> {
         if self.all.is_empty() {
             return Ok(Vec::new());
         }
-        let vault = engine.vault()?;
+        let vault = Vault::open(home)?;
         let seal = |secret: &Secret| {
             Ok(SealedSecret {
                 name: secret.name.clone(),
@@ -155,10 +156,10 @@ impl Secrets {
     }
 }
 
-impl Engine {
+impl Workspaces {
     /// The key is made when the first secret is.
     fn vault(&self) -> Result<Vault> {
-        Ok(Vault::open(self.shared.home.path())?)
+        Ok(Vault::open(self.sandboxes.shared.home.path())?)
     }
 
     /// Reads what a caller hands over.
@@ -184,14 +185,14 @@ impl Engine {
                 value,
             });
         }
-        Secrets::new(all, &self.patterns)
+        Secrets::new(all, &self.sandboxes.patterns)
     }
 
     /// The secrets a former daemon kept.
     pub(super) async fn open_secrets(&self, id: &WorkspaceId) -> Result<Secrets> {
-        let sealed = self.shared.store.secrets(id).await?;
+        let sealed = self.sandboxes.shared.store.secrets(id).await?;
         if sealed.is_empty() {
-            return Secrets::none(&self.patterns);
+            return Secrets::none(&self.sandboxes.patterns);
         }
         let vault = self.vault()?;
         let mut all = Vec::new();
@@ -208,7 +209,7 @@ impl Engine {
                 value,
             });
         }
-        Secrets::new(all, &self.patterns)
+        Secrets::new(all, &self.sandboxes.patterns)
     }
 }
 

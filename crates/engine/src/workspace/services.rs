@@ -4,6 +4,7 @@
 //! sees its end, starts it again where the policy says so, and keeps what is said
 //! of it in the store. A daemon that comes back finds the process by its tag.
 
+use super::Workspaces;
 use super::checks;
 use super::probes::{self, Scene};
 use super::publish::{self, Published};
@@ -11,7 +12,6 @@ use super::room::{Room, in_words};
 use super::supervised::{Supervised, last_words, start_of};
 use super::watching::Watcher;
 use crate::driver::Handle;
-use crate::engine::Engine;
 use crate::guest::Guest;
 use crate::shown::Pace;
 use crate::store::ServiceRow;
@@ -35,8 +35,8 @@ pub fn named(room: &Room, name: &str) -> Result<Arc<Supervised>> {
     })
 }
 
-impl Engine {
-    pub(super) async fn begin_service(
+impl Workspaces {
+    pub(super) async fn new_service(
         &self,
         id: &WorkspaceId,
         request: StartService,
@@ -58,9 +58,9 @@ impl Engine {
         let cwd = request.cwd.clone().unwrap_or_else(|| self.workdir(&handle));
         let row = new_row(id, &request, cwd, published_ports);
         let environment = room.secrets.environment(&request.secret_env)?;
-        let start = start_of(&self.config, &row, environment)?;
+        let start = start_of(&self.sandboxes.config, &row, environment)?;
         // Known before it runs: a daemon that comes back finds it, or that it never began.
-        self.shared.store.put_service(&row).await?;
+        self.sandboxes.shared.store.put_service(&row).await?;
         let started = match guest.start_background(start).await {
             Ok(started) => started,
             Err(error) => {
@@ -69,7 +69,11 @@ impl Engine {
             }
         };
         let published = publish::open(bound, &handle);
-        let service = Arc::new(Supervised::new(row, published, self.shared.store.clone()));
+        let service = Arc::new(Supervised::new(
+            row,
+            published,
+            self.sandboxes.shared.store.clone(),
+        ));
         service
             .change(|row| row.status.pid = Some(started.pid))
             .await;
@@ -97,8 +101,8 @@ impl Engine {
     async fn forget_service(&self, room: &Room, row: &ServiceRow) -> Result<()> {
         let before = room.services().get(&row.status.service_name).cloned();
         match before {
-            Some(before) => self.shared.store.put_service(&before.row()).await,
-            None => self.shared.store.delete_service(row).await,
+            Some(before) => self.sandboxes.shared.store.put_service(&before.row()).await,
+            None => self.sandboxes.shared.store.delete_service(row).await,
         }
     }
 
@@ -133,7 +137,7 @@ impl Engine {
                 room.id
             )));
         };
-        self.shared.store.delete_service(&row).await?;
+        self.sandboxes.shared.store.delete_service(&row).await?;
         room.services().remove(&row.status.service_name);
         Ok(())
     }
@@ -149,7 +153,7 @@ impl Engine {
         if let Some(readiness) = &row.status.readiness {
             let scene = Scene {
                 guest,
-                config: &self.config,
+                config: &self.sandboxes.config,
                 workdir: &row.status.cwd,
                 interval,
                 logged: service.logged.subscribe(),
@@ -196,7 +200,7 @@ impl Engine {
             service: service.clone(),
             room: room.clone(),
             handle: handle.clone(),
-            config: self.config.clone(),
+            config: self.sandboxes.config.clone(),
             pattern,
         };
         tokio::spawn(watcher.run());
@@ -209,7 +213,7 @@ impl Engine {
         room: &Arc<Room>,
         handle: &Arc<Handle>,
     ) -> Result<()> {
-        for row in self.shared.store.services(&room.id).await? {
+        for row in self.sandboxes.shared.store.services(&room.id).await? {
             let name = row.status.service_name.clone();
             let alive = row.status.state.is_alive();
             let wanted: Vec<Publish> = row
@@ -232,7 +236,11 @@ impl Engine {
                 },
                 false => Published::default(),
             };
-            let service = Arc::new(Supervised::new(row, published, self.shared.store.clone()));
+            let service = Arc::new(Supervised::new(
+                row,
+                published,
+                self.sandboxes.shared.store.clone(),
+            ));
             room.services().insert(name, service.clone());
             if !alive {
                 continue;

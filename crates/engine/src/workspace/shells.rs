@@ -3,11 +3,11 @@
 //! A shell is a process on a terminal in the machine, found by its tag. The
 //! machine keeps its output; a cursor is an offset into it.
 
+use super::Workspaces;
 use super::plain;
 use super::ring::{self, Enough};
 use super::room::in_words;
 use crate::admission::{Follow, command};
-use crate::engine::Engine;
 use crate::guest::Guest;
 use crate::shown::{self, Pace};
 use bytes::Bytes;
@@ -58,8 +58,8 @@ async fn before(guest: &Guest, shell: &str, cursor: u64, most: usize) -> Result<
     Ok(part.bytes[..count as usize].to_vec())
 }
 
-impl Engine {
-    pub(super) async fn begin_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
+impl Workspaces {
+    pub(super) async fn new_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
         let (room, handle) = self.room(id).await?;
         let size = TtySize {
             cols: request.cols.unwrap_or(COLS),
@@ -90,7 +90,7 @@ impl Engine {
             tag: Some(tag(&shell_id)),
             ..ExecRequest::default()
         };
-        let start = command(&self.config, exec, Follow::Background)?;
+        let start = command(&self.sandboxes.config, exec, Follow::Background)?;
         let guest = handle.guest().map_err(in_words)?;
         let started = match guest.start_background(start).await {
             Ok(started) => started,
@@ -106,13 +106,13 @@ impl Engine {
             exit_code: None,
             started_at: Timestamp::now(),
         };
-        self.shared.store.put_shell(&shell).await?;
+        self.sandboxes.shared.store.put_shell(&shell).await?;
         Ok(shell)
     }
 
     pub(super) async fn shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
         let (_, handle) = self.room(id).await?;
-        let mut shells = self.shared.store.shells(id).await?;
+        let mut shells = self.sandboxes.shared.store.shells(id).await?;
         let processes = match handle.guest() {
             Ok(guest) => guest.processes().await?,
             Err(_) => Vec::new(),
@@ -130,7 +130,7 @@ impl Engine {
     /// A shell that was opened, and the guest it is in.
     async fn shell(&self, id: &WorkspaceId, shell: &str) -> Result<(Shell, Arc<Guest>, Process)> {
         let (_, handle) = self.room(id).await?;
-        let found = self.shared.store.shells(id).await?;
+        let found = self.sandboxes.shared.store.shells(id).await?;
         let missing = || {
             Error::not_found(format!("workspace {id} has no shell {shell:?}"))
                 .hint("`motu workspace shell list` shows them")
@@ -216,7 +216,7 @@ impl Engine {
         })
     }
 
-    pub(super) async fn type_into(
+    pub(super) async fn write_to_shell(
         &self,
         id: &WorkspaceId,
         shell: &str,
@@ -244,7 +244,7 @@ impl Engine {
         Ok(found)
     }
 
-    pub(super) async fn send_signal(
+    pub(super) async fn signal_in_shell(
         &self,
         id: &WorkspaceId,
         shell: &str,
@@ -270,7 +270,7 @@ impl Engine {
         Ok(found)
     }
 
-    pub(super) async fn resize(
+    pub(super) async fn size_shell(
         &self,
         id: &WorkspaceId,
         shell: &str,
@@ -280,19 +280,19 @@ impl Engine {
         let (mut found, guest, _) = self.running_shell(id, shell).await?;
         guest.resize(&tag(shell), size).await?;
         found.size = size;
-        self.shared.store.put_shell(&found).await?;
+        self.sandboxes.shared.store.put_shell(&found).await?;
         Ok(found)
     }
 
     /// Live. What the machine still has of the output comes first: it makes the screen what it was.
-    pub(super) async fn sit_at(
+    pub(super) async fn attach_to_shell(
         &self,
         id: &WorkspaceId,
         shell: &str,
         size: TtySize,
     ) -> Result<ExecSession> {
         let (room, _) = self.room(id).await?;
-        self.resize(id, shell, size).await?;
+        self.size_shell(id, shell, size).await?;
         let (_, guest, _) = self.shell(id, shell).await?;
         let enough = Enough {
             max_bytes: usize::MAX,
@@ -331,7 +331,7 @@ impl Engine {
         guest.forget(&tag(shell)).await?;
         found.state = "closed".to_string();
         found.pid = None;
-        self.shared.store.delete_shell(&found).await?;
+        self.sandboxes.shared.store.delete_shell(&found).await?;
         Ok(found)
     }
 
@@ -345,8 +345,8 @@ impl Engine {
 
     /// Shells end with their machine.
     pub(super) async fn forget_shells(&self, id: &WorkspaceId) -> Result<()> {
-        for shell in self.shared.store.shells(id).await? {
-            self.shared.store.delete_shell(&shell).await?;
+        for shell in self.sandboxes.shared.store.shells(id).await? {
+            self.sandboxes.shared.store.delete_shell(&shell).await?;
         }
         Ok(())
     }

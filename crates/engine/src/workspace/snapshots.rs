@@ -1,10 +1,10 @@
 //! Named states of `/workspace`.
 
+use super::Workspaces;
 use super::patching::diff_report;
 use super::room::in_words;
 use crate::blocking::blocking;
 use crate::driver::Handle;
-use crate::engine::Engine;
 use crate::guest::Guest;
 use crate::pipe;
 use bytes::Bytes;
@@ -72,9 +72,9 @@ impl Saved {
     }
 }
 
-impl Engine {
+impl Workspaces {
     fn snapshots_dir(&self, id: &WorkspaceId) -> PathBuf {
-        self.shared.home.kept(id).join("snapshots")
+        self.sandboxes.shared.home.kept(id).join("snapshots")
     }
 
     async fn snapshots(&self, id: &WorkspaceId) -> Result<Snapshots> {
@@ -91,7 +91,7 @@ impl Engine {
         blocking(move || Ok(store.list()?.len() as u64)).await
     }
 
-    pub(super) async fn save(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+    pub(super) async fn take_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
         check_name(name)?;
         let (room, handle) = self.room(id).await?;
         let _turn = room.take_turn()?;
@@ -113,7 +113,7 @@ impl Engine {
     pub(super) async fn save_aside(&self, handle: &Handle) -> Result<Saved> {
         let guest = handle.guest().map_err(in_words)?;
         sound(handle, &guest).await?;
-        let place = self.shared.home.path().join("aside");
+        let place = self.sandboxes.shared.home.path().join("aside");
         let dir = place.join(id::random_name(12));
         let (store, made) = {
             let dir = dir.clone();
@@ -129,7 +129,7 @@ impl Engine {
         Ok(Saved::Aside(Arc::new(aside)))
     }
 
-    pub(super) async fn saved(&self, id: &WorkspaceId) -> Result<SnapshotList> {
+    pub(super) async fn snapshot_list(&self, id: &WorkspaceId) -> Result<SnapshotList> {
         let (room, _) = self.room(id).await?;
         let (created_at, had) = {
             let row = room.row();
@@ -160,7 +160,7 @@ impl Engine {
         Ok(SnapshotList::new(id.clone(), snapshots))
     }
 
-    pub(super) async fn unsave(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
+    pub(super) async fn drop_snapshot(&self, id: &WorkspaceId, name: &str) -> Result<Snapshot> {
         if name == BASELINE {
             return Err(
                 Error::invalid("the baseline cannot be deleted").hint("it goes with the workspace")
@@ -201,7 +201,7 @@ impl Engine {
         .await
     }
 
-    pub(super) async fn diff_saved(
+    pub(super) async fn compare_snapshots(
         &self,
         id: &WorkspaceId,
         from: &str,

@@ -13,7 +13,7 @@ use crate::tool::{Effect, Tool, run};
 use motu_core::exec::{ExecMode, ExecRequest, RunRequest};
 use motu_core::limits;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::{SandboxId, Service};
+use motu_core::{SandboxId, Verbs};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -264,7 +264,7 @@ struct Thrown<'a> {
 impl Drop for Thrown<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
-        let service: Arc<dyn Service> = self.call.shared.service.clone();
+        let service: Arc<dyn Verbs> = self.call.shared.service.clone();
         self.call.chore(async move {
             // The one who asked has an answer or has left: expiry is what remains.
             let _ = service.destroy_sandbox(&id).await;

@@ -26,10 +26,11 @@ mod stage;
 mod state;
 mod trees;
 
+use super::{Environments, progress_event};
 use crate::admission::environment_error;
 use crate::blocking::blocking;
-use crate::engine::{Engine, progress_event};
 use crate::pipe;
+use crate::sandbox::Sandboxes;
 use context::Context;
 use keys::Key;
 use motu_core::build::{BuildContext, BuildReport, BuildRequest};
@@ -78,7 +79,7 @@ fn unparsed(file: &str, error: ParseError) -> Error {
 
 /// One build.
 struct Builder<'a> {
-    engine: &'a Engine,
+    sandboxes: &'a Sandboxes,
     ask: BuildRequest,
     progress: ProgressSink,
     cache: BuildCache,
@@ -98,10 +99,14 @@ struct Builder<'a> {
     shown: (u64, u64),
 }
 
-impl Engine {
+impl Environments {
     /// Takes the files of a build.
     pub(crate) async fn keep_context(&self, content: ByteStream) -> Result<BuildContext> {
-        let cache = self.environments.build_cache().map_err(environment_error)?;
+        let cache = self
+            .sandboxes
+            .environments
+            .build_cache()
+            .map_err(environment_error)?;
         let path = cache.new_context();
         let source = pipe::reader(content);
         let most = limits::BUILD_CONTEXT_BYTES.max;
@@ -136,7 +141,11 @@ impl Engine {
         progress: ProgressSink,
     ) -> Result<Environment> {
         let began = Instant::now();
-        let cache = self.environments.build_cache().map_err(environment_error)?;
+        let cache = self
+            .sandboxes
+            .environments
+            .build_cache()
+            .map_err(environment_error)?;
         // First of all: what was sent is gone however the build ends.
         let context = ask.context_id.as_deref().map(|id| {
             let path = cache.context(id);
@@ -147,7 +156,7 @@ impl Engine {
         let file = file.unwrap_or("Dockerfile".to_string());
         let parsed = dockerfile(&ask, &file)?;
         if let Some(name) = &ask.name {
-            let checked = self.environments.check_own_name(name);
+            let checked = self.sandboxes.environments.check_own_name(name);
             checked.map_err(environment_error)?;
         }
         let values = ask.secrets.iter().map(|(name, value)| Known {
@@ -156,7 +165,7 @@ impl Engine {
             forms: Forms::All,
         });
         let mut builder = Builder {
-            redactor: Redactor::new(values, &self.patterns),
+            redactor: Redactor::new(values, &self.sandboxes.patterns),
             context: match &context {
                 Some(sent) => {
                     let path = sent.0.clone();
@@ -164,7 +173,7 @@ impl Engine {
                 }
                 None => Arc::default(),
             },
-            engine: self,
+            sandboxes: &self.sandboxes,
             progress,
             cache: cache.clone(),
             escape: parsed.escape,
@@ -384,7 +393,7 @@ impl Builder<'_> {
             let key = Key::begin(&[b"scratch"]);
             return Ok(Stage::new(None, nothing(), key));
         }
-        let environments = &self.engine.environments;
+        let environments = &self.sandboxes.environments;
         let found = match environments.resolve(name).await {
             Err(EnvironmentError::NotInstalled { .. } | EnvironmentError::Unknown { .. })
                 if !motu_environments::reads_host_files(name) =>

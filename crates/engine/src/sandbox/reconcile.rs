@@ -3,7 +3,7 @@
 //! The rules are in [`crate::found`]; this module gathers their facts and carries out their
 //! verdicts. Every removal and everything that is set aside is logged.
 
-use crate::engine::Engine;
+use super::Sandboxes;
 use crate::found::{self, Verdict, Witness};
 use crate::home::Home;
 use crate::lost::LostKind;
@@ -39,7 +39,7 @@ fn ending(mut known: Known) -> Known {
     known
 }
 
-impl Engine {
+impl Sandboxes {
     /// Every sandbox that is remembered, by the newest that is known of it.
     pub(crate) async fn reconcile(&self) -> Result<Vec<Known>> {
         let mut rows: BTreeMap<SandboxId, Known> = BTreeMap::new();
@@ -201,7 +201,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Sandboxes {
     /// Remembers where the state directory is, once nothing in it is another one's any more.
     pub(crate) async fn settle_here(&self) -> Result<()> {
         let here = place(&self.shared.home)?;

@@ -4,8 +4,8 @@ use super::Builder;
 use super::keys::Key;
 use super::state::Stage;
 use crate::admission::environment_error;
-use crate::archives::environment;
 use crate::blocking::blocking;
+use crate::environment::archives::environment;
 use motu_core::report::Environment;
 use motu_core::{Error, Result};
 use motu_environments::{EnvironmentError, ImageInfo, StepRecord, layers_over};
@@ -37,7 +37,7 @@ impl Builder<'_> {
     /// Makes the tree of a stage, as far as its layers go.
     pub(super) async fn lay_out(&self, stage: &mut Stage) -> Result<()> {
         if stage.place.is_none() {
-            let place = self.engine.environments.workplace(stage.base.as_deref());
+            let place = self.sandboxes.environments.workplace(stage.base.as_deref());
             stage.place = Some(place.await.map_err(environment_error)?);
             stage.applied = 0;
         }
@@ -72,7 +72,7 @@ impl Builder<'_> {
 
     /// Makes an environment of the last stage.
     pub(super) async fn finish(&mut self, mut stage: Stage) -> Result<Environment> {
-        let environments = &self.engine.environments;
+        let environments = &self.sandboxes.environments;
         let parts: Vec<&[u8]> = stage
             .base
             .iter()

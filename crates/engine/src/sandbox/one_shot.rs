@@ -3,10 +3,10 @@
 //! The sandbox ends with the command, with the caller's interest, or with its
 //! time to live, whichever is first.
 
+use super::Sandboxes;
+use super::pool::Served;
 use crate::admission::{Follow, command};
 use crate::driver::{Handle, Keep};
-use crate::engine::Engine;
-use crate::pool::Served;
 use crate::shown::{self, Pace};
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use motu_core::exec::{ExecEvent, ExecSession, RunRequest};
@@ -15,7 +15,7 @@ use motu_core::{Error, Result};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-impl Engine {
+impl Sandboxes {
     pub(crate) async fn one_shot(&self, request: RunRequest) -> Result<ExecSession> {
         // The command is checked before anything is made for it.
         let pace = Pace::of(&request.exec);

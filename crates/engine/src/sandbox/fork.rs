@@ -4,9 +4,9 @@
 //! crash at any point leaves nothing unknown: rows in `creating` are undone, with
 //! whatever is in their directories.
 
+use super::Sandboxes;
 use crate::admission::Admitted;
 use crate::driver::{Keep, Launch, Origin, expiry};
-use crate::engine::Engine;
 use jiff::Timestamp;
 use motu_core::runtime::{Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
@@ -22,7 +22,7 @@ struct Waiting {
     answered: oneshot::Receiver<Result<Sandbox>>,
 }
 
-impl Engine {
+impl Sandboxes {
     pub(crate) async fn fork(&self, id: &SandboxId, count: u64) -> Result<Vec<Sandbox>> {
         let count = limits::FORK_COUNT.resolve(Some(count))?;
         let ids = (0..count).map(|_| SandboxId::generate()).collect();

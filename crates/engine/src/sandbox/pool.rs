@@ -8,9 +8,9 @@
 //! the taken one is to answer with. The daemon's crash leaves directories that no
 //! row knows, which the next start sweeps.
 
+use super::Sandboxes;
 use crate::admission::Admitted;
 use crate::driver::{Launch, Origin, Shared, identity};
-use crate::engine::Engine;
 use crate::guest::Guest;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -218,7 +218,7 @@ async fn end(found: Ready, shared: &Shared) {
     }
 }
 
-impl Engine {
+impl Sandboxes {
     /// Keeps the pool full for as long as the engine lives.
     pub(crate) fn fill_pool(self: Arc<Self>) {
         if self.config.pool.is_empty() {

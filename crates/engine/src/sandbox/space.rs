@@ -12,8 +12,8 @@
 //!   0 ──────────────────── full
 //! ```
 
+use super::Sandboxes;
 use crate::driver::Handle;
-use crate::engine::Engine;
 use futures_util::future::join_all;
 use motu_core::Result;
 use motu_core::sandbox::State;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often space that machines have freed is given back to the host.
 const TEND: Duration = Duration::from_secs(600);
 
-impl Engine {
+impl Sandboxes {
     /// Looks at the disk for as long as the engine lives.
     pub(crate) fn watch_space(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);

@@ -1,9 +1,8 @@
 //! Secrets on their way out of the vault: to typed calls, to workspaces, to gateways.
 
+use super::Sandboxes;
 use crate::blocking::blocking;
-use crate::engine::Engine;
 use crate::secrets;
-use crate::workspace::Secrets;
 use motu_core::call::SecretRef;
 use motu_core::lists::SecretList;
 use motu_core::sandbox::State;
@@ -20,7 +19,7 @@ pub(crate) struct Sorted {
     pub bound: BTreeMap<String, SecretRef>,
 }
 
-impl Engine {
+impl Sandboxes {
     pub(crate) async fn keep_secret(&self, name: &str, ask: SetSecret) -> Result<SecretSummary> {
         let (home, own) = (self.shared.home.path().to_path_buf(), name.to_string());
         let kept = blocking(move || secrets::set(&home, &own, ask)).await?;
@@ -86,17 +85,5 @@ impl Engine {
             }
         }
         Ok(sorted)
-    }
-
-    /// What a call refers to: values under the names of its variables, and what stays outside.
-    pub(crate) async fn given(
-        &self,
-        wanted: &BTreeMap<String, SecretRef>,
-    ) -> Result<(Secrets, BTreeMap<String, SecretRef>)> {
-        let sorted = self.sort(wanted).await?;
-        Ok((
-            Secrets::of_variables(sorted.values, &self.patterns)?,
-            sorted.bound,
-        ))
     }
 }

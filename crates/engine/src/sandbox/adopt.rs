@@ -6,12 +6,12 @@
 //! made or half destroyed is finished off. A machine without a row is one that ends with its
 //! daemon. Anything else that nobody knows is set aside.
 
+use super::Sandboxes;
+use super::reconcile::{Known, without_machine};
 use crate::absent::Absent;
 use crate::driver::{Driver, Keep};
-use crate::engine::Engine;
 use crate::lost::{Lost, LostKind};
 use crate::quota::Claim;
-use crate::reconcile::{Known, without_machine};
 use crate::store::SandboxRow;
 use motu_core::sandbox::State;
 use motu_core::{Result, Runtime, SandboxId};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 const GONE: &str = "its machine was gone when the daemon came back (was the host restarted?)";
 
-impl Engine {
+impl Sandboxes {
     pub(crate) async fn adopt(&self) -> Result<()> {
         let mut rows = self.reconcile().await?;
         self.let_go_of_others(&mut rows).await?;

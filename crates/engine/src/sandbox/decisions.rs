@@ -1,7 +1,7 @@
 //! Decisions about a sandbox's traffic, as its gateway has written them.
 
+use super::Sandboxes;
 use crate::blocking::blocking;
-use crate::engine::Engine;
 use crate::sys;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 /// Bytes read at once.
 const PIECE: usize = 64 * 1024;
 
-impl Engine {
+impl Sandboxes {
     /// All of them, and with `follow` those to come, until the sandbox is gone.
     pub(crate) async fn decisions(&self, id: &SandboxId, ask: ReadDecisions) -> Result<ByteStream> {
         let live = self.handle(id).await.ok();

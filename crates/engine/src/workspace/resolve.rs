@@ -4,7 +4,7 @@
 //! (`sb-3f9`) and the name of a workspace mean the one they fit. Ids that callers chose are never
 //! completed: `rm build`, tried again, must not find `build-2`.
 
-use crate::engine::Engine;
+use super::Workspaces;
 use motu_core::{Error, Result, SandboxId};
 
 /// Characters of a generated id: its kind, a dash and twelve more.
@@ -12,19 +12,20 @@ const GENERATED: usize = 15;
 /// The fewest characters that are completed.
 const SHORTEST: usize = 6;
 
-impl Engine {
-    pub(crate) fn resolve_id(&self, word: SandboxId) -> Result<SandboxId> {
-        if self.table.get(&word).is_some() {
+impl Workspaces {
+    pub(crate) fn resolve(&self, word: SandboxId) -> Result<SandboxId> {
+        if self.sandboxes.table.get(&word).is_some() {
             return Ok(word);
         }
         let ids = self
+            .sandboxes
             .table
             .all()
             .into_iter()
             .map(|handle| handle.sandbox().sandbox_id);
         let mut fitting: Vec<SandboxId> = ids.filter(|id| begins(id, &word)).collect();
         if fitting.is_empty() {
-            fitting = self.workspaces.named(word.as_str());
+            fitting = self.rooms.named(word.as_str());
         }
         one(word, fitting)
     }

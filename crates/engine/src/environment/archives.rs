@@ -1,29 +1,25 @@
 //! Environments as archives, and as the service describes them.
 
+use super::Environments;
 use crate::admission::environment_error;
 use crate::blocking::blocking;
-use crate::engine::Engine;
 use crate::pipe;
 use motu_core::files::ByteStream;
 use motu_core::report::{Environment, EnvironmentLayer, ImportAs};
 use motu_core::{Error, Result};
 use motu_environments::Progress;
 
-impl Engine {
-    pub(crate) async fn export_archive(&self, name: &str) -> Result<ByteStream> {
-        let export = self.environments.export(name).await;
+impl Environments {
+    pub(crate) async fn export(&self, name: &str) -> Result<ByteStream> {
+        let export = self.store().export(name).await;
         let export = export.map_err(environment_error)?;
         Ok(pipe::written(move |out| {
             export.write_to(out).map_err(environment_error)
         }))
     }
 
-    pub(crate) async fn import_archive(
-        &self,
-        ask: ImportAs,
-        content: ByteStream,
-    ) -> Result<Environment> {
-        let arriving = self.environments.arriving().await;
+    pub(crate) async fn import(&self, ask: ImportAs, content: ByteStream) -> Result<Environment> {
+        let arriving = self.store().arriving().await;
         let arriving = arriving.map_err(environment_error)?;
         let source = pipe::reader(content);
         let arrived = blocking(move || match arriving.fill(source) {
@@ -33,7 +29,7 @@ impl Engine {
         })
         .await?;
         let name = ask.name.as_deref();
-        let made = self.environments.import(arrived, name, Progress::none());
+        let made = self.store().import(arrived, name, Progress::none());
         made.await.map(environment).map_err(environment_error)
     }
 }

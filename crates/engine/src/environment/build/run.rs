@@ -151,7 +151,7 @@ impl Builder<'_> {
         }
         life.end().await;
         self.check(&running, &ended)?;
-        let runtime = self.engine.runtimes.named(&name);
+        let runtime = self.sandboxes.runtimes.named(&name);
         let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
         let rest = runtime.at_rest(&kept, &path)?;
         let without = running.without();
@@ -197,7 +197,7 @@ impl Builder<'_> {
                 .filter(|_| network == StepNetwork::Policy),
             ..CreateSandbox::default()
         };
-        let mut admitted = self.engine.gate().admit(request).await?;
+        let mut admitted = self.sandboxes.gate().admit(request).await?;
         if !admitted.runtime.capabilities().keep {
             return Err(admitted
                 .runtime
@@ -207,7 +207,7 @@ impl Builder<'_> {
         admitted.launch.kept = Some(kept);
         let name = admitted.runtime.name().to_string();
         let made = self
-            .engine
+            .sandboxes
             .start(admitted, Keep::Transient, Origin::New(None));
         Ok((made.await?.1, name))
     }
@@ -275,7 +275,7 @@ impl Builder<'_> {
                 user: Some("root".into()),
                 ..ExecRequest::default()
             };
-            let start = command(&self.engine.config, request, Follow::Foreground)?;
+            let start = command(&self.sandboxes.config, request, Follow::Foreground)?;
             let mut events = guest.start(start).await?.events;
             while let Some(event) = events.next().await {
                 if let ExecEvent::Exited(exited) = event?
@@ -310,7 +310,7 @@ impl Builder<'_> {
             timeout_seconds: Some(seconds),
             ..ExecRequest::default()
         };
-        let start = command(&self.engine.config, request, Follow::Foreground)?;
+        let start = command(&self.sandboxes.config, request, Follow::Foreground)?;
         let session = handle.guest()?.start(start).await?;
         let mut events = shown::redacted(&self.redactor, session.events, Pace::Pipe);
         self.tail.clear();

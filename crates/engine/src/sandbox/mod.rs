@@ -1,0 +1,217 @@
+//! Sandboxes: the table of the live ones, how they come into it, and what they share.
+//!
+//! ```text
+//!   mod         making one: admission, a machine from the pool or a new one, its driver
+//!   one_shot    a machine for one command
+//!   fork        copies of a running one
+//!   pool        machines that wait ready
+//!   adopt       what a former daemon left running; reconcile settles what it left undone
+//!   space       the disk they share, while it fills
+//!   vault       secrets by name, on their way to sandboxes and gateways
+//!   decisions   what gateways let through and refused
+//! ```
+
+mod adopt;
+mod decisions;
+mod fork;
+mod one_shot;
+mod pool;
+mod reconcile;
+mod space;
+mod vault;
+
+use crate::admission::{Admitted, Gate};
+use crate::blocking::blocking;
+use crate::choose::Runtimes;
+use crate::driver::{Bounds, Driver, Handle, Keep, Origin, Shared, Table};
+use crate::quota::Claim;
+use crate::store::SandboxRow;
+use motu_core::config::Config;
+use motu_core::runtime::Kept;
+use motu_core::sandbox::{CreateSandbox, Sandbox, State};
+use motu_core::{Error, Result, Runtime, SandboxId};
+use motu_environments::Environments;
+use motu_redaction::{Patterns, Redactor};
+use pool::Pool;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tokio::sync::{RwLock, oneshot};
+
+/// All sandboxes.
+#[derive(Debug)]
+pub struct Sandboxes {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) config: Config,
+    pub(crate) runtimes: Runtimes,
+    pub(crate) environments: Environments,
+    /// Held for reading while a sandbox takes an environment, for writing while environments are removed.
+    pub(crate) environments_in_use: RwLock<()>,
+    pub(crate) pool: Pool,
+    /// Well-known credentials that are taken out of what is shown.
+    pub(crate) patterns: Patterns,
+    /// Takes them out of what commands of plain sandboxes show, if the operator wants that.
+    pub(crate) commands: Redactor,
+}
+
+impl Sandboxes {
+    pub fn new(
+        (shared, table): (Arc<Shared>, Arc<Table>),
+        config: Config,
+        (runtimes, environments): (Vec<Arc<dyn Runtime>>, Environments),
+        patterns: Patterns,
+    ) -> Sandboxes {
+        let commands = match config.redaction.commands {
+            true => Redactor::new([], &patterns),
+            false => Redactor::idle(),
+        };
+        Sandboxes {
+            shared,
+            table,
+            config,
+            runtimes: Runtimes::new(runtimes),
+            environments,
+            environments_in_use: RwLock::new(()),
+            pool: Pool::default(),
+            patterns,
+            commands,
+        }
+    }
+
+    /// How many sandboxes there is something to look after for.
+    pub fn live(&self) -> usize {
+        let all = self.table.all();
+        all.iter()
+            .filter(|handle| handle.state() != State::Stopped)
+            .count()
+    }
+
+    /// Lets runtimes let go of what they made from environments that are gone. What is left of it
+    /// is only space, and goes the next time.
+    pub(crate) async fn tell_of_removal(&self) {
+        for runtime in self.runtimes.all() {
+            if let Err(error) = runtime.environments_removed().await {
+                tracing::warn!(runtime = runtime.name(), %error, "something of a removed environment is left");
+            }
+        }
+    }
+
+    pub(crate) fn gate(&self) -> Gate<'_> {
+        Gate {
+            home: &self.shared.home,
+            config: &self.config,
+            runtimes: &self.runtimes,
+            environments: &self.environments,
+        }
+    }
+
+    /// How many sandboxes there may be, and of one owner.
+    pub(crate) fn bounds(&self) -> Bounds<'_> {
+        Bounds {
+            sandboxes: self.config.max_sandboxes as usize,
+            quota: &self.config.quota,
+        }
+    }
+
+    /// Makes a sandbox and returns its handle once its guest answers.
+    pub(crate) async fn make(
+        &self,
+        request: CreateSandbox,
+        keep: Keep,
+    ) -> Result<(Sandbox, Arc<Handle>)> {
+        let _served = self.pool.serve();
+        let _environments_stay = self.environments_in_use.read().await;
+        let mut admitted = self.gate().admit(request).await?;
+        if admitted.sandbox.keep {
+            let id = admitted.sandbox.sandbox_id.clone();
+            let owner = crate::kept::owner(&admitted.launch.root, &admitted.sandbox.user);
+            self.unused(&id).await?;
+            admitted.launch.kept = Some(Kept {
+                baseline: self.shared.baselines.empty(owner)?,
+                dir: self.shared.home.make_disks(&id)?,
+            });
+        }
+        let origin = self.pool.claim(&mut admitted);
+        self.start(admitted, keep, origin.unwrap_or(Origin::New(None)))
+            .await
+    }
+
+    /// Enters a sandbox and starts its driver.
+    pub(crate) async fn start(
+        &self,
+        admitted: Admitted,
+        keep: Keep,
+        origin: Origin,
+    ) -> Result<(Sandbox, Arc<Handle>)> {
+        let (handle, answered) = self.enter(admitted, keep, origin)?;
+        let sandbox = answered
+            .await
+            .map_err(|_| Error::internal("the sandbox's driver stopped"))??;
+        Ok((sandbox, handle))
+    }
+
+    pub(crate) fn enter(
+        &self,
+        admitted: Admitted,
+        keep: Keep,
+        origin: Origin,
+    ) -> Result<(Arc<Handle>, oneshot::Receiver<Result<Sandbox>>)> {
+        let row = SandboxRow {
+            sandbox: admitted.sandbox,
+            machine: None,
+            launch: Some(admitted.launch),
+            revision: 0,
+        };
+        let id = row.sandbox.sandbox_id.clone();
+        let claim = Claim::of(&row.sandbox, row.launch.as_ref());
+        let (driver, handle) =
+            Driver::new(self.shared.clone(), admitted.runtime.clone(), keep, row);
+        self.table
+            .enter(&id, handle.clone(), claim, Some(self.bounds()))?;
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(driver.create(origin, answer));
+        Ok((handle, answered))
+    }
+
+    /// Makes sure that an id is nobody's before anything is put under it.
+    pub(crate) async fn unused(&self, id: &SandboxId) -> Result<()> {
+        let taken = self.table.get(id).is_some() || self.shared.home.kept(id).exists();
+        if taken {
+            return Err(Error::conflict(format!("{id} exists already"))
+                .hint("choose another id, or leave it out"));
+        }
+        Ok(())
+    }
+
+    /// The live sandbox of that name, or why there is none.
+    pub(crate) async fn handle(&self, id: &SandboxId) -> Result<Arc<Handle>> {
+        if let Some(handle) = self.table.get(id) {
+            handle.beyond().settled().await;
+            return Ok(handle);
+        }
+        match self.shared.store.get(id).await? {
+            Some(row) => Err(crate::driver::refused(
+                &row.sandbox,
+                crate::lifecycle::Refusal::Destroyed,
+            )),
+            None => {
+                Err(Error::not_found(format!("there is no sandbox {id}"))
+                    .hint("`motu ps` lists them"))
+            }
+        }
+    }
+
+    /// A policy as it is now.
+    pub(crate) async fn policy(&self, name: &str) -> Result<motu_policy::Known> {
+        let (shelf, name) = (self.shared.home.policies(), name.to_string());
+        blocking(move || shelf.get(&name)).await
+    }
+
+    /// The environments of sandboxes, and of machines that wait for one.
+    pub(crate) fn digests_in_use(&self) -> HashSet<String> {
+        let sandboxes = self.table.all();
+        let digests = sandboxes.iter().map(|handle| handle.sandbox().digest);
+        let digests = digests.chain(self.pool.digests());
+        digests.filter(|digest| !digest.is_empty()).collect()
+    }
+}
