@@ -1,11 +1,11 @@
 //! What works on this host, and what would make the rest work.
 
-use crate::cgroup::{Kind, Version};
 use crate::launch::LaunchError;
 use crate::machine::Maker;
 use crate::sys;
 use motu_core::report::{Check, Health};
 use motu_launch::Mapper;
+use motu_local::{Kind, Version};
 use std::path::Path;
 
 /// Every check, most important first.

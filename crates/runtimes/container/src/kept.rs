@@ -16,12 +16,11 @@
 //! device holds: the lock lasts exactly as long as the mount, through every crash
 //! of ours, and two mounts of one image cannot be.
 
-use crate::disk::{self, Disks, Life};
-use crate::sys;
 use motu_core::runtime::{AtRest, Kept, RestLayer};
 use motu_core::{Error, ErrorKind};
 use motu_launch::WORKSPACE_LAYERS;
-use motu_launch::seeded::{self, Notes};
+use motu_local::disk::{self, Disks, Life};
+use motu_local::{own_seed, resize_ext4};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::fs::File;
@@ -205,7 +204,7 @@ fn grow(superblock: Superblock, mount: &OwnedFd, size: u64) -> io::Result<u64> {
     if superblock.blocks < wanted {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(mount, c".", flags, Mode::empty())?;
-        sys::resize_ext4(top.as_fd(), wanted)?;
+        resize_ext4(top.as_fd(), wanted)?;
     }
     Ok(superblock.size().max(size))
 }
@@ -237,18 +236,6 @@ fn prepare(disk: impl AsFd, kept: &Kept) -> io::Result<()> {
     resemble(&top, "upper", &kept.baseline)?;
     own_seed(&top, "upper", &kept.baseline)?;
     Ok(rustix::fs::renameat(disk, staged, disk, WORKSPACE_LAYERS)?)
-}
-
-/// Fills an upper layer that is not in use yet with the seed, if that is small. Where it cannot
-/// be done the seed stays below, with what that means for renames.
-pub fn own_seed(dir: impl AsFd, name: &str, baseline: &Path) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let upper = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
-    let lower = File::open(baseline)?;
-    if let Err(error) = seeded::own(&lower, &upper, Notes::User) {
-        tracing::warn!(%error, baseline = %baseline.display(), "the seed is not copied");
-    }
-    Ok(())
 }
 
 fn exists(dir: impl AsFd, name: &str) -> io::Result<bool> {

@@ -10,13 +10,9 @@
 //!   prepare    the plan, as data
 //!   launch     runs a plan with the launcher
 //!   wire       the way from its network to the gateway
-//!   cgroup     limits of memory, processes and CPU; freezing
-//!   disk       disks of bounded size, some of them ready beforehand
 //!   kept       disks that outlive their machine
-//!   tending    what images of kept disks need: space given back, errors noticed
 //!   slots      ranges of host ids
 //!   seccomp    the system call filter, from seccomp.json; bpf compiles it
-//!   program    the guest program as a file, for runtimes that need one
 //!   record     what is remembered of a machine
 //!   check      what works on this host
 //!   sys        the only module with `unsafe`
@@ -26,32 +22,17 @@
 //! process or cgroup that is not a machine's.
 
 mod bpf;
-mod cgroup;
 mod check;
-mod disk;
 mod host;
 mod kept;
 mod launch;
 mod machine;
 mod prepare;
-mod program;
 mod record;
 mod seccomp;
 mod slots;
 mod sys;
-mod tending;
 mod wire;
-
-/// What the runtimes of this host have in common: limits, disks, and processes that are known again.
-pub mod shared {
-    pub use crate::cgroup::{Hierarchies, Kind, Made, Target, Version};
-    pub use crate::disk::{Disks, Life, find_mke2fs, layers, mount_image, plain_directory};
-    pub use crate::kept::own_seed;
-    pub use crate::program::place_program;
-    pub use crate::record::{Process, boot_id, start_time};
-    pub use crate::sys::{exit_status, watch};
-    pub use crate::tending::{errors, flush, trim, trim_at_rest};
-}
 
 use async_trait::async_trait;
 use motu_core::report::Check;
@@ -184,7 +165,7 @@ impl Runtime for Container {
         if kept::form(&kept.dir) == kept::Form::Nothing {
             return Ok(());
         }
-        tokio::task::spawn_blocking(move || tending::flush(&image, &dir))
+        tokio::task::spawn_blocking(move || motu_local::flush(&image, &dir))
             .await
             .map_err(|_| Error::internal("flushing a disk panicked"))?
     }
@@ -194,7 +175,7 @@ impl Runtime for Container {
     }
 
     fn disk_errors(&self, kept: &Kept) -> u64 {
-        tending::errors(&kept::image(&kept.dir))
+        motu_local::errors(&kept::image(&kept.dir))
     }
 
     async fn tend(&self, kept: &Kept, at_rest: bool) -> Result<(), Error> {
@@ -203,8 +184,8 @@ impl Runtime for Container {
         }
         let image = kept::image(&kept.dir);
         tokio::task::spawn_blocking(move || match at_rest {
-            true => tending::trim_at_rest(&image),
-            false => tending::trim(&image),
+            true => motu_local::trim_at_rest(&image),
+            false => motu_local::trim(&image),
         })
         .await
         .map_err(|_| Error::internal("trimming a disk panicked"))?

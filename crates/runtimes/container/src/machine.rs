@@ -4,20 +4,20 @@
 //! id range, record, cgroups, disk, launcher, process. The record is on disk
 //! before there is a process, so a crash at any point leaves enough to sweep.
 
-use crate::cgroup::{Hierarchies, Kind, Target};
-use crate::disk::{self, Disks};
 use crate::host::Host;
 use crate::kept::{self, Form, Mounted};
 use crate::launch::{Finished, LaunchError, Launcher};
 use crate::prepare::{self, Decided};
-use crate::record::{Process, Record, start_time};
+use crate::record::Record;
 use crate::slots::Slots;
 use crate::wire::Wire;
-use crate::{Settings, seccomp, sys};
+use crate::{Settings, seccomp};
 use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
 use motu_launch::{Disk, LINK_SOCKET, Plan};
+use motu_local::disk::{self, Disks};
+use motu_local::{Hierarchies, Kind, Process, Target, exit_status, start_time, watch};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, pidfd_send_signal};
 use sha2::{Digest, Sha256};
@@ -446,7 +446,7 @@ pub(crate) async fn ended(machine: &Machine) -> Ended {
     let reason = match find(machine) {
         None => "the machine is not there".to_string(),
         Some(pidfd) => match wait(pidfd).await {
-            Ok(pidfd) => describe(sys::exit_status(pidfd.as_fd())),
+            Ok(pidfd) => describe(exit_status(pidfd.as_fd())),
             Err(error) => format!("the machine could not be watched: {error}"),
         },
     };
@@ -454,7 +454,7 @@ pub(crate) async fn ended(machine: &Machine) -> Ended {
 }
 
 async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
-    let watched = sys::watch(pidfd)?;
+    let watched = watch(pidfd)?;
     // The guard is a borrow of what is given back below.
     drop(watched.readable().await?);
     Ok(watched.into_inner())

@@ -1,10 +1,7 @@
 //! What is remembered of a machine, and whether it is still that machine.
-//!
-//! A pid alone names nobody: numbers come again. A process is the one we
-//! started if its pid, its start time and the boot of the host all agree.
 
 use motu_core::Error;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use motu_local::{Process, boot_id};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,13 +23,6 @@ pub(crate) struct Record {
     pub(crate) slot: Option<u32>,
     /// Pid 1, as the host sees it; not there yet while the machine is being made.
     pub(crate) process: Option<Process>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    pub pid: i32,
-    /// Clock ticks from the boot of the host to the start of the process.
-    pub start_time: u64,
 }
 
 impl Record {
@@ -63,56 +53,15 @@ impl Record {
 
     /// A handle on the machine's pid 1, if that very process is still there.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
-        let process = self.process?;
-        if self.boot_id != boot_id() {
-            return None;
-        }
-        // The handle first: once it is held the number cannot change its meaning.
-        let pidfd = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
-        (start_time(process.pid)? == process.start_time).then_some(pidfd)
+        let process = self.process.filter(|_| self.boot_id == boot_id())?;
+        process.open()
     }
-}
-
-/// The start time of a process that runs (a zombie does not).
-pub fn start_time(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    parse_start_time(&stat)
-}
-
-/// The name in parentheses may hold spaces and parentheses of its own.
-fn parse_start_time(stat: &str) -> Option<u64> {
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    // Field 22 of all; the state was field 3.
-    fields.nth(18)?.parse().ok()
-}
-
-/// Different after every boot of the host.
-pub fn boot_id() -> String {
-    static BOOT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    BOOT.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        text.map_or_else(|_| String::new(), |id| id.trim().to_string())
-    })
-    .clone()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn start_times_are_found_behind_any_name() {
-        let tail = "S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 2";
-        for name in ["(sh)", "(a b)", "(a) R 1 (b)"] {
-            assert_eq!(parse_start_time(&format!("7 {name} {tail}")), Some(12345));
-        }
-        assert_eq!(parse_start_time(&format!("7 (x) Z{}", &tail[1..])), None);
-        assert_eq!(parse_start_time("7 (x"), None);
-    }
+    use motu_local::start_time;
 
     #[test]
     fn a_record_opens_only_its_own_process() {

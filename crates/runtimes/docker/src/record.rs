@@ -1,7 +1,7 @@
 //! What is remembered of a machine, and whether it is still that machine.
 
-use motu_container::shared::{Process, boot_id, start_time};
 use motu_core::Error;
+use motu_local::{Process, boot_id, start_time};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::io;

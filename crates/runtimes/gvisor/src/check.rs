@@ -3,10 +3,10 @@
 use crate::machine::{self, INSTALL, Maker};
 use crate::oci::Program;
 use crate::record::Record;
-use motu_container::shared::{Kind, boot_id};
 use motu_core::report::{Check, Health};
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
 use motu_core::{Accel, Error, SandboxId};
+use motu_local::{Kind, boot_id};
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;

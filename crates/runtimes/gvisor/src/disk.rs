@@ -4,10 +4,11 @@
 //! share. One that is kept is an image with a name and a journal.
 
 use crate::prepare::{DISK, Disk};
-use motu_container::shared::{Disks, Life, find_mke2fs, mount_image, own_seed, plain_directory};
 use motu_core::runtime::{Ask, AtRest, Kept, MachineSpec, RestLayer};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind};
+use motu_local::disk::{Disks, Life, find_mke2fs, mount_image, plain_directory};
+use motu_local::own_seed;
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
 use std::fs::File;
 use std::io;

@@ -10,7 +10,7 @@
 //! megabytes at once: what it was asked for is not given back by the end of the program. Then the
 //! machine ends, and says so.
 
-use motu_container::shared::start_time;
+use motu_local::start_time;
 
 /// More than anything without a mark, however large.
 const FIRST: &str = "1000";

@@ -145,7 +145,7 @@ impl Runtime for Gvisor {
     }
 
     fn disk_errors(&self, kept: &Kept) -> u64 {
-        motu_container::shared::errors(&disk::image(&kept.dir))
+        motu_local::errors(&disk::image(&kept.dir))
     }
 
     fn guest_flushes(&self) -> bool {
@@ -155,13 +155,13 @@ impl Runtime for Gvisor {
 
     async fn flush(&self, kept: &Kept) -> Result<(), Error> {
         let (image, dir) = (disk::image(&kept.dir), kept.dir.clone());
-        tokio::task::spawn_blocking(move || motu_container::shared::flush(&image, &dir))
+        tokio::task::spawn_blocking(move || motu_local::flush(&image, &dir))
             .await
             .map_err(|_| Error::internal("flushing a disk panicked"))?
     }
 
     async fn tend(&self, kept: &Kept, at_rest: bool) -> Result<(), Error> {
-        use motu_container::shared::{trim, trim_at_rest};
+        use motu_local::{trim, trim_at_rest};
         let image = disk::image(&kept.dir);
         if !image.exists() {
             return Ok(());

@@ -11,10 +11,11 @@ use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
 use crate::{Settings, disk, killer, mounts};
-use motu_container::shared::{Disks, Hierarchies, Kind, Target, exit_status, place_program, watch};
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
+use motu_local::disk::Disks;
+use motu_local::{Hierarchies, Kind, Target, exit_status, place_program, watch};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
@@ -254,7 +255,7 @@ impl Maker {
     }
 
     /// The process that serves the machine's files, by the name it gives itself.
-    fn gofer(&self, id: &SandboxId) -> Option<motu_container::shared::Process> {
+    fn gofer(&self, id: &SandboxId) -> Option<motu_local::Process> {
         let pids = self.cgroups.processes(id.as_str());
         let is_gofer = |pid: &i32| {
             std::fs::read(format!("/proc/{pid}/cmdline"))

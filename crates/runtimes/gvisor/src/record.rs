@@ -3,8 +3,8 @@
 //! A machine is two processes of the host: the sandbox, which is its kernel, and
 //! the gofer, which opens files for it. The end of either is the machine's end.
 
-use motu_container::shared::{Process, boot_id, start_time};
 use motu_core::Error;
+use motu_local::{Process, boot_id, start_time};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -6,8 +6,8 @@
 
 use crate::error::QemuError;
 use crate::record::Shape;
-use motu_container::shared::{Hierarchies, Kind};
 use motu_core::runtime::{Ask, MachineLimits};
+use motu_local::{Hierarchies, Kind};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;

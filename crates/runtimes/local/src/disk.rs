@@ -120,7 +120,7 @@ impl Disks {
     }
 
     /// An empty file system of this size, made once.
-    pub(crate) fn template(&self, mib: u64, life: Life) -> io::Result<PathBuf> {
+    pub fn template(&self, mib: u64, life: Life) -> io::Result<PathBuf> {
         let kind = match life {
             Life::Machine => "",
             Life::Kept => "kept-",
@@ -169,7 +169,7 @@ pub fn find_mke2fs() -> Option<PathBuf> {
 }
 
 /// Copies the written parts only: an empty disk of 10 GiB is 230 KB.
-pub(crate) fn copy_sparse(from: &Path, target: &File) -> io::Result<()> {
+pub fn copy_sparse(from: &Path, target: &File) -> io::Result<()> {
     let source = File::open(from)?;
     let size = source.metadata()?.len();
     target.set_len(size)?;

@@ -1,0 +1,26 @@
+//! What the runtimes that make machines on this host have in common.
+//!
+//! ```text
+//!   cgroup     limits of memory, processes, CPU and disks; freezing
+//!   disk       disks of bounded size, some of them ready beforehand
+//!   tending    what images of kept disks need: space given back, errors noticed
+//!   seed       the files a workspace began with
+//!   process    processes that are known again after a restart of the daemon
+//!   program    the guest program as a file, for runtimes that need one
+//!   sys        the only module with `unsafe`
+//! ```
+
+mod cgroup;
+pub mod disk;
+mod process;
+mod program;
+mod seed;
+mod sys;
+mod tending;
+
+pub use cgroup::{Hierarchies, Kind, Made, Target, Version};
+pub use process::{Process, boot_id, start_time};
+pub use program::place_program;
+pub use seed::own_seed;
+pub use sys::{exit_status, resize_ext4, watch};
+pub use tending::{errors, flush, trim, trim_at_rest};
