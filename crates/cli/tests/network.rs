@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "../../conformance/tests/engines/engine.rs"]
+#[expect(dead_code, reason = "other files ask more of an engine")]
+mod engine;
 #[expect(dead_code, reason = "other files tell stories in more ways")]
 mod story;
 #[path = "network/world.rs"]
@@ -128,6 +131,21 @@ fn reaches_what_its_policy_names(world: &World) {
 #[test]
 fn a_container_reaches_what_its_policy_names() {
     if let Some(world) = World::new("container") {
+        reaches_what_its_policy_names(&world);
+    }
+}
+
+#[test]
+fn a_container_of_docker_reaches_what_its_policy_names() {
+    // It goes after the world, whose machines are in it.
+    let engine = match engine::Engine::start(engine::Kind::Docker) {
+        Ok(engine) => engine,
+        Err(reason) => return motu_conformance::skip(&reason),
+    };
+    if let Some(world) = World::new("docker") {
+        let socket = engine.socket();
+        let settings = format!("runtime = \"docker\"\n[docker]\nsocket = {socket:?}\n");
+        world.story.configure(&settings);
         reaches_what_its_policy_names(&world);
     }
 }

@@ -5,8 +5,8 @@
 mod engine;
 
 use engine::{Engine, Kind};
-use motu_conformance::subjects::docker;
-use motu_conformance::{Bench, Subject, conformance_one_by_one, skip};
+use motu_conformance::subjects::{docker, with_bash};
+use motu_conformance::{Bench, Life, Subject, checks, conformance_one_by_one, skip};
 use motu_core::exec::{ExecMode, ExecRequest};
 use motu_core::sandbox::{CreateSandbox, State};
 use motu_core::{ErrorKind, Isolation, Service as _};
@@ -64,6 +64,48 @@ fn podman_takes_the_suite() {
     }
 }
 
+/// Real terminals on machines of an engine. One state directory for most: its image is imported once.
+fn terminals(engine: &Engine) {
+    let bench = Bench::new(with_bash(docker(&engine.socket(), None)).expect("a Debian"));
+    macro_rules! each {
+        ($($check:ident),* $(,)?) => {$(
+            println!("{}", stringify!($check));
+            bench.life(checks::terminals::$check);
+            bench.life(|life| async move { clear(&life).await });
+        )*};
+    }
+    each!(
+        a_run_gives_output_code_directory_and_time,
+        a_run_can_be_watched_and_interrupted,
+        a_password_is_typed_and_never_kept,
+        a_program_that_reads_lines_is_talked_to,
+        a_signal_reaches_whoever_is_in_front,
+        a_new_size_is_everybodys,
+        much_output_goes_through_in_order,
+        a_session_ends_with_its_machine,
+    );
+    // This one reads all that was ever printed.
+    let fresh = Bench::new(with_bash(docker(&engine.socket(), None)).expect("a Debian"));
+    checks::terminals::a_new_daemon_goes_on_with_the_session(&fresh);
+}
+
+/// Takes away what a check has left.
+async fn clear(life: &Life) {
+    let listed = life.engine.list_sandboxes(Default::default()).await;
+    for sandbox in listed.expect("a list") {
+        let destroyed = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
+        destroyed.expect("destroyed");
+    }
+}
+
+#[test]
+fn docker_has_terminals() {
+    match Engine::start(Kind::Docker) {
+        Ok(engine) => terminals(&engine),
+        Err(reason) => skip(&reason),
+    }
+}
+
 /// What only an engine has: strangers in it, images, and a life of its own.
 #[test]
 fn an_engine_is_somebody_elses() {
@@ -77,6 +119,7 @@ fn an_engine_is_somebody_elses() {
     images_go_with_their_environment(&engine);
     gvisor_is_had_by_name(&engine);
     an_engine_may_die_under_a_machine(&mut engine);
+    a_living_daemon_sees_its_engine_go_and_come(&mut engine);
     what_an_engine_missed_is_made_up_for(&mut engine);
 }
 
@@ -239,6 +282,52 @@ fn an_engine_may_die_under_a_machine(engine: &mut Engine) {
     bench.life(|life| async move {
         let destroyed = life.engine.destroy_sandbox(&id).await;
         destroyed.expect("destroyed by the engine that is there again");
+    });
+    assert_eq!(engine.containers(), "[]");
+}
+
+/// The daemon lives all the while: before, without and after the engine it is told what is so.
+fn a_living_daemon_sees_its_engine_go_and_come(engine: &mut Engine) {
+    let bench = Bench::new(subject(engine));
+    let there = &mut *engine;
+    bench.life(|life| async move {
+        let sandbox = life.create().await;
+        let id = &sandbox.sandbox_id;
+        let counting = script("i=0; while :; do i=$((i+1)); echo $i > /tmp/n; sleep 0.05; done");
+        let counting = life.engine.exec_background(id, counting).await;
+        counting.expect("started");
+        there.kill();
+        // What runs goes on: it was never the engine's.
+        let grows =
+            "a=$(cat /tmp/n); while [ \"$(cat /tmp/n)\" = \"$a\" ]; do sleep 0.05; done; echo grew";
+        let said = life.exec(&sandbox, script(grows)).await;
+        assert_eq!(said.stdout, "grew\n", "{said:?}");
+        there.again().expect("the engine starts again");
+        // The engine ends what it finds running, or leaves it; what is said is what is so.
+        let second = life.create().await;
+        let said = life.exec(&second, script("echo new")).await;
+        assert_eq!(said.stdout, "new\n", "{said:?}");
+        let begun = Instant::now();
+        loop {
+            let now = life.get(id).await;
+            let answered = life.engine.exec(id, script("echo here")).await;
+            match (now.state, answered) {
+                (State::Running, Ok(said)) => {
+                    assert_eq!(said.stdout, "here\n");
+                    break;
+                }
+                (State::Failed, Err(error)) => {
+                    assert!(now.reason.is_some_and(|reason| !reason.is_empty()));
+                    assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
+                    break;
+                }
+                // Between the two, for a moment.
+                other => assert!(begun.elapsed() < SOON, "{other:?}"),
+            }
+        }
+        for id in [id, &second.sandbox_id] {
+            life.engine.destroy_sandbox(id).await.expect("destroyed");
+        }
     });
     assert_eq!(engine.containers(), "[]");
 }

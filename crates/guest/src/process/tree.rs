@@ -150,6 +150,9 @@ impl Scan {
                 .copied();
             todo.extend(below.filter(|index| seen.insert(*index)));
         }
+        // Those who wait before those they wait for. Whoever is traced (below proot) may run on
+        // after being stopped, and would see a child die and go on with the next command.
+        found.sort_unstable_by_key(|member| (member.start_time, member.pid));
         found
     }
 }

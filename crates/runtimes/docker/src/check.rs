@@ -101,7 +101,7 @@ fn limits(info: &Info) -> Check {
         ("processors", info.cpu_cfs_quota),
     ]
     .into_iter()
-    .filter(|(_, has)| !has)
+    .filter(|(_, has)| !has || info.limits_nothing())
     .map(|(name, _)| name)
     .collect();
     match lack.is_empty() {

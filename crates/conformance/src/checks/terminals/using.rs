@@ -8,12 +8,13 @@ use motu_core::terminal::*;
 
 pub async fn a_run_gives_output_code_directory_and_time(life: Life) {
     let (_, session) = open(&life, "one").await;
-    let answer = run(&life, &session, "cd /tmp && echo hello && sleep 0.1").await;
+    let answer = run(&life, &session, "cd /tmp && echo hello && sleep 1").await;
     assert_eq!(answer.end, End::CommandEnded);
     assert_eq!(answer.output, "hello\n");
     assert_eq!(answer.exit_code, Some(0));
     assert_eq!(answer.cwd.as_deref(), Some("/tmp"));
-    assert!((90..5000).contains(&answer.duration_ms), "{answer:?}");
+    // A busy machine sees the beginning late and the end in time, or the other way round.
+    assert!((90..30_000).contains(&answer.duration_ms), "{answer:?}");
     assert_eq!(answer.state.status, Status::Ready);
     assert_eq!(answer.state.confidence, Confidence::Certain);
     let answer = run(&life, &session, "printf no; (exit 7)").await;

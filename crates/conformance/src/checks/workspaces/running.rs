@@ -153,10 +153,16 @@ pub async fn ports_are_published_only_by_policy(life: Life) {
         network_policy: NetworkPolicy::EgressPublishedPorts,
         ..request(&life)
     };
-    if !life.runtime.capabilities().keep || !life.runtime.capabilities().uses_environment {
+    let can = life.runtime.capabilities();
+    if !can.keep {
         return;
     }
     let engine = &life.engine;
+    if !can.network {
+        let created = engine.create_workspace(open).await;
+        drop(refused(ErrorKind::Unsupported, created));
+        return;
+    }
     let closed = create(&life).await.expect("a workspace");
     let serve = |host_port| StartService {
         service_name: "web".to_string(),

@@ -38,6 +38,21 @@ pub(crate) struct Info {
     pub(crate) memory_limit: bool,
     pub(crate) pids_limit: bool,
     pub(crate) cpu_cfs_quota: bool,
+    /// Which version of control groups it uses: "1" or "2".
+    pub(crate) cgroup_version: String,
+    /// Podman says here that it is an ordinary user's, Docker among its security options.
+    pub(crate) rootless: bool,
+    pub(crate) security_options: Option<Vec<String>>,
+}
+
+impl Info {
+    /// Whether the engine is an ordinary user's with control groups that only root may use: it says
+    /// what the host could limit, and limits nothing.
+    pub(crate) fn limits_nothing(&self) -> bool {
+        let options = self.security_options.iter().flatten();
+        let rootless = options.into_iter().any(|option| option == "name=rootless");
+        (rootless || self.rootless) && self.cgroup_version == "1"
+    }
 }
 
 /// A program that makes containers for the engine.
