@@ -13,12 +13,13 @@ mod served;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use motu_conformance::life::{argv, eventually, hear, next, path, refused, shell};
+use motu_conformance::life::{argv, eventually, hear, hear_until, next, path, refused, shell};
 use motu_conformance::{Bench, Skip, Subject, conformance, subjects};
 use motu_core::exec::{AttachFrom, ExecEvent, Selector};
 use motu_core::files::{FileType, ReadFile, ReadRange, StatFile, WriteFile, WriteOptions};
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{ErrorKind, Service as _};
+use motu_core::terminal::{OpenTerminal, RunInTerminal, TerminalId, Wait};
+use motu_core::{ErrorKind, Service as _, Terminals as _};
 use served::{Kind, Served};
 use std::sync::Arc;
 
@@ -281,5 +282,60 @@ fn links_and_modes_are_what_they_are_elsewhere() {
             stat("link", false).await.expect("a link").kind,
             FileType::Symlink
         );
+    });
+}
+
+/// A connection that breaks is no end of a command: it is followed again.
+#[test]
+fn a_broken_stream_is_taken_up_again() {
+    let (served, bench) = bench(Kind::default());
+    bench.life(|life| async move {
+        let sandbox = life.create().await;
+        let script = "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two; exit 3";
+        let mut session = life.stream(&sandbox, shell(script)).await;
+        hear_until(&mut session, "one\n").await;
+        let before = served.heard("agent Connect");
+        served.cut();
+        eventually("it is followed again", || async {
+            served.heard("agent Connect") > before
+        })
+        .await;
+        life.write(&sandbox, "go", b"").await;
+        let heard = hear(session).await;
+        assert_eq!(heard.out, b"two\n");
+        assert_eq!(heard.exited.expect("an end").exit_code, 3);
+    });
+}
+
+/// What a terminal prints while no daemon runs is lost; the session itself is not.
+#[test]
+fn a_session_is_there_for_the_next_daemon() {
+    let (_served, bench) = bench(Kind::default());
+    let run = |command: &str| RunInTerminal {
+        command: command.to_string(),
+        wait: Wait {
+            timeout: Some(20.0),
+            ..Wait::default()
+        },
+        ..RunInTerminal::default()
+    };
+    let session = TerminalId::parse("one").expect("a name");
+    let (id, first) = (session.clone(), run("marker=kept"));
+    bench.life(|life| async move {
+        let sandbox = life.create().await;
+        let open = OpenTerminal {
+            session_id: "one".to_string(),
+            sandbox_id: Some(sandbox.sandbox_id.clone()),
+            ..OpenTerminal::default()
+        };
+        life.engine.open_terminal(open).await.expect("opened");
+        let done = life.engine.run_in_terminal(&id, first).await;
+        assert_eq!(done.expect("it runs").exit_code, Some(0));
+    });
+    let second = run("echo $marker");
+    bench.life(|life| async move {
+        let done = life.engine.run_in_terminal(&session, second).await;
+        let done = done.expect("it runs");
+        assert_eq!((done.output.as_str(), done.exit_code), ("kept\n", Some(0)));
     });
 }

@@ -70,6 +70,7 @@ async fn process(
         Ok(sandbox) => sandbox,
         Err(refused) => return *refused,
     };
+    service.note(format!("agent {method}"));
     let streams = matches!(method.as_str(), "Start" | "Connect");
     let kind = if streams {
         "application/connect+json"

@@ -91,7 +91,7 @@ impl Sandbox {
         std::fs::remove_dir_all(own).expect("the machine's files go");
     }
 
-    fn cut(&self) {
+    pub fn cut(&self) {
         for process in self.processes.lock().expect("not poisoned").values() {
             process.cut();
         }

@@ -123,6 +123,13 @@ impl Served {
         assert!(self.service.end(id), "there is a machine to end");
     }
 
+    /// Ends every stream of every machine in the middle.
+    pub fn cut(&self) {
+        for sandbox in self.service.all().values() {
+            sandbox.cut();
+        }
+    }
+
     /// How many calls began so.
     pub fn heard(&self, begins: &str) -> usize {
         let calls = self.service.calls.lock().expect("not poisoned");

@@ -50,6 +50,13 @@ impl Service {
         let agents = match (settings.sandbox_url, settings.domain) {
             (Some(url), None) => Agents::At(Address::parse("[e2b] sandbox_url", &url)?),
             (None, Some(domain)) => {
+                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
+                if domain.is_empty() || domain.starts_with('.') || !domain.chars().all(plain) {
+                    return Err(
+                        Error::invalid("[e2b] domain in config.toml is no host name")
+                            .hint("such as e2b.app, with a port where it needs one"),
+                    );
+                }
                 // Every machine's address is as good as this one.
                 Address::parse("[e2b] domain", &format!("https://x.{domain}"))?;
                 Agents::Below(domain)
@@ -131,7 +138,7 @@ mod tests {
             ..below
         };
         assert!(of(both).is_err());
-        for wrong in ["a b", "x@y", "", "x/?y"] {
+        for wrong in ["a b", "x@y", "", "x/y", ".org", "x:y"] {
             let wrong = Settings {
                 domain: Some(wrong.into()),
                 ..settings()

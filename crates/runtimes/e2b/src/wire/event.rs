@@ -93,6 +93,10 @@ pub fn read(envelope: &Envelope) -> Option<Happened> {
             Some(Complaint { code, message }) => Happened::Refused { code, message },
         });
     }
+    // A list would be read as an object whose fields have no names.
+    if envelope.payload.trim_ascii_start().first() != Some(&b'{') {
+        return None;
+    }
     let message: Message = serde_json::from_slice(&envelope.payload).ok()?;
     let Event { start, data, end } = message.event;
     if let Some(start) = start {
