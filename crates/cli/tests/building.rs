@@ -2,92 +2,36 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "building/caches.rs"]
+mod caches;
+#[path = "building/origins.rs"]
+mod origins;
+#[path = "building/projects.rs"]
+mod projects;
+#[path = "building/reach.rs"]
+mod reach;
+#[expect(dead_code, reason = "other files tell stories in more ways")]
+mod story;
+#[expect(dead_code, reason = "other files ask more of it")]
+#[path = "network/user.rs"]
+mod user;
+#[expect(dead_code, reason = "other files ask more of it")]
+#[path = "network/world.rs"]
+mod world;
+#[path = "building/yard.rs"]
+mod yard;
+
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-
-#[expect(dead_code, reason = "other files tell stories in more ways")]
-mod story;
-use story::{Story, Told};
-
-fn shared() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments")
-}
-
-/// A state directory of its own with the trees that all tests share: what is built is not theirs.
-fn world() -> Option<Story> {
-    let shared = shared();
-    if !shared.join("names/debian%3A12.json").exists() {
-        motu_conformance::skip("building: debian:12 is not pulled into target/test-home");
-        return None;
-    }
-    let story = Story::new();
-    story.configure("runtime = \"container\"\n");
-    let own = story.home().join("environments");
-    for dir in ["blobs", "names"] {
-        fs::create_dir_all(own.join(dir)).unwrap();
-        for entry in fs::read_dir(shared.join(dir)).unwrap() {
-            let entry = entry.unwrap();
-            let to = own.join(dir).join(entry.file_name());
-            match dir {
-                "blobs" => symlink(entry.path().canonicalize().unwrap(), to).unwrap(),
-                _ => drop(fs::copy(entry.path(), to).unwrap()),
-            }
-        }
-    }
-    Some(story)
-}
-
-/// The name of the environment with compilers, if it is there.
-fn compilers() -> Option<String> {
-    let names = fs::read_dir(shared().join("names")).unwrap();
-    let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let found = names.find(|name| name.contains("compilers-"))?;
-    let name = found.trim_end_matches(".json");
-    Some(name.replace("%3A", ":").replace("%2F", "/"))
-}
-
-fn project(story: &Story, name: &str, files: &[(&str, &str)]) -> PathBuf {
-    let dir = story.path().join(name);
-    for (path, text) in files {
-        let path = dir.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    dir
-}
-
-fn build(story: &Story, dir: &Path, more: &[&str]) -> Told {
-    let mut args = vec!["env", "build", "--json"];
-    args.extend(more);
-    args.push(dir.to_str().unwrap());
-    story.motu(&args)
-}
-
-/// The last line of a build that worked.
-fn built(told: &Told) -> Value {
-    assert_eq!(told.code, 0, "{told}");
-    serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap()
-}
-
-fn counts(built: &Value) -> (u64, u64) {
-    let report = &built["build"];
-    (
-        report["steps"].as_u64().unwrap(),
-        report["cached"].as_u64().unwrap(),
-    )
-}
-
-fn says(story: &Story, args: &[&str], expected: &str) {
-    let told = story.motu(args);
-    assert_eq!((told.code, told.stdout.trim()), (0, expected), "{told}");
-}
+use yard::{able, build, built, counts, project, says, world_of_its_own};
 
 #[test]
 fn commands_in_an_environment_make_another_one() {
-    let Some(story) = world() else { return };
+    let Some(story) = world_of_its_own() else {
+        return;
+    };
     let args = [
         "env",
         "build",
@@ -137,7 +81,9 @@ fn commands_in_an_environment_make_another_one() {
 
 #[test]
 fn a_project_of_shell_and_make_is_built_in_stages() {
-    let Some(story) = world() else { return };
+    let Some(story) = world_of_its_own() else {
+        return;
+    };
     let dir = project(
         &story,
         "shell",
@@ -217,67 +163,10 @@ fn a_project_of_shell_and_make_is_built_in_stages() {
 }
 
 #[test]
-fn projects_of_c_and_python_are_built_and_run() {
-    let Some(story) = world() else { return };
-    let python = project(
-        &story,
-        "python",
-        &[
-            ("app/__init__.py", ""),
-            (
-                "app/main.py",
-                "import sys\nprint('sum', sum(int(n) for n in sys.argv[1:]))\n",
-            ),
-            (
-                "Dockerfile",
-                "FROM debian:12\nRUN useradd -m app\nUSER app\nWORKDIR /home/app\nENV PYTHONPATH=/home/app PYTHONDONTWRITEBYTECODE=1\n\
-          COPY --chown=app:app app app\nRUN python3 -m app.main 1 2 | grep 'sum 3' && id -un > who\n\
-          ENTRYPOINT [\"python3\", \"-m\", \"app.main\"]\n",
-            ),
-        ],
-    );
-    built(&build(&story, &python, &["-t", "python:1"]));
-    says(
-        &story,
-        &["run", "python:1", "--", "cat", "/home/app/who"],
-        "app",
-    );
-    let Some(compilers) = compilers() else {
-        motu_conformance::skip("building: there is no environment with compilers");
+fn secrets_are_in_no_layer_and_nothing_that_is_kept() {
+    let Some(story) = world_of_its_own() else {
         return;
     };
-    assert_eq!(
-        story.motu(&["env", "tag", &compilers, "compilers:1"]).code,
-        0
-    );
-    let c = project(
-        &story,
-        "c",
-        &[
-            (
-                "src/main.c",
-                "#include <stdio.h>\nint main(void) { puts(GREETING); return 0; }\n",
-            ),
-            (
-                "Dockerfile",
-                "FROM compilers:1 AS cc\nARG GREETING=hi\nCOPY src /src\n\
-          RUN gcc -static -O1 -DGREETING=\"\\\"$GREETING\\\"\" -o /out /src/main.c\nFROM scratch\nCOPY --from=cc /out /out\nCMD [\"/out\"]\n",
-            ),
-        ],
-    );
-    let made = built(&build(
-        &story,
-        &c,
-        &["-t", "c:1", "--build-arg", "GREETING=hello"],
-    ));
-    assert_eq!(counts(&made), (3, 0));
-    says(&story, &["run", "c:1"], "hello");
-    assert!(made["size_bytes"].as_u64().unwrap() < 4 << 20, "{made}");
-}
-
-#[test]
-fn secrets_are_in_no_layer_and_nothing_that_is_kept() {
-    let Some(story) = world() else { return };
     let value = "correct-horse-battery-staple-4711";
     let digest = "RUN --mount=type=secret,id=token,required --mount=type=secret,id=other,env=OTHER \
         cp /run/secrets/token /dev/shm/x && test \"$OTHER\" = \"$(cat /dev/shm/x)\" && \
@@ -328,7 +217,9 @@ fn secrets_are_in_no_layer_and_nothing_that_is_kept() {
 
 #[test]
 fn what_is_wrong_is_told_with_its_line_and_leaves_nothing() {
-    let Some(story) = world() else { return };
+    let Some(story) = world_of_its_own() else {
+        return;
+    };
     let outside = story.path().join("outside");
     fs::write(&outside, "not yours").unwrap();
     for (text, code, part) in [
@@ -418,7 +309,9 @@ fn what_is_wrong_is_told_with_its_line_and_leaves_nothing() {
 
 #[test]
 fn add_unpacks_archives_and_heredocs_are_files() {
-    let Some(story) = world() else { return };
+    let Some(story) = world_of_its_own() else {
+        return;
+    };
     let dir = project(
         &story,
         "add",
@@ -471,25 +364,14 @@ fn add_unpacks_archives_and_heredocs_are_files() {
 
 #[test]
 fn every_runtime_that_keeps_its_changes_can_build() {
-    let Some(story) = world() else { return };
-    let reports = story.motu(&["doctor", "--json"]);
-    let reports: Value = serde_json::from_str(&reports.stdout).unwrap();
-    let works = |report: &&Value| {
-        let can = report["capabilities"].as_array().unwrap();
-        report["works"] == true && can.iter().any(|name| name == "keep")
+    let Some(story) = world_of_its_own() else {
+        return;
     };
-    let runtimes = reports["runtimes"].as_array().unwrap().iter().filter(works);
-    let names: Vec<&str> = runtimes
-        .map(|report| report["name"].as_str().unwrap())
-        .collect();
     let mut digests = Vec::new();
-    for name in names
-        .into_iter()
-        .filter(|name| ["container", "gvisor", "qemu"].contains(name))
-    {
+    for name in able(&story) {
         let tag = format!("{name}:1");
         let told = story.motu(&[
-            "env", "build", "--from", "busybox", "--runtime", name, "--no-cache", "-t", &tag, "--json",
+            "env", "build", "--from", "busybox", "--runtime", &name, "--no-cache", "-t", &tag, "--json",
             "--run", "echo kept > /etc/kept; rm /bin/false; mkdir -p /d/e; ln -s e /d/l; echo w > /workspace/w",
         ]);
         let made = built(&told);
@@ -498,7 +380,7 @@ fn every_runtime_that_keeps_its_changes_can_build() {
             &["run", &tag, "--", "cat", "/etc/kept", "/workspace/w"],
             "kept\nw",
         );
-        digests.push((name.to_string(), made["digest"].clone()));
+        digests.push((name, made["digest"].clone()));
     }
     assert!(!digests.is_empty());
     assert!(
@@ -509,7 +391,9 @@ fn every_runtime_that_keeps_its_changes_can_build() {
 
 #[test]
 fn a_daemon_that_is_killed_in_a_build_leaves_layers_and_nothing_else() {
-    let Some(story) = world() else { return };
+    let Some(story) = world_of_its_own() else {
+        return;
+    };
     let slow = |more: &str| {
         let text = format!("FROM busybox\nRUN echo first > /first\nRUN echo begun{more}\n");
         project(&story, "slow", &[("Dockerfile", &text)])

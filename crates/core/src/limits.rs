@@ -80,6 +80,7 @@ limits! {
     BUILD_CONTEXT_BYTES = "build_context_bytes", default 4_294_967_296, 4_294_967_296 => 4_294_967_296, "bytes", "the files that are sent with a build";
     BUILD_CONTEXT_ENTRIES = "build_context_entries", default 500_000, 500_000 => 500_000, "entries", "files and directories that are sent with a build";
     BUILD_STEP_SECONDS = "build_step_seconds", default 1800, 1 => 86_400, "s", "how long one step of a build may run";
+    BUILD_MOUNT_BYTES = "build_mount_bytes", default 8_589_934_592, 8_589_934_592 => 8_589_934_592, "bytes", "what one cache mount of a build keeps; it counts for build_cache_bytes, too";
     BUILD_CACHE_BYTES = "build_cache_bytes", default 21_474_836_480, 21_474_836_480 => 21_474_836_480, "bytes", "what builds keep for later ones; what was not used for longest goes first";
     HTTP_CONNECT_SECONDS = "http_connect_seconds", default 5, 5 => 5, "s", "how long a service of the `http` or `e2b` runtime may take to be connected to, and to say that it is there";
     HTTP_CALL_SECONDS = "http_call_seconds", default 60, 60 => 60, "s", "how long a service of the `http` or `e2b` runtime may take for one call, and for the next piece of an answer that comes in pieces; commands have their own time limit";

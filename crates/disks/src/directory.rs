@@ -14,7 +14,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Attributes, DiskError, Kind, Layer, layer::goes_along};
+use crate::{
+    Attributes, DiskError, Kind, Layer,
+    layer::{goes_along, plain},
+};
 
 /// Both say the same; which one depends on who mounted.
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
@@ -150,7 +153,7 @@ impl Layer for DirectoryLayer {
                 let length =
                     rustix::fs::fgetxattr(&file, name, &mut value).map_err(failed(path))?;
                 value.truncate(length);
-                found.insert(name.to_owned(), value);
+                found.insert(name.to_owned(), plain(name, value));
             }
         }
         Ok(found)

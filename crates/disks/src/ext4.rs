@@ -12,7 +12,7 @@ use ext4_view::{Ext4, Ext4Error, Ext4Read, FileType, Metadata, PathBuf};
 use crate::{
     Attributes, Blocks, DiskError, Kind, Layer,
     journal::{Replayed, is_closed},
-    layer::goes_along,
+    layer::{goes_along, plain},
     opaque::OpaqueReader,
 };
 
@@ -208,6 +208,10 @@ impl Layer for Ext4Layer {
         Ok(found
             .into_iter()
             .filter(|(name, _)| goes_along(name))
+            .map(|(name, value)| {
+                let value = plain(&name, value);
+                (name, value)
+            })
             .collect())
     }
 

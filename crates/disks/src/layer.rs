@@ -34,11 +34,28 @@ pub struct Attributes {
     pub opaque: bool,
 }
 
+/// What a program may do, as the kernel keeps it.
+const CAPABILITY: &str = "security.capability";
+/// The two forms of it: the later one names the root of a user namespace in its last four bytes.
+const PLAIN: (u8, usize) = (2, 20);
+const OF_A_NAMESPACE: (u8, usize) = (3, 24);
+
+/// The value of an attribute as every kind of machine would have written it. What is given in a
+/// user namespace whose mounts map its root to 0 is noted as the capabilities of root 0 in such a
+/// namespace, which are the plain ones.
+pub(crate) fn plain(name: &str, mut value: Vec<u8>) -> Vec<u8> {
+    let form = (value.get(3).copied().unwrap_or(0), value.len());
+    if name == CAPABILITY && form == OF_A_NAMESPACE && value.ends_with(&[0; 4]) {
+        value.truncate(PLAIN.1);
+        value[3] = PLAIN.0;
+    }
+    value
+}
+
 /// Whether an attribute of a file goes along with it. Those by which overlays say something are
 /// orders to the kernel and never do.
 pub(crate) fn goes_along(name: &str) -> bool {
-    name == "security.capability"
-        || (name.starts_with("user.") && !name.starts_with("user.overlay."))
+    name == CAPABILITY || (name.starts_with("user.") && !name.starts_with("user.overlay."))
 }
 
 /// A tree to read from. Paths are relative, made of plain names, and every part
@@ -55,4 +72,31 @@ pub trait Layer {
     fn attributes(&mut self, path: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, DiskError>;
     /// Whether [`Attributes::opaque`] can be believed.
     fn knows_opaque(&self) -> bool;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_one_form() {
+        let net_raw = |revision: u8, root: &[u8]| {
+            let mut value = vec![1, 0, 0, revision, 0, 32, 0, 0];
+            value.extend([0; 12]);
+            value.extend(root);
+            value
+        };
+        let plain_form = net_raw(2, &[]);
+        assert_eq!(plain(CAPABILITY, net_raw(3, &[0; 4])), plain_form);
+        assert_eq!(plain(CAPABILITY, plain_form.clone()), plain_form);
+        // Of somebody else's namespace, of another attribute, and of nobody's making.
+        for (name, value) in [
+            (CAPABILITY, net_raw(3, &[232, 3, 0, 0])),
+            ("user.x", net_raw(3, &[0; 4])),
+            (CAPABILITY, vec![3]),
+            (CAPABILITY, Vec::new()),
+        ] {
+            assert_eq!(plain(name, value.clone()), value);
+        }
+    }
 }

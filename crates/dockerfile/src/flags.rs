@@ -1,6 +1,6 @@
 //! Flags of instructions, such as `--from=build`.
 
-use crate::{Mount, ParseError, SecretMount, StepNetwork};
+use crate::{CacheMount, Mount, ParseError, SecretMount, Sharing, StepNetwork};
 
 /// Where secrets are when nobody says otherwise.
 const SECRETS: &str = "/run/secrets";
@@ -85,7 +85,14 @@ pub(crate) fn mount(line: usize, value: &str) -> Result<Mount, ParseError> {
         let target = target.ok_or_else(|| {
             ParseError::new(line, "RUN --mount=type=cache needs a target").hint("target=/path")
         })?;
-        return Ok(Mount::Cache { id, target });
+        return Ok(Mount::Cache(CacheMount {
+            id: id.unwrap_or_else(|| target.clone()),
+            target,
+            sharing: sharing(line, take(&["sharing"]).as_deref())?,
+            mode: permissions(line, take(&["mode"]), 0o755)?,
+            uid: number(line, take(&["uid"]), 10, 0)?,
+            gid: number(line, take(&["gid"]), 10, 0)?,
+        }));
     }
     let env = take(&["env"]).filter(|env| !env.is_empty());
     let id = match (id, &target) {
@@ -108,10 +115,30 @@ pub(crate) fn mount(line: usize, value: &str) -> Result<Mount, ParseError> {
         id,
         env,
         required: matches!(take(&["required"]).as_deref(), Some("" | "true" | "1")),
-        mode: number(line, take(&["mode"]), 8, 0o400)?,
+        mode: permissions(line, take(&["mode"]), 0o400)?,
         uid: number(line, take(&["uid"]), 10, 0)?,
         gid: number(line, take(&["gid"]), 10, 0)?,
     }))
+}
+
+fn sharing(line: usize, word: Option<&str>) -> Result<Sharing, ParseError> {
+    match word {
+        None | Some("shared") => Ok(Sharing::Shared),
+        Some("locked") => Ok(Sharing::Locked),
+        Some("private") => Ok(Sharing::Private),
+        Some(other) => {
+            let message = format!("RUN --mount=type=cache,sharing={other} is not known");
+            Err(ParseError::new(line, message).hint("shared, locked or private"))
+        }
+    }
+}
+
+fn permissions(line: usize, text: Option<String>, otherwise: u32) -> Result<u32, ParseError> {
+    let mode = number(line, text, 8, otherwise)?;
+    match mode <= 0o7777 {
+        true => Ok(mode),
+        false => Err(ParseError::new(line, format!("{mode:o} is not a mode")).hint("such as 0755")),
+    }
 }
 
 fn number(

@@ -75,11 +75,27 @@ pub enum StepNetwork {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mount {
     Secret(SecretMount),
-    Cache {
-        /// The target when missing.
-        id: Option<String>,
-        target: String,
-    },
+    Cache(CacheMount),
+}
+
+/// A directory whose contents stay from build to build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheMount {
+    /// The target when it is not said.
+    pub id: String,
+    pub target: String,
+    pub sharing: Sharing,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// What happens when two steps want one cache at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    Shared,
+    Locked,
+    Private,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,7 +26,8 @@ mod words;
 pub use error::ParseError;
 pub use ignore::Ignore;
 pub use instruction::{
-    Command, Copy, Heredoc, Instruction, Mount, Run, SecretMount, Stage, Step, StepNetwork,
+    CacheMount, Command, Copy, Heredoc, Instruction, Mount, Run, SecretMount, Sharing, Stage, Step,
+    StepNetwork,
 };
 pub use parse::{Bounds, Dockerfile, parse, parse_trigger};
 pub use substitute::expand;

@@ -148,12 +148,23 @@ fn mounts_of_run() {
     ) else {
         panic!();
     };
-    let [Mount::Secret(secret), Mount::Cache { target, id }] = run.mounts.as_slice() else {
+    let [Mount::Secret(secret), Mount::Cache(cache)] = run.mounts.as_slice() else {
         panic!("{run:?}");
     };
     assert_eq!(secret.target.as_deref(), Some("/run/secrets/key"));
     assert!(secret.required && secret.mode == 0o400);
-    assert_eq!((target.as_str(), id), ("/c", &None));
+    assert_eq!((cache.target.as_str(), cache.id.as_str()), ("/c", "/c"));
+    assert_eq!((cache.sharing, cache.mode), (Sharing::Locked, 0o755));
+    for wrong in [
+        "sharing=often",
+        "mode=999",
+        "mode=70000",
+        "uid=me",
+        "size=1",
+    ] {
+        let text = format!("FROM x\nRUN --mount=type=cache,target=/c,{wrong} make\n");
+        assert_eq!(error(&text).line, 2, "{wrong}");
+    }
     let Instruction::Run(run) = only("RUN --mount=type=secret,id=key,env=KEY x") else {
         panic!();
     };

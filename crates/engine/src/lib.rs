@@ -60,6 +60,7 @@ pub mod store;
 mod sys;
 mod terminal;
 mod trash;
+mod turns;
 mod workspace;
 
 pub use engine::{Engine, Setup};

@@ -57,7 +57,7 @@ pub struct BuildCache {
     dir: PathBuf,
 }
 
-/// A layer that is being written. What is not kept is gone with it.
+/// A layer, or the contents of a mount, on their way in. What is not kept is gone with it.
 #[derive(Debug)]
 pub struct NewLayer {
     path: PathBuf,
@@ -142,21 +142,31 @@ impl BuildCache {
         Ok(Some((digest, size)))
     }
 
-    /// Where the contents of a cache mount are kept.
-    pub fn mount(&self, key: &str) -> PathBuf {
-        self.dir.join("mounts").join(key)
+    /// What a cache mount held last, as an archive; nothing if it was never used or was trimmed.
+    pub fn mount(&self, key: &str) -> Option<File> {
+        File::open(self.mount_path(key)).ok()
     }
 
-    /// A layer becomes the contents of a cache mount.
-    pub fn keep_mount(
-        &self,
-        key: &str,
-        new: NewLayer,
-        writer: LayerWriter,
-    ) -> Result<(), EnvironmentError> {
-        writer.finish()?;
-        let path = self.mount(key);
+    /// A file that becomes the contents of a cache mount.
+    pub fn new_mount(&self) -> Result<(NewLayer, File), EnvironmentError> {
+        let name = format!(".new-{}", Uuid::now_v7().simple());
+        let path = self.dir.join("mounts").join(name);
+        let file = File::create_new(&path).at("creating", &path)?;
+        Ok((NewLayer { path }, file))
+    }
+
+    pub fn keep_mount(&self, key: &str, new: NewLayer) -> Result<(), EnvironmentError> {
+        let path = self.mount_path(key);
         fs::rename(&new.path, &path).at("storing", &path)
+    }
+
+    /// Forgets contents that cannot be unpacked.
+    pub fn forget_mount(&self, key: &str) {
+        let _ = fs::remove_file(self.mount_path(key));
+    }
+
+    fn mount_path(&self, key: &str) -> PathBuf {
+        self.dir.join("mounts").join(key)
     }
 
     /// A file for a context on its way in.

@@ -5,6 +5,7 @@ mod build;
 mod shelf;
 
 use crate::sandbox::Sandboxes;
+use crate::turns::Turns;
 use motu_core::report::ProgressEvent;
 use std::sync::Arc;
 
@@ -12,11 +13,16 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Environments {
     sandboxes: Arc<Sandboxes>,
+    /// Steps of builds that use one cache wait for each other.
+    turns: Turns,
 }
 
 impl Environments {
     pub fn new(sandboxes: Arc<Sandboxes>) -> Environments {
-        Environments { sandboxes }
+        Environments {
+            sandboxes,
+            turns: Turns::default(),
+        }
     }
 
     /// Where they are kept.

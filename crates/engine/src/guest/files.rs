@@ -223,10 +223,28 @@ impl Guest {
     }
 
     pub async fn write_tree(&self, path: &GuestPath, archive: ByteStream) -> Result<TreeWritten> {
+        self.tree_of(path, "", archive).await
+    }
+
+    /// As [`Guest::write_tree`], with the owners that the archive names.
+    pub async fn write_owned_tree(
+        &self,
+        path: &GuestPath,
+        archive: ByteStream,
+    ) -> Result<TreeWritten> {
+        self.tree_of(path, "archive", archive).await
+    }
+
+    async fn tree_of(
+        &self,
+        path: &GuestPath,
+        user: &str,
+        archive: ByteStream,
+    ) -> Result<TreeWritten> {
         let mut stream = self
             .open(Verb::TreeIn(link::TreeIn {
                 path: path.as_bytes().clone(),
-                user: String::new(),
+                user: user.to_string(),
                 max_bytes: 0,
                 max_entries: 0,
             }))

@@ -6,7 +6,7 @@
 
 use crate::admission::environment_error;
 use motu_core::runtime::{AtRest, RestLayer};
-use motu_core::{Error, Result};
+use motu_core::{Error, Result, limits};
 use motu_disks::{Attributes, DirectoryLayer, Ext4Layer, Kind, Layer};
 use motu_environments::{Found, LayerWriter, Meta, Workplace};
 use sha2::{Digest, Sha256};
@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Most names in one directory.
-const MAX_NAMES: usize = 1_000_000;
+pub(super) const MAX_NAMES: usize = 1_000_000;
 /// Deepest directory.
-const MAX_DEPTH: usize = 200;
+pub(super) const MAX_DEPTH: usize = 200;
 /// Where the second disk is mounted.
-const WORKSPACE: &[u8] = b"workspace";
+pub(super) const WORKSPACE: &[u8] = b"workspace";
 /// What belongs to the machine and not to the tree.
 const MACHINES_OWN: [&[u8]; 8] = [
     b"dev",
@@ -51,8 +51,10 @@ impl Capture<'_> {
             place: self.place,
             without: self.without,
             layer,
+            left: limits::BUILD_CACHE_BYTES.max,
         };
         walk.directory(b"", below.is_empty(), 0)?;
+        let left = walk.left;
         if let Some(upper) = self.rest.workspace.first() {
             let mut walk = Walk {
                 disk: open(upper, true)?,
@@ -60,6 +62,7 @@ impl Capture<'_> {
                 place: self.place,
                 without: self.without,
                 layer,
+                left,
             };
             let covers = walk.disk.stat(b"")?.is_some_and(|top| top.opaque);
             walk.directory(b"", covers, 0)?;
@@ -68,7 +71,7 @@ impl Capture<'_> {
     }
 }
 
-fn open(layer: &RestLayer, upper: bool) -> Result<Box<dyn Layer>> {
+pub(super) fn open(layer: &RestLayer, upper: bool) -> Result<Box<dyn Layer>> {
     Ok(match layer {
         RestLayer::Directory(path) => Box::new(DirectoryLayer::open(path)?),
         RestLayer::Disk { chain, directory } => {
@@ -89,6 +92,8 @@ struct Walk<'a> {
     place: &'a Workplace,
     without: &'a [Vec<u8>],
     layer: &'a mut LayerWriter,
+    /// Bytes that may still come.
+    left: u64,
 }
 
 impl Walk<'_> {
@@ -228,14 +233,32 @@ impl Walk<'_> {
         (meta, size): (Meta, u64),
         noted: &motu_environments::FileAttributes,
     ) -> Result<()> {
-        // The disk writes and the layer reads: a file between them, in memory or on the disk.
-        let mut spool = tempfile::spooled_tempfile(SPOOLED);
-        let failed = |error: std::io::Error| Error::io("cannot copy a file of the machine", &error);
-        self.disk.read(inside, size, &mut spool)?;
-        std::io::Seek::rewind(&mut spool).map_err(failed)?;
+        // A file may say that it is larger than all disks: holes cost nothing inside.
+        self.left = self.left.checked_sub(size).ok_or_else(|| {
+            let most = limits::BUILD_CACHE_BYTES.max;
+            Error::limit(format!(
+                "the step left more than build_cache_bytes, {most}, bytes"
+            ))
+            .hint("files with holes count with their whole size")
+        })?;
+        let mut spool = spooled(self.disk.as_mut(), inside, size)?;
         let written = self.layer.file(outside, meta, noted, (size, &mut spool));
         written.map_err(environment_error)
     }
+}
+
+/// The contents of a file. The disk writes and whoever keeps them reads: a file is between them,
+/// in memory or on the disk.
+pub(super) fn spooled(
+    disk: &mut dyn Layer,
+    path: &[u8],
+    size: u64,
+) -> Result<tempfile::SpooledTempFile> {
+    let mut spool = tempfile::spooled_tempfile(SPOOLED);
+    disk.read(path, size, &mut spool)?;
+    std::io::Seek::rewind(&mut spool)
+        .map_err(|error| Error::io("cannot copy a file of the machine", &error))?;
+    Ok(spool)
 }
 
 /// Larger files pass through the disk.

@@ -20,6 +20,7 @@ mod capture;
 mod context;
 mod copy;
 mod keys;
+mod mounts;
 mod run;
 mod source;
 mod stage;
@@ -31,6 +32,7 @@ use crate::admission::environment_error;
 use crate::blocking::blocking;
 use crate::pipe;
 use crate::sandbox::Sandboxes;
+use crate::turns::Turns;
 use context::Context;
 use keys::Key;
 use motu_core::build::{BuildContext, BuildReport, BuildRequest};
@@ -80,6 +82,7 @@ fn unparsed(file: &str, error: ParseError) -> Error {
 /// One build.
 struct Builder<'a> {
     sandboxes: &'a Sandboxes,
+    turns: &'a Turns,
     ask: BuildRequest,
     progress: ProgressSink,
     cache: BuildCache,
@@ -173,6 +176,7 @@ impl Environments {
                 }
                 None => Arc::default(),
             },
+            turns: &self.turns,
             sandboxes: &self.sandboxes,
             progress,
             cache: cache.clone(),

@@ -2,6 +2,7 @@
 
 use super::Builder;
 use super::capture::Capture;
+use super::mounts::Cache;
 use super::state::{Stage, failed_at};
 use crate::admission::{Follow, command, environment_error};
 use crate::blocking::blocking;
@@ -15,7 +16,7 @@ use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, StartRoot};
 use motu_core::{Error, ErrorKind, Result, limits};
 use motu_dockerfile::{Command, Mount, Run, SecretMount, Step, StepNetwork};
-use motu_environments::{StepRecord, Workplace};
+use motu_environments::{Privilege, StepRecord};
 use motu_workspaces::tarball::{Meta, TarWriter};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,28 +46,16 @@ impl Running<'_> {
     fn secrets(&self) -> impl Iterator<Item = &SecretMount> {
         self.run.mounts.iter().filter_map(|mount| match mount {
             Mount::Secret(secret) => Some(secret),
-            Mount::Cache { .. } => None,
+            Mount::Cache(_) => None,
         })
     }
 
-    /// Directories of caches that the tree does not have.
-    fn missing(&self, place: &Workplace) -> Vec<String> {
-        let targets = self.run.mounts.iter().filter_map(|mount| match mount {
-            Mount::Cache { target, .. } => Some(target.trim_matches('/').to_string()),
-            Mount::Secret(_) => None,
-        });
-        let missing = |target: &String| place.at(target.as_bytes()).is_none();
-        targets.filter(missing).collect()
-    }
-
     /// Paths that are not of the tree: where values are, and what caches hold.
-    fn without(&self) -> Vec<Vec<u8>> {
-        let targets = self.run.mounts.iter().filter_map(|mount| match mount {
-            Mount::Secret(secret) => secret.target.as_ref(),
-            Mount::Cache { target, .. } => Some(target),
-        });
-        let path = |target: &String| target.trim_matches('/').as_bytes().to_vec();
-        targets.map(path).collect()
+    fn without(&self, caches: &[Cache]) -> Vec<Vec<u8>> {
+        let targets = self.secrets().filter_map(|secret| secret.target.as_ref());
+        let targets = targets.map(|target| target.trim_matches('/').as_bytes().to_vec());
+        let caches = caches.iter().map(|cache| cache.target.clone());
+        targets.chain(caches).collect()
     }
 }
 
@@ -115,9 +104,17 @@ impl Builder<'_> {
         stage: &mut Stage,
         running: Running<'_>,
     ) -> Result<StepRecord> {
+        if Privilege::detect() == Privilege::User {
+            return Err(Error::unsupported(
+                "RUN needs a daemon of root's: files that an ordinary user's machines leave belong \
+                 to ids that stand for others, and cannot be read back as they are inside",
+            )
+            .hint("build as root, then `motu env export` there and `motu env import` here"));
+        }
         let cache = self.cache.clone();
         let image = stage.image.clone();
         self.lay_out(stage).await?;
+        let caches = self.caches(stage, running.run).await?;
         let place = stage.place.as_mut();
         let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
         let disks = place.fresh_disks().map_err(environment_error)?;
@@ -133,14 +130,16 @@ impl Builder<'_> {
             },
             wants_sudo: image.wants_sudo,
         };
-        let missing = running.missing(place);
         let path = root.path.clone();
         let network = running.run.network;
         let (handle, name) = self.machine(root, kept.clone(), network).await?;
         let life = Life(Some(handle.clone()));
-        self.fill_vault(&handle, &running, missing).await?;
+        self.clear_targets(&handle, &caches).await?;
+        self.fill_vault(&handle, &running, &caches).await?;
+        self.fill_caches(&handle, &caches).await?;
         let ended = self.follow(&handle, &running, &image).await?;
-        if let Some(guest) = handle.guest().ok().filter(|_| ended.exit_code == 0) {
+        let is_kept = ended.exit_code == 0 || !caches.is_empty();
+        if let Some(guest) = handle.guest().ok().filter(|_| is_kept) {
             // What is not written out yet would be missing.
             let asked = tokio::time::timeout(END, guest.shutdown(GRACE)).await;
             if !matches!(asked, Ok(Ok(()))) {
@@ -150,11 +149,15 @@ impl Builder<'_> {
             }
         }
         life.end().await;
-        self.check(&running, &ended)?;
+        if !is_kept {
+            self.check(&running, &ended)?;
+        }
         let runtime = self.sandboxes.runtimes.named(&name);
         let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
         let rest = runtime.at_rest(&kept, &path)?;
-        let without = running.without();
+        let without = running.without(&caches);
+        self.keep_caches(caches, &rest).await?;
+        self.check(&running, &ended)?;
         let place = stage.place.take();
         let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
         let (place, layer) = blocking(move || {
@@ -212,12 +215,12 @@ impl Builder<'_> {
         Ok((made.await?.1, name))
     }
 
-    /// Puts the values of secrets where the command expects them, and makes directories.
+    /// Puts the values of secrets where the command expects them, and makes the directories of caches.
     async fn fill_vault(
         &self,
         handle: &Handle,
         running: &Running<'_>,
-        directories: Vec<String>,
+        caches: &[Cache],
     ) -> Result<()> {
         let mut files = Vec::new();
         let mut links = Vec::new();
@@ -232,59 +235,44 @@ impl Builder<'_> {
                 format!("/{VAULT}/{number}"),
             ));
         }
-        if files.is_empty() && directories.is_empty() {
+        if files.is_empty() && caches.is_empty() {
             return Ok(());
         }
-        let owners: Vec<(String, u32, u32)> = files
+        let directories: Vec<(Vec<u8>, Meta)> = caches
             .iter()
-            .filter(|(_, _, secret)| (secret.uid, secret.gid) != (0, 0))
-            .map(|(path, _, secret)| (format!("/{path}"), secret.uid, secret.gid))
+            .map(|cache| (cache.target.clone(), cache.top()))
             .collect();
         let archive = pipe::written(move |out| {
             let failed = |error| Error::io("cannot pass a secret on", &error);
             let mut tar = TarWriter::new(out);
-            let meta = |mode| Meta {
+            let meta = |mode, uid, gid| Meta {
                 mode,
-                uid: 0,
-                gid: 0,
+                uid,
+                gid,
                 modified_unix_ns: 0,
             };
             let none = Default::default();
-            tar.directory(VAULT.as_bytes(), meta(0o755), &none)
+            tar.directory(VAULT.as_bytes(), meta(0o755, 0, 0), &none)
                 .map_err(failed)?;
             for (path, value, secret) in &files {
-                let (size, mode) = (value.len() as u64, meta(secret.mode & 0o777));
-                tar.file(path.as_bytes(), mode, &none, size, &mut value.as_bytes())
+                let size = value.len() as u64;
+                let meta = meta(secret.mode & 0o777, secret.uid, secret.gid);
+                tar.file(path.as_bytes(), meta, &none, size, &mut value.as_bytes())
                     .map_err(failed)?;
             }
-            for directory in &directories {
-                tar.directory(directory.as_bytes(), meta(0o755), &none)
-                    .map_err(failed)?;
+            for (target, meta) in &directories {
+                tar.directory(target, *meta, &none).map_err(failed)?;
             }
             for (target, path) in &links {
-                tar.symlink(target.as_bytes(), meta(0o777), path.as_bytes())
+                tar.symlink(target.as_bytes(), meta(0o777, 0, 0), path.as_bytes())
                     .map_err(failed)?;
             }
             tar.finish().map(drop).map_err(failed)
         });
         let guest = handle.guest()?;
-        guest.write_tree(&GuestPath::new("/")?, archive).await?;
-        for (path, uid, gid) in owners {
-            let request = ExecRequest {
-                command: vec!["chown".into(), format!("{uid}:{gid}"), path],
-                user: Some("root".into()),
-                ..ExecRequest::default()
-            };
-            let start = command(&self.sandboxes.config, request, Follow::Foreground)?;
-            let mut events = guest.start(start).await?.events;
-            while let Some(event) = events.next().await {
-                if let ExecEvent::Exited(exited) = event?
-                    && exited.exit_code != 0
-                {
-                    return Err(Error::invalid("a secret cannot be given to its user"));
-                }
-            }
-        }
+        guest
+            .write_owned_tree(&GuestPath::new("/")?, archive)
+            .await?;
         Ok(())
     }
 

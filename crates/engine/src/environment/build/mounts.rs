@@ -1,0 +1,282 @@
+//! Cache mounts: directories of a step whose contents stay from build to build.
+//!
+//! ```text
+//! mounts/KEY ──unpacked──► target in the machine ──RUN──► the machine's disk ──packed──► mounts/KEY
+//! ```
+//!
+//! What the tree has at the target is out of sight while the step runs, as it would be under a
+//! mount, and nothing below the target is in a layer. Steps that use one cache wait for each other,
+//! whatever they say of sharing; `private` ones do not wait, and begin empty where another step has
+//! the cache. What a step that failed has put there is kept, too.
+
+use super::Builder;
+use super::capture::{MAX_DEPTH, MAX_NAMES, WORKSPACE, open, spooled};
+use super::keys::Key;
+use super::source::{Source, clean, follow};
+use super::state::Stage;
+use crate::admission::environment_error;
+use crate::blocking::blocking;
+use crate::driver::Handle;
+use crate::pipe;
+use crate::turns::Turn;
+use motu_core::files::GuestPath;
+use motu_core::runtime::AtRest;
+use motu_core::{Error, Result, limits};
+use motu_disks::{Attributes, Kind, Layer};
+use motu_dockerfile::{CacheMount, Mount, Run, Sharing};
+use motu_environments::{BuildCache, Found};
+use motu_workspaces::tarball::{Meta, TarWriter};
+use std::io::{BufWriter, Write};
+
+/// Where no cache can be: not on the machine's disks.
+const ELSEWHERE: [&[u8]; 4] = [b"dev", b"proc", b"sys", b"run"];
+
+/// One cache of a step.
+pub(super) struct Cache {
+    key: String,
+    /// Where it is in the tree, with links followed.
+    pub(super) target: Vec<u8>,
+    pub(super) mount: CacheMount,
+    /// The tree has something there.
+    covers: bool,
+    /// Without one it begins empty and is not kept.
+    turn: Option<Turn>,
+}
+
+impl Builder<'_> {
+    /// The caches of a step, when it is its turn to use them.
+    pub(super) async fn caches(&self, stage: &Stage, run: &Run) -> Result<Vec<Cache>> {
+        let mounts = run.mounts.iter().filter_map(|mount| match mount {
+            Mount::Cache(cache) => Some(cache),
+            Mount::Secret(_) => None,
+        });
+        let mut caches = Vec::new();
+        for mount in mounts {
+            caches.push(self.cache_mount(stage, mount)?);
+        }
+        // Everybody takes turns in the same order, so nobody waits in a circle.
+        caches.sort_by(|one, other| one.key.cmp(&other.key));
+        let twice = caches.windows(2).find(|two| two[0].key == two[1].key);
+        if let Some([one, _]) = twice {
+            let id = &one.mount.id;
+            return Err(Error::unsupported(format!(
+                "the cache {id} is in this step twice"
+            )));
+        }
+        let turns = self.turns;
+        for cache in &mut caches {
+            cache.turn = match cache.mount.sharing {
+                Sharing::Private => turns.try_take(&cache.key),
+                Sharing::Shared | Sharing::Locked => Some(turns.take(&cache.key).await),
+            };
+        }
+        Ok(caches)
+    }
+
+    fn cache_mount(&self, stage: &Stage, mount: &CacheMount) -> Result<Cache> {
+        let place = stage.place.as_ref();
+        let place = place.ok_or_else(|| Error::internal("a stage has no tree"))?;
+        let written = stage.absolute(&mount.target);
+        let target = clean(written.as_bytes())
+            .ok_or_else(|| Error::invalid(format!("{written} leads out of the root")))?;
+        let target = follow(place, &target)?;
+        let top = target.split(|byte| *byte == b'/').next();
+        if target.is_empty()
+            || target == WORKSPACE
+            || top.is_some_and(|top| ELSEWHERE.contains(&top))
+        {
+            return Err(Error::invalid(format!("{written} cannot be a cache")).hint(
+                "a directory below /, /workspace or /tmp; not in /dev, /proc, /run or /sys",
+            ));
+        }
+        let found = place.at(&target).map(|place| place.found);
+        let is_directory = matches!(found, None | Some(Found::Directory));
+        if !is_directory {
+            return Err(Error::invalid(format!("{written} is not a directory")));
+        }
+        let owner = self.ask.owner.as_bytes();
+        let key = Key::begin(&[b"mount", owner, mount.id.as_bytes()]);
+        Ok(Cache {
+            key: key.as_str().to_string(),
+            covers: Source::below(place, &target).next().is_some(),
+            target,
+            mount: mount.clone(),
+            turn: None,
+        })
+    }
+
+    /// Makes room for caches in a machine: what the tree has there is covered.
+    pub(super) async fn clear_targets(&self, handle: &Handle, caches: &[Cache]) -> Result<()> {
+        let guest = handle.guest()?;
+        for cache in caches.iter().filter(|cache| cache.covers) {
+            guest.remove(&cache.path()?, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts what caches held last into a machine whose targets are there.
+    pub(super) async fn fill_caches(&self, handle: &Handle, caches: &[Cache]) -> Result<()> {
+        let guest = handle.guest()?;
+        for cache in caches.iter().filter(|cache| cache.turn.is_some()) {
+            let Some(mut stored) = self.cache.mount(&cache.key) else {
+                continue;
+            };
+            let archive = pipe::written(move |out| {
+                let copied = std::io::copy(&mut stored, out);
+                copied
+                    .map(drop)
+                    .map_err(|error| Error::io("cannot read a cache", &error))
+            });
+            let filled = guest.write_owned_tree(&cache.path()?, archive).await;
+            if let Err(error) = filled {
+                // Whatever is wrong with it, the next build does not meet it again.
+                self.cache.forget_mount(&cache.key);
+                let id = &cache.mount.id;
+                return Err(error.hint(format!(
+                    "the contents of the cache {id} could not be brought back and are forgotten; build again"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what a machine that has ended holds in its caches.
+    pub(super) async fn keep_caches(&self, caches: Vec<Cache>, rest: &AtRest) -> Result<()> {
+        for cache in caches.into_iter().filter(|cache| cache.turn.is_some()) {
+            let (store, rest) = (self.cache.clone(), rest.clone());
+            let id = cache.mount.id.clone();
+            // The turn goes along: it ends when the contents are in their place.
+            let kept = blocking(move || keep(&store, &cache, &rest)).await?;
+            if !kept {
+                let most = limits::BUILD_MOUNT_BYTES.max;
+                let text = format!(
+                    "the cache {id} holds more than build_mount_bytes, {most}: it stays as it was before this step"
+                );
+                self.say("output", text).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cache {
+    fn path(&self) -> Result<GuestPath> {
+        GuestPath::new(format!("/{}", String::from_utf8_lossy(&self.target)))
+    }
+
+    /// What its directory is when the step begins.
+    pub(super) fn top(&self) -> Meta {
+        Meta {
+            mode: self.mount.mode,
+            uid: self.mount.uid,
+            gid: self.mount.gid,
+            modified_unix_ns: 0,
+        }
+    }
+}
+
+/// Packs what is at the target. `false`: it is too large.
+fn keep(store: &BuildCache, cache: &Cache, rest: &AtRest) -> Result<bool> {
+    let in_workspace = cache.target.strip_prefix(b"workspace/");
+    let (layers, inside) = match in_workspace {
+        Some(inside) => (&rest.workspace, inside),
+        None => (&rest.root, cache.target.as_slice()),
+    };
+    let upper = layers.first();
+    let upper = upper.ok_or_else(|| Error::internal("a machine has no disk"))?;
+    let is_upper = in_workspace.is_some() || layers.len() > 1;
+    let (new, file) = store.new_mount().map_err(environment_error)?;
+    let mut packing = Packing {
+        disk: open(upper, is_upper)?,
+        tar: TarWriter::new(BufWriter::new(file)),
+        left: limits::BUILD_MOUNT_BYTES.max,
+    };
+    let top = packing.find(inside)?;
+    // A step that takes the directory away empties the cache.
+    if top.is_some_and(|top| top.kind == Kind::Directory) && !packing.directory(inside, b"", 0)? {
+        return Ok(false);
+    }
+    let failed = |error| Error::io("cannot keep a cache", &error);
+    packing.tar.finish().map_err(failed)?;
+    store
+        .keep_mount(&cache.key, new)
+        .map_err(environment_error)?;
+    Ok(true)
+}
+
+struct Packing<W> {
+    disk: Box<dyn Layer>,
+    tar: TarWriter<W>,
+    /// Bytes that may still come.
+    left: u64,
+}
+
+impl<W: Write> Packing<W> {
+    /// What is at a path when everything above it is a directory of this disk.
+    fn find(&mut self, path: &[u8]) -> Result<Option<Attributes>> {
+        for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let above = self.disk.stat(&path[..at])?;
+            if above.is_none_or(|above| above.kind != Kind::Directory) {
+                return Ok(None);
+            }
+        }
+        Ok(self.disk.stat(path)?)
+    }
+
+    /// `false`: there is more than may be kept.
+    fn directory(&mut self, inside: &[u8], outside: &[u8], depth: usize) -> Result<bool> {
+        if depth > MAX_DEPTH {
+            return Err(Error::limit("a directory of a cache is too deep"));
+        }
+        let mut names = self.disk.names(inside, MAX_NAMES)?;
+        names.sort_unstable();
+        for name in names {
+            let path = [inside, b"/", &name].concat();
+            let to = match outside {
+                b"" => name,
+                above => [above, b"/", &name].concat(),
+            };
+            let Some(found) = self.disk.stat(&path)? else {
+                continue;
+            };
+            let whole = self.entry(&path, &to, &found)?
+                && (found.kind != Kind::Directory || self.directory(&path, &to, depth + 1)?);
+            if !whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn entry(&mut self, inside: &[u8], outside: &[u8], found: &Attributes) -> Result<bool> {
+        let failed = |error| Error::io("cannot keep a cache", &error);
+        let meta = Meta {
+            mode: found.mode,
+            uid: found.uid,
+            gid: found.gid,
+            modified_unix_ns: found.modified_unix_ns,
+        };
+        let cost = ENTRY_BYTES.saturating_add(found.size);
+        let Some(left) = self.left.checked_sub(cost) else {
+            return Ok(false);
+        };
+        self.left = left;
+        let none = Default::default();
+        let written = match found.kind {
+            Kind::Directory => self.tar.directory(outside, meta, &none),
+            Kind::Symlink => self.tar.symlink(outside, meta, &found.symlink_target),
+            Kind::File => {
+                let mut contents = spooled(self.disk.as_mut(), inside, found.size)?;
+                let size = found.size;
+                self.tar.file(outside, meta, &none, size, &mut contents)
+            }
+            // Sockets, pipes and devices are of the machine.
+            Kind::Other | Kind::Whiteout => Ok(()),
+        };
+        written.map_err(failed)?;
+        Ok(true)
+    }
+}
+
+/// What an entry costs besides its contents.
+const ENTRY_BYTES: u64 = 512;
