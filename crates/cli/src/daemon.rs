@@ -68,8 +68,12 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
     ];
     // Nobody has a service by chance: where none is named there is no such runtime.
     if let Some(url) = config.http.url.clone() {
-        let key_file = config.http.key_file.clone();
-        runtimes.push(Arc::new(Http::new(motu_http::Settings { url, key_file })?));
+        let settings = motu_http::Settings {
+            url,
+            key_file: config.http.key_file.clone(),
+            ca_file: config.http.ca_file.clone(),
+        };
+        runtimes.push(Arc::new(Http::new(settings)?));
     }
     if let Some(api_url) = config.e2b.api_url.clone() {
         let e2b = config.e2b.clone();

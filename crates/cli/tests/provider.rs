@@ -39,20 +39,39 @@ impl Answer {
     }
 }
 
+/// Starts the service; where it is.
+fn serve(story: &Story, port: &str) -> (Child, String) {
+    let mut command = story.command(&["serve", "--provider", port, "--key-file"]);
+    command.arg(story.path().join("key")).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut told = BufReader::new(process.stderr.take().unwrap()).lines();
+    let first = told.next().unwrap().unwrap();
+    let at = first.strip_prefix("serving the provider protocol at ");
+    let at = at.unwrap_or_else(|| panic!("{first}")).to_string();
+    // Whatever else it says must not fill the pipe.
+    std::thread::spawn(move || told.for_each(drop));
+    (process, at)
+}
+
 impl Served {
     fn new() -> Option<Served> {
         let story = Story::with_machines()?;
         let key = story.path().join("key");
         std::fs::write(&key, KEY).unwrap();
-        let mut command = story.command(&["serve", "--provider", "0", "--key-file"]);
-        let mut process = command.arg(&key).stderr(Stdio::piped()).spawn().unwrap();
-        let mut told = BufReader::new(process.stderr.take().unwrap()).lines();
-        let first = told.next().unwrap().unwrap();
-        let at = first.strip_prefix("serving the provider protocol at ");
-        let at = at.unwrap_or_else(|| panic!("{first}")).to_string();
-        // Whatever else it says must not fill the pipe.
-        std::thread::spawn(move || told.for_each(drop));
+        let (process, at) = serve(&story, "0");
         Some(Served { story, process, at })
+    }
+
+    /// Ends without a word, as in a crash.
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Serves again where it did.
+    fn start_again(&mut self) {
+        let port = self.at.rsplit(':').next().unwrap().to_string();
+        (self.process, self.at) = serve(&self.story, &port);
     }
 
     fn curl(&self, args: &[&str], path: &str) -> Answer {
@@ -416,6 +435,57 @@ fn motu_uses_motu_as_its_runtime_and_finds_it_again() {
     let input = caller.motu(&["exec", "-i", "far", "--", "cat"]);
     assert_eq!(input.code, 108, "{input}");
     assert_eq!(caller.motu(&["rm", "far"]).code, 0);
+    assert_eq!(served.get("/sandboxes").json(), json!([]));
+}
+
+/// A service that dies under its callers: what runs is cut off and said to be, and the machines are
+/// there when it is back.
+#[test]
+fn a_service_that_is_killed_and_started_again_has_its_machines_still() {
+    let Some(mut served) = Served::new() else {
+        return;
+    };
+    let caller = Story::new();
+    let key = served.story.path().join("key");
+    caller.configure(&format!(
+        "[http]\nurl = {:?}\nkey_file = {:?}\n",
+        served.at, key
+    ));
+    for id in ["far", "near"] {
+        let made = caller.motu(&["create", "--runtime", "http", "--id", id, "busybox"]);
+        assert_eq!(made.code, 0, "{made}");
+        let script = format!("echo {id} > file");
+        let written = caller.motu(&["exec", id, "--", "sh", "-c", &script]);
+        assert_eq!(written.code, 0, "{written}");
+    }
+    let mut following = caller
+        .command(&["exec", "far", "--", "sh", "-c", "echo begun; sleep 600"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(following.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "begun");
+    served.kill();
+    let ended = following.wait_with_output().unwrap();
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(!ended.stderr.is_empty(), "it says why");
+    // Nobody is there to ask, which is no reason to believe that anything is gone.
+    let refused = caller.motu(&["exec", "near", "--", "true"]);
+    assert_ne!(refused.code, 0, "{refused}");
+    let listed = caller.motu(&["ps", "--json"]);
+    assert!(
+        listed.stdout.contains("far") && listed.stdout.contains("near"),
+        "{listed}"
+    );
+    assert!(!listed.stdout.contains("failed"), "{listed}");
+    served.start_again();
+    for id in ["near", "far"] {
+        let read = caller.motu(&["exec", id, "--", "cat", "file"]);
+        let expected = format!("{id}\n");
+        assert_eq!((read.code, read.stdout), (0, expected), "{}", read.stderr);
+        assert_eq!(caller.motu(&["rm", id]).code, 0);
+    }
     assert_eq!(served.get("/sandboxes").json(), json!([]));
 }
 

@@ -132,6 +132,7 @@ pub fn http(
         let settings = motu_http::Settings {
             url: url.clone(),
             key_file: Some(key_file.clone()),
+            ca_file: None,
         };
         Arc::new(Http::new(settings).expect("the runtime is set up"))
     };

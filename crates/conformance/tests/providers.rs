@@ -5,13 +5,19 @@
 mod bare;
 #[path = "providers/served.rs"]
 mod served;
+#[path = "providers/twisted.rs"]
+mod twisted;
 
 use motu_conformance::subjects::{self, http};
 use motu_conformance::{Bench, Skip, Subject, conformance_one_by_one, skip};
 use motu_contract::{Outcome, examine};
+use motu_core::exec::ExecRequest;
+use motu_core::sandbox::State;
+use motu_core::{ErrorKind, Service as _};
 use served::{Kind, Served};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
+use twisted::{Twist, Way};
 
 fn subject(served: &Served) -> Subject {
     http(&served.url(), &served.key_file(), served.ends()).expect("the service works")
@@ -77,4 +83,54 @@ fn the_contract_is_found_kept_and_found_broken() {
     assert_eq!(found.findings[0].outcome, Outcome::Fails);
     assert!(found.findings[0].detail.contains("401"), "{found:?}");
     assert_eq!(found.findings[1].outcome, Outcome::Untried);
+}
+
+/// Answers that go wrong in the middle: the call fails and says so, and the machine is what it was.
+#[test]
+fn a_service_that_fails_in_the_middle_of_an_answer_fails_that_call_alone() {
+    let fake = subjects::fake().unwrap_or_else(|Skip(reason)| panic!("{reason}"));
+    let served = Served::start(Kind::Ours, fake);
+    let way = Way::to(served.address());
+    let url = format!("http://{}", way.address);
+    let subject = http(&url, &served.key_file(), served.ends()).expect("the service works");
+    let bench = Bench::new(subject);
+    // A service that says nothing any more is given up after this.
+    std::fs::write(
+        bench.home().join("config.toml"),
+        "guest_silence_seconds = 2\n",
+    )
+    .expect("a configuration");
+    bench.life(|life| {
+        let way = &way;
+        async move {
+            let sandbox = life.create().await;
+            for twist in [Twist::Cut, Twist::Rubbish, Twist::Hang] {
+                way.twist(twist, "begun");
+                let script = ExecRequest {
+                    command: ["sh", "-c", "echo begun; sleep 600"]
+                        .map(String::from)
+                        .into(),
+                    ..ExecRequest::default()
+                };
+                let failed = life.engine.exec(&sandbox.sandbox_id, script).await;
+                let error = failed.expect_err("it went wrong");
+                let kinds = [ErrorKind::Transport, ErrorKind::Unavailable];
+                assert!(kinds.contains(&error.kind), "{twist:?}: {error:?}");
+                way.twist(Twist::Nothing, "");
+                // What was said to be there is there: nobody said that it is gone.
+                let still = life.get(&sandbox.sandbox_id).await;
+                assert_eq!(still.state, State::Running, "{twist:?}");
+                let command = ["echo", "again"].map(String::from).into();
+                let again = ExecRequest {
+                    command,
+                    ..ExecRequest::default()
+                };
+                let again = life.exec(&sandbox, again).await;
+                assert_eq!(again.stdout, "again\n", "{twist:?}");
+            }
+            let gone = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
+            gone.expect("it is destroyed");
+        }
+    });
+    assert_eq!(served.count(), 0, "something is left at the service");
 }

@@ -58,6 +58,10 @@ pub struct HttpConfig {
     /// A file with the key that is sent as `X-API-Key`. The key itself is never in this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<std::path::PathBuf>,
+    /// Certificates in PEM that the service's own is checked against, in place of those that this
+    /// host trusts. For `https://` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<std::path::PathBuf>,
 }
 
 /// The service that the `e2b` runtime uses.
@@ -316,11 +320,15 @@ impl Config {
                 "config.toml: [docker] socket must be the absolute path of a socket",
             ));
         }
-        let (http, e2b) = (&config.http.key_file, &config.e2b.key_file);
-        for (section, key) in [("http", http), ("e2b", e2b)] {
-            if key.as_ref().is_some_and(|key| !key.is_absolute()) {
+        let files = [
+            ("http", "key_file", &config.http.key_file),
+            ("http", "ca_file", &config.http.ca_file),
+            ("e2b", "key_file", &config.e2b.key_file),
+        ];
+        for (section, name, file) in files {
+            if file.as_ref().is_some_and(|file| !file.is_absolute()) {
                 return Err(Error::invalid(format!(
-                    "config.toml: [{section}] key_file must be the absolute path of a file",
+                    "config.toml: [{section}] {name} must be the absolute path of a file",
                 )));
             }
         }

@@ -6,6 +6,7 @@
 
 use super::address::Address;
 use super::error::{PeerError, Refusal, quoted};
+use super::trust;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -25,7 +26,6 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 /// Of the file with the key.
 const MAX_KEY_BYTES: usize = 4096;
@@ -126,6 +126,7 @@ pub struct Connections {
     pub address: Address,
     key: Option<Key>,
     pub patience: Patience,
+    ca_file: Option<PathBuf>,
     tls: OnceLock<TlsConnector>,
     idle: Arc<Mutex<Vec<Line>>>,
 }
@@ -155,10 +156,17 @@ impl Connections {
         Connections {
             address,
             key,
+            ca_file: None,
             patience,
             tls: OnceLock::new(),
             idle: Arc::default(),
         }
+    }
+
+    /// Believes certificates of this file, in place of those that this host trusts.
+    pub fn trusting(mut self, ca_file: Option<PathBuf>) -> Self {
+        self.ca_file = ca_file;
+        self
     }
 
     pub fn key_file(&self) -> Option<&Path> {
@@ -334,25 +342,14 @@ impl Connections {
         ))
     }
 
-    /// TLS that trusts whom this host trusts; made when first needed.
+    /// Made when first needed.
     fn tls(&self) -> Result<&TlsConnector, PeerError> {
         if let Some(tls) = self.tls.get() {
             return Ok(tls);
         }
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() {
-            let reason = "this host trusts nobody; install ca-certificates";
-            return Err(self.unreachable(reason.to_string()));
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| self.unreachable(error.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(self
-            .tls
-            .get_or_init(|| TlsConnector::from(Arc::new(config))))
+        let made = trust::connector(self.ca_file.as_deref());
+        let made = made.map_err(|reason| self.unreachable(reason))?;
+        Ok(self.tls.get_or_init(|| made))
     }
 
     fn unreachable(&self, reason: String) -> PeerError {

@@ -3,6 +3,7 @@
 //! ```text
 //!   address      where a service is
 //!   connection   calls to it: bounded in time and size
+//!   trust        whose certificates are believed
 //!   error        how a call fails
 //!   answer       how a request on the link ends
 //!   fate         who has heard of a machine's end
@@ -16,6 +17,7 @@ pub mod answer;
 pub mod connection;
 pub mod error;
 pub mod fate;
+mod trust;
 
 pub use address::{Address, encoded};
 pub use connection::{Answer, Ask, Body, Connections, Key, Patience, feed};

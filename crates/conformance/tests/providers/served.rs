@@ -60,6 +60,10 @@ impl Served {
         }
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

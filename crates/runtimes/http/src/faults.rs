@@ -2,6 +2,8 @@
 //!
 //! Each test has a service of its own on loopback that does one thing wrong.
 
+mod tls;
+
 use crate::{Http, Settings};
 use motu_core::report::Health;
 use motu_core::runtime::{Ask, MachineLimits, MachineSpec};
@@ -12,8 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// What a service says to a request that begins so; empty: nothing, for ever.
 type Script = Arc<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
@@ -28,8 +31,16 @@ struct Service {
 
 impl Service {
     async fn start(script: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Service {
+        Service::listen(script, None).await
+    }
+
+    async fn listen(
+        script: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
+        tls: Option<TlsAcceptor>,
+    ) -> Service {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let connections: Arc<AtomicUsize> = Arc::default();
         let script: Script = Arc::new(script);
@@ -38,7 +49,18 @@ impl Service {
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     connections.fetch_add(1, Ordering::SeqCst);
-                    tokio::spawn(answer(stream, script.clone(), heard.clone()));
+                    let (script, heard) = (script.clone(), heard.clone());
+                    let tls = tls.clone();
+                    tokio::spawn(async move {
+                        match tls {
+                            None => answer(stream, script, heard).await,
+                            Some(tls) => {
+                                if let Ok(stream) = tls.accept(stream).await {
+                                    answer(stream, script, heard).await;
+                                }
+                            }
+                        }
+                    });
                 }
             }
         });
@@ -59,6 +81,7 @@ impl Service {
         let settings = Settings {
             url: self.url.clone(),
             key_file: None,
+            ca_file: None,
         };
         let patience = Patience {
             connect: patience,
@@ -66,6 +89,10 @@ impl Service {
             spawn: patience,
         };
         Http::with(settings, patience).unwrap()
+    }
+
+    fn connected(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     fn heard(&self, begins: &str) -> usize {
@@ -87,7 +114,11 @@ impl Service {
 }
 
 /// Requests on one connection, one after the other. An answer without a length ends it.
-async fn answer(mut stream: TcpStream, script: Script, heard: Arc<Mutex<Vec<String>>>) {
+async fn answer(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    script: Script,
+    heard: Arc<Mutex<Vec<String>>>,
+) {
     let mut read = Vec::new();
     loop {
         let end = read.windows(4).position(|four| four == b"\r\n\r\n");
@@ -192,7 +223,7 @@ async fn all_goes_well_on_one_connection() {
     assert!(runtime.alive(&machine).await);
     runtime.destroy(&machine).await.unwrap();
     assert_eq!(service.heard("DELETE /sandboxes/pv-one"), 1);
-    assert_eq!(service.connections.load(Ordering::SeqCst), 1);
+    assert_eq!(service.connected(), 1);
     assert_eq!(std::fs::read_dir(service.dir.path()).unwrap().count(), 0);
 }
 
@@ -313,7 +344,7 @@ async fn a_connection_that_was_closed_meanwhile_is_not_an_error() {
     }
     let looks = service.heard("GET /status");
     assert!(looks >= 20, "{looks} of 20 looks were answered");
-    assert!(service.connections.load(Ordering::SeqCst) >= 20);
+    assert!(service.connected() >= 20);
 }
 
 #[tokio::test]
@@ -324,6 +355,7 @@ async fn a_key_is_sent_and_never_shown() {
     let settings = Settings {
         url: service.url.clone(),
         key_file: Some(file.clone()),
+        ca_file: None,
     };
     let runtime = Http::new(settings).unwrap();
     let shown = format!("{runtime:?} {:?}", runtime.check().await);

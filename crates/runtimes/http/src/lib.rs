@@ -44,6 +44,8 @@ pub struct Settings {
     pub url: String,
     /// The file with its key.
     pub key_file: Option<PathBuf>,
+    /// Certificates that its own is checked against, in place of those that this host trusts.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// The `http` runtime.
@@ -61,11 +63,16 @@ impl Http {
 
     fn with(settings: Settings, patience: Patience) -> Result<Http, Error> {
         let address = Address::parse("[http] url", &settings.url)?;
+        if settings.ca_file.is_some() && !address.tls {
+            return Err(Error::invalid(
+                "[http] ca_file is for a service at https://",
+            ));
+        }
         let key = settings.key_file.map(|file| Key {
             header: http::HeaderName::from_static("x-api-key"),
             file,
         });
-        let connections = Connections::new(address, key, patience);
+        let connections = Connections::new(address, key, patience).trusting(settings.ca_file);
         Ok(Http {
             inner: Arc::new(machine::Maker::new(Peer { connections })),
         })

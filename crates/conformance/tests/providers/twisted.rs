@@ -1,0 +1,156 @@
+//! A way to a service on which answers go wrong in the middle.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What happens when the service says a certain word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twist {
+    Nothing,
+    /// The connection ends behind it.
+    Cut,
+    /// Nothing comes behind it, and the connection stays.
+    Hang,
+    /// What comes behind it is no answer.
+    Rubbish,
+}
+
+/// How often a thread looks whether the test is over.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub struct Way {
+    pub address: SocketAddr,
+    twist: Arc<Mutex<(Twist, Vec<u8>)>>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Way {
+    pub fn to(service: SocketAddr) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        listener.set_nonblocking(true).expect("a mode");
+        let twist = Arc::new(Mutex::new((Twist::Nothing, Vec::new())));
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let (twist, over) = (twist.clone(), over.clone());
+            move || {
+                let mut all = Vec::new();
+                while !over.load(Ordering::SeqCst) {
+                    match listener.accept() {
+                        Ok((caller, _)) => {
+                            let (twist, over) = (twist.clone(), over.clone());
+                            let connection = move || pass(caller, service, &twist, &over);
+                            all.push(std::thread::spawn(connection));
+                        }
+                        Err(_) => std::thread::sleep(LOOK),
+                    }
+                }
+                for one in all {
+                    one.join().expect("a connection is passed on");
+                }
+            }
+        });
+        Way {
+            address,
+            twist,
+            over,
+            thread: Some(thread),
+        }
+    }
+
+    /// From now on: what happens at this word.
+    pub fn twist(&self, twist: Twist, word: &str) {
+        *self.twist.lock().expect("a lock") = (twist, word.as_bytes().to_vec());
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(std::thread::panicking() || ended.is_ok());
+        }
+    }
+}
+
+/// Both directions of one connection.
+fn pass(
+    mut caller: TcpStream,
+    service: SocketAddr,
+    twist: &Mutex<(Twist, Vec<u8>)>,
+    over: &AtomicBool,
+) {
+    let Ok(mut service) = TcpStream::connect(service) else {
+        return;
+    };
+    for stream in [&caller, &service] {
+        // What was accepted from a listener that does not wait need not wait either.
+        stream.set_nonblocking(false).expect("a mode");
+        stream.set_read_timeout(Some(LOOK)).expect("a time limit");
+        stream.set_nodelay(true).expect("an option");
+    }
+    std::thread::scope(|scope| {
+        let (mut from, mut to) = (
+            caller.try_clone().expect("a copy"),
+            service.try_clone().expect("a copy"),
+        );
+        scope.spawn(move || {
+            copy(&mut from, &mut to, over, |_| Twist::Nothing);
+        });
+        let mut said = Vec::new();
+        copy(&mut service, &mut caller, over, |piece| {
+            said.extend_from_slice(piece);
+            let twist = twist.lock().expect("a lock");
+            let word = &twist.1;
+            let heard = twist.0 != Twist::Nothing && said.windows(word.len()).any(|at| at == word);
+            if heard { twist.0 } else { Twist::Nothing }
+        });
+    });
+}
+
+/// Passes on until one side or the test ends.
+fn copy(
+    from: &mut TcpStream,
+    to: &mut TcpStream,
+    over: &AtomicBool,
+    mut look: impl FnMut(&[u8]) -> Twist,
+) {
+    let mut buffer = [0; 16 * 1024];
+    while !over.load(Ordering::SeqCst) {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                continue;
+            }
+            Err(_) => break,
+        };
+        let piece = &buffer[..count];
+        let twist = look(piece);
+        if to.write_all(piece).is_err() {
+            break;
+        }
+        match twist {
+            Twist::Cut => break,
+            Twist::Rubbish => {
+                // A chunk of its own, so that it is the answer that makes no sense.
+                let _ = to.write_all(b"8\r\n{\"what\"\n\r\n");
+                break;
+            }
+            Twist::Hang => {
+                while !over.load(Ordering::SeqCst) {
+                    std::thread::sleep(LOOK);
+                }
+            }
+            Twist::Nothing => {}
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
