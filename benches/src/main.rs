@@ -3,7 +3,7 @@
 //! ```text
 //!   cargo run --release -p motu-benches [-- GROUP…]     groups: memory start exec bytes crowd vm
 //!                                                       gvisor workspaces pull terminals egress docker http
-//!                                                       redaction
+//!                                                       build redaction
 //! ```
 //!
 //! `--quick` makes the trees and images of `workspaces` and `pull` small: it shows that they
@@ -15,6 +15,7 @@
 
 mod api;
 mod audit;
+mod build;
 mod bytes;
 mod crowd;
 mod docker;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
-    let groups: [Group<'_>; 15] = [
+    let groups: [Group<'_>; 16] = [
         // First: what an empty daemon weighs, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         ("egress", egress::measure),
         ("docker", docker::measure),
         ("http", http::measure),
+        ("build", build::measure),
         ("redaction", redaction::measure),
     ];
     if let Some(unknown) = wanted
@@ -106,7 +108,7 @@ impl Bench {
 }
 
 /// Groups that have Docker's engine for a rival.
-const WITH_DOCKER: [&str; 5] = ["start", "exec", "bytes", "crowd", "docker"];
+const WITH_DOCKER: [&str; 6] = ["start", "exec", "bytes", "crowd", "docker", "build"];
 
 type Group<'a> = (&'a str, fn(&mut Bench) -> Outcome);
 

@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-const IMAGE: &str = "motu-bench:latest";
+/// What the root is called there.
+pub const IMAGE: &str = "motu-bench:latest";
 
 /// A Docker engine of our own: data, state and socket in a temporary directory.
 #[derive(Debug)]
