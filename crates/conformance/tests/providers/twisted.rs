@@ -13,10 +13,31 @@ pub enum Twist {
     Nothing,
     /// The connection ends behind it.
     Cut,
-    /// Nothing comes behind it, and the connection stays.
+    /// Nothing comes behind it, on any connection, and all of them stay.
     Hang,
     /// What comes behind it is no answer.
     Rubbish,
+}
+
+#[derive(Default)]
+struct State {
+    /// The test is.
+    over: AtomicBool,
+    /// Nothing is passed on.
+    still: AtomicBool,
+}
+
+impl State {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Returns when something may be passed on again.
+    fn pause(&self) {
+        while self.still.load(Ordering::SeqCst) && !self.is_over() {
+            std::thread::sleep(LOOK);
+        }
+    }
 }
 
 /// How often a thread looks whether the test is over.
@@ -25,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Way {
     pub address: SocketAddr,
     twist: Arc<Mutex<(Twist, Vec<u8>)>>,
-    over: Arc<AtomicBool>,
+    state: Arc<State>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,16 +56,16 @@ impl Way {
         let address = listener.local_addr().expect("an address");
         listener.set_nonblocking(true).expect("a mode");
         let twist = Arc::new(Mutex::new((Twist::Nothing, Vec::new())));
-        let over = Arc::new(AtomicBool::new(false));
+        let state: Arc<State> = Arc::default();
         let thread = std::thread::spawn({
-            let (twist, over) = (twist.clone(), over.clone());
+            let (twist, state) = (twist.clone(), state.clone());
             move || {
                 let mut all = Vec::new();
-                while !over.load(Ordering::SeqCst) {
+                while !state.is_over() {
                     match listener.accept() {
                         Ok((caller, _)) => {
-                            let (twist, over) = (twist.clone(), over.clone());
-                            let connection = move || pass(caller, service, &twist, &over);
+                            let (twist, state) = (twist.clone(), state.clone());
+                            let connection = move || pass(caller, service, &twist, &state);
                             all.push(std::thread::spawn(connection));
                         }
                         Err(_) => std::thread::sleep(LOOK),
@@ -58,7 +79,7 @@ impl Way {
         Way {
             address,
             twist,
-            over,
+            state,
             thread: Some(thread),
         }
     }
@@ -66,12 +87,13 @@ impl Way {
     /// From now on: what happens at this word.
     pub fn twist(&self, twist: Twist, word: &str) {
         *self.twist.lock().expect("a lock") = (twist, word.as_bytes().to_vec());
+        self.state.still.store(false, Ordering::SeqCst);
     }
 }
 
 impl Drop for Way {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
+        self.state.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             assert!(std::thread::panicking() || ended.is_ok());
@@ -84,7 +106,7 @@ fn pass(
     mut caller: TcpStream,
     service: SocketAddr,
     twist: &Mutex<(Twist, Vec<u8>)>,
-    over: &AtomicBool,
+    state: &State,
 ) {
     let Ok(mut service) = TcpStream::connect(service) else {
         return;
@@ -101,10 +123,10 @@ fn pass(
             service.try_clone().expect("a copy"),
         );
         scope.spawn(move || {
-            copy(&mut from, &mut to, over, |_| Twist::Nothing);
+            copy(&mut from, &mut to, state, |_| Twist::Nothing);
         });
         let mut said = Vec::new();
-        copy(&mut service, &mut caller, over, |piece| {
+        copy(&mut service, &mut caller, state, |piece| {
             said.extend_from_slice(piece);
             let twist = twist.lock().expect("a lock");
             let word = &twist.1;
@@ -118,11 +140,11 @@ fn pass(
 fn copy(
     from: &mut TcpStream,
     to: &mut TcpStream,
-    over: &AtomicBool,
+    state: &State,
     mut look: impl FnMut(&[u8]) -> Twist,
 ) {
     let mut buffer = [0; 16 * 1024];
-    while !over.load(Ordering::SeqCst) {
+    while !state.is_over() {
         let count = match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => count,
@@ -132,6 +154,7 @@ fn copy(
             Err(_) => break,
         };
         let piece = &buffer[..count];
+        state.pause();
         let twist = look(piece);
         if to.write_all(piece).is_err() {
             break;
@@ -143,11 +166,7 @@ fn copy(
                 let _ = to.write_all(b"8\r\n{\"what\"\n\r\n");
                 break;
             }
-            Twist::Hang => {
-                while !over.load(Ordering::SeqCst) {
-                    std::thread::sleep(LOOK);
-                }
-            }
+            Twist::Hang => state.still.store(true, Ordering::SeqCst),
             Twist::Nothing => {}
         }
     }
