@@ -35,7 +35,7 @@ impl Drop for Ending {
             && let Ok(threads) = tokio::runtime::Handle::try_current()
         {
             let (guest, mark) = (self.guest.clone(), self.mark.clone());
-            threads.spawn(async move { guest.kill_tree(&mark).await });
+            threads.spawn(async move { guest.kill_marked(&mark, "").await });
         }
     }
 }
@@ -126,7 +126,7 @@ impl Call<'_> {
             () = over => {}
         }
         guest.going().await;
-        guest.kill_tree(mark).await;
+        guest.kill_marked(mark, "").await;
         // What it printed is still on the way.
         match tokio::time::timeout(DYING, self.follow(&mut events)).await {
             Ok(end) => {

@@ -54,7 +54,11 @@ pub(super) async fn start(
             let unknown = error.is_unknown();
             guest.remember(|all| all.retain(|one| one.mark != plan.mark))?;
             if unknown {
-                guest.kill_tree(&plan.mark).await;
+                let file = match plan.run.pty {
+                    Some(_) => String::new(),
+                    None => format!("{}/pid", plan.spool),
+                };
+                guest.kill_marked(&plan.mark, &file).await;
             }
             return Err(plan::refused(guest, error, &plan).await);
         }
@@ -102,7 +106,7 @@ pub(super) async fn adopt(guest: Arc<Guest>) {
         if let Some(mark) = process.tag.strip_prefix(CALL)
             && !guest.table.is_call(mark)
         {
-            guest.kill_tree(mark).await;
+            guest.kill_marked(mark, "").await;
         }
     }
     // The daemon may have gone between a start and its answer.
@@ -177,7 +181,7 @@ async fn attend(guest: &Guest, process: &Running, mut events: Option<Events>) {
             followed = follow(guest, process, &mut events) => followed,
             () = over => {
                 timed_out = true;
-                guest.kill_tree(&process.about.mark).await;
+                guest.kill_tree(process).await;
                 continue;
             }
         };
@@ -289,7 +293,7 @@ pub(super) async fn attach(
         ended = following => ended?,
         left = guest.listen(&process, &mut stream.rx) => {
             if wanted.kill_on_reset && left == motu_link::LinkError::Reset {
-                guest.kill_tree(&process.about.mark).await;
+                guest.kill_tree(&process).await;
             }
             return Err(left.into());
         }

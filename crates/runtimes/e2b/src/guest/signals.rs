@@ -12,6 +12,11 @@ use motu_peer::answer::Failed;
 const MAX: i32 = 64;
 const SIGKILL: i32 = 9;
 
+/// Waits until the file has the number of a command that was started just now: before that, nothing
+/// has its mark. A command that cannot begin is not waited for for long.
+const BEGUN: &str = r#"n=0; while [ -n "$3" ] && [ ! -s "$3" ] && [ $n -lt 50 ]; do n=$((n + 1)); sleep 0.1; done
+"#;
+
 /// Signals everything with a mark. What is killed may be forking: it is looked for until there is
 /// nothing.
 const TREE: &str = r#"n=0; f=1
@@ -42,13 +47,14 @@ impl Guest {
             return Err(Failed::new(Failure::NotFound, "the process has ended"));
         }
         if tree {
-            return self.signal_tree(&to.about.mark, signal).await;
+            return self.signal_tree(to, signal).await;
         }
         let pid = to.pid.to_string();
         let file = to.pid_file();
+        let script = format!("{BEGUN}{ONE}");
         let args = [
             "-c",
-            ONE,
+            &script,
             "motu",
             &number,
             &pid,
@@ -58,19 +64,29 @@ impl Guest {
     }
 
     /// Signals everything that a command has started.
-    pub(super) async fn signal_tree(&self, mark: &str, signal: i32) -> Result<(), Failed> {
+    pub(super) async fn signal_tree(&self, to: &Running, signal: i32) -> Result<(), Failed> {
+        let file = to.pid_file().unwrap_or_default();
+        self.signal_marked((&to.about.mark, &file), signal).await
+    }
+
+    async fn signal_marked(&self, (mark, file): (&str, &str), signal: i32) -> Result<(), Failed> {
         let number = checked(signal)?;
-        self.scripted(&["-c", TREE, "motu", &number, mark]).await
+        let script = format!("{BEGUN}{TREE}");
+        self.scripted(&["-c", &script, "motu", &number, mark, file])
+            .await
     }
 
     /// Ends everything that a command has started; what cannot be done is only told to operators.
-    pub(super) async fn kill_tree(&self, mark: &str) {
-        if let Err(failed) = self.signal_tree(mark, SIGKILL).await {
-            tracing::warn!(
-                id = self.id,
-                reason = failed.message,
-                "a command may run on"
-            );
+    pub(super) async fn kill_tree(&self, process: &Running) {
+        let file = process.pid_file().unwrap_or_default();
+        self.kill_marked(&process.about.mark, &file).await;
+    }
+
+    /// The same for a command of which only the mark is known, and perhaps where its number will be.
+    pub(super) async fn kill_marked(&self, mark: &str, file: &str) {
+        if let Err(failed) = self.signal_marked((mark, file), SIGKILL).await {
+            let reason = failed.message;
+            tracing::warn!(id = self.id, reason, "a command may run on");
         }
     }
 

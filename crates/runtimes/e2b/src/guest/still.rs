@@ -22,7 +22,7 @@ impl Guest {
     /// The machine is about to stand still.
     pub(crate) async fn hold(&self) {
         for process in self.table.waited_for() {
-            match self.signal_tree(&process.about.mark, SIGSTOP).await {
+            match self.signal_tree(&process, SIGSTOP).await {
                 Ok(()) => self.held().push(process),
                 Err(failed) => {
                     let reason = failed.message;
@@ -50,7 +50,7 @@ impl Guest {
             if tokio::time::timeout(HEARD, heard).await.is_err() {
                 tracing::warn!(id = self.id, pid = process.pid, "goes on unheard");
             }
-            if let Err(failed) = self.signal_tree(&process.about.mark, SIGCONT).await {
+            if let Err(failed) = self.signal_tree(&process, SIGCONT).await {
                 let reason = failed.message;
                 tracing::warn!(id = self.id, pid = process.pid, reason, "does not go on");
             }
