@@ -121,7 +121,9 @@ fn a_proot_that_dies_without_a_daemon_is_found_out() {
             })
             .await;
             eventually("everything has ended", || async { marked(&dir) == 0 }).await;
+            life.engine.destroy_sandbox(&id).await.expect("destroyed");
         });
+        assert_eq!(leftovers(proot), Vec::<String>::new());
     });
 }
 

@@ -1,5 +1,6 @@
 //! Removing what a machine has written, whatever it has done to it.
 
+use motu_host::record::Stat;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -57,9 +58,9 @@ fn run(program: &str, flags: &[&str], path: &Path) -> io::Result<()> {
 }
 
 /// Removes what a proot that was killed has left of its own. Another process may have its number
-/// by now: then what is there is left to that one.
+/// by now: then what is there is left to that one. (It is no other one that was not buried yet.)
 pub fn leftovers(pid: i32) -> io::Result<()> {
-    if Path::new(&format!("/proc/{pid}")).exists() {
+    if Stat::read(pid).is_some_and(|found| !found.zombie) {
         return Ok(());
     }
     for path in named_after(Path::new(TEMPORARY), pid)? {
