@@ -260,3 +260,34 @@ fn services_and_shells_live_on_between_commands() {
     }
     "#);
 }
+
+#[test]
+fn whatever_starts_a_command_starts_it_as_the_user_who_is_named() {
+    let Some(story) = Story::with_machines() else {
+        return;
+    };
+    let ws = |line: &str| workspace(&story, line);
+    told!(ws("create busybox --id ws --id-only"), @"ws");
+    told!(ws("exec ws --user 65534 --workdir /tmp -- sh -c id${IFS}-u;pwd"), @r#"
+    65534
+    /tmp
+    "#);
+    told!(ws("exec ws --user nobody-is-called-so -- id -u"), @r#"
+    ------- stderr -------
+    error: there is no user "nobody-is-called-so"
+    [exit code: 100]
+    "#);
+    told!(story.motu(&["workspace", "file", "write", "ws", "/workspace/who", "--text", "id -u; exec sleep 1000"]), @"/workspace/who: 22 B written");
+    let start =
+        "service start ws who --user 65534 --ready-log 6 --restart always -- sh /workspace/who";
+    let started = ws(start);
+    assert_eq!(started.code, 0, "{started}");
+    told!(ws("service logs ws who"), @"65534");
+    let shell = ws("shell open ws --user 65534 --env COLOUR=green --id-only").stdout;
+    let shell = shell.trim();
+    told!(ws(&format!("shell write ws {shell} --input id${{IFS}}-u;echo${{IFS}}$COLOUR$COLOUR")), @"");
+    let read = ws(&format!(
+        "shell read ws {shell} --plain --wait-for-idle-ms 300"
+    ));
+    assert!(read.stdout.contains("65534\ngreengreen"), "{read}");
+}

@@ -331,6 +331,9 @@ pub struct WorkspaceExec {
     pub mode: ExecMode,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// Name or number of the user it runs as; default: that of the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     pub env: BTreeMap<String, String>,
     pub secret_env: Vec<SecretEnv>,
     /// Default 30.

@@ -74,6 +74,9 @@ pub struct StartService {
     /// Default `/workspace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// Name or number of the user it runs as; default: that of the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     pub env: BTreeMap<String, String>,
     pub secret_env: Vec<SecretEnv>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,6 +190,10 @@ pub struct OpenShell {
     /// Default 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u16>,
+    /// Name or number of the user it runs as; default: that of the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    pub env: BTreeMap<String, String>,
     pub secret_env: Vec<SecretEnv>,
 }
 

@@ -53,6 +53,8 @@ pub struct ServiceRow {
     /// What the guest calls its process.
     pub tag: String,
     pub mode: ExecMode,
+    #[serde(default)]
+    pub user: Option<String>,
     pub env: BTreeMap<String, String>,
     pub secret_env: Vec<SecretEnv>,
     /// What it said last, once it has ended.

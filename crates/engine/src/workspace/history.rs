@@ -41,6 +41,7 @@ impl Workspaces {
             command: request.command,
             mode: request.mode,
             workdir: request.workdir,
+            user: request.user,
             env,
             stdin: request.stdin,
             timeout_seconds: request.timeout_seconds,

@@ -343,6 +343,7 @@ fn new_row(
             published_ports,
         },
         mode: request.mode,
+        user: request.user.clone(),
         env: request.env.clone(),
         secret_env: request.secret_env.clone(),
         stdout: String::new(),

@@ -77,12 +77,14 @@ impl Workspaces {
         }
         let cwd = request.cwd.unwrap_or_else(|| self.workdir(&handle));
         let mut env = BTreeMap::from([("TERM".to_string(), "xterm-256color".to_string())]);
+        env.extend(request.env);
         env.extend(room.secrets.environment(&request.secret_env)?);
         let shell_id = format!("sh-{}", id::random_name(8));
         let exec = ExecRequest {
             command: vec![SCRIPT.to_string()],
             mode: ExecMode::Shell,
             workdir: Some(cwd.clone()),
+            user: request.user,
             env,
             tty: Some(size),
             stdin: true,

@@ -147,6 +147,7 @@ pub(super) fn start_of(
         command: row.status.command.clone(),
         mode: row.mode,
         workdir: Some(row.status.cwd.clone()),
+        user: row.user.clone(),
         env,
         tag: Some(row.tag.clone()),
         no_timeout: true,

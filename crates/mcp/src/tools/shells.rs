@@ -105,6 +105,7 @@ async fn open(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         cols: arguments.integer("cols").map(|cols| cols as u16),
         rows: arguments.integer("rows").map(|rows| rows as u16),
         secret_env: secret_env(&arguments),
+        ..OpenShell::default()
     };
     let id = arguments.workspace()?;
     Ok(shown(&call.service().open_shell(&id, request).await?))

@@ -31,8 +31,12 @@ pub struct Args {
     detach_keys: Keys,
 
     /// The directory a new shell starts in [default: /workspace]
-    #[arg(long, value_name = "DIR", conflicts_with = "shell")]
+    #[arg(long, alias = "workdir", value_name = "DIR", conflicts_with = "shell")]
     cwd: Option<String>,
+
+    /// The user a new shell runs as [default: that of the environment]
+    #[arg(long, value_name = "USER", conflicts_with = "shell")]
+    user: Option<String>,
 
     /// Give a new shell a secret of the workspace as a variable
     #[arg(long, value_name = "NAME[=ENV]", conflicts_with = "shell")]
@@ -56,7 +60,9 @@ impl Args {
                     cwd: self.cwd,
                     cols: Some(size.cols),
                     rows: Some(size.rows),
+                    user: self.user,
                     secret_env: self.secret_env,
+                    ..OpenShell::default()
                 };
                 client.open_shell(id, request).await?.shell_id
             }

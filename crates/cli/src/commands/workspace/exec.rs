@@ -39,6 +39,10 @@ pub struct Args {
     #[arg(long, alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
 
+    /// The user it runs as [default: that of the environment]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+
     /// Save /workspace first, for `motu workspace undo` [default: as it was created]
     #[arg(long, conflicts_with = "no_checkpoint")]
     checkpoint: bool,
@@ -67,6 +71,7 @@ impl Args {
         let request = WorkspaceExec {
             command: self.command,
             workdir: self.cwd,
+            user: self.user,
             env: self.variables.read()?,
             secret_env: self.secret_env,
             timeout_seconds: self.timeout_seconds,

@@ -64,8 +64,12 @@ struct StartArgs {
     one: One,
 
     /// The directory it starts in [default: /workspace]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
+
+    /// The user it runs as [default: that of the environment]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
 
     #[command(flatten)]
     variables: Variables,
@@ -206,6 +210,7 @@ impl StartArgs {
         let request = StartService {
             service_name: self.one.service,
             cwd: self.cwd,
+            user: self.user,
             env: self.variables.read()?,
             secret_env: self.secret_env,
             readiness: self.ready.readiness(),

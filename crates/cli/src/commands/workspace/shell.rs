@@ -1,6 +1,7 @@
 //! `motu workspace shell`: persistent terminals.
 
 use super::Which;
+use crate::commands::shape::Variables;
 use crate::show;
 use crate::show::answer;
 use motu_api::Client;
@@ -88,8 +89,15 @@ struct OpenArgs {
     which: Which,
 
     /// The directory it starts in [default: /workspace]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
+
+    /// The user it runs as [default: that of the environment]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+
+    #[command(flatten)]
+    variables: Variables,
 
     /// Columns of its terminal [default: 120]
     #[arg(long, value_name = "N")]
@@ -186,6 +194,8 @@ impl OpenArgs {
             cwd: self.cwd,
             cols: self.cols,
             rows: self.rows,
+            user: self.user,
+            env: self.variables.read()?,
             secret_env: self.secret_env,
         };
         let shell = client.open_shell(&self.which.id, request).await?;
