@@ -50,8 +50,10 @@ impl Service {
         let agents = match (settings.sandbox_url, settings.domain) {
             (Some(url), None) => Agents::At(Address::parse("[e2b] sandbox_url", &url)?),
             (None, Some(domain)) => {
-                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
-                if domain.is_empty() || domain.starts_with('.') || !domain.chars().all(plain) {
+                let (host, port) = domain.split_once(':').unwrap_or((&domain, "443"));
+                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+                let named = !host.is_empty() && !host.starts_with('.') && host.chars().all(plain);
+                if !named || port.parse::<u16>().is_err() {
                     return Err(
                         Error::invalid("[e2b] domain in config.toml is no host name")
                             .hint("such as e2b.app, with a port where it needs one"),
