@@ -34,6 +34,7 @@ PATH_NAMES = {
     "/v1/policies/{name}": "policy",
     "/v1/sandboxes/{id}": "sandbox_id",
     "/v1/secrets/{name}": "secret_name",
+    "/v1/templates/{name}": "template",
     "/v1/terminals/{terminal}": "session_id",
     "/v1/workspaces/{id}": "workspace_id",
     "/v1/workspaces/{id}/services/{name}": "service_name",
@@ -66,6 +67,7 @@ POSITIONAL = {
     "open_terminal": ["session_id"],
     "plan": ["environment"],
     "push_workspace_sync": ["source_path"],
+    "put_template": ["environment"],
     "read_file": ["path"],
     "read_tree": ["path"],
     "read_workspace_disk": ["path"],
@@ -93,8 +95,6 @@ NEEDED = {
     "call": ["command", "state"],
     "check_policy": ["text"],
     "chmod": ["path"],
-    "create_sandbox": ["environment"],
-    "create_workspace": ["environment"],
     "dial_unix": ["path"],
     "exec": ["command"],
     "exec_background": ["command"],
@@ -109,8 +109,8 @@ NEEDED = {
     "mkdir": ["path"],
     "move_file": ["from", "to"],
     "open_terminal": ["session_id"],
-    "plan": ["environment"],
     "push_workspace_sync": ["source_path"],
+    "put_template": ["environment"],
     "read_file": ["path"],
     "read_tree": ["path"],
     "remove_file": ["path"],
@@ -145,6 +145,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "start_service": {"cwd": "/workspace", "ready_timeout_seconds": 30, "ready_interval_ms": 500},
     "write_shell": {"append_newline": True},
 }
+#: Defaults that give way to a template.
+OF_TEMPLATES = {"vcpu_count", "mem_mib"}
 #: Other names for fields, from the contract.
 RENAMED = {("signal_shell", "signal"): "signal_name"}
 #: Fields that mean nothing in a call whose answer comes at once, or that have a method of their own.
@@ -471,6 +473,8 @@ class Verbs:
             kind, value = "Mapping[str, str | types.SecretRef | Mapping[str, Any]]", f"wire.secret_refs({name})"
         elif wire in HOST_PATHS or (verb, wire) in HOST_PATHS_OF:
             kind, value = "str | os.PathLike[str]", f"wire.host_path({name})"
+        elif "template" in all_fields and wire in OF_TEMPLATES and wire in DEFAULTS.get(verb, {}):
+            value = f"wire.unless_template(template, {name}, {literal(default)})"
         if needed:
             return Parameter(wire, name, kind.removesuffix(" | None"), None, value, whole)
         if default is None or isinstance(default, (dict, list)):

@@ -24,6 +24,7 @@ enum Wanted {
     Workspace,
     Session,
     Environment,
+    Template,
     Runtime,
     /// Of this workspace.
     Snapshot(String),
@@ -71,6 +72,10 @@ async fn names(client: &Client, wanted: Wanted) -> Result<Vec<String>> {
         }
         Wanted::Environment => {
             let all = client.list_environments().await?;
+            all.into_iter().map(|one| one.name).collect()
+        }
+        Wanted::Template => {
+            let all = client.list_templates().await?;
             all.into_iter().map(|one| one.name).collect()
         }
         Wanted::Runtime => {
@@ -207,6 +212,7 @@ impl<'a> Walk<'a> {
             (_, Some("network-policy"), _) => words(&NetworkPolicy::NAMES),
             (_, Some("restart"), _) => words(&Restart::NAMES),
             (_, Some("snapshot"), _) => Wanted::Snapshot(of()),
+            (_, Some("template"), _) | (Some("template"), None, "NAME") => Wanted::Template,
             // An id that is to be made is nobody's yet.
             (_, Some("id"), _) => words(&[]),
             (Some("terminal"), None, "ID" | "FILE|ID") => Wanted::Session,

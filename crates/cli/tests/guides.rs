@@ -280,6 +280,7 @@ guides! {
     recipes: "docs/recipes.md", with_environments();
     secrets: "docs/secrets.md", with_environments();
     start: "docs/start.md", with_environments();
+    templates: "docs/templates.md", with_its_own();
     terminals: "docs/terminals.md", with_environments();
     troubleshooting: "docs/troubleshooting.md", with_environments();
     workspaces: "docs/workspaces.md", with_environments();

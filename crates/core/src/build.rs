@@ -44,6 +44,17 @@ pub struct BuildRequest {
     /// The policy of the network that `RUN` has; none when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// Of a template: the only hosts of the policy that are reached, unless there are none.
+    #[serde(skip)]
+    pub allowed_hosts: Vec<String>,
+    /// Of a template: variables of every `RUN`, which are not part of the result.
+    #[serde(skip)]
+    pub env: BTreeMap<String, String>,
+    /// Of a template: who commands of the result run as, and where.
+    #[serde(skip)]
+    pub default_user: Option<String>,
+    #[serde(skip)]
+    pub default_workdir: Option<String>,
     /// What makes the machines; `container` when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,

@@ -32,6 +32,7 @@ pub mod sandbox;
 pub mod secret;
 pub mod signal;
 pub mod sparse;
+pub mod template;
 pub mod terminal;
 pub mod verb;
 pub mod workspace;

@@ -93,6 +93,12 @@ limits! {
     FORK_COUNT = "fork_count", default 1, 1 => 64, "copies", "live copies made by one fork";
     POOL_MEM_MIB = "pool_mem_mib", default 4096, 0 => 1_048_576, "MiB", "memory of all machines that wait ready in the warm pool";
     POOL_READY = "pool_ready", default 2, 0 => 64, "machines", "machines that wait ready per pool in config.toml";
+    TEMPLATES = "templates", default 256, 256 => 256, "templates", "templates under one state directory";
+    TEMPLATE_NAME_CHARS = "template_name_chars", default 63, 1 => 63, "characters", "the name of a template";
+    TEMPLATE_SETUP_COMMANDS = "template_setup_commands", default 64, 0 => 64, "commands", "setup commands of a template";
+    TEMPLATE_SETUP_BYTES = "template_setup_bytes", default 65_536, 1 => 65_536, "bytes", "one setup command of a template";
+    TEMPLATE_ALLOWED_HOSTS = "template_allowed_hosts", default 64, 0 => 64, "hosts", "hosts that a template allows";
+    TEMPLATE_POOL_SIZE = "template_pool_size", default 0, 0 => 64, "machines", "machines that wait ready for a template";
     WORKSPACE_TTL_SECONDS = "workspace_ttl_seconds", default 0, 0 => 31_536_000, "s", "how long a workspace lives before it is deleted (0: until it is deleted)";
     NAME_CHARS = "name_chars", default 120, 1 => 120, "characters", "the name of a workspace";
     LABELS = "labels", default 32, 0 => 32, "labels", "labels of a workspace";

@@ -9,6 +9,7 @@ use crate::policy::PolicySummary;
 use crate::report::{Environment, Port};
 use crate::sandbox::Sandbox;
 use crate::secret::SecretSummary;
+use crate::template::Template;
 use crate::terminal::Terminal;
 use crate::workspace::{ServiceStatus, Shell, Snapshot, Workspace, WorkspaceId, WorkspaceSummary};
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,8 @@ lists! {
     PolicyList { policies: PolicySummary }
     EnvironmentList { environments: Environment }
     SandboxList { sandboxes: Sandbox }
+    /// Templates, by name.
+    TemplateList { templates: Template }
     /// What was destroyed because its time was over.
     Reaped { sandbox_ids: SandboxId }
     ProcessList of (sandbox_id: SandboxId) { processes: Process }

@@ -9,6 +9,7 @@ use crate::exec::{ExecEvent, ExecResult, ExecSession, Exited};
 use crate::files::{self, ByteStream, FileChange, FileEntry, TreeWritten};
 use crate::runtime::Connection;
 use crate::sandbox::Sandbox;
+use crate::template::Template;
 use crate::terminal::TerminalAnswer;
 use crate::workspace::Workspace;
 use crate::{
@@ -208,6 +209,13 @@ impl Outcome for Sandbox {
     }
 }
 
+impl Outcome for Template {
+    fn facts(&self, facts: &mut Facts) {
+        facts.environment = Some(self.start().to_string());
+        facts.digest = self.built.as_ref().map(|built| built.digest.clone());
+    }
+}
+
 impl Outcome for Workspace {
     fn facts(&self, facts: &mut Facts) {
         facts.made = Some(self.workspace_id.clone());
@@ -275,7 +283,7 @@ silent! {
     build::BuildContext, files::FileHash, files::FilePage,
     lists::EnvironmentList, lists::PortList, lists::ProcessList, lists::Reaped, lists::SandboxList,
     lists::ServiceList, lists::ShellList, lists::SnapshotList, lists::TerminalList,
-    lists::WorkspaceCopies, lists::WorkspaceList,
+    lists::TemplateList, lists::WorkspaceCopies, lists::WorkspaceList,
     report::Backup, report::Doctor, report::Environment, report::Metrics, report::Pruned,
     report::Version,
     terminal::Terminal, terminal::TerminalOpened, terminal::TerminalScreen,

@@ -3,6 +3,7 @@
 use crate::ask::Ask;
 use crate::call::{CallDestination, SecretRef};
 use crate::policy::PolicyRef;
+use crate::template::TemplateRef;
 use crate::{Accel, Isolation, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,14 @@ pub struct CreateSandbox {
     /// Who it belongs to; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
-    /// The environment to start from, such as `debian:12`.
+    /// The environment to start from, such as `debian:12`. This or `template`.
     pub environment: String,
+    /// The template to start from. What the request says itself wins over what the template says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// The template that was filled in.
+    #[serde(skip)]
+    pub made_from: Option<TemplateRef>,
     /// Of a build: the tree that the environment is becoming.
     #[serde(skip)]
     pub root: Option<StartRoot>,
@@ -57,6 +64,9 @@ pub struct CreateSandbox {
     /// Of a call, which asks for less than its policy allows.
     #[serde(skip)]
     pub narrowed: Option<Vec<CallDestination>>,
+    /// Of a template: the only hosts of its policy that are reached, unless there are none.
+    #[serde(skip)]
+    pub allowed_hosts: Vec<String>,
     /// Variables that hold placeholders of secrets that are bound to hosts:
     /// `{"KEY": {"ref": "openai-api-key"}}`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -147,6 +157,9 @@ pub struct Sandbox {
     pub environment: String,
     /// Digest of the root it started from.
     pub digest: String,
+    /// The template it came from, as it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateRef>,
     pub runtime: String,
     pub isolation: Isolation,
     /// What its processor runs on (`kvm`, `tcg`), where there is a choice.

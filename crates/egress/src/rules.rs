@@ -174,6 +174,10 @@ pub struct PortRange {
 pub struct NotAPort(pub String);
 
 impl PortRange {
+    pub fn first(self) -> u16 {
+        self.first
+    }
+
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

@@ -56,6 +56,9 @@ impl Gate<'_> {
             self.config.defaults.idle_seconds,
         )?;
         check_env(&request.env)?;
+        if request.template.is_some() {
+            return Err(Error::internal("a template was not filled in"));
+        }
         if let Some(workdir) = &request.workdir {
             check_workdir(workdir)?;
         }
@@ -103,6 +106,7 @@ impl Gate<'_> {
             reason: None,
             environment: request.environment,
             digest: root.digest,
+            template: request.made_from,
             runtime: runtime.name().to_string(),
             isolation: runtime.isolation(),
             accelerator: None,
@@ -158,7 +162,8 @@ impl Gate<'_> {
         let known = blocking(move || shelf.get(&name)).await?;
         let rules = match &request.narrowed {
             Some(wanted) => motu_policy::narrow(&known, wanted)?,
-            None => known.rules.clone(),
+            None if request.allowed_hosts.is_empty() => known.rules.clone(),
+            None => motu_policy::only(&known, &request.allowed_hosts)?,
         };
         // A policy that opens nothing needs no device.
         if rules.allow.is_empty() {

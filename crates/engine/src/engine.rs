@@ -8,6 +8,7 @@ use crate::home::Home;
 use crate::kept::Baselines;
 use crate::sandbox::Sandboxes;
 use crate::store::Store;
+use crate::template::Templates;
 use crate::terminal::Terminals;
 use crate::trash::Trash;
 use crate::workspace::Workspaces;
@@ -31,7 +32,8 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) sandboxes: Arc<Sandboxes>,
-    pub(crate) environments: Environments,
+    pub(crate) environments: Arc<Environments>,
+    pub(crate) templates: Arc<Templates>,
     pub(crate) workspaces: Arc<Workspaces>,
     pub(crate) terminals: Terminals,
     pub(crate) calls: Calls,
@@ -62,9 +64,13 @@ impl Engine {
             (setup.runtimes, setup.environments),
             patterns,
         ));
-        let workspaces = Arc::new(Workspaces::new(sandboxes.clone()));
+        let environments = Arc::new(Environments::new(sandboxes.clone()));
+        let templates = Templates::new(sandboxes.clone(), environments.clone());
+        let templates = Arc::new(templates);
+        let workspaces = Arc::new(Workspaces::new(sandboxes.clone(), templates.clone()));
         let engine = Arc::new(Engine {
-            environments: Environments::new(sandboxes.clone()),
+            environments,
+            templates,
             terminals: Terminals::new(sandboxes.clone(), workspaces.clone()),
             calls: Calls::new(sandboxes.clone(), workspaces.clone()),
             workspaces,
@@ -74,6 +80,7 @@ impl Engine {
         engine.sandboxes.adopt().await?;
         engine.workspaces.adopt().await?;
         engine.terminals.adopt().await?;
+        engine.templates.adopt().await?;
         engine.sandboxes.shared.store.checkpoint().await?;
         engine.sandboxes.clone().fill_pool();
         engine.sandboxes.watch_space();

@@ -4,8 +4,9 @@
 //!   verbs ──► Engine
 //!               ├─ Terminals ──┐
 //!               ├─ Calls ──────┤   each part knows those to its right
-//!               ├─ Environments┤
-//!               └─ Workspaces ─┴─► Sandboxes (table)
+//!               ├─ Workspaces ─┤
+//!               ├─ Templates ──┤
+//!               └─ Environments┴─► Sandboxes (table)
 //!                                      │ handle      ┌────────────────────────┐
 //!                                      ├────────────►│ driver: one task owns  │──► Runtime (make,
 //!                                      │◄────────────┤ one sandbox            │    pause, destroy)
@@ -42,6 +43,7 @@ mod found;
 mod guest;
 mod home;
 mod kept;
+mod labels;
 mod launch;
 pub mod lifecycle;
 mod lost;
@@ -58,6 +60,7 @@ mod shortage;
 mod shown;
 pub mod store;
 mod sys;
+mod template;
 mod terminal;
 mod trash;
 mod turns;

@@ -20,6 +20,7 @@ use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::lists::{
     EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
+    TemplateList,
 };
 use motu_core::outcome::Outcome as _;
 use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
@@ -30,6 +31,7 @@ use motu_core::report::{
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
+use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
 
@@ -142,11 +144,42 @@ impl Service for Engine {
         self.environments.prune(ask).await
     }
 
+    async fn put_template(
+        &self,
+        name: &str,
+        ask: TemplateDefinition,
+        progress: ProgressSink,
+    ) -> Result<Template> {
+        self.templates.put(name, ask, progress).await
+    }
+
+    async fn list_templates(&self) -> Result<TemplateList> {
+        Ok(self.templates.list())
+    }
+
+    async fn get_template(&self, name: &str) -> Result<Template> {
+        self.templates.get(name)
+    }
+
+    async fn build_template(
+        &self,
+        name: &str,
+        ask: RebuildTemplate,
+        progress: ProgressSink,
+    ) -> Result<Template> {
+        self.templates.build(name, ask, progress).await
+    }
+
+    async fn remove_template(&self, name: &str) -> Result<Template> {
+        self.templates.remove(name).await
+    }
+
     async fn resolve(&self, word: SandboxId) -> Result<SandboxId> {
         self.workspaces.resolve(word)
     }
 
     async fn create_sandbox(&self, request: CreateSandbox) -> Result<Sandbox> {
+        let request = self.templates.fill_sandbox(request).await?;
         Ok(self.sandboxes.make(request, Keep::Stored).await?.0)
     }
 
@@ -239,6 +272,7 @@ impl Service for Engine {
     }
 
     async fn plan(&self, request: CreateSandbox) -> Result<String> {
+        let request = self.templates.fill_sandbox(request).await?;
         let admitted = self.sandboxes.gate().admit(request).await?;
         let id = admitted.sandbox.sandbox_id;
         let dir = self
@@ -298,7 +332,8 @@ impl Service for Engine {
         self.calls.dry_call(request).await
     }
 
-    async fn run(&self, request: RunRequest) -> Result<ExecSession> {
+    async fn run(&self, mut request: RunRequest) -> Result<ExecSession> {
+        request.sandbox = self.templates.fill_sandbox(request.sandbox).await?;
         self.sandboxes.one_shot(request).await
     }
 

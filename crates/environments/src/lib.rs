@@ -62,7 +62,7 @@ pub use layer::{
     entry::{Decision, EntryKind, decide},
     merge_entries,
 };
-pub use name::MAX_NAME_BYTES;
+pub use name::{MAX_NAME_BYTES, suggest};
 pub use oci::RegistryOptions;
 pub use privilege::Privilege;
 pub use progress::{Progress, ProgressEvent};

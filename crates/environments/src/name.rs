@@ -88,7 +88,7 @@ pub(crate) fn decode(file_stem: &str) -> Decoded {
 }
 
 /// Known names that resemble `name`, nearest first, at most three.
-pub(crate) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut near: Vec<(usize, &str)> = known
         .filter_map(|candidate| {
             let distance = distance(name, candidate);

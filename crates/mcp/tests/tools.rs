@@ -112,6 +112,53 @@ async fn an_environment_is_installed_when_that_is_all_that_is_missing() {
 }
 
 #[tokio::test]
+async fn a_template_stands_in_the_place_of_the_usual_environment() {
+    let desk = desk(Profile::All).await;
+    let known = motu_core::template::Template {
+        name: "py".to_string(),
+        owner: String::new(),
+        version: 1,
+        digest: String::new(),
+        definition: motu_core::template::TemplateDefinition::default(),
+        built: None,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        updated_at: jiff::Timestamp::UNIX_EPOCH,
+        pool: motu_core::template::TemplatePool::default(),
+    };
+    desk.stub
+        .recorder
+        .on(move |_: motu_core::verb::GetTemplate| Ok(known.clone()));
+    let made = motu_core::SandboxId::parse("sb-a").unwrap();
+    desk.stub
+        .recorder
+        .on(move |_: motu_core::verb::CreateSandbox| Ok(stub::sandbox(&made)));
+    // Clients that send defaults send the usual environment along.
+    for given in [json!({}), json!({"environment": "debian:12"})] {
+        let mut given = given;
+        given["command"] = "echo hi".into();
+        given["template"] = "py".into();
+        assert_eq!(desk.told("vm_run", given).await["stdout"], "hi\n");
+    }
+    let _ = desk.told("vm_create", json!({"template": "py"})).await;
+    let _ = desk
+        .told("workspace_create", json!({"template": "py"}))
+        .await;
+    let recorder = &desk.stub.recorder;
+    let mut asked = recorder.asked::<motu_core::verb::CreateSandbox>();
+    asked.extend(recorder.asked::<motu_core::verb::CreateWorkspace>());
+    for run in recorder.asked::<motu_core::verb::Run>() {
+        asked.push(run["sandbox"].clone());
+    }
+    assert_eq!(asked.len(), 4, "{asked:?}");
+    for one in asked {
+        assert_eq!(
+            (&one["template"], &one["environment"]),
+            (&json!("py"), &json!(""))
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_long_output_is_cut_and_the_rest_can_be_read() {
     let desk = desk(Profile::VmRun).await;
     let result = desk.call("vm_run", json!({"command": "flood 20000"})).await;

@@ -7,7 +7,7 @@ use motu_core::{Error, ErrorKind, Result};
 use motu_egress::address::Places;
 use motu_egress::host::Host;
 use motu_egress::judge::{self, Destination, Reason, Verdict};
-use motu_egress::rules::{Allow, Protocol, Rules};
+use motu_egress::rules::{Allow, PortRange, Protocol, Rules};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Stands for what a name may resolve to: an address that is nobody's in particular.
@@ -116,6 +116,100 @@ pub fn narrow(known: &Known, wanted: &[CallDestination]) -> Result<Rules> {
     })
 }
 
+/// The rules for a few of the hosts that a policy allows: each a name, `*.name` or an address, with
+/// `:PORT` or with every port that the policy allows there. A host that the policy does not allow
+/// is refused: a list of hosts never opens anything.
+pub fn only(known: &Known, hosts: &[String]) -> Result<Rules> {
+    let mut allow = Vec::new();
+    for text in hosts {
+        let (host, port) = host_and_port(text)?;
+        let before = allow.len();
+        for rule in &known.rules.allow {
+            let Some(ports) = ports_of(rule, port).filter(|_| covers(rule, &host)) else {
+                continue;
+            };
+            // An address that is named is open even if it is private: so the policy is asked.
+            if let Host::Address(address) = host {
+                let port = ports.first().map_or(ANY_PORT, |range| range.first());
+                let verdict = judge(&known.rules, &address.to_string(), port, rule.protocol);
+                if !verdict.allowed {
+                    continue;
+                }
+            }
+            // Whoever names hosts wants connections to be looked into; on a port of its own a host
+            // may say what it likes, if the policy lets it.
+            let looked_into = rule.host == Host::Public && matches!(port, None | Some(80 | 443));
+            allow.push(Allow {
+                host: host.clone(),
+                ports,
+                opaque: rule.opaque && !looked_into,
+                ..rule.clone()
+            });
+        }
+        if allow.len() == before {
+            let policy = &known.policy.name;
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!("the policy {policy} does not allow {text}"),
+            )
+            .hint(format!("`motu policy show {policy}` says what it allows")));
+        }
+    }
+    Ok(Rules {
+        allow,
+        ..known.rules.clone()
+    })
+}
+
+/// Stands for every port where a rule names none.
+const ANY_PORT: u16 = 443;
+
+/// A host as a list of hosts names it.
+fn host_and_port(text: &str) -> Result<(Host, Option<u16>)> {
+    let wrong = || {
+        let text: String = text.chars().take(80).collect();
+        Error::invalid(format!("{text:?} is not a host that can be allowed"))
+            .hint("a name, *.name or an address, perhaps with :PORT, such as api.example.com:443")
+    };
+    let bare = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match (bare, text.rsplit_once(':')) {
+        (Some((host, "")), _) => (host, None),
+        (Some((host, port)), _) => (host, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
+        // More than one colon without brackets: an address of IPv6.
+        (None, Some((host, port))) if !host.contains(':') => (host, Some(port)),
+        (None, _) => (text, None),
+    };
+    let port = match port.map(str::parse) {
+        None => None,
+        Some(Ok(0)) | Some(Err(_)) => return Err(wrong()),
+        Some(Ok(port)) => Some(port),
+    };
+    match host.parse() {
+        Ok(Host::Public | Host::Network(_)) | Err(_) => Err(wrong()),
+        Ok(host) => Ok((host, port)),
+    }
+}
+
+/// The ports of a rule, or the one of them that is wanted.
+fn ports_of(rule: &Allow, wanted: Option<u16>) -> Option<Vec<PortRange>> {
+    let Some(port) = wanted else {
+        return Some(rule.ports.clone());
+    };
+    let open = rule.ports.is_empty() || rule.ports.iter().any(|range| range.contains(port));
+    open.then(|| vec![port.into()])
+}
+
+/// Whether a rule is about this host, and all of it.
+fn covers(rule: &Allow, host: &Host) -> bool {
+    match (host, &rule.host) {
+        (Host::Name(name), own) => own.covers_name(name),
+        (Host::Below(suffix), Host::Public) => suffix.contains('.'),
+        (Host::Below(suffix), Host::Below(own)) => suffix == own || rule.host.covers_name(suffix),
+        (Host::Address(address), _) => rule.covers_address(*address),
+        _ => false,
+    }
+}
+
 /// The first rule for TCP that covers a destination.
 fn matching<'a>(rules: &'a Rules, host: &str, port: u16) -> Option<&'a Allow> {
     let covers = |allow: &Allow| match host.parse() {
@@ -218,5 +312,63 @@ mod tests {
             assert_eq!(error.kind, ErrorKind::Denied, "{host}:{port}");
         }
         assert_eq!(narrow(&known(), &[]).unwrap().allow, []);
+    }
+
+    fn hosts(hosts: &[&str]) -> Vec<String> {
+        hosts.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_list_of_hosts_opens_what_the_policy_allows_of_them_and_no_more() {
+        let named = hosts(&["api.example.com", "*.x.cdn.example:443", "10.1.0.1:22"]);
+        let rules = only(&known(), &named).unwrap();
+        let allowed = |host, port| judge(&rules, host, port, Protocol::Tcp).allowed;
+        assert!(allowed("api.example.com", 443) && !allowed("api.example.com", 80));
+        assert!(allowed("a.x.cdn.example", 443) && !allowed("x.cdn.example", 443));
+        assert!(allowed("10.1.0.1", 22) && !allowed("10.1.0.1", 23) && !allowed("10.1.0.2", 22));
+        for host in [
+            "evil.example",
+            "api.example.com:80",
+            "*.example",
+            "cdn.example",
+            "10.2.0.1",
+        ] {
+            let error = only(&known(), &hosts(&[host])).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Denied, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_hosts_under_everything_public_opens_nothing_private() {
+        let text = "version = 1\n[[allow]]\ncapability = \"all\"\nhosts = [\"*\"]\nopaque = true";
+        let public = parse("p", "file", text).unwrap();
+        let rules = only(
+            &public,
+            &hosts(&["example.com", "example.com:22", "1.2.3.4"]),
+        )
+        .unwrap();
+        let opaque: Vec<bool> = rules.allow.iter().map(|allow| allow.opaque).collect();
+        assert_eq!(opaque, [false, true, false]);
+        for host in ["10.1.2.3", "127.0.0.1", "169.254.169.254", "localhost"] {
+            let error = only(&public, &hosts(&[host])).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Denied, "{host}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_as_such() {
+        for text in [
+            "",
+            "*",
+            "10.0.0.0/8",
+            "a b",
+            "x.example:0",
+            "x.example:http",
+            "[::1",
+            "a:b:c",
+        ] {
+            let error = only(&known(), &hosts(&[text])).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Invalid, "{text}");
+        }
     }
 }

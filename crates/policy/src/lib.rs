@@ -13,6 +13,6 @@ mod explain;
 mod file;
 mod shelf;
 
-pub use explain::{explain, narrow};
+pub use explain::{explain, narrow, only};
 pub use file::{Known, parse};
 pub use shelf::Shelf;

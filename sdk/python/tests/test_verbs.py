@@ -54,6 +54,10 @@ class World:
         return self._once("stopped", make)
 
     @property
+    def template(self) -> str:
+        return self._once("template", lambda name: self.motu.put_template(name, IMAGE))
+
+    @property
     def terminal(self) -> str:
         box = self.box
         return self._once("term", lambda name: self.motu.open_terminal(name, sandbox_id=box, command=["sh"]))
@@ -186,6 +190,46 @@ def remove_environment(w: World) -> None:
 
 def prune_environments(w: World) -> None:
     assert w.motu.prune_environments().freed_bytes >= 0
+
+
+# Templates.
+
+
+def put_template(w: World) -> None:
+    name = w.fresh("put")
+    heard: list[Any] = []
+    made = w.motu.put_template(
+        name, IMAGE, setup=["echo made > /etc/made"], env={"WHO": "me"}, mem_mib=96, progress=heard.append
+    )
+    assert (made.name, made.version, made.definition.mem_mib) == (name, 1, 96)
+    assert any(step.stage == "step" for step in heard)
+    box = w.motu.create_sandbox(template=name)
+    assert (box.mem_mib, box.template.name, box.template.version) == (96, name, 1)
+    told = w.motu.exec(box.sandbox_id, "cat /etc/made; echo $WHO")
+    assert told.stdout == "made\nme\n"
+    w.motu.destroy_sandbox(box.sandbox_id)
+    assert w.motu.remove_template(name).name == name
+
+
+def get_template(w: World) -> None:
+    assert w.motu.get_template(w.template).definition.environment == IMAGE
+
+
+def list_templates(w: World) -> None:
+    template = w.template
+    assert template in [one.name for one in w.motu.list_templates().templates]
+
+
+def build_template(w: World) -> None:
+    assert w.motu.build_template(w.template).version == 1
+
+
+def remove_template(w: World) -> None:
+    name = w.fresh("gone")
+    w.motu.put_template(name, IMAGE)
+    assert w.motu.remove_template(name).name == name
+    with pytest.raises(errors.NotFoundError):
+        w.motu.get_template(name)
 
 
 # Sandboxes.

@@ -294,7 +294,7 @@ fn add<W: Write>(
 }
 
 /// One step, to a person or a program.
-fn tell(step: &ProgressEvent, reader: Reader) {
+pub fn tell(step: &ProgressEvent, reader: Reader) {
     if reader == Reader::Program {
         return println(&serde_json::json!(step).to_string());
     }

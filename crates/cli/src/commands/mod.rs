@@ -28,6 +28,7 @@ pub mod secret;
 pub mod serve;
 pub mod shape;
 pub mod stop;
+pub mod template;
 pub mod terminal;
 pub mod version;
 pub mod volume;

@@ -12,8 +12,17 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub struct SandboxArgs {
     /// The environment to start from, such as debian:12 (`motu env list`)
-    #[arg(value_name = "ENVIRONMENT")]
-    environment: String,
+    #[arg(value_name = "ENVIRONMENT", required_unless_present = "template")]
+    environment: Option<String>,
+
+    /// Start from a template instead; what is said here wins over what it says (`motu template`)
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "environment",
+        help_heading = "Sandbox"
+    )]
+    template: Option<String>,
 
     /// CPUs it may use [default: 1]
     #[arg(long, value_name = "N", help_heading = "Sandbox")]
@@ -79,7 +88,8 @@ pub struct SandboxArgs {
 impl SandboxArgs {
     pub fn request(&self) -> Result<CreateSandbox> {
         Ok(CreateSandbox {
-            environment: self.environment.clone(),
+            environment: self.environment.clone().unwrap_or_default(),
+            template: self.template.clone(),
             runtime: self.runtime.clone(),
             isolation: self.isolation,
             vcpu_count: self.vcpu_count,

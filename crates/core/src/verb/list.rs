@@ -17,7 +17,8 @@ use crate::files::{
 };
 use crate::lists::{
     EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
-    ServiceList, ShellList, SnapshotList, TerminalList, WorkspaceCopies, WorkspaceList,
+    ServiceList, ShellList, SnapshotList, TemplateList, TerminalList, WorkspaceCopies,
+    WorkspaceList,
 };
 use crate::policy::{Explained, Policy};
 use crate::report::ProgressSink;
@@ -25,6 +26,7 @@ use crate::report::{Backup, Doctor, Environment, Metrics, Pruned, Version};
 use crate::runtime::Connection;
 use crate::sandbox::{Fork, Keepalive, Sandbox};
 use crate::secret::SecretSummary;
+use crate::template::{RebuildTemplate, Template, TemplateDefinition};
 use crate::terminal::{
     ConfigureTerminal, ExpectInTerminal as Expect, OpenTerminal as Open, PollTerminal as Poll,
     ReadScreen, ReadScrollback, ReadTranscript, RunInTerminal as RunLine,
@@ -132,6 +134,28 @@ verbs! {
     /// Remove environments nobody uses
     value prune_environments = PruneEnvironments(; report::Prune) -> Pruned,
         POST "/v1/environments/prune" 200, Destroys, "environments";
+
+    /// Make a template, or change it
+    ///
+    /// Its setup is run first, step by step; nothing is kept of a template whose setup fails, and
+    /// one that was there stays as it was. Answers with one `PullLine` per line, as
+    /// `build_environment` does; the last one is the result or the error.
+    steps put_template = PutTemplate(name: str; TemplateDefinition => progress: ProgressSink) -> Template,
+        PUT "/v1/templates/{name}" 200, Runs, "templates";
+    /// Every template
+    value list_templates = ListTemplates() -> TemplateList,
+        GET "/v1/templates" 200, Reads, "templates";
+    /// One template, and the machines that wait for it
+    value get_template = GetTemplate(name: str) -> Template,
+        GET "/v1/templates/{name}" 200, Reads, "templates";
+    /// Run the setup of a template again, on its environment as it is now
+    steps build_template = BuildTemplate(name: str; RebuildTemplate => progress: ProgressSink) -> Template,
+        POST "/v1/templates/{name}/build" 200, Runs, "templates";
+    /// Remove a template and the machines that wait for it
+    ///
+    /// Sandboxes that came from it stay.
+    value remove_template = RemoveTemplate(name: str) -> Template,
+        DELETE "/v1/templates/{name}" 200, Destroys, "templates";
 
     /// Make a sandbox
     value create_sandbox = CreateSandbox(; sandbox::CreateSandbox) -> Sandbox,

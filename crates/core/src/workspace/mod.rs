@@ -114,7 +114,17 @@ pub struct CreateWorkspace {
     /// Who it belongs to; the gate says, not the caller.
     #[serde(skip)]
     pub owner: String,
+    /// The environment to start from. This or `template`.
     pub environment: String,
+    /// The template to start from. What the request says itself wins over what the template says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// The template that was filled in.
+    #[serde(skip)]
+    pub made_from: Option<crate::template::TemplateRef>,
+    /// Of a template: variables of every command.
+    #[serde(skip)]
+    pub env: BTreeMap<String, String>,
     /// An id of the caller's own; generated when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
@@ -131,6 +141,9 @@ pub struct CreateWorkspace {
     /// Of a call, which asks for less than its policy allows.
     #[serde(skip)]
     pub narrowed: Option<Vec<CallDestination>>,
+    /// Of a template: the only hosts of its policy that are reached, unless there are none.
+    #[serde(skip)]
+    pub allowed_hosts: Vec<String>,
     pub secrets: Vec<SecretSource>,
     /// Secrets by name: `{"KEY": {"ref": "openai-api-key"}}`. Of one that is bound to hosts the
     /// variable `KEY` holds a placeholder; any other becomes a secret of the workspace, named `KEY`.
@@ -188,6 +201,9 @@ pub struct Workspace {
     pub reason: Option<String>,
     pub environment: String,
     pub digest: String,
+    /// The template it came from, as it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<crate::template::TemplateRef>,
     pub runtime: String,
     pub isolation: Isolation,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,6 @@ mod shelf;
 
 use crate::sandbox::Sandboxes;
 use crate::turns::Turns;
-use motu_core::report::ProgressEvent;
 use std::sync::Arc;
 
 /// All environments.
@@ -28,15 +27,5 @@ impl Environments {
     /// Where they are kept.
     fn store(&self) -> &motu_environments::Environments {
         &self.sandboxes.environments
-    }
-}
-
-/// A step of an environment's pull, in the service's words.
-pub(crate) fn progress_event(event: motu_environments::ProgressEvent) -> ProgressEvent {
-    ProgressEvent {
-        stage: event.stage,
-        message: event.message,
-        done: event.done,
-        total: event.total,
     }
 }

@@ -1,8 +1,9 @@
 //! The environments that are installed or known by name: looking, pulling, naming, removing.
 
+use super::Environments;
 use super::archives::environment;
-use super::{Environments, progress_event};
 use crate::admission::environment_error;
+use crate::sandbox::progress_event;
 use motu_core::Result;
 use motu_core::lists::EnvironmentList;
 use motu_core::report::{Environment, ProgressSink, Prune, Pruned, TagAs};

@@ -6,6 +6,8 @@
 //!   fork        copies of a running one
 //!   pool        machines that wait ready
 //!   adopt       what a former daemon left running; reconcile settles what it left undone
+//!   templates   the templates there are; fill is what one adds to a request
+//!   installed   environments that may have to be pulled first
 //!   space       the disk they share, while it fills
 //!   vault       secrets by name, on their way to sandboxes and gateways
 //!   decisions   what gateways let through and refused
@@ -13,12 +15,17 @@
 
 mod adopt;
 mod decisions;
+pub(crate) mod fill;
 mod fork;
+mod installed;
 mod one_shot;
 mod pool;
 mod reconcile;
 mod space;
+mod templates;
 mod vault;
+
+pub(crate) use installed::progress_event;
 
 use crate::admission::{Admitted, Gate};
 use crate::blocking::blocking;
@@ -35,6 +42,7 @@ use motu_redaction::{Patterns, Redactor};
 use pool::Pool;
 use std::collections::HashSet;
 use std::sync::Arc;
+use templates::TemplateTable;
 use tokio::sync::{RwLock, oneshot};
 
 /// All sandboxes.
@@ -48,6 +56,7 @@ pub struct Sandboxes {
     /// Held for reading while a sandbox takes an environment, for writing while environments are removed.
     pub(crate) environments_in_use: RwLock<()>,
     pub(crate) pool: Pool,
+    pub(crate) templates: TemplateTable,
     /// Well-known credentials that are taken out of what is shown.
     pub(crate) patterns: Patterns,
     /// Takes them out of what commands of plain sandboxes show, if the operator wants that.
@@ -73,6 +82,7 @@ impl Sandboxes {
             environments,
             environments_in_use: RwLock::new(()),
             pool: Pool::default(),
+            templates: TemplateTable::default(),
             patterns,
             commands,
         }
@@ -207,11 +217,12 @@ impl Sandboxes {
         blocking(move || shelf.get(&name)).await
     }
 
-    /// The environments of sandboxes, and of machines that wait for one.
+    /// The environments of sandboxes, of machines that wait for one, and of templates.
     pub(crate) fn digests_in_use(&self) -> HashSet<String> {
         let sandboxes = self.table.all();
         let digests = sandboxes.iter().map(|handle| handle.sandbox().digest);
         let digests = digests.chain(self.pool.digests());
+        let digests = digests.chain(self.templates.digests());
         digests.filter(|digest| !digest.is_empty()).collect()
     }
 }

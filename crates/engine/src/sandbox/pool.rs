@@ -1,26 +1,28 @@
 //! Machines that wait ready.
 //!
-//! The operator names kinds in `config.toml`. For each a few machines are made
+//! The operator names kinds in `config.toml`, and templates name theirs while the daemon runs.
+//! For each a few machines are made
 //! ahead, in the background and one at a time; a call that asks for exactly such a
 //! machine takes one, with the id it was made under, and its guest is told whom it
-//! works for. A machine that was taken never comes back. The next one is made when
+//! works for. Kinds that are the same are one, with as many machines as they have together. A machine that was taken never comes back. The next one is made when
 //! the caller has what it came for: made at once, it would take the processors that
 //! the taken one is to answer with. The daemon's crash leaves directories that no
 //! row knows, which the next start sweeps.
 
-use super::Sandboxes;
+use super::{Sandboxes, fill};
 use crate::admission::Admitted;
 use crate::driver::{Launch, Origin, Shared, identity};
 use crate::guest::Guest;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use motu_core::config::PoolKind;
 use motu_core::runtime::{Machine, MachineLimits};
 use motu_core::sandbox::CreateSandbox;
+use motu_core::template::TemplatePool;
 use motu_core::{Accel, Result, Runtime, SandboxId};
 use motu_link::message as link;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -74,6 +76,35 @@ impl Kind {
     }
 }
 
+/// A kind that machines are kept ready of.
+#[derive(Clone, Debug)]
+struct Target {
+    kind: Kind,
+    request: CreateSandbox,
+    ready: u64,
+    /// The templates that want it, if it is not the operator's alone.
+    templates: Vec<String>,
+}
+
+/// Whether one more machine of a kind is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    Free,
+    Enough,
+    /// All that wait together have as much memory as they may.
+    NoMemory,
+}
+
+/// What is known of the pools of templates.
+#[derive(Debug, Default)]
+struct Notes {
+    targets: Vec<Target>,
+    /// Machines that were taken, by template.
+    taken: BTreeMap<String, u64>,
+    /// Why there are too few, by template.
+    problems: BTreeMap<String, String>,
+}
+
 /// A machine nobody has used.
 #[derive(Debug)]
 struct Ready {
@@ -96,6 +127,9 @@ pub struct Pool {
     making: tokio::sync::Mutex<()>,
     /// The daemon leaves: no more machines are made.
     closed: AtomicBool,
+    /// Counts changes of what is wanted.
+    changes: AtomicU64,
+    notes: Mutex<Notes>,
 }
 
 /// A caller who is being served, for as long as this lives.
@@ -111,6 +145,56 @@ impl Drop for Served {
 impl Pool {
     fn ready(&self) -> MutexGuard<'_, Vec<Ready>> {
         lock(&self.ready)
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        lock(&self.notes)
+    }
+
+    /// What waits for a template.
+    pub fn of_template(&self, name: &str) -> TemplatePool {
+        let notes = self.notes();
+        let mut targets = notes.targets.iter();
+        let target = targets.find(|target| target.templates.iter().any(|one| one == name));
+        let waits = |kind: &Kind| self.ready().iter().filter(|one| one.kind == *kind).count();
+        TemplatePool {
+            ready: target.map_or(0, |target| waits(&target.kind) as u64),
+            taken: notes.taken.get(name).copied().unwrap_or(0),
+            problem: notes.problems.get(name).cloned(),
+        }
+    }
+
+    pub fn forget_template(&self, name: &str) {
+        let mut notes = self.notes();
+        notes.taken.remove(name);
+        notes.problems.remove(name);
+    }
+
+    /// Notes why there are too few machines of a kind, or that there are enough.
+    fn note(&self, target: &Target, problem: Option<&str>) {
+        let mut notes = self.notes();
+        for name in &target.templates {
+            match problem {
+                Some(problem) => drop(notes.problems.insert(name.clone(), problem.to_string())),
+                None => drop(notes.problems.remove(name)),
+            }
+        }
+    }
+
+    /// Takes out the machines that nobody wants any more.
+    fn take_surplus(&self, targets: &[Target]) -> Vec<Ready> {
+        let mut ready = self.ready();
+        let (mut kept, mut surplus) = (Vec::new(), Vec::new());
+        for found in ready.drain(..) {
+            let same = kept.iter().filter(|one: &&Ready| one.kind == found.kind);
+            let target = targets.iter().find(|target| target.kind == found.kind);
+            match target.is_some_and(|target| (same.count() as u64) < target.ready) {
+                true => kept.push(found),
+                false => surplus.push(found),
+            }
+        }
+        *ready = kept;
+        surplus
     }
 
     /// Counts a caller among those that machines are not to be made beside.
@@ -145,6 +229,10 @@ impl Pool {
             ready.remove(at)
         };
         self.wanted.notify_one();
+        if let Some(template) = &admitted.sandbox.template {
+            let name = template.name.clone();
+            *self.notes().taken.entry(name).or_default() += 1;
+        }
         admitted.sandbox.sandbox_id = taken.id;
         Some(Origin::Pool(taken.machine, taken.guest))
     }
@@ -174,8 +262,8 @@ fn insists(limits: &MachineLimits) -> bool {
     limits.pids_max.explicit || limits.nofile.explicit
 }
 
-fn lock(ready: &Mutex<Vec<Ready>>) -> MutexGuard<'_, Vec<Ready>> {
-    ready
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -210,6 +298,17 @@ async fn warm(found: &Ready) -> Result<()> {
     Ok(())
 }
 
+/// Adds a kind to those that are wanted.
+fn add(targets: &mut Vec<Target>, target: Target) {
+    match targets.iter_mut().find(|known| known.kind == target.kind) {
+        Some(known) => {
+            known.ready += target.ready;
+            known.templates.extend(target.templates);
+        }
+        None => targets.push(target),
+    }
+}
+
 async fn end(found: Ready, shared: &Shared) {
     found.guest.close().await;
     let gone = found.runtime.destroy(&found.machine).await;
@@ -221,9 +320,6 @@ async fn end(found: Ready, shared: &Shared) {
 impl Sandboxes {
     /// Keeps the pool full for as long as the engine lives.
     pub(crate) fn fill_pool(self: Arc<Self>) {
-        if self.config.pool.is_empty() {
-            return;
-        }
         let wanted = self.pool.wanted.clone();
         let engine = Arc::downgrade(&self);
         drop(self);
@@ -244,17 +340,105 @@ impl Sandboxes {
         });
     }
 
+    /// What is wanted has changed: ends the machines that nobody wants now, and has those made that
+    /// are missing.
+    pub(crate) async fn settle_pool(&self) {
+        self.pool.changes.fetch_add(1, Ordering::SeqCst);
+        self.pool.wanted.notify_one();
+        self.targets().await;
+    }
+
+    /// What is wanted now; nothing that could not be asked for. Machines of other kinds are ended,
+    /// unless something could not be asked for: they may be of that.
+    async fn targets(&self) -> (Vec<Target>, bool) {
+        let mut whole = true;
+        let mut targets: Vec<Target> = Vec::new();
+        for (request, ready) in self.kinds() {
+            let template = request.made_from.as_ref().map(|from| from.name.clone());
+            match self.target(request, ready).await {
+                Ok(target) => add(&mut targets, target),
+                Err(error) => {
+                    tracing::warn!(template, %error, "the warm pool is not full");
+                    if let Some(name) = template {
+                        self.pool.notes().problems.insert(name, error.message);
+                    }
+                    whole = false;
+                }
+            }
+        }
+        let _nothing_is_made = self.pool.making.lock().await;
+        self.pool.notes().targets.clone_from(&targets);
+        let surplus = match whole {
+            true => self.pool.take_surplus(&targets),
+            false => Vec::new(),
+        };
+        for found in surplus {
+            end(found, &self.shared).await;
+        }
+        (targets, whole)
+    }
+
+    /// Requests for the machines that are to wait, and how many: of the operator, and of templates.
+    fn kinds(&self) -> Vec<(CreateSandbox, u64)> {
+        let operators = self.config.pool.iter().map(|wanted| {
+            let request = CreateSandbox {
+                environment: wanted.environment.clone(),
+                runtime: wanted.runtime.clone(),
+                accel: wanted.accel,
+                vcpu_count: wanted.vcpu_count,
+                mem_mib: wanted.mem_mib,
+                disk_mib: wanted.disk_mib,
+                ..CreateSandbox::default()
+            };
+            (request, wanted.ready)
+        });
+        let templates = self.templates.list().into_iter();
+        let templates = templates.filter(|template| template.definition.pool_size > 0);
+        let templates = templates.map(|template| {
+            let mut request = CreateSandbox::default();
+            fill::from_template(&template, &mut request);
+            (request, template.definition.pool_size)
+        });
+        operators.chain(templates).collect()
+    }
+
+    async fn target(&self, request: CreateSandbox, ready: u64) -> Result<Target> {
+        let templates = request.made_from.iter().map(|from| from.name.clone());
+        let templates = templates.collect();
+        let admitted = self.gate().admit(request.clone()).await?;
+        Ok(Target {
+            kind: Kind::of(admitted.runtime.as_ref(), &admitted.launch),
+            request,
+            ready,
+            templates,
+        })
+    }
+
     /// Makes what is missing; false if something could not be made.
     async fn fill_once(self: Arc<Self>) -> bool {
-        let mut filled = true;
-        for kind in self.config.pool.clone() {
-            for _ in 0..kind.ready {
+        let changes = self.pool.changes.load(Ordering::SeqCst);
+        let (targets, mut filled) = self.targets().await;
+        for target in targets {
+            for _ in 0..=target.ready {
                 self.pool.lull().await;
-                match self.add_ready(&kind).await {
-                    Ok(true) => {}
-                    Ok(false) => break,
+                match self.add_ready(&target, changes).await {
+                    Ok(Space::Free) => {}
+                    Ok(Space::Enough) => {
+                        self.pool.note(&target, None);
+                        break;
+                    }
+                    Ok(Space::NoMemory) => {
+                        let most = self.config.pool_mem_mib;
+                        let problem = format!(
+                            "all machines that wait may have {most} MiB together (pool_mem_mib)"
+                        );
+                        self.pool.note(&target, Some(&problem));
+                        break;
+                    }
                     Err(error) => {
-                        tracing::warn!(environment = kind.environment, %error, "the warm pool is not full");
+                        let environment = &target.request.environment;
+                        tracing::warn!(environment, %error, "the warm pool is not full");
+                        self.pool.note(&target, Some(&error.message));
                         filled = false;
                         break;
                     }
@@ -264,26 +448,19 @@ impl Sandboxes {
         filled
     }
 
-    /// Makes one more machine of a kind; false if there are enough.
-    async fn add_ready(&self, wanted: &PoolKind) -> Result<bool> {
+    /// Makes one more machine of a kind, if there is room for it and nothing else is wanted now.
+    async fn add_ready(&self, target: &Target, changes: u64) -> Result<Space> {
         let _environments_stay = self.environments_in_use.read().await;
         let _making = self.pool.making.lock().await;
-        if self.pool.closed.load(Ordering::SeqCst) {
-            return Ok(false);
+        let changed = self.pool.changes.load(Ordering::SeqCst) != changes;
+        if changed || self.pool.closed.load(Ordering::SeqCst) {
+            return Ok(Space::Enough);
         }
-        let request = CreateSandbox {
-            environment: wanted.environment.clone(),
-            runtime: wanted.runtime.clone(),
-            accel: wanted.accel,
-            vcpu_count: wanted.vcpu_count,
-            mem_mib: wanted.mem_mib,
-            disk_mib: wanted.disk_mib,
-            ..CreateSandbox::default()
-        };
-        let admitted = self.gate().admit(request).await?;
+        let admitted = self.gate().admit(target.request.clone()).await?;
         let kind = Kind::of(admitted.runtime.as_ref(), &admitted.launch);
-        if !self.has_room(&kind, wanted.ready) {
-            return Ok(false);
+        match self.space_in_pool(&kind, target.ready) {
+            Space::Free => {}
+            other => return Ok(other),
         }
         let id = admitted.sandbox.sandbox_id.clone();
         let dir = self
@@ -319,14 +496,18 @@ impl Sandboxes {
         }
         self.watch_ready(&found);
         self.pool.ready().push(found);
-        Ok(true)
+        Ok(Space::Free)
     }
 
-    fn has_room(&self, kind: &Kind, wanted: u64) -> bool {
+    fn space_in_pool(&self, kind: &Kind, wanted: u64) -> Space {
         let ready = self.pool.ready();
         let same = ready.iter().filter(|found| found.kind == *kind).count() as u64;
         let used: u64 = ready.iter().map(|found| found.kind.mem_mib()).sum();
-        same < wanted && used + kind.mem_mib() <= self.config.pool_mem_mib
+        match used + kind.mem_mib() <= self.config.pool_mem_mib {
+            _ if same >= wanted => Space::Enough,
+            true => Space::Free,
+            false => Space::NoMemory,
+        }
     }
 
     /// A machine that ends while it waits leaves the pool.

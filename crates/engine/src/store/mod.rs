@@ -10,6 +10,7 @@
 mod baselines;
 mod json;
 mod rows;
+mod templates;
 mod terminals;
 mod workspaces;
 
@@ -33,6 +34,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0003_terminals.sql"),
     include_str!("0004_baselines.sql"),
     include_str!("0005_revisions.sql"),
+    include_str!("0006_templates.sql"),
 ];
 
 /// How long another process may hold the database.

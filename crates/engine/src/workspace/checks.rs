@@ -1,21 +1,13 @@
 //! What callers give, checked before anything is made of it.
 
+pub use crate::labels::{label_key, labels};
+
+use crate::labels::within;
 use motu_core::files::GuestPath;
-use motu_core::limits::{self, Limit};
+use motu_core::limits;
 use motu_core::{Error, Result};
 use motu_workspaces::{PathError, WorkspacePath};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-fn within(limit: Limit, length: usize, what: &str) -> Result<()> {
-    if (length as u64) < limit.min || length as u64 > limit.max {
-        return Err(Error::invalid(format!(
-            "{what} has {length} characters; {} allows {} to {}",
-            limit.name, limit.min, limit.max
-        )));
-    }
-    Ok(())
-}
 
 /// A name people read: one line, not empty.
 pub fn name(text: &str) -> Result<String> {
@@ -25,46 +17,6 @@ pub fn name(text: &str) -> Result<String> {
         return Err(Error::invalid("the name has control characters in it"));
     }
     Ok(text.to_string())
-}
-
-pub fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
-    let most = limits::LABELS;
-    if labels.len() as u64 > most.max {
-        return Err(Error::limit(format!(
-            "there are {} labels; {} allows {}",
-            labels.len(),
-            most.name,
-            most.max
-        )));
-    }
-    for (key, value) in labels {
-        label_key(key)?;
-        within(
-            limits::LABEL_VALUE_CHARS,
-            value.chars().count(),
-            &format!("the value of label {key:?}"),
-        )?;
-        if value.chars().any(char::is_control) {
-            return Err(Error::invalid(format!(
-                "the value of label {key:?} has control characters in it"
-            )));
-        }
-    }
-    Ok(())
-}
-
-pub fn label_key(key: &str) -> Result<()> {
-    within(
-        limits::LABEL_KEY_CHARS,
-        key.chars().count(),
-        "a label's key",
-    )?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    if !key.chars().all(plain) {
-        return Err(Error::invalid(format!("{key:?} is not the key of a label"))
-            .hint("keys are made of a-z, A-Z, 0-9, '.', '_', '-' and '/'"));
-    }
-    Ok(())
 }
 
 /// The name of a service: safe as a tag.
@@ -123,6 +75,7 @@ pub fn on_host(path: &str, what: &str) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn limits_are_the_last_allowed_value() {

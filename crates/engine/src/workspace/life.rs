@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 impl Workspaces {
     pub(super) async fn create(&self, request: CreateWorkspace) -> Result<Workspace> {
+        let request = self.templates.fill_workspace(request).await?;
         let name = request.name.as_deref().map(checks::name).transpose()?;
         checks::labels(&request.labels)?;
         let referred = self.sandboxes.sort(&request.secret_refs).await?;

@@ -42,6 +42,7 @@ pub(crate) use secrets::Secrets;
 pub(crate) use shells::signal_number;
 
 use crate::sandbox::Sandboxes;
+use crate::template::Templates;
 use async_trait::async_trait;
 use motu_core::Result;
 use motu_core::exec::{ExecResult, ExecSession, TtySize};
@@ -54,13 +55,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Workspaces {
     pub(crate) sandboxes: Arc<Sandboxes>,
+    templates: Arc<Templates>,
     pub(crate) rooms: Rooms,
 }
 
 impl Workspaces {
-    pub fn new(sandboxes: Arc<Sandboxes>) -> Workspaces {
+    pub fn new(sandboxes: Arc<Sandboxes>, templates: Arc<Templates>) -> Workspaces {
         Workspaces {
             sandboxes,
+            templates,
             rooms: Rooms::default(),
         }
     }

@@ -181,6 +181,7 @@ impl Workspaces {
             reason: sandbox.reason,
             environment: sandbox.environment,
             digest: sandbox.digest,
+            template: sandbox.template,
             runtime: sandbox.runtime,
             host_compat: sandbox.isolation == Isolation::None,
             isolation: sandbox.isolation,

@@ -1,9 +1,34 @@
 //! Making something from an environment that may have to be installed first.
 
+use super::DEFAULT_ENVIRONMENT;
+use crate::arguments::Arguments;
 use crate::call::Call;
 use crate::progress::Seen;
 use motu_core::{Error, ErrorKind, Result};
 use tokio::sync::mpsc;
+
+/// What a machine starts from: with a template, what that says. Clients that send defaults send the
+/// usual environment along with it.
+pub fn named(arguments: &Arguments, template: Option<&str>) -> String {
+    let environment = arguments.text_or("environment", DEFAULT_ENVIRONMENT);
+    match template {
+        Some(_) if environment == DEFAULT_ENVIRONMENT => String::new(),
+        _ => environment,
+    }
+}
+
+/// Whether machines of a template have a network.
+pub async fn has_network(call: &Call, template: Option<&str>) -> Result<bool> {
+    match template {
+        Some(name) => Ok(call
+            .service()
+            .get_template(name)
+            .await?
+            .definition
+            .has_network()),
+        None => Ok(false),
+    }
+}
 
 /// Whether an error says that an environment is known and only not installed.
 fn pulling_helps(error: &Error) -> bool {

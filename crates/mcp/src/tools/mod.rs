@@ -49,15 +49,17 @@ pub fn terminals() -> impl Iterator<Item = &'static Tool> {
 const WORKSPACE_ID: Field = text("workspace_id", SandboxId::MAX_LEN as u64).required();
 const ENVIRONMENT: Field = text("environment", 255)
     .usually(DEFAULT_ENVIRONMENT)
-    .about("debian:12 has Python, git and curl; busybox is tiny; or an OCI image reference.");
+    .about("debian:12 has Python, git, curl; busybox is tiny; or an OCI image.");
+const TEMPLATE: Field =
+    text("template", limits::TEMPLATE_NAME_CHARS.max).about("Instead of environment.");
 const VCPU_COUNT: Field = limited("vcpu_count", &limits::VCPU_COUNT);
 const MEM_MIB: Field = limited("mem_mib", &limits::MEM_MIB);
 const TIMEOUT_SECONDS: Field = limited("timeout_seconds", &limits::TIMEOUT_SECONDS);
 const ISOLATION: Field = crate::schema::one_of("isolation", &["container", "gvisor", "vm"])
     .about("The weakest that will do.");
-const RUNTIME: Field = text("runtime", 64).about("Such as qemu; default the strongest there is.");
-const ALLOW_HOST_COMPAT: Field = crate::schema::flag("allow_host_compat")
-    .about("Fall back to running on the host, without isolation.");
+const RUNTIME: Field = text("runtime", 64).about("Such as qemu.");
+const ALLOW_HOST_COMPAT: Field =
+    crate::schema::flag("allow_host_compat").about("Fall back to the host, without isolation.");
 const MAX_OUTPUT_BYTES: Field = limited("max_output_bytes", &limits::MCP_OUTPUT_BYTES);
 const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
     .about("Secrets of the workspace to pass, as {secret name: variable}.");

@@ -1,8 +1,8 @@
 //! Machines: one command in one of its own, and the long way round.
 
 use super::command::{self, OUTPUT};
-use super::environment::installed;
-use super::{ALLOW_HOST_COMPAT, DEFAULT_ENVIRONMENT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB};
+use super::environment::{has_network, installed, named};
+use super::{ALLOW_HOST_COMPAT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB, TEMPLATE};
 use super::{ISOLATION, RUNTIME, SECRET_REFS, TIMEOUT_SECONDS, VCPU_COUNT, count, secret_refs};
 use crate::answer::Answer;
 use crate::arguments::Arguments;
@@ -21,10 +21,8 @@ const COMMAND: Field = text("command", limits::ARGV_BYTES.max)
     .required()
     .about("A shell script.");
 const TTL_SECONDS: Field = limited("ttl_seconds", &limits::TTL_SECONDS);
-const NETWORK: Field =
-    flag("network").about("Outgoing network: the public internet, unless policy says otherwise.");
-const POLICY: Field =
-    text("policy", 64).about("Its network, by the name of a policy, such as packages.");
+const NETWORK: Field = flag("network").about("The public internet, unless policy says otherwise.");
+const POLICY: Field = text("policy", 64).about("A policy for its network, such as packages.");
 const VM_ID: Field = text("vm_id", SandboxId::MAX_LEN as u64).required();
 
 const MACHINE: &[(&str, &str)] = &[
@@ -46,6 +44,7 @@ pub const TOOLS: &[Tool] = &[
         fields: &[
             COMMAND,
             ENVIRONMENT,
+            TEMPLATE,
             VCPU_COUNT,
             MEM_MIB,
             TIMEOUT_SECONDS,
@@ -77,6 +76,7 @@ pub const TOOLS: &[Tool] = &[
                 away. For work of several commands use workspace_create instead.",
         fields: &[
             ENVIRONMENT,
+            TEMPLATE,
             VCPU_COUNT,
             MEM_MIB,
             TTL_SECONDS,
@@ -155,8 +155,10 @@ pub const TOOLS: &[Tool] = &[
 ];
 
 fn asked(arguments: &Arguments) -> motu_core::Result<CreateSandbox> {
+    let template = arguments.text("template");
     Ok(CreateSandbox {
-        environment: arguments.text_or("environment", DEFAULT_ENVIRONMENT),
+        environment: named(arguments, template.as_deref()),
+        template,
         vcpu_count: arguments.integer("vcpu_count"),
         mem_mib: arguments.integer("mem_mib"),
         ttl_seconds: arguments.integer("ttl_seconds"),
@@ -180,7 +182,8 @@ fn script(arguments: &Arguments) -> ExecRequest {
 }
 
 async fn approve_network(call: &Call, sandbox: &CreateSandbox) -> Result<(), Stop> {
-    match sandbox.network || sandbox.policy.is_some() {
+    let own = sandbox.network || sandbox.policy.is_some();
+    match own || has_network(call, sandbox.template.as_deref()).await? {
         true => {
             call.approve("Give a new machine access to the network?")
                 .await

@@ -1,8 +1,8 @@
 //! Workspaces: their life, their commands and their history.
 
 use super::command::{self, OUTPUT};
-use super::environment::installed;
-use super::{ALLOW_HOST_COMPAT, DEFAULT_ENVIRONMENT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB};
+use super::environment::{has_network, installed, named};
+use super::{ALLOW_HOST_COMPAT, ENVIRONMENT, MAX_OUTPUT_BYTES, MEM_MIB, TEMPLATE};
 use super::{
     ISOLATION, RUNTIME, SECRET_ENV, SECRET_REFS, TIMEOUT_SECONDS, VCPU_COUNT, WORKSPACE_ID,
 };
@@ -47,6 +47,7 @@ pub const TOOLS: &[Tool] = &[
                 \"/home/me/project\", \"name\": \"fix-login\"}, then workspace_exec.",
         fields: &[
             ENVIRONMENT,
+            TEMPLATE,
             text("seed_path", 4096).about("Host directory or .tar(.gz) to copy into /workspace."),
             NAME,
             LABELS,
@@ -212,7 +213,8 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
     let seed = arguments.text("seed_path");
     let policy = arguments.text("network_policy");
     Ok(CreateWorkspace {
-        environment: arguments.text_or("environment", DEFAULT_ENVIRONMENT),
+        environment: named(arguments, arguments.text("template").as_deref()),
+        template: arguments.text("template"),
         seed_path: seed.as_deref().map(host_path).transpose()?,
         name: arguments.text("name"),
         labels: arguments.map("labels"),
@@ -237,6 +239,9 @@ async fn create(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         let policy = policy.unwrap_or(request.network_policy.as_str());
         let question = format!("Make a workspace with the network policy {policy}?");
         call.approve(&question).await?;
+    } else if has_network(call, request.template.as_deref()).await? {
+        call.approve("Make a workspace with the network of its template?")
+            .await?;
     }
     let seen = Seen::default();
     let make = || call.service().create_workspace(request.clone());

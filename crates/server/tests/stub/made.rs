@@ -14,6 +14,7 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
         reason: None,
         environment: "debian:12".to_string(),
         digest: "sha256:00".to_string(),
+        template: None,
         runtime: "stub".to_string(),
         isolation: Isolation::None,
         accelerator: None,

@@ -22,6 +22,7 @@ use motu_core::report::*;
 use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
+use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Result, SandboxId, Service};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -311,6 +312,31 @@ impl Service for Stub {
     ) -> Result<Environment> {
         self.pull_environment(&ask.name.unwrap_or_default(), progress)
             .await
+    }
+    async fn put_template(
+        &self,
+        _: &str,
+        _: TemplateDefinition,
+        _: ProgressSink,
+    ) -> Result<Template> {
+        nothing()
+    }
+    async fn list_templates(&self) -> Result<TemplateList> {
+        Ok(TemplateList::new(Vec::new()))
+    }
+    async fn get_template(&self, _: &str) -> Result<Template> {
+        nothing()
+    }
+    async fn build_template(
+        &self,
+        _: &str,
+        _: RebuildTemplate,
+        _: ProgressSink,
+    ) -> Result<Template> {
+        nothing()
+    }
+    async fn remove_template(&self, _: &str) -> Result<Template> {
+        nothing()
     }
     async fn prune_environments(&self, ask: Prune) -> Result<Pruned> {
         let all = ask.all;

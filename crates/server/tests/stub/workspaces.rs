@@ -25,6 +25,7 @@ pub fn workspace(id: &WorkspaceId) -> Workspace {
         reason: None,
         environment: "debian:12".to_string(),
         digest: "sha256:00".to_string(),
+        template: None,
         runtime: "stub".to_string(),
         isolation: Isolation::None,
         accelerator: Some("tcg".to_string()),

@@ -30,6 +30,7 @@ OPERATIONS = {
     "audit_receipt": "audit_receipt",
     "backup": "backup",
     "build_environment": "build_environment",
+    "build_template": "build_template",
     "call": "call",
     "check_policy": "check_policy",
     "chmod": "chmod",
@@ -70,6 +71,7 @@ OPERATIONS = {
     "get_audit": "get_audit",
     "get_policy": "get_policy",
     "get_sandbox": "get_sandbox",
+    "get_template": "get_template",
     "get_terminal": "get_terminal",
     "glob": "glob",
     "hash": "hash",
@@ -88,6 +90,7 @@ OPERATIONS = {
     "list_services": "list_services",
     "list_shells": "list_shells",
     "list_snapshots": "list_snapshots",
+    "list_templates": "list_templates",
     "list_terminals": "list_terminals",
     "list_workspace_disk": "list_workspace_disk",
     "list_workspace_files": "list_workspace_files",
@@ -106,6 +109,7 @@ OPERATIONS = {
     "prune_environments": "prune_environments",
     "pull_environment": "pull_environment",
     "push_workspace_sync": "push_workspace_sync",
+    "put_template": "put_template",
     "read_decisions": "read_decisions",
     "read_file": "read_file",
     "read_shell": "read_shell",
@@ -116,6 +120,7 @@ OPERATIONS = {
     "remove_environment": "remove_environment",
     "remove_file": "remove_file",
     "remove_secret": "remove_secret",
+    "remove_template": "remove_template",
     "reset_workspace": "reset_workspace",
     "resize_shell": "resize_shell",
     "resume_sandbox": "resume_sandbox",
@@ -371,7 +376,7 @@ class AsyncVerbs(AsyncTransport):
 
     async def plan(
         self,
-        environment: str,
+        environment: str = "",
         *,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
@@ -390,6 +395,7 @@ class AsyncVerbs(AsyncTransport):
         runtime: str | None = None,
         sandbox_id: types.SandboxId | None = None,
         secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
+        template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
         vcpu_count: int = 1,
@@ -407,7 +413,7 @@ class AsyncVerbs(AsyncTransport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
-            "mem_mib": mem_mib,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "pids_max": pids_max,
@@ -415,9 +421,10 @@ class AsyncVerbs(AsyncTransport):
             "runtime": runtime,
             "sandbox_id": sandbox_id,
             "secret_refs": wire.secret_refs(secret_refs),
+            "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
-            "vcpu_count": vcpu_count,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -474,7 +481,7 @@ class AsyncVerbs(AsyncTransport):
 
     async def create_sandbox(
         self,
-        environment: str,
+        environment: str = "",
         *,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
@@ -493,6 +500,7 @@ class AsyncVerbs(AsyncTransport):
         runtime: str | None = None,
         sandbox_id: types.SandboxId | None = None,
         secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
+        template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
         vcpu_count: int = 1,
@@ -510,7 +518,7 @@ class AsyncVerbs(AsyncTransport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
-            "mem_mib": mem_mib,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "pids_max": pids_max,
@@ -518,9 +526,10 @@ class AsyncVerbs(AsyncTransport):
             "runtime": runtime,
             "sandbox_id": sandbox_id,
             "secret_refs": wire.secret_refs(secret_refs),
+            "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
-            "vcpu_count": vcpu_count,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -907,6 +916,70 @@ class AsyncVerbs(AsyncTransport):
             "variable": variable,
         }))
 
+    async def list_templates(self) -> types.TemplateList:
+        """Every template."""
+        return await self._json(types.TemplateList, "GET", "/v1/templates")
+
+    async def remove_template(self, template: str) -> types.Template:
+        """Remove a template and the machines that wait for it."""
+        return await self._json(types.Template, "DELETE", f"/v1/templates/{wire.segment(template)}")
+
+    async def get_template(self, template: str) -> types.Template:
+        """One template, and the machines that wait for it."""
+        return await self._json(types.Template, "GET", f"/v1/templates/{wire.segment(template)}")
+
+    async def put_template(
+        self,
+        template: str,
+        environment: str,
+        *,
+        allowed_hosts: Sequence[str] | None = None,
+        disk_mib: int | None = None,
+        env: Mapping[str, str] | None = None,
+        isolation: types.Isolation | None = None,
+        labels: Mapping[str, str] | None = None,
+        mem_mib: int | None = None,
+        policy: str | None = None,
+        pool_size: int = 0,
+        runtime: str | None = None,
+        secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
+        setup: Sequence[str] | None = None,
+        setup_policy: str | None = None,
+        ttl_seconds: int | None = None,
+        vcpu_count: int | None = None,
+        progress: Callable[[types.ProgressEvent], object] | None = None,
+    ) -> types.Environment:
+        """Make a template, or change it."""
+        return await self._last(types.Environment, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
+            "allowed_hosts": allowed_hosts,
+            "disk_mib": disk_mib,
+            "env": env,
+            "environment": environment,
+            "isolation": isolation,
+            "labels": labels,
+            "mem_mib": mem_mib,
+            "policy": policy,
+            "pool_size": pool_size,
+            "runtime": runtime,
+            "secret_refs": wire.secret_refs(secret_refs),
+            "setup": setup,
+            "setup_policy": setup_policy,
+            "ttl_seconds": ttl_seconds,
+            "vcpu_count": vcpu_count,
+        }))
+
+    async def build_template(
+        self,
+        template: str,
+        *,
+        no_cache: bool = False,
+        progress: Callable[[types.ProgressEvent], object] | None = None,
+    ) -> types.Environment:
+        """Run the setup of a template again, on its environment as it is now."""
+        return await self._last(types.Environment, types.ProgressEvent, progress, "POST", f"/v1/templates/{wire.segment(template)}/build", body=wire.request({
+            "no_cache": no_cache,
+        }))
+
     async def list_terminals(self) -> types.TerminalList:
         """Every session: the living ones first, the most recently active first among them."""
         return await self._json(types.TerminalList, "GET", "/v1/terminals")
@@ -1169,7 +1242,7 @@ class AsyncVerbs(AsyncTransport):
 
     async def create_workspace(
         self,
-        environment: str,
+        environment: str = "",
         *,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
@@ -1187,6 +1260,7 @@ class AsyncVerbs(AsyncTransport):
         secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
         secrets: Mapping[str, str] | Sequence[types.SecretSource | Mapping[str, Any]] | None = None,
         seed_path: str | os.PathLike[str] | None = None,
+        template: str | None = None,
         ttl_seconds: int | None = None,
         vcpu_count: int = 1,
         workspace_id: types.SandboxId | None = None,
@@ -1202,7 +1276,7 @@ class AsyncVerbs(AsyncTransport):
             "iops": iops,
             "isolation": isolation,
             "labels": labels,
-            "mem_mib": mem_mib,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "name": name,
             "network_policy": network_policy,
             "policy": policy,
@@ -1210,8 +1284,9 @@ class AsyncVerbs(AsyncTransport):
             "secret_refs": wire.secret_refs(secret_refs),
             "secrets": wire.secrets(secrets),
             "seed_path": wire.host_path(seed_path),
+            "template": template,
             "ttl_seconds": ttl_seconds,
-            "vcpu_count": vcpu_count,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workspace_id": workspace_id,
         }))
 
@@ -1810,7 +1885,7 @@ class Verbs(Transport):
 
     def plan(
         self,
-        environment: str,
+        environment: str = "",
         *,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
@@ -1829,6 +1904,7 @@ class Verbs(Transport):
         runtime: str | None = None,
         sandbox_id: types.SandboxId | None = None,
         secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
+        template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
         vcpu_count: int = 1,
@@ -1846,7 +1922,7 @@ class Verbs(Transport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
-            "mem_mib": mem_mib,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "pids_max": pids_max,
@@ -1854,9 +1930,10 @@ class Verbs(Transport):
             "runtime": runtime,
             "sandbox_id": sandbox_id,
             "secret_refs": wire.secret_refs(secret_refs),
+            "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
-            "vcpu_count": vcpu_count,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -1913,7 +1990,7 @@ class Verbs(Transport):
 
     def create_sandbox(
         self,
-        environment: str,
+        environment: str = "",
         *,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
@@ -1932,6 +2009,7 @@ class Verbs(Transport):
         runtime: str | None = None,
         sandbox_id: types.SandboxId | None = None,
         secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
+        template: str | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
         vcpu_count: int = 1,
@@ -1949,7 +2027,7 @@ class Verbs(Transport):
             "iops": iops,
             "isolation": isolation,
             "keep": keep,
-            "mem_mib": mem_mib,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "network": network,
             "nofile": nofile,
             "pids_max": pids_max,
@@ -1957,9 +2035,10 @@ class Verbs(Transport):
             "runtime": runtime,
             "sandbox_id": sandbox_id,
             "secret_refs": wire.secret_refs(secret_refs),
+            "template": template,
             "ttl_seconds": ttl_seconds,
             "user": user,
-            "vcpu_count": vcpu_count,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workdir": workdir,
         }))
 
@@ -2346,6 +2425,70 @@ class Verbs(Transport):
             "variable": variable,
         }))
 
+    def list_templates(self) -> types.TemplateList:
+        """Every template."""
+        return self._json(types.TemplateList, "GET", "/v1/templates")
+
+    def remove_template(self, template: str) -> types.Template:
+        """Remove a template and the machines that wait for it."""
+        return self._json(types.Template, "DELETE", f"/v1/templates/{wire.segment(template)}")
+
+    def get_template(self, template: str) -> types.Template:
+        """One template, and the machines that wait for it."""
+        return self._json(types.Template, "GET", f"/v1/templates/{wire.segment(template)}")
+
+    def put_template(
+        self,
+        template: str,
+        environment: str,
+        *,
+        allowed_hosts: Sequence[str] | None = None,
+        disk_mib: int | None = None,
+        env: Mapping[str, str] | None = None,
+        isolation: types.Isolation | None = None,
+        labels: Mapping[str, str] | None = None,
+        mem_mib: int | None = None,
+        policy: str | None = None,
+        pool_size: int = 0,
+        runtime: str | None = None,
+        secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
+        setup: Sequence[str] | None = None,
+        setup_policy: str | None = None,
+        ttl_seconds: int | None = None,
+        vcpu_count: int | None = None,
+        progress: Callable[[types.ProgressEvent], object] | None = None,
+    ) -> types.Environment:
+        """Make a template, or change it."""
+        return self._last(types.Environment, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
+            "allowed_hosts": allowed_hosts,
+            "disk_mib": disk_mib,
+            "env": env,
+            "environment": environment,
+            "isolation": isolation,
+            "labels": labels,
+            "mem_mib": mem_mib,
+            "policy": policy,
+            "pool_size": pool_size,
+            "runtime": runtime,
+            "secret_refs": wire.secret_refs(secret_refs),
+            "setup": setup,
+            "setup_policy": setup_policy,
+            "ttl_seconds": ttl_seconds,
+            "vcpu_count": vcpu_count,
+        }))
+
+    def build_template(
+        self,
+        template: str,
+        *,
+        no_cache: bool = False,
+        progress: Callable[[types.ProgressEvent], object] | None = None,
+    ) -> types.Environment:
+        """Run the setup of a template again, on its environment as it is now."""
+        return self._last(types.Environment, types.ProgressEvent, progress, "POST", f"/v1/templates/{wire.segment(template)}/build", body=wire.request({
+            "no_cache": no_cache,
+        }))
+
     def list_terminals(self) -> types.TerminalList:
         """Every session: the living ones first, the most recently active first among them."""
         return self._json(types.TerminalList, "GET", "/v1/terminals")
@@ -2608,7 +2751,7 @@ class Verbs(Transport):
 
     def create_workspace(
         self,
-        environment: str,
+        environment: str = "",
         *,
         accel: types.Accel = "auto",
         allow_host_compat: bool = False,
@@ -2626,6 +2769,7 @@ class Verbs(Transport):
         secret_refs: Mapping[str, str | types.SecretRef | Mapping[str, Any]] | None = None,
         secrets: Mapping[str, str] | Sequence[types.SecretSource | Mapping[str, Any]] | None = None,
         seed_path: str | os.PathLike[str] | None = None,
+        template: str | None = None,
         ttl_seconds: int | None = None,
         vcpu_count: int = 1,
         workspace_id: types.SandboxId | None = None,
@@ -2641,7 +2785,7 @@ class Verbs(Transport):
             "iops": iops,
             "isolation": isolation,
             "labels": labels,
-            "mem_mib": mem_mib,
+            "mem_mib": wire.unless_template(template, mem_mib, 1024),
             "name": name,
             "network_policy": network_policy,
             "policy": policy,
@@ -2649,8 +2793,9 @@ class Verbs(Transport):
             "secret_refs": wire.secret_refs(secret_refs),
             "secrets": wire.secrets(secrets),
             "seed_path": wire.host_path(seed_path),
+            "template": template,
             "ttl_seconds": ttl_seconds,
-            "vcpu_count": vcpu_count,
+            "vcpu_count": wire.unless_template(template, vcpu_count, 1),
             "workspace_id": workspace_id,
         }))
 

@@ -220,6 +220,11 @@ def secret_refs(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: {"ref": one} if isinstance(one, str) else encode(one) for name, one in value.items()}
 
 
+def unless_template(template: str | None, value: int, default: int) -> int | None:
+    """A number with a default, which a template may say otherwise."""
+    return None if template is not None and value == default else value
+
+
 def published_ports(value: Iterable[Any] | None) -> list[Any] | None:
     """Ports to publish: `8080`, `"9000:8080"` (host, then guest) or the objects of the API."""
     if value is None:

@@ -528,7 +528,7 @@ class CreateSandbox:
     disk_mib: int | None = None
     #: Environment variables of every command.
     env: dict[str, str] = field(default_factory=lambda: {})
-    #: The environment to start from, such as `debian:12`.
+    #: The environment to start from, such as `debian:12`. This or `template`.
     environment: str | None = None
     idle_seconds: int | None = None
     #: Megabytes in a second, read and written each; 0: no limit.
@@ -550,6 +550,8 @@ class CreateSandbox:
     sandbox_id: SandboxId | None = None
     #: Variables that hold placeholders of secrets that are bound to hosts: `{"KEY": {"ref": "openai-api-key"}}`.
     secret_refs: dict[str, SecretRef] = field(default_factory=lambda: {})
+    #: The template to start from. What the request says itself wins over what the template says.
+    template: str | None = None
     ttl_seconds: int | None = None
     #: The user commands run as; the environment's own when missing.
     user: str | None = None
@@ -567,6 +569,7 @@ class CreateWorkspace:
     #: Save `/workspace` before each command, for `undo`; a command may say otherwise.
     checkpoint: bool = False
     disk_mib: int | None = None
+    #: The environment to start from. This or `template`.
     environment: str | None = None
     #: Megabytes in a second, read and written each; 0: no limit.
     io_mbps: int | None = None
@@ -586,6 +589,8 @@ class CreateWorkspace:
     secrets: list[SecretSource] = field(default_factory=lambda: [])
     #: A directory or a .tar/.tar.gz/.tgz archive on the daemon's host.
     seed_path: str | None = None
+    #: The template to start from. What the request says itself wins over what the template says.
+    template: str | None = None
     #: Delete the workspace after this; 0 (the default): never.
     ttl_seconds: int | None = None
     vcpu_count: int | None = None
@@ -1360,6 +1365,13 @@ class Reaped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildTemplate:
+    """How a template is built again."""
+    #: Run every step again.
+    no_cache: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """An entry that proves itself: see docs/audit.md."""
     checkpoint: dict[str, Any]
@@ -1441,6 +1453,7 @@ class Sandbox:
     runtime: str
     sandbox_id: SandboxId
     state: State
+    template: TemplateRef | None = None
     #: 0: it lives until it is destroyed.
     ttl_seconds: int
     user: str
@@ -1758,6 +1771,93 @@ class TagAs:
     """Another name for an environment."""
     #: A word, such as `mine:1`, that is not the name of anything yet.
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A template."""
+    built: TemplateBuild | None = None
+    created_at: datetime
+    definition: TemplateDefinition
+    #: Of the definition, without `pool_size` and `labels`: `sha256:` and 64 digits.
+    digest: str
+    name: str
+    #: Who it belongs to: `uid:` and a user of the host.
+    owner: str
+    #: The machines that wait for it.
+    pool: TemplatePool | None = None
+    updated_at: datetime
+    #: Counts what machines were made from: the definition, and what the setup made of it.
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateBuild:
+    """What the setup of a template made."""
+    built_at: datetime
+    #: Of its root.
+    digest: str
+    #: The environment, by name.
+    environment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateDefinition:
+    """What machines of a template are made from. Everything but the environment has a default."""
+    #: The only hosts that its machines reach, of those that `policy` allows: `api.example.com`, `*.example.com`,
+    #: an address; each with `:PORT`, or with every port that the policy allows.
+    allowed_hosts: list[str] = field(default_factory=lambda: [])
+    disk_mib: int | None = None
+    #: Environment variables of the setup and of every command.
+    env: dict[str, str] = field(default_factory=lambda: {})
+    #: The environment to begin with, such as `debian:12`.
+    environment: str | None = None
+    isolation: Isolation | None = None
+    labels: dict[str, str] = field(default_factory=lambda: {})
+    mem_mib: int | None = None
+    #: The policy of its network, which it then has; `public` when there are `allowed_hosts`.
+    policy: str | None = None
+    #: Machines that wait ready for it. Those with a network cannot wait.
+    pool_size: int | None = None
+    #: A runtime's name.
+    runtime: str | None = None
+    #: Variables that hold placeholders of secrets that are bound to hosts: `{"KEY": {"ref": "openai-api-key"}}`.
+    #: Values are never part of a template.
+    secret_refs: dict[str, SecretRef] = field(default_factory=lambda: {})
+    #: Commands for its shell, one step each. What they change is the environment that machines start from; it is
+    #: built once.
+    setup: list[str] = field(default_factory=lambda: [])
+    #: The policy of the network that the setup has; that of the machines when missing.
+    setup_policy: str | None = None
+    ttl_seconds: int | None = None
+    vcpu_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateList:
+    """Templates, by name."""
+    count: int
+    templates: list[Template]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplatePool:
+    """The machines that wait for a template, as they are now."""
+    #: Why there are fewer than there should be.
+    problem: str | None = None
+    #: Those that could be taken at once; another pool of the same kind counts too.
+    ready: int
+    #: Those that were taken since the daemon began.
+    taken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRef:
+    """Which template a machine came from, as it was then."""
+    digest: str
+    labels: dict[str, str] = field(default_factory=lambda: {})
+    name: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -2080,6 +2180,7 @@ class Workspace:
     snapshot_count: int
     #: `running`, `paused`, `stopped`, `failed`, …
     state: State
+    template: TemplateRef | None = None
     vcpu_count: int
     workspace_id: SandboxId
     workspace_path: str

@@ -27,8 +27,12 @@ A secret given with --secret is in the list of processes of this host while the 
 runs, and in the history of your shell. --secret-file does not show it.")]
 pub struct Args {
     /// The environment to start from, such as debian:12 (`motu env list`)
-    #[arg(value_name = "ENVIRONMENT")]
-    environment: String,
+    #[arg(value_name = "ENVIRONMENT", required_unless_present = "template")]
+    environment: Option<String>,
+
+    /// Start from a template instead; what is said here wins over what it says (`motu template`)
+    #[arg(long, value_name = "NAME", conflicts_with = "environment")]
+    template: Option<String>,
 
     /// An id of your own choice [default: a new one]
     #[arg(long, value_name = "ID", value_parser = WorkspaceId::parse)]
@@ -129,8 +133,8 @@ pub struct Args {
 impl Args {
     fn request(&self) -> Result<CreateWorkspace> {
         Ok(CreateWorkspace {
-            owner: String::new(),
-            environment: self.environment.clone(),
+            environment: self.environment.clone().unwrap_or_default(),
+            template: self.template.clone(),
             workspace_id: self.id.clone(),
             seed_path: self
                 .seed_path
@@ -141,7 +145,6 @@ impl Args {
             labels: given::labels(&self.labels)?,
             network_policy: self.network_policy,
             policy: self.policy.clone(),
-            narrowed: None,
             secrets: given::secrets(&self.secrets, &self.secret_files)?,
             secret_refs: given::secret_refs(&self.secret_refs)?,
             runtime: self.runtime.clone(),
@@ -155,6 +158,7 @@ impl Args {
             ttl_seconds: self.ttl_seconds,
             allow_host_compat: self.allow_host_compat,
             checkpoint: self.checkpoint,
+            ..CreateWorkspace::default()
         })
     }
 

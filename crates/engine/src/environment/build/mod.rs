@@ -27,7 +27,7 @@ mod stage;
 mod state;
 mod trees;
 
-use super::{Environments, progress_event};
+use super::Environments;
 use crate::admission::environment_error;
 use crate::blocking::blocking;
 use crate::pipe;
@@ -40,7 +40,7 @@ use motu_core::files::ByteStream;
 use motu_core::report::{Environment, ProgressEvent, ProgressSink};
 use motu_core::{Error, Result, limits};
 use motu_dockerfile::{Bounds, Dockerfile, Instruction, ParseError, Step, expand, parse_trigger};
-use motu_environments::{BuildCache, EnvironmentError, ImageInfo};
+use motu_environments::{BuildCache, ImageInfo};
 use motu_redaction::{Forms, Known, Redactor};
 use state::{Stage, failed_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -398,23 +398,7 @@ impl Builder<'_> {
             return Ok(Stage::new(None, nothing(), key));
         }
         let environments = &self.sandboxes.environments;
-        let found = match environments.resolve(name).await {
-            Err(EnvironmentError::NotInstalled { .. } | EnvironmentError::Unknown { .. })
-                if !motu_environments::reads_host_files(name) =>
-            {
-                let progress = self.progress.clone();
-                let report = motu_environments::Progress::new(move |event| {
-                    let _ = progress.try_send(progress_event(event));
-                });
-                environments
-                    .pull(name, report)
-                    .await
-                    .map_err(environment_error)?;
-                environments.resolve(name).await
-            }
-            other => other,
-        };
-        let found = found.map_err(environment_error)?;
+        let found = self.sandboxes.installed(name, &self.progress).await?;
         let info = environments
             .inspect(name)
             .await

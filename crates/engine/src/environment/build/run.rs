@@ -198,6 +198,7 @@ impl Builder<'_> {
                 .policy
                 .clone()
                 .filter(|_| network == StepNetwork::Policy),
+            allowed_hosts: ask.allowed_hosts.clone(),
             ..CreateSandbox::default()
         };
         let mut admitted = self.sandboxes.gate().admit(request).await?;

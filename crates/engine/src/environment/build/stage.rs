@@ -185,6 +185,10 @@ impl Builder<'_> {
             mounts.as_bytes(),
             policy.as_bytes(),
         ]);
+        if !self.ask.env.is_empty() || !self.ask.allowed_hosts.is_empty() {
+            let given = serde_json::json!([self.ask.env, self.ask.allowed_hosts]).to_string();
+            stage.key = stage.key.next(&[b"given", given.as_bytes()]);
+        }
         if self.reuse(stage).await {
             return Ok(());
         }
@@ -194,6 +198,7 @@ impl Builder<'_> {
             .collect();
         env.extend(stage.args.clone());
         env.extend(stage.image.env.clone());
+        env.extend(self.ask.env.clone());
         let running = Running {
             step,
             run,

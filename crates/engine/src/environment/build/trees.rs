@@ -123,10 +123,16 @@ impl Builder<'_> {
             .take(12)
             .collect();
         let name = self.ask.name.clone();
+        let (user, workdir) = (
+            self.ask.default_user.clone(),
+            self.ask.default_workdir.clone(),
+        );
         ImageInfo {
             reference: name.unwrap_or_else(|| format!("build:{digits}")),
             manifest_digest: None,
             layers: layers_over(stage.base_image.as_ref(), &stage.layers),
+            default_user: user.unwrap_or_else(|| stage.image.default_user.clone()),
+            default_workdir: workdir.unwrap_or_else(|| stage.image.default_workdir.clone()),
             ..stage.image.clone()
         }
     }

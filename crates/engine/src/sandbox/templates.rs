@@ -1,0 +1,139 @@
+//! The templates there are, and whose turn it is to change one.
+
+use motu_core::template::Template;
+use motu_core::{Error, ErrorKind, Result, limits};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::OwnedMutexGuard;
+
+/// Held by whoever prepares or removes a template.
+pub type Turn = OwnedMutexGuard<()>;
+
+#[derive(Debug, Default)]
+pub struct TemplateTable {
+    all: Mutex<BTreeMap<String, Template>>,
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl TemplateTable {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Template>> {
+        lock(&self.all)
+    }
+
+    /// Waits until nobody else changes the template of that name.
+    pub async fn turn(&self, name: &str) -> Turn {
+        let turn = {
+            let mut turns = lock(&self.turns);
+            // Those that nobody holds or waits for.
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            turns.entry(name.to_string()).or_default().clone()
+        };
+        turn.lock_owned().await
+    }
+
+    /// The template of that name, or those whose names are near.
+    pub fn get(&self, name: &str) -> Result<Template> {
+        let all = self.all();
+        if let Some(found) = all.get(name) {
+            return Ok(found.clone());
+        }
+        let near = motu_environments::suggest(name, all.keys().map(String::as_str));
+        let hint = match near.as_slice() {
+            [] => "`motu template list` shows them".to_string(),
+            near => format!("did you mean {}?", near.join(" or ")),
+        };
+        let name: String = name.chars().take(70).collect();
+        Err(Error::new(
+            ErrorKind::NotFound,
+            format!("there is no template {name:?}"),
+        )
+        .hint(hint)
+        .details(serde_json::json!({"template": name, "suggestions": near})))
+    }
+
+    pub fn list(&self) -> Vec<Template> {
+        self.all().values().cloned().collect()
+    }
+
+    /// Whether one more may be there.
+    pub fn check_room(&self, name: &str) -> Result<()> {
+        room(&self.all(), name)
+    }
+
+    /// Enters a template, in the place of one with its name, which is returned.
+    pub fn enter(&self, template: Template) -> Result<Option<Template>> {
+        let mut all = self.all();
+        room(&all, &template.name)?;
+        Ok(all.insert(template.name.clone(), template))
+    }
+
+    pub fn remove(&self, name: &str) -> Option<Template> {
+        self.all().remove(name)
+    }
+
+    /// Digests of roots that setups made.
+    pub fn digests(&self) -> Vec<String> {
+        let all = self.all();
+        let built = all.values().filter_map(|template| template.built.as_ref());
+        built.map(|built| built.digest.clone()).collect()
+    }
+}
+
+fn room(all: &BTreeMap<String, Template>, name: &str) -> Result<()> {
+    let limit = limits::TEMPLATES;
+    if all.contains_key(name) || (all.len() as u64) < limit.max {
+        return Ok(());
+    }
+    Err(Error::limit(format!(
+        "there are {} templates, which is {}",
+        all.len(),
+        limit.name
+    ))
+    .hint("remove one with `motu template rm`")
+    .details(serde_json::json!({"limit": limit.name, "max": limit.max})))
+}
+
+fn lock<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
+    all.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use motu_core::template::{TemplateDefinition, TemplatePool};
+
+    fn template(name: &str) -> Template {
+        Template {
+            name: name.to_string(),
+            owner: String::new(),
+            version: 1,
+            digest: String::new(),
+            definition: TemplateDefinition::default(),
+            built: None,
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            updated_at: jiff::Timestamp::UNIX_EPOCH,
+            pool: TemplatePool::default(),
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_suggested() {
+        let table = TemplateTable::default();
+        table.enter(template("python-dev")).unwrap();
+        let error = table.get("pyton-dev").unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound);
+        assert_eq!(error.hint.as_deref(), Some("did you mean python-dev?"));
+        assert_eq!(error.details["suggestions"][0], "python-dev");
+    }
+
+    #[test]
+    fn there_is_an_end_to_templates_but_not_to_changing_one() {
+        let table = TemplateTable::default();
+        for number in 0..limits::TEMPLATES.max {
+            table.enter(template(&format!("t{number}"))).unwrap();
+        }
+        let error = table.enter(template("more")).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Limit);
+        assert!(table.enter(template("t0")).unwrap().is_some());
+    }
+}

@@ -1,0 +1,406 @@
+//! Templates: machines that are described once, prepared ahead and asked for by name.
+//!
+//! ```text
+//!   put ──► checks ──► its environment is there ──► admitted once, to see that all of it holds
+//!             └──► setup: built as any environment is ──► written down ──► the pool is told
+//!   use ──► what the setup made is still there, or is built again ──► fill ──► admission
+//! ```
+//!
+//! A template that is written down is whole: a daemon that is killed while it builds one knows
+//! nothing of it, or has the old one; what the finished steps made is in the cache of builds.
+
+mod checks;
+
+use crate::environment::Environments;
+use crate::sandbox::{Sandboxes, fill};
+use jiff::Timestamp;
+use motu_core::build::BuildRequest;
+use motu_core::lists::TemplateList;
+use motu_core::report::ProgressSink;
+use motu_core::sandbox::CreateSandbox;
+use motu_core::template::{
+    RebuildTemplate, Template, TemplateBuild, TemplateDefinition, TemplatePool,
+};
+use motu_core::workspace::CreateWorkspace;
+use motu_core::{Error, Isolation, Result};
+use motu_environments::{Environment, EnvironmentError};
+use std::sync::Arc;
+
+/// What makes the machines of builds that do not say.
+const BUILDER: &str = "container";
+
+/// All templates.
+#[derive(Debug)]
+pub struct Templates {
+    sandboxes: Arc<Sandboxes>,
+    environments: Arc<Environments>,
+}
+
+impl Templates {
+    pub fn new(sandboxes: Arc<Sandboxes>, environments: Arc<Environments>) -> Templates {
+        Templates {
+            sandboxes,
+            environments,
+        }
+    }
+
+    /// Reads the templates of an earlier daemon.
+    pub(crate) async fn adopt(&self) -> Result<()> {
+        for template in self.sandboxes.shared.store.templates().await? {
+            self.sandboxes.templates.enter(template)?;
+        }
+        Ok(())
+    }
+
+    /// A template with what waits for it now.
+    pub(crate) fn get(&self, name: &str) -> Result<Template> {
+        self.sandboxes
+            .templates
+            .get(name)
+            .map(|found| self.with_pool(found))
+    }
+
+    pub(crate) fn list(&self) -> TemplateList {
+        let all = self.sandboxes.templates.list().into_iter();
+        TemplateList::new(all.map(|found| self.with_pool(found)).collect())
+    }
+
+    fn with_pool(&self, template: Template) -> Template {
+        let pool = match template.definition.pool_size {
+            0 => TemplatePool::default(),
+            _ => self.sandboxes.pool.of_template(&template.name),
+        };
+        Template { pool, ..template }
+    }
+
+    /// Makes a template, or changes one.
+    pub(crate) async fn put(
+        &self,
+        name: &str,
+        ask: TemplateDefinition,
+        progress: ProgressSink,
+    ) -> Result<Template> {
+        checks::name(name)?;
+        checks::definition(&ask)?;
+        let turn = self.sandboxes.templates.turn(name).await;
+        self.sandboxes.templates.check_room(name)?;
+        let before = self.sandboxes.templates.get(name).ok();
+        let kept = self.prepare(name, ask, before, false, progress).await?;
+        drop(turn);
+        self.sandboxes.settle_pool().await;
+        Ok(self.with_pool(kept))
+    }
+
+    /// Runs the setup of a template again.
+    pub(crate) async fn build(
+        &self,
+        name: &str,
+        ask: RebuildTemplate,
+        progress: ProgressSink,
+    ) -> Result<Template> {
+        let turn = self.sandboxes.templates.turn(name).await;
+        let before = self.sandboxes.templates.get(name)?;
+        let definition = owned(&before);
+        let kept = self.prepare(name, definition, Some(before), ask.no_cache, progress);
+        let kept = kept.await?;
+        drop(turn);
+        self.sandboxes.settle_pool().await;
+        Ok(self.with_pool(kept))
+    }
+
+    /// Forgets a template. Its waiting machines end; sandboxes that came from it stay.
+    pub(crate) async fn remove(&self, name: &str) -> Result<Template> {
+        let turn = self.sandboxes.templates.turn(name).await;
+        let gone = self.get(name)?;
+        self.sandboxes.templates.remove(name);
+        if let Err(error) = self.sandboxes.shared.store.delete_template(name).await {
+            self.sandboxes.templates.enter(gone)?;
+            return Err(error);
+        }
+        drop(turn);
+        self.sandboxes.settle_pool().await;
+        self.sandboxes.pool.forget_template(name);
+        self.forget_built(gone.built.as_ref()).await;
+        Ok(gone)
+    }
+
+    /// Prepares what a definition describes and writes it down. The caller has the turn.
+    async fn prepare(
+        &self,
+        name: &str,
+        definition: TemplateDefinition,
+        before: Option<Template>,
+        no_cache: bool,
+        progress: ProgressSink,
+    ) -> Result<Template> {
+        let digest = checks::digest(&definition)?;
+        let called = environment_name(name, &digest);
+        let built = self.build_setup(&definition, called, no_cache, progress);
+        let built = built.await?;
+        let root = |built: &Option<TemplateBuild>| built.as_ref().map(|built| built.digest.clone());
+        let now = Timestamp::now();
+        let same = |old: &Template| old.digest == digest && root(&old.built) == root(&built);
+        let template = Template {
+            name: name.to_string(),
+            owner: match &before {
+                Some(old) => old.owner.clone(),
+                None => definition.owner.clone(),
+            },
+            version: match &before {
+                Some(old) if same(old) => old.version,
+                Some(old) => old.version + 1,
+                None => 1,
+            },
+            digest,
+            definition,
+            built,
+            created_at: before.as_ref().map_or(now, |old| old.created_at),
+            updated_at: now,
+            pool: TemplatePool::default(),
+        };
+        // In this order nothing comes between the two for a caller who leaves: the store has its
+        // work as soon as it is asked.
+        self.sandboxes.templates.enter(template.clone())?;
+        if let Err(error) = self.sandboxes.shared.store.put_template(&template).await {
+            match before {
+                Some(old) => drop(self.sandboxes.templates.enter(old)?),
+                None => drop(self.sandboxes.templates.remove(name)),
+            }
+            return Err(error);
+        }
+        let old = before.and_then(|old| old.built);
+        let current = template.built.as_ref().map(|built| &built.environment);
+        let replaced = old.filter(|old| Some(&old.environment) != current);
+        self.forget_built(replaced.as_ref()).await;
+        Ok(template)
+    }
+
+    /// Sees that everything a definition says holds, and builds its setup if it has one.
+    async fn build_setup(
+        &self,
+        definition: &TemplateDefinition,
+        called: String,
+        no_cache: bool,
+        progress: ProgressSink,
+    ) -> Result<Option<TemplateBuild>> {
+        let base = match self.uses_environments(definition.runtime.as_deref()) {
+            true => Some(
+                self.sandboxes
+                    .installed(&definition.environment, &progress)
+                    .await?,
+            ),
+            false if definition.setup.is_empty() => None,
+            false => return Err(no_setup_there()),
+        };
+        let mut tried = CreateSandbox {
+            owner: definition.owner.clone(),
+            environment: definition.environment.clone(),
+            ..CreateSandbox::default()
+        };
+        fill::sandbox(definition, &mut tried);
+        let admitted = self.sandboxes.gate().admit(tried).await?;
+        self.check_pool(definition.pool_size, admitted.sandbox.mem_mib)?;
+        let Some(base) = base.filter(|_| !definition.setup.is_empty()) else {
+            return Ok(None);
+        };
+        let builder = self.builder(definition, admitted.runtime.as_ref());
+        let request = BuildRequest {
+            name: Some(called.clone()),
+            no_cache,
+            runtime: builder,
+            ..build_request(definition, &base)
+        };
+        let environment = self.environments.build(request, progress).await?;
+        let digest = environment
+            .digest
+            .ok_or_else(|| Error::internal("what the setup made has no digest"))?;
+        Ok(Some(TemplateBuild {
+            environment: called,
+            digest,
+            built_at: Timestamp::now(),
+        }))
+    }
+
+    /// Whether machines of this runtime, or of the operator's, start from environments of ours.
+    fn uses_environments(&self, runtime: Option<&str>) -> bool {
+        let name = runtime.unwrap_or(&self.sandboxes.config.runtime);
+        let found = self.sandboxes.runtimes.named(name);
+        found.is_none_or(|runtime| runtime.capabilities().uses_environment)
+    }
+
+    /// What makes the machines of the setup: containers, as in every build, unless the template
+    /// wants more between its commands and the host than that.
+    fn builder(
+        &self,
+        definition: &TemplateDefinition,
+        admitted: &dyn motu_core::Runtime,
+    ) -> Option<String> {
+        let wanted = match definition.runtime {
+            Some(_) => admitted.isolation(),
+            None => definition.isolation.unwrap_or(Isolation::None),
+        };
+        let usual = self.sandboxes.runtimes.named(BUILDER)?.isolation();
+        (usual < wanted).then(|| admitted.name().to_string())
+    }
+
+    fn check_pool(&self, machines: u64, mem_mib: u64) -> Result<()> {
+        let (wanted, most) = (machines * mem_mib, self.sandboxes.config.pool_mem_mib);
+        if wanted <= most {
+            return Ok(());
+        }
+        Err(Error::limit(format!(
+            "{machines} machines of {mem_mib} MiB are to wait ready; all that wait may have {most} MiB together (pool_mem_mib)"
+        ))
+        .hint("a smaller pool_size or mem_mib, or a larger pool_mem_mib in config.toml")
+        .details(serde_json::json!({
+            "limit": "pool_mem_mib", "value": wanted, "max": most,
+        })))
+    }
+
+    /// Lets go of what a setup made that is no template's any more. A sandbox that still uses it
+    /// keeps it.
+    async fn forget_built(&self, built: Option<&TemplateBuild>) {
+        let Some(built) = built else { return };
+        let nobody_takes_one = self.sandboxes.environments_in_use.write().await;
+        let in_use = self.sandboxes.digests_in_use();
+        let removed = self
+            .sandboxes
+            .environments
+            .remove(&built.environment, &in_use)
+            .await;
+        drop(nobody_takes_one);
+        self.sandboxes.tell_of_removal().await;
+        match removed {
+            Ok(_) | Err(EnvironmentError::InUse { .. } | EnvironmentError::NotInstalled { .. }) => {
+            }
+            Err(error) => {
+                tracing::warn!(environment = built.environment, %error, "an old build of a template is left");
+            }
+        }
+    }
+
+    /// A template whose machines can be made now.
+    async fn ready_template(&self, name: &str, runtime: Option<&str>) -> Result<Template> {
+        let template = self.sandboxes.templates.get(name)?;
+        let runtime = runtime.or(template.definition.runtime.as_deref());
+        match (self.uses_environments(runtime), &template.built) {
+            (false, None) => return Ok(template),
+            (false, Some(_)) => return Err(no_setup_there()),
+            (true, _) => {}
+        }
+        if self.is_there(&template).await {
+            return Ok(template);
+        }
+        // Nobody listens to the steps; the caller waits for the machine.
+        let (progress, _) = tokio::sync::mpsc::channel(1);
+        let Some(_) = &template.built else {
+            self.sandboxes
+                .installed(&template.definition.environment, &progress)
+                .await?;
+            return Ok(template);
+        };
+        let _turn = self.sandboxes.templates.turn(name).await;
+        let template = self.sandboxes.templates.get(name)?;
+        if self.is_there(&template).await {
+            return Ok(template);
+        }
+        tracing::info!(
+            template = name,
+            "what its setup made is gone and is built again"
+        );
+        let definition = owned(&template);
+        self.prepare(name, definition, Some(template), false, progress)
+            .await
+    }
+
+    /// Whether the environment that a template starts from is installed, and what it was.
+    async fn is_there(&self, template: &Template) -> bool {
+        let found = self.sandboxes.environments.resolve(template.start()).await;
+        found.is_ok_and(|found| match &template.built {
+            Some(built) => built.digest == found.digest,
+            None => true,
+        })
+    }
+
+    /// Fills in what a request leaves to its template.
+    pub(crate) async fn fill_sandbox(&self, mut ask: CreateSandbox) -> Result<CreateSandbox> {
+        let Some(name) = ask.template.take() else {
+            return Ok(ask);
+        };
+        one_of_both(&ask.environment)?;
+        let template = self.ready_template(&name, ask.runtime.as_deref()).await?;
+        fill::from_template(&template, &mut ask);
+        Ok(ask)
+    }
+
+    /// The same for a workspace.
+    pub(crate) async fn fill_workspace(&self, mut ask: CreateWorkspace) -> Result<CreateWorkspace> {
+        let Some(name) = ask.template.take() else {
+            return Ok(ask);
+        };
+        one_of_both(&ask.environment)?;
+        let template = self.ready_template(&name, ask.runtime.as_deref()).await?;
+        fill::workspace(&template.definition, &mut ask);
+        ask.environment = template.start().to_string();
+        ask.made_from = Some(template.reference());
+        Ok(ask)
+    }
+}
+
+/// The definition of a template that is there: the machines of its setup are its owner's.
+fn owned(template: &Template) -> TemplateDefinition {
+    TemplateDefinition {
+        owner: template.owner.clone(),
+        ..template.definition.clone()
+    }
+}
+
+/// What the environment of a template is called that has a setup.
+fn environment_name(name: &str, digest: &str) -> String {
+    let digits: String = digest
+        .trim_start_matches("sha256:")
+        .chars()
+        .take(12)
+        .collect();
+    format!("template-{name}:{digits}")
+}
+
+/// The setup of a template as a build. Its machines run commands as those of the base would.
+fn build_request(definition: &TemplateDefinition, base: &Environment) -> BuildRequest {
+    let own = definition.setup_policy.clone();
+    BuildRequest {
+        owner: definition.owner.clone(),
+        dockerfile_name: Some("setup".to_string()),
+        from: Some(definition.environment.clone()),
+        run: definition.setup.clone(),
+        allowed_hosts: match own {
+            Some(_) => Vec::new(),
+            None => definition.allowed_hosts.clone(),
+        },
+        policy: own.or_else(|| definition.network().map(String::from)),
+        env: definition.env.clone(),
+        default_user: Some(base.default_user.clone()),
+        default_workdir: Some(base.default_workdir.clone()),
+        vcpu_count: definition.vcpu_count,
+        mem_mib: definition.mem_mib,
+        disk_mib: definition.disk_mib,
+        ..BuildRequest::default()
+    }
+}
+
+fn one_of_both(environment: &str) -> Result<()> {
+    match environment {
+        "" => Ok(()),
+        _ => Err(
+            Error::invalid("both a template and an environment are named")
+                .hint("a template says what its machines start from: leave the environment out"),
+        ),
+    }
+}
+
+fn no_setup_there() -> Error {
+    Error::unsupported(
+        "machines of this runtime start from nothing of ours, so a setup has no effect there",
+    )
+    .hint("leave the setup out, or choose another runtime")
+}
