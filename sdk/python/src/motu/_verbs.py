@@ -1367,6 +1367,7 @@ class AsyncVerbs(AsyncTransport):
         max_output_bytes: int | None = None,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         timeout_seconds: int = 30,
+        user: str | None = None,
         workdir: str | None = None,
     ) -> types.ExecResult:
         """Run one command in a workspace, in `/workspace`."""
@@ -1376,6 +1377,7 @@ class AsyncVerbs(AsyncTransport):
             "max_output_bytes": max_output_bytes,
             "secret_env": wire.secret_env(secret_env),
             "timeout_seconds": timeout_seconds,
+            "user": user,
             "workdir": workdir,
         }, wire.command(command)))
 
@@ -1390,6 +1392,7 @@ class AsyncVerbs(AsyncTransport):
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         stdin: bool = False,
         timeout_seconds: int | None = None,
+        user: str | None = None,
         workdir: str | None = None,
     ) -> AsyncStream:
         """Run one command in a workspace, in `/workspace`."""
@@ -1400,6 +1403,7 @@ class AsyncVerbs(AsyncTransport):
             "secret_env": wire.secret_env(secret_env),
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,
+            "user": user,
             "workdir": workdir,
         }, wire.command(command)))
 
@@ -1487,6 +1491,7 @@ class AsyncVerbs(AsyncTransport):
         ready_timeout_seconds: int = 30,
         restart: types.Restart = "never",
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
+        user: str | None = None,
     ) -> types.ServiceStatus:
         """Start a service, and wait until it is ready."""
         return await self._json(types.ServiceStatus, "POST", f"/v1/workspaces/{wire.segment(workspace_id)}/services", body=wire.request({
@@ -1499,6 +1504,7 @@ class AsyncVerbs(AsyncTransport):
             "restart": restart,
             "secret_env": wire.secret_env(secret_env),
             "service_name": service_name,
+            "user": user,
         }, wire.command(command)))
 
     async def status_service(self, workspace_id: str, service_name: str) -> types.ServiceStatus:
@@ -1538,15 +1544,19 @@ class AsyncVerbs(AsyncTransport):
         *,
         cols: int = 120,
         cwd: str = "/workspace",
+        env: Mapping[str, str] | None = None,
         rows: int = 30,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
+        user: str | None = None,
     ) -> types.Shell:
         """Open a shell on a terminal of its own."""
         return await self._json(types.Shell, "POST", f"/v1/workspaces/{wire.segment(workspace_id)}/shells", body=wire.request({
             "cols": cols,
             "cwd": cwd,
+            "env": env,
             "rows": rows,
             "secret_env": wire.secret_env(secret_env),
+            "user": user,
         }))
 
     async def close_shell(self, workspace_id: str, shell_id: str) -> types.Shell:
@@ -2876,6 +2886,7 @@ class Verbs(Transport):
         max_output_bytes: int | None = None,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         timeout_seconds: int = 30,
+        user: str | None = None,
         workdir: str | None = None,
     ) -> types.ExecResult:
         """Run one command in a workspace, in `/workspace`."""
@@ -2885,6 +2896,7 @@ class Verbs(Transport):
             "max_output_bytes": max_output_bytes,
             "secret_env": wire.secret_env(secret_env),
             "timeout_seconds": timeout_seconds,
+            "user": user,
             "workdir": workdir,
         }, wire.command(command)))
 
@@ -2899,6 +2911,7 @@ class Verbs(Transport):
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
         stdin: bool = False,
         timeout_seconds: int | None = None,
+        user: str | None = None,
         workdir: str | None = None,
     ) -> Stream:
         """Run one command in a workspace, in `/workspace`."""
@@ -2909,6 +2922,7 @@ class Verbs(Transport):
             "secret_env": wire.secret_env(secret_env),
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,
+            "user": user,
             "workdir": workdir,
         }, wire.command(command)))
 
@@ -2996,6 +3010,7 @@ class Verbs(Transport):
         ready_timeout_seconds: int = 30,
         restart: types.Restart = "never",
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
+        user: str | None = None,
     ) -> types.ServiceStatus:
         """Start a service, and wait until it is ready."""
         return self._json(types.ServiceStatus, "POST", f"/v1/workspaces/{wire.segment(workspace_id)}/services", body=wire.request({
@@ -3008,6 +3023,7 @@ class Verbs(Transport):
             "restart": restart,
             "secret_env": wire.secret_env(secret_env),
             "service_name": service_name,
+            "user": user,
         }, wire.command(command)))
 
     def status_service(self, workspace_id: str, service_name: str) -> types.ServiceStatus:
@@ -3047,15 +3063,19 @@ class Verbs(Transport):
         *,
         cols: int = 120,
         cwd: str = "/workspace",
+        env: Mapping[str, str] | None = None,
         rows: int = 30,
         secret_env: Mapping[str, str | None] | Sequence[str | types.SecretEnv | Mapping[str, Any]] | None = None,
+        user: str | None = None,
     ) -> types.Shell:
         """Open a shell on a terminal of its own."""
         return self._json(types.Shell, "POST", f"/v1/workspaces/{wire.segment(workspace_id)}/shells", body=wire.request({
             "cols": cols,
             "cwd": cwd,
+            "env": env,
             "rows": rows,
             "secret_env": wire.secret_env(secret_env),
+            "user": user,
         }))
 
     def close_shell(self, workspace_id: str, shell_id: str) -> types.Shell:

@@ -1079,9 +1079,12 @@ class OpenShell:
     cols: int | None = None
     #: Default `/workspace`.
     cwd: str | None = None
+    env: dict[str, str] = field(default_factory=lambda: {})
     #: Default 30.
     rows: int | None = None
     secret_env: list[SecretEnv] = field(default_factory=lambda: [])
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1730,6 +1733,8 @@ class StartService:
     restart: Restart | None = None
     secret_env: list[SecretEnv] = field(default_factory=lambda: [])
     service_name: str | None = None
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -2208,6 +2213,8 @@ class WorkspaceExec:
     stdin: bool = False
     #: Default 30.
     timeout_seconds: int | None = None
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
     workdir: str | None = None
 
 
