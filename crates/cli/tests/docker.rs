@@ -277,8 +277,8 @@ fn an_ordinary_users_podman_is_found_and_says_what_it_cannot_limit() {
     assert_eq!(map[..4], ["0", "0", &ORDINARY.to_string(), "1"], "{said}");
     // What is said to be enforced is, and what is not is refused when it is insisted on.
     let memory = made["limits"].as_array().unwrap().iter();
-    let memory = memory.filter(|limit| limit["name"] == "mem_mib");
-    let enforced = memory.map(|limit| limit["enforced"] == true).all(|is| is);
+    let mut memory = memory.filter(|limit| limit["name"] == "mem_mib");
+    let enforced = memory.all(|limit| limit["enforced"] == true);
     let insisted = [
         "run",
         "busybox",
