@@ -526,6 +526,29 @@ async fn a_daemon_killed_while_it_deletes() {
     println!("{survived} of those never began");
 }
 
+/// Copies the environment of these tests, and none of the larger ones beside it.
+fn only_one_environment(to: &std::path::Path) {
+    let all = crate::support::environments();
+    let name = format!("names/{ENVIRONMENT}.json");
+    let text = std::fs::read(all.join(&name)).unwrap();
+    let known: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let blob = format!(
+        "blobs/{}",
+        known["digest"].as_str().unwrap().replace(':', "-")
+    );
+    for dir in ["names", "blobs"] {
+        std::fs::create_dir_all(to.join(dir)).unwrap();
+    }
+    for part in [name, blob] {
+        let copied = motu_needs::command("cp")
+            .arg("-a")
+            .arg(all.join(&part))
+            .arg(to.join(&part))
+            .status();
+        assert!(copied.unwrap().success());
+    }
+}
+
 #[tokio::test]
 async fn a_workspace_whose_environment_is_gone() {
     let Some(mut world) = World::bare() else {
@@ -534,12 +557,7 @@ async fn a_workspace_whose_environment_is_gone() {
     // Environments of its own, which may be removed.
     let own = world.home().join("environments");
     std::fs::remove_file(&own).unwrap();
-    let copied = motu_needs::command("cp")
-        .arg("-a")
-        .arg(crate::support::environments())
-        .arg(&own)
-        .status();
-    assert!(copied.unwrap().success());
+    only_one_environment(&own);
     world.start();
     let id = create(&world, asked("bereft")).await;
     sh(&world, &id, "echo kept > file").await;
