@@ -170,7 +170,7 @@ SHORT_IN = {
     "published_ports": {"start_service"},
 }
 #: The wire of live streams: `_frames.py` reads it.
-UNTYPED = {"Event", "Control", "ErrorBody", "PullLine", "WatchLine"}
+UNTYPED = {"Event", "Control", "ErrorBody", "EnvironmentLine", "TemplateLine", "WatchLine"}
 #: Fields that must not show in a `repr`.
 HIDDEN = re.compile(r"(.*Secret.*\.value|.*[Pp]assword\.password)$")
 

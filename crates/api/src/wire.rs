@@ -5,7 +5,7 @@
 use motu_core::Error;
 use motu_core::exec::ExecRequest;
 use motu_core::files::FileChange;
-use motu_core::report::{Environment, ProgressEvent};
+use motu_core::report::ProgressEvent;
 use serde::{Deserialize, Serialize};
 
 /// Version of the API; in the path (`/v1`) and in [`API_HEADER`] of every answer.
@@ -49,17 +49,6 @@ pub enum StepLine<T> {
     /// The last line of a call that worked.
     Result(T),
     /// The last line of a call that failed.
-    Error(Error),
-}
-
-/// One line of the answer to a pull, for the document: a [`StepLine`] of an environment.
-#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PullLine {
-    Progress(ProgressEvent),
-    /// The last line of a pull that worked.
-    Result(Box<Environment>),
-    /// The last line of a pull that failed.
     Error(Error),
 }
 

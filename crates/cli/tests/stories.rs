@@ -26,7 +26,7 @@ fn mistakes_in_arguments_are_invalid() {
 
       tip: to pass '--bogus' as a value, use '-- --bogus'
 
-    Usage: motu run [OPTIONS] <ENVIRONMENT> [-- <COMMAND>...]
+    Usage: motu run [OPTIONS] [ENVIRONMENT] [-- <COMMAND>...]
 
     For more information, try '--help'.
     [exit code: 102]
@@ -474,7 +474,7 @@ fn a_command_without_its_dashes_gets_a_tip() {
 
       tip: put `--` before the command and its arguments
 
-    Usage: motu run [OPTIONS] <ENVIRONMENT> [-- <COMMAND>...]
+    Usage: motu run [OPTIONS] [ENVIRONMENT] [-- <COMMAND>...]
 
     For more information, try '--help'.
     [exit code: 102]

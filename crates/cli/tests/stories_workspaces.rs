@@ -274,8 +274,8 @@ fn whatever_starts_a_command_starts_it_as_the_user_who_is_named() {
     "#);
     told!(ws("exec ws --user nobody-is-called-so -- id -u"), @r#"
     ------- stderr -------
-    error: there is no user "nobody-is-called-so"
-    [exit code: 100]
+    error: no user "nobody-is-called-so" in this machine
+    [exit code: 104]
     "#);
     told!(story.motu(&["workspace", "file", "write", "ws", "/workspace/who", "--text", "id -u; exec sleep 1000"]), @"/workspace/who: 22 B written");
     let start =

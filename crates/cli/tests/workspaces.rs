@@ -514,9 +514,10 @@ fn shells_are_driven_by_programs() {
     pid           9
     started       2023-11-14T22:13:20Z
     "#);
-    let open = "shell open ws-a --cwd / --cols 80 --rows 24 --secret-env K";
+    let open = "shell open ws-a --cwd / --cols 80 --rows 24 --user nobody --env A=b --secret-env K";
     let request = json!(["ws-a", {
-        "cwd": "/", "cols": 80, "rows": 24, "secret_env": [{"secret": "K"}],
+        "cwd": "/", "cols": 80, "rows": 24, "user": "nobody", "env": {"A": "b"},
+        "secret_env": [{"secret": "K"}],
     }]);
     assert_eq!(world.sends(open), ("open_shell", request));
     told!(world.motu("shell list ws-a"), @r#"

@@ -4,12 +4,11 @@
 
 use crate::corridor::KILL_PATH;
 use motu_api::event::{Control, Event};
-use motu_api::wire::{
-    DIAL_PROTOCOL, ErrorBody, ExecBody, LINES_TYPE, PullLine, STREAM_TYPE, WatchLine,
-};
+use motu_api::wire::{DIAL_PROTOCOL, ErrorBody, ExecBody, LINES_TYPE, STREAM_TYPE, WatchLine};
+use motu_core::Error;
 use motu_core::exec::{Background, ExecResult, ExecSession, SignalProcess};
 use motu_core::files::{ByteStream, FileEntry, ReadFile};
-use motu_core::report::ProgressSink;
+use motu_core::report::{ProgressEvent, ProgressSink};
 use motu_core::runtime::Connection;
 use motu_core::terminal::TerminalOpened;
 use motu_core::verb::{self, Ask, Changes, Exec, ExecWorkspace, Info, Nothing, Run, Verb, Visit};
@@ -102,6 +101,21 @@ impl Document {
         let name = items.trim_end_matches('>').rsplit("::").next();
         let items = self.keep(name.unwrap_or(items), schema["items"].take());
         json!({"type": "array", "items": items})
+    }
+
+    /// One line of an answer in steps: a step, or what all of them came to.
+    fn step_line<T: ToSchema>(&mut self) -> Value {
+        let kinds = [
+            ("progress", self.refer::<ProgressEvent>()),
+            ("result", self.refer::<T>()),
+            ("error", self.refer::<Error>()),
+        ];
+        let one = |(name, schema): (&str, Value)| json!({"type": "object", "properties": {name: schema}, "required": [name]});
+        let choice = json!({
+            "description": "One line of the answer; `result` or `error` is the last.",
+            "oneOf": kinds.map(one),
+        });
+        self.keep(&format!("{}Line", T::name()), choice)
     }
 
     /// An object or a choice gets a name; a text or a number does not need one.
@@ -374,8 +388,7 @@ impl Visit for Document {
     }
 
     fn steps<V: Verb<Extra = ProgressSink, Answer: verb::Value>>(&mut self) {
-        self.refer::<V::Answer>();
-        let line = self.refer::<PullLine>();
+        let line = self.step_line::<V::Answer>();
         self.verb::<V>(json!({"description": "Done.", "content": content(LINES_TYPE, &line)}));
     }
 }

@@ -62,6 +62,7 @@ fn machines_reach_the_hosts_of_their_template_and_no_others() {
     let refused = world.decisions(&id);
     let refused = refused.iter().any(|one| one["allowed"] == false);
     assert!(refused, "{:#?}", world.decisions(&id));
+    a_workspace_reaches_no_more(&world);
     // A caller who names a policy has that one.
     let (_, closed) = create(&world, &["--template", "t", "--policy", "none"]);
     assert_eq!(closed["network"], "off", "{closed}");
@@ -72,6 +73,20 @@ fn machines_reach_the_hosts_of_their_template_and_no_others() {
         (0, "page of other.example\n"),
         "{page}"
     );
+}
+
+fn a_workspace_reaches_no_more(world: &World) {
+    let made = value(&world.motu(&["workspace", "create", "--template", "t", "--json"]));
+    let id = made["workspace_id"].as_str().unwrap();
+    let page = world.curl(id, "http://good.example/");
+    assert_eq!((page.code, &*page.stdout), (0, PAGE), "{page}");
+    let page = world.curl(id, "http://other.example/");
+    assert_ne!(
+        (page.code, &*page.stdout),
+        (0, "page of other.example\n"),
+        "{page}"
+    );
+    assert_eq!(world.motu(&["workspace", "delete", id]).code, 0);
 }
 
 #[test]

@@ -103,7 +103,7 @@ verbs! {
         GET "/v1/environments/{name}" 200, Reads, "environments";
     /// Install an environment
     ///
-    /// Answers with one `PullLine` per line; the last one is the result or the error.
+    /// Answers with one `EnvironmentLine` per line; the last one is the result or the error.
     steps pull_environment = PullEnvironment(name: str => progress: ProgressSink) -> Environment,
         POST "/v1/environments/{name}/pull" 200, Settles, "environments";
     /// Remove one installed environment
@@ -127,7 +127,7 @@ verbs! {
         PUT "/v1/build-contexts" 200, Changes, "environments", "application/x-tar";
     /// Build an environment from another one
     ///
-    /// Answers with one `PullLine` per line: `step`, `cached`, `output` and `done` as they happen;
+    /// Answers with one `EnvironmentLine` per line: `step`, `cached`, `output` and `done` as they happen;
     /// the last one is the result or the error. A build whose caller leaves is ended.
     steps build_environment = BuildEnvironment(; build::BuildRequest => progress: ProgressSink) -> Environment,
         POST "/v1/environments/build" 200, Runs, "environments";
@@ -138,7 +138,7 @@ verbs! {
     /// Make a template, or change it
     ///
     /// Its setup is run first, step by step; nothing is kept of a template whose setup fails, and
-    /// one that was there stays as it was. Answers with one `PullLine` per line, as
+    /// one that was there stays as it was. Answers with one `TemplateLine` per line, as
     /// `build_environment` does; the last one is the result or the error.
     steps put_template = PutTemplate(name: str; TemplateDefinition => progress: ProgressSink) -> Template,
         PUT "/v1/templates/{name}" 200, Runs, "templates";

@@ -137,6 +137,8 @@ impl Workspaces {
         let sandbox = CreateSandbox {
             owner: request.owner.clone(),
             environment: request.environment.clone(),
+            made_from: request.made_from.clone(),
+            env: request.env.clone(),
             sandbox_id: Some(id.clone()),
             runtime: request.runtime.clone(),
             isolation: request.isolation,
@@ -151,6 +153,7 @@ impl Workspaces {
             network: request.network_policy != NetworkPolicy::Off,
             policy: request.policy.clone(),
             narrowed: request.narrowed.clone(),
+            allowed_hosts: request.allowed_hosts.clone(),
             secret_refs: bound,
             ..CreateSandbox::default()
         };
