@@ -27,6 +27,9 @@ const OWN: [&str; 4] = [
 /// Run what `tools/setup-clients` puts into `target/clients`.
 const CLIENTS: [&str; 3] = ["mcp_clients.rs", "network.rs", "python.rs"];
 
+/// A service of the tests, which runs what its clients ask for.
+const SERVERS: [&str; 1] = ["e2b/process.rs"];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -68,7 +71,8 @@ fn variable(text: &str) -> Option<&str> {
 fn is_test(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let directory = path.components().any(|part| part.as_os_str() == "tests");
-    (directory && !CLIENTS.iter().any(|client| name == *client))
+    let told = SERVERS.iter().any(|server| path.ends_with(server));
+    (directory && !told && !CLIENTS.iter().any(|client| name == *client))
         || path
             .file_stem()
             .is_some_and(|stem| stem.to_string_lossy().ends_with("tests"))
