@@ -948,9 +948,9 @@ class AsyncVerbs(AsyncTransport):
         ttl_seconds: int | None = None,
         vcpu_count: int | None = None,
         progress: Callable[[types.ProgressEvent], object] | None = None,
-    ) -> types.Environment:
+    ) -> types.Template:
         """Make a template, or change it."""
-        return await self._last(types.Environment, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
+        return await self._last(types.Template, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
             "allowed_hosts": allowed_hosts,
             "disk_mib": disk_mib,
             "env": env,
@@ -974,9 +974,9 @@ class AsyncVerbs(AsyncTransport):
         *,
         no_cache: bool = False,
         progress: Callable[[types.ProgressEvent], object] | None = None,
-    ) -> types.Environment:
+    ) -> types.Template:
         """Run the setup of a template again, on its environment as it is now."""
-        return await self._last(types.Environment, types.ProgressEvent, progress, "POST", f"/v1/templates/{wire.segment(template)}/build", body=wire.request({
+        return await self._last(types.Template, types.ProgressEvent, progress, "POST", f"/v1/templates/{wire.segment(template)}/build", body=wire.request({
             "no_cache": no_cache,
         }))
 
@@ -2467,9 +2467,9 @@ class Verbs(Transport):
         ttl_seconds: int | None = None,
         vcpu_count: int | None = None,
         progress: Callable[[types.ProgressEvent], object] | None = None,
-    ) -> types.Environment:
+    ) -> types.Template:
         """Make a template, or change it."""
-        return self._last(types.Environment, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
+        return self._last(types.Template, types.ProgressEvent, progress, "PUT", f"/v1/templates/{wire.segment(template)}", body=wire.request({
             "allowed_hosts": allowed_hosts,
             "disk_mib": disk_mib,
             "env": env,
@@ -2493,9 +2493,9 @@ class Verbs(Transport):
         *,
         no_cache: bool = False,
         progress: Callable[[types.ProgressEvent], object] | None = None,
-    ) -> types.Environment:
+    ) -> types.Template:
         """Run the setup of a template again, on its environment as it is now."""
-        return self._last(types.Environment, types.ProgressEvent, progress, "POST", f"/v1/templates/{wire.segment(template)}/build", body=wire.request({
+        return self._last(types.Template, types.ProgressEvent, progress, "POST", f"/v1/templates/{wire.segment(template)}/build", body=wire.request({
             "no_cache": no_cache,
         }))
 
