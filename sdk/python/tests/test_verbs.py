@@ -199,12 +199,12 @@ def put_template(w: World) -> None:
     name = w.fresh("put")
     heard: list[Any] = []
     made = w.motu.put_template(
-        name, IMAGE, setup=["echo made > /etc/made"], env={"WHO": "me"}, mem_mib=96, progress=heard.append
+        name, IMAGE, setup=["echo made > /etc/made"], env={"WHO": "me"}, mem_mib=160, progress=heard.append
     )
-    assert (made.name, made.version, made.definition.mem_mib) == (name, 1, 96)
+    assert (made.name, made.version, made.definition.mem_mib) == (name, 1, 160)
     assert any(step.stage == "step" for step in heard)
     box = w.motu.create_sandbox(template=name)
-    assert (box.mem_mib, box.template.name, box.template.version) == (96, name, 1)
+    assert (box.mem_mib, box.template.name, box.template.version) == (160, name, 1)
     told = w.motu.exec(box.sandbox_id, "cat /etc/made; echo $WHO")
     assert told.stdout == "made\nme\n"
     w.motu.destroy_sandbox(box.sandbox_id)
