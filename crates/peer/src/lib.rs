@@ -7,6 +7,7 @@
 //!   error        how a call fails
 //!   answer       how a request on the link ends
 //!   fate         who has heard of a machine's end
+//!   record       what is remembered of a machine
 //! ```
 //!
 //! The service is somebody else's: it may hang, lie or be something else altogether. Nothing here
@@ -17,6 +18,7 @@ pub mod answer;
 pub mod connection;
 pub mod error;
 pub mod fate;
+pub mod record;
 mod trust;
 
 pub use address::{Address, encoded};

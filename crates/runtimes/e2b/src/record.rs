@@ -4,12 +4,8 @@
 use motu_core::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// The record's file in the machine's directory.
-const FILE: &str = "machine.json";
 const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,47 +81,15 @@ impl Record {
 
     /// `None` where nothing was written down.
     pub(crate) fn load(dir: &Path) -> Result<Option<Record>, Error> {
-        let what = "the machine's record";
-        let text = match std::fs::read(dir.join(FILE)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io(what, &error)),
-        };
-        let record: Record = serde_json::from_slice(&text)
-            .map_err(|error| Error::internal(format!("{what} cannot be read: {error}")))?;
-        match record.version {
-            VERSION => Ok(Some(record)),
-            other => Err(Error::unsupported(format!(
-                "{what} is of version {other}; this build knows {VERSION}"
-            ))),
-        }
+        motu_peer::record::load(dir, VERSION)
     }
 
-    /// Staged, flushed and renamed: a reader sees the old record or the new one, and it is there
-    /// before the service is asked for anything. Variables may be secrets: nobody else may look.
     pub(crate) fn store(&self, dir: &Path) -> Result<(), Error> {
-        let failed = |error: std::io::Error| Error::io("the machine's record", &error);
-        let text = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
-        let staged = dir.join("machine.json.new");
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&staged)
-            .map_err(failed)?;
-        file.write_all(&text).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        std::fs::rename(staged, dir.join(FILE)).map_err(failed)
+        motu_peer::record::store(self, dir)
     }
 
     pub(crate) fn remove(dir: &Path) -> Result<(), Error> {
-        match std::fs::remove_file(dir.join(FILE)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("the machine's record", &error))
-            }
-            _ => Ok(()),
-        }
+        motu_peer::record::remove(dir)
     }
 }
 
