@@ -31,14 +31,27 @@ pub struct ErrorBody {
 }
 
 /// An exec, and whether it runs on after the answer.
-#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ExecBody {
     #[serde(flatten)]
     pub exec: ExecRequest,
     /// Start the process, answer with its pid, and leave it running.
     #[serde(default)]
     pub background: bool,
+}
+
+/// By hand: an [`ExecRequest`], which refuses fields that it does not know, has a flattened part of its
+/// own, and would be shown all of them.
+impl<'de> Deserialize<'de> for ExecBody {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ExecBody, D::Error> {
+        use serde::de::Error as _;
+        let mut fields = serde_json::Map::deserialize(deserializer)?;
+        let background = fields.remove("background").unwrap_or(false.into());
+        Ok(ExecBody {
+            exec: serde_json::from_value(fields.into()).map_err(D::Error::custom)?,
+            background: serde_json::from_value(background).map_err(D::Error::custom)?,
+        })
+    }
 }
 
 /// One line of the answer to a call that tells its steps.
@@ -71,7 +84,17 @@ mod tests {
             serde_json::from_str(r#"{"command":["true"],"timeout_seconds":5,"background":true}"#)
                 .unwrap();
         assert!(body.background);
-        assert_eq!(body.exec.timeout_seconds, Some(5));
-        assert!(serde_json::from_str::<ExecBody>(r#"{"command":["true"],"colour":1}"#).is_err());
+        assert_eq!(body.exec.program.timeout_seconds, Some(5));
+        for (text, refusal) in [
+            (
+                r#"{"command":["true"],"colour":1}"#,
+                "unknown field `colour`",
+            ),
+            (r#"{"command":["true"],"background":1}"#, "invalid type"),
+            (r#"{"command":"true"}"#, "invalid type"),
+        ] {
+            let error = serde_json::from_str::<ExecBody>(text).unwrap_err();
+            assert!(error.to_string().contains(refusal), "{text}: {error}");
+        }
     }
 }

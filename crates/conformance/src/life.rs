@@ -13,7 +13,7 @@ use motu_core::files::{
 };
 use motu_core::runtime::Lacks;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::{Error, ErrorKind, Result, Runtime, SandboxId, Service as _};
+use motu_core::{Error, ErrorKind, Program, Result, Runtime, SandboxId, Service as _};
 use motu_gate::Desk;
 use std::fmt::Debug;
 use std::future::Future;
@@ -233,18 +233,15 @@ pub fn place(sandbox: &Sandbox, name: &str) -> String {
 
 /// A program and its literal arguments.
 pub fn argv(words: &[&str]) -> ExecRequest {
-    ExecRequest {
-        command: words.iter().map(|word| word.to_string()).collect(),
-        ..ExecRequest::default()
-    }
+    ExecRequest::from(Program::argv(words.iter().copied()))
 }
 
 /// A script.
 pub fn shell(script: &str) -> ExecRequest {
-    ExecRequest {
+    ExecRequest::from(Program {
         mode: ExecMode::Shell,
-        ..argv(&[script])
-    }
+        ..argv(&[script]).program
+    })
 }
 
 /// The exact bytes of a result's standard output.

@@ -7,9 +7,9 @@ mod engine;
 use engine::{Engine, Kind};
 use motu_conformance::subjects::{docker, with_bash};
 use motu_conformance::{Bench, Life, Subject, checks, conformance_one_by_one, skip};
-use motu_core::exec::{ExecMode, ExecRequest};
+use motu_core::exec::ExecRequest;
 use motu_core::sandbox::{CreateSandbox, State};
-use motu_core::{ErrorKind, Isolation, Service as _};
+use motu_core::{ErrorKind, Isolation, Program, Service as _, Size};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -41,11 +41,7 @@ fn subject(engine: &Engine) -> Subject {
 }
 
 fn script(text: &str) -> ExecRequest {
-    ExecRequest {
-        command: vec![text.to_string()],
-        mode: ExecMode::Shell,
-        ..ExecRequest::default()
-    }
+    ExecRequest::from(Program::shell(text))
 }
 
 #[test]
@@ -164,7 +160,10 @@ fn walls_are_what_they_are_said_to_be(engine: &Engine) {
         let error = life
             .engine
             .create_sandbox(CreateSandbox {
-                disk_mib: Some(64),
+                size: Size {
+                    disk_mib: Some(64),
+                    ..life.request().size
+                },
                 ..life.request()
             })
             .await
@@ -178,7 +177,10 @@ fn a_memory_limit_holds(engine: &Engine) {
     let bench = Bench::new(subject(engine));
     bench.life(|life| async move {
         let small = CreateSandbox {
-            mem_mib: Some(32),
+            size: Size {
+                mem_mib: Some(32),
+                ..life.request().size
+            },
             ..life.request()
         };
         let sandbox = life.engine.create_sandbox(small).await.expect("a sandbox");

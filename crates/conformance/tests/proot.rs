@@ -5,7 +5,7 @@ use motu_conformance::subjects::{proot, with_bash};
 use motu_conformance::{prove, prove_across};
 use motu_core::files::{GuestPath, ReadFile};
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
-use motu_core::{ErrorKind, Isolation, Service as _};
+use motu_core::{ErrorKind, Isolation, Service as _, Size};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -145,7 +145,10 @@ fn what_it_is_is_said_and_has_to_be_asked_for() {
         };
         refused(ErrorKind::Unsupported, create(network).await);
         let bounded = CreateSandbox {
-            mem_mib: Some(64),
+            size: Size {
+                mem_mib: Some(64),
+                ..request(true, "proot").size
+            },
             ..request(true, "proot")
         };
         let sandbox = create(bounded).await.expect("a sandbox");

@@ -13,7 +13,7 @@ use motu_conformance::{Bench, Skip, Subject, conformance_one_by_one, skip};
 use motu_contract::{Outcome, examine};
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::State;
-use motu_core::{ErrorKind, Service as _};
+use motu_core::{ErrorKind, Program, Service as _};
 use served::{Kind, Served};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -106,12 +106,8 @@ fn a_service_that_fails_in_the_middle_of_an_answer_fails_that_call_alone() {
             let sandbox = life.create().await;
             for twist in [Twist::Cut, Twist::Rubbish, Twist::Hang] {
                 way.twist(twist, "begun");
-                let script = ExecRequest {
-                    command: ["sh", "-c", "echo begun; sleep 600"]
-                        .map(String::from)
-                        .into(),
-                    ..ExecRequest::default()
-                };
+                let script =
+                    ExecRequest::from(Program::argv(["sh", "-c", "echo begun; sleep 600"]));
                 let failed = life.engine.exec(&sandbox.sandbox_id, script).await;
                 let error = failed.expect_err("it went wrong");
                 let kinds = [ErrorKind::Transport, ErrorKind::Unavailable];
@@ -121,10 +117,10 @@ fn a_service_that_fails_in_the_middle_of_an_answer_fails_that_call_alone() {
                 let still = life.get(&sandbox.sandbox_id).await;
                 assert_eq!(still.state, State::Running, "{twist:?}");
                 let command = ["echo", "again"].map(String::from).into();
-                let again = ExecRequest {
+                let again = ExecRequest::from(Program {
                     command,
-                    ..ExecRequest::default()
-                };
+                    ..Program::default()
+                });
                 let again = life.exec(&sandbox, again).await;
                 assert_eq!(again.stdout, "again\n", "{twist:?}");
             }

@@ -5,7 +5,7 @@ use futures_util::StreamExt as _;
 use motu_core::exec::{ExecMode, ExecRequest, ExecResult};
 use motu_core::files::{GuestPath, ReadFile, ReadRange, StatFile, WriteFile, WriteOptions};
 use motu_core::sandbox::Sandbox;
-use motu_core::{ErrorKind, SandboxId, Service};
+use motu_core::{ErrorKind, Program, SandboxId, Service};
 
 /// One sandbox, and how it is asked.
 pub(crate) struct Asks<'a> {
@@ -74,16 +74,13 @@ impl<'a> Asks<'a> {
 
 /// A script, and arguments for it.
 pub(crate) fn shell(words: &[&str]) -> ExecRequest {
-    ExecRequest {
+    ExecRequest::from(Program {
         mode: ExecMode::Shell,
-        ..argv(words)
-    }
+        ..argv(words).program
+    })
 }
 
 /// A program and its literal arguments.
 pub(crate) fn argv(words: &[&str]) -> ExecRequest {
-    ExecRequest {
-        command: words.iter().map(|word| word.to_string()).collect(),
-        ..ExecRequest::default()
-    }
+    ExecRequest::from(Program::argv(words.iter().copied()))
 }

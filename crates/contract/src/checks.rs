@@ -9,7 +9,7 @@ use motu_core::files::{
 };
 use motu_core::report::Examine;
 use motu_core::sandbox::State;
-use motu_core::{Error, ErrorKind, SandboxId};
+use motu_core::{Error, ErrorKind, Program, SandboxId};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
@@ -69,11 +69,11 @@ pub(crate) async fn argv_mode(asks: &Asks<'_>) -> Broken {
 pub(crate) async fn surroundings(asks: &Asks<'_>) -> Broken {
     asks.write("some where/file", b"").await?;
     let directory = asks.place("some where");
-    let request = ExecRequest {
+    let request = ExecRequest::from(Program {
         env: [("WHO".to_string(), "it's $USER".to_string())].into(),
         workdir: Some(directory.clone()),
-        ..shell(&["echo \"$WHO\"; pwd"])
-    };
+        ..shell(&["echo \"$WHO\"; pwd"]).program
+    });
     let done = asks.exec(request).await?;
     same(
         "the output",
@@ -88,10 +88,10 @@ pub(crate) async fn missing_program(asks: &Asks<'_>) -> Broken {
 }
 
 pub(crate) async fn time_limit(asks: &Asks<'_>) -> Broken {
-    let request = ExecRequest {
+    let request = ExecRequest::from(Program {
         timeout_seconds: Some(1),
-        ..shell(&["sleep 30"])
-    };
+        ..shell(&["sleep 30"]).program
+    });
     let begun = Instant::now();
     match asks.service.exec(asks.id(), request).await {
         Ok(done) => same("timed_out", done.timed_out, true)?,

@@ -1,6 +1,7 @@
 //! Building environments from others.
 
 use crate::ask::Ask;
+use crate::size::Size;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -58,12 +59,8 @@ pub struct BuildRequest {
     /// What makes the machines; `container` when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vcpu_count: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mem_mib: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_mib: Option<u64>,
+    #[serde(flatten)]
+    pub size: Size,
     /// How long one step may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,

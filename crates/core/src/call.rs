@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::policy::PolicyRef;
+use crate::size::Size;
 use crate::{ErrorKind, Isolation, SandboxId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -136,12 +137,8 @@ impl Retention {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallLimits {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vcpu_count: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mem_mib: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_mib: Option<u64>,
+    #[serde(flatten)]
+    pub size: Size,
 }
 
 /// What came of a call whose command ran.

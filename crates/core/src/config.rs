@@ -1,6 +1,6 @@
 //! The operator's settings: one TOML file, `config.toml`, in the state directory.
 
-use crate::{Accel, Error, Isolation, limits};
+use crate::{Accel, Error, Isolation, Size, limits};
 use serde::{Deserialize, Serialize};
 
 /// Everything that can be set. Unknown keys are refused.
@@ -191,12 +191,8 @@ pub struct PoolKind {
     #[serde(default)]
     pub accel: Accel,
     /// Sizes are the defaults when missing, as in a call.
-    #[serde(default)]
-    pub vcpu_count: Option<u64>,
-    #[serde(default)]
-    pub mem_mib: Option<u64>,
-    #[serde(default)]
-    pub disk_mib: Option<u64>,
+    #[serde(flatten)]
+    pub size: Size,
     #[serde(default = "ready")]
     pub ready: u64,
 }

@@ -2,25 +2,16 @@
 
 use crate::ask::{Ask, Part};
 use crate::audit::AuditId;
+use crate::program::Program;
 use crate::sandbox::{CreateSandbox, Sandbox};
 use crate::{Error, Isolation, SandboxId, Signal};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 
-/// How `command` is understood.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ExecMode {
-    /// The program and its literal arguments; no shell is involved.
-    #[default]
-    Argv,
-    /// The first element is a script for `/bin/sh -c`; the others are quoted and appended to it.
-    Shell,
-}
+pub use crate::program::ExecMode;
 
 /// The size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -33,32 +24,28 @@ pub struct TtySize {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecRequest {
-    pub command: Vec<String>,
-    pub mode: ExecMode,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workdir: Option<String>,
-    pub env: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// Keep standard input open for the caller; otherwise it is empty.
-    pub stdin: bool,
+    #[serde(flatten)]
+    pub program: Program,
     /// Run on a terminal of this size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tty: Option<TtySize>,
-    /// The whole process tree is killed after this; default 30.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_seconds: Option<u64>,
     /// No time limit (for terminals and services); excludes `timeout_seconds`.
     pub no_timeout: bool,
     /// A name to find the process again by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// For collected execs: bytes returned per channel.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_output_bytes: Option<u64>,
     /// Bytes kept per channel inside the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_ring_bytes: Option<u64>,
+}
+
+impl From<Program> for ExecRequest {
+    fn from(program: Program) -> ExecRequest {
+        ExecRequest {
+            program,
+            ..ExecRequest::default()
+        }
+    }
 }
 
 /// A one-shot: make a sandbox, run one command, throw the sandbox away.

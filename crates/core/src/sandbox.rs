@@ -3,6 +3,7 @@
 use crate::ask::Ask;
 use crate::call::{CallDestination, SecretRef};
 use crate::policy::PolicyRef;
+use crate::size::Size;
 use crate::template::TemplateRef;
 use crate::{Accel, Isolation, SandboxId};
 use jiff::Timestamp;
@@ -36,12 +37,8 @@ pub struct CreateSandbox {
     /// The weakest isolation that will do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vcpu_count: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mem_mib: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_mib: Option<u64>,
+    #[serde(flatten)]
+    pub size: Size,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::call::SecretRef;
+use crate::size::Size;
 use crate::{Error, Isolation, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -43,12 +44,8 @@ pub struct TemplateDefinition {
     /// The weakest isolation that will do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vcpu_count: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mem_mib: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_mib: Option<u64>,
+    #[serde(flatten)]
+    pub size: Size,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
     /// Machines that wait ready for it. Those with a network cannot wait.
@@ -193,12 +190,22 @@ mod tests {
                 ("B".to_string(), "template".to_string()),
             ]),
             allowed_hosts: vec!["example.com".to_string()],
-            vcpu_count: Some(2),
-            mem_mib: Some(256),
+            size: Size::of(256, 512),
             ttl_seconds: Some(60),
             isolation: Some(Isolation::Gvisor),
             ..TemplateDefinition::default()
         }
+    }
+
+    /// Digests of templates that are stored are made of this text.
+    #[test]
+    fn the_essence_is_written_as_ever() {
+        let text = concat!(
+            r#"{"environment":"debian:12","env":{"A":"template","B":"template"},"#,
+            r#""allowed_hosts":["example.com"],"isolation":"gvisor","#,
+            r#""mem_mib":256,"disk_mib":512,"ttl_seconds":60}"#
+        );
+        assert_eq!(definition().essence().unwrap(), text);
     }
 
     #[test]

@@ -216,9 +216,13 @@ impl Gate<'_> {
         };
         let defaults = &self.config.defaults;
         Ok(MachineLimits {
-            vcpu_count: ask(limits::VCPU_COUNT, request.vcpu_count, defaults.vcpu_count)?,
-            mem_mib: ask(limits::MEM_MIB, request.mem_mib, defaults.mem_mib)?,
-            disk_mib: ask(limits::DISK_MIB, request.disk_mib, defaults.disk_mib)?,
+            vcpu_count: ask(
+                limits::VCPU_COUNT,
+                request.size.vcpu_count,
+                defaults.vcpu_count,
+            )?,
+            mem_mib: ask(limits::MEM_MIB, request.size.mem_mib, defaults.mem_mib)?,
+            disk_mib: ask(limits::DISK_MIB, request.size.disk_mib, defaults.disk_mib)?,
             pids_max: ask(limits::PIDS_MAX, request.pids_max, defaults.pids_max)?,
             nofile: ask(limits::NOFILE, request.nofile, defaults.nofile)?,
             io_mbps: ask(limits::IO_MBPS, request.io_mbps, defaults.io_mbps)?,
@@ -396,12 +400,13 @@ pub enum Follow {
 
 /// Checks a command and turns it into what the guest understands.
 pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<link::Start> {
-    if request.command.is_empty() || request.command[0].is_empty() {
+    let program = request.program;
+    if program.command.is_empty() || program.command[0].is_empty() {
         return Err(Error::invalid("no command is given").hint("put it after `--`"));
     }
-    check_env(&request.env)?;
-    let argv_bytes: usize = request.command.iter().map(|word| word.len() + 1).sum();
-    let env_bytes: usize = request.env.iter().map(|(k, v)| k.len() + v.len() + 2).sum();
+    check_env(&program.env)?;
+    let argv_bytes: usize = program.command.iter().map(|word| word.len() + 1).sum();
+    let env_bytes: usize = program.env.iter().map(|(k, v)| k.len() + v.len() + 2).sum();
     let size = (argv_bytes + env_bytes) as u64;
     if size > limits::ARGV_BYTES.max {
         return Err(Error::limit(format!(
@@ -410,10 +415,10 @@ pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<
         ))
         .hint("write large data to a file in the sandbox and pass its path"));
     }
-    if request.command.iter().any(|word| word.contains('\0')) {
+    if program.command.iter().any(|word| word.contains('\0')) {
         return Err(Error::invalid("the command contains a NUL byte"));
     }
-    if let Some(workdir) = &request.workdir {
+    if let Some(workdir) = &program.workdir {
         check_workdir(workdir)?;
     }
     if let Some(tag) = &request.tag
@@ -426,18 +431,18 @@ pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<
     }
     let ring = limits::OUTPUT_RING_BYTES.resolve(request.output_ring_bytes)?;
     Ok(link::Start {
-        argv: request.command.into_iter().map(Bytes::from).collect(),
-        shell: request.mode == ExecMode::Shell,
-        cwd: request.workdir.map(Bytes::from).unwrap_or_default(),
-        env: request.env.into_iter().collect(),
-        user: request.user.unwrap_or_default(),
+        argv: program.command.into_iter().map(Bytes::from).collect(),
+        shell: program.mode == ExecMode::Shell,
+        cwd: program.workdir.map(Bytes::from).unwrap_or_default(),
+        env: program.env.into_iter().collect(),
+        user: program.user.unwrap_or_default(),
         pty: request.tty.map(|size| link::PtySize {
             cols: size.cols.into(),
             rows: size.rows.into(),
         }),
-        stdin: request.stdin,
+        stdin: program.stdin,
         tag: request.tag.unwrap_or_default(),
-        timeout_ms: timeout_ms(config, request.timeout_seconds, request.no_timeout, follow)?,
+        timeout_ms: timeout_ms(config, program.timeout_seconds, request.no_timeout, follow)?,
         ring_bytes: ring as u32,
         follow: follow == Follow::Foreground,
         lossless: follow == Follow::Foreground,

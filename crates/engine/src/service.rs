@@ -338,7 +338,7 @@ impl Service for Engine {
     }
 
     async fn exec(&self, id: &SandboxId, request: ExecRequest) -> Result<ExecResult> {
-        let collector = Collector::new(request.max_output_bytes)?;
+        let collector = Collector::new(request.program.max_output_bytes)?;
         let mut collector = collector.within(self.sandboxes.handle(id).await?.sandbox());
         collector
             .add_all(self.exec_stream(id, request).await?)

@@ -9,7 +9,7 @@
 use futures_util::StreamExt;
 use motu_core::exec::{AttachFrom, ExecEvent, ExecRequest, RunRequest, Selector};
 use motu_core::sandbox::{CreateSandbox, Keepalive, State};
-use motu_core::{Error, ErrorKind, SandboxId, Service};
+use motu_core::{Error, ErrorKind, Program, SandboxId, Service, Size};
 use motu_engine::{Engine, Home, Setup};
 use motu_environments::{Environments, Privilege};
 use motu_fake::Fake;
@@ -37,10 +37,7 @@ fn fake_sandbox() -> CreateSandbox {
 }
 
 fn command(words: &[&str]) -> ExecRequest {
-    ExecRequest {
-        command: words.iter().map(ToString::to_string).collect(),
-        ..ExecRequest::default()
-    }
+    ExecRequest::from(Program::argv(words.iter().copied()))
 }
 
 /// Waits for a condition that has no event of its own, within a deadline.
@@ -355,7 +352,10 @@ async fn an_owner_has_no_more_than_their_quota_however_many_ask_at_once() {
     let engine = open(home.path(), &Fake::new()).await;
     let of = |owner: &str, mem_mib| CreateSandbox {
         owner: owner.to_string(),
-        mem_mib: Some(mem_mib),
+        size: Size {
+            mem_mib: Some(mem_mib),
+            ..fake_sandbox().size
+        },
         ..fake_sandbox()
     };
     let races = (0..24).map(|_| {
@@ -450,7 +450,7 @@ async fn refusals_come_before_anything_is_made() {
     for (request, kind) in [
         (with(|r| r.network = true), ErrorKind::Unsupported),
         (with(|r| r.environment.clear()), ErrorKind::Invalid),
-        (with(|r| r.mem_mib = Some(1)), ErrorKind::Invalid),
+        (with(|r| r.size.mem_mib = Some(1)), ErrorKind::Invalid),
         (
             with(|r| r.runtime = Some("nope".into())),
             ErrorKind::Invalid,

@@ -14,7 +14,7 @@ use futures_util::{StreamExt, stream};
 use http::{StatusCode, header};
 use motu_core::exec::{ExecEvent, ExecMode, ExecRequest};
 use motu_core::sandbox::{self, CreateSandbox};
-use motu_core::{Error, ErrorKind, Result, limits};
+use motu_core::{Error, ErrorKind, Program, Result, Size, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -82,9 +82,11 @@ async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json
         runtime: provider.options.runtime.clone(),
         policy: provider.options.policy.clone(),
         network: provider.options.policy.is_some(),
-        mem_mib: given(asked.memory_mb),
-        vcpu_count: given(asked.vcpus),
-        disk_mib: given(asked.disk_size_mb),
+        size: Size {
+            mem_mib: given(asked.memory_mb),
+            vcpu_count: given(asked.vcpus),
+            disk_mib: given(asked.disk_size_mb),
+        },
         ttl_seconds: Some(provider.options.ttl_seconds),
         ..CreateSandbox::default()
     };
@@ -157,13 +159,17 @@ impl Exec {
         let mut command = vec![self.command.clone()];
         command.extend_from_slice(&self.args);
         Ok(ExecRequest {
-            command,
-            mode,
-            env: self.env.clone(),
-            workdir: (!self.workdir.is_empty()).then(|| self.workdir.clone()),
-            timeout_seconds: Some(self.timeout_seconds.unwrap_or(LONG)).filter(|limit| *limit > 0),
+            program: Program {
+                command,
+                mode,
+                env: self.env.clone(),
+                workdir: (!self.workdir.is_empty()).then(|| self.workdir.clone()),
+                timeout_seconds: Some(self.timeout_seconds.unwrap_or(LONG))
+                    .filter(|limit| *limit > 0),
+                max_output_bytes: Some(limits::MAX_OUTPUT_BYTES.max),
+                ..Program::default()
+            },
             no_timeout: self.timeout_seconds == Some(0),
-            max_output_bytes: Some(limits::MAX_OUTPUT_BYTES.max),
             ..ExecRequest::default()
         })
     }
@@ -184,7 +190,7 @@ async fn exec(State(provider): Shared, Json(asked): Json<Exec>) -> Answer<Respon
         )
             .into_response());
     }
-    let seconds = request.timeout_seconds.unwrap_or(LONG);
+    let seconds = request.program.timeout_seconds.unwrap_or(LONG);
     match service.exec(&id, request).await {
         Ok(done) if done.timed_out => Err(Refusal::timed_out(seconds)),
         Ok(done) => Ok(Json(Done {

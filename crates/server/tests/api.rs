@@ -21,7 +21,7 @@ use motu_core::exec::*;
 use motu_core::files::*;
 use motu_core::report::{Prune, TagAs};
 use motu_core::sandbox::Keepalive;
-use motu_core::{Error, ErrorKind, SandboxId, Service};
+use motu_core::{Error, ErrorKind, Program, SandboxId, Service};
 use motu_gate::Gate;
 use motu_server::{Activity, serve};
 use std::path::PathBuf;
@@ -91,10 +91,7 @@ fn path(text: &str) -> GuestPath {
 }
 
 fn exec(words: &[&str]) -> ExecRequest {
-    ExecRequest {
-        command: words.iter().map(|word| word.to_string()).collect(),
-        ..ExecRequest::default()
-    }
+    ExecRequest::from(Program::argv(words.iter().copied()))
 }
 
 fn content(text: &'static str) -> ByteStream {

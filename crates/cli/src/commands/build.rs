@@ -1,6 +1,7 @@
 //! `motu env build`: an environment from another one.
 
 use super::cp;
+use super::shape::SizeArgs;
 use crate::failure::Reader;
 use crate::show;
 use crate::show::answer;
@@ -65,15 +66,8 @@ pub struct Args {
     /// What makes the machines; container when missing
     #[arg(long, value_name = "NAME")]
     runtime: Option<String>,
-    /// Processors of a step's machine
-    #[arg(long, value_name = "N")]
-    vcpu_count: Option<u64>,
-    /// Memory of a step's machine, in MiB
-    #[arg(long, value_name = "MIB")]
-    mem_mib: Option<u64>,
-    /// What one step may write, in MiB
-    #[arg(long, value_name = "MIB")]
-    disk_mib: Option<u64>,
+    #[command(flatten, next_help_heading = "Machine of a step")]
+    size: SizeArgs,
     /// How long one step may run
     #[arg(long = "timeout", value_name = "SECONDS")]
     timeout_seconds: Option<u64>,
@@ -144,9 +138,7 @@ impl Args {
             no_cache: self.no_cache,
             policy: self.policy.clone(),
             runtime: self.runtime.clone(),
-            vcpu_count: self.vcpu_count,
-            mem_mib: self.mem_mib,
-            disk_mib: self.disk_mib,
+            size: self.size.into(),
             timeout_seconds: self.timeout_seconds,
             ..BuildRequest::default()
         })

@@ -45,12 +45,12 @@ impl Args {
         request.tag = self.tag;
         if self.detach {
             // A process that is left running has no time limit unless one is given.
-            request.no_timeout = request.timeout_seconds.is_none();
+            request.no_timeout = request.program.timeout_seconds.is_none();
             let started = client.exec_background(&self.id, request).await?;
             answer(self.json, &started, |started| format!("{}\n", started.pid));
             return Ok(ExitCode::SUCCESS);
         }
-        if self.json && !request.stdin {
+        if self.json && !request.program.stdin {
             let result = client.exec(&self.id, request).await?;
             show::json(&result);
             return Ok(live::exit_code(result.exit_code, result.timed_out));

@@ -62,12 +62,12 @@ impl Args {
         }
         let mut exec = self.command.request()?;
         let reader = Reader::of(self.json);
-        if exec.command.is_empty() {
+        if exec.program.command.is_empty() {
             let environment = match &sandbox.template {
                 Some(name) => client.get_template(name).await?.start().to_string(),
                 None => sandbox.environment.clone(),
             };
-            exec.command = own_command(&client, &environment, reader).await?;
+            exec.program.command = own_command(&client, &environment, reader).await?;
         }
         let live = Live {
             stdin: self.command.stdin(),

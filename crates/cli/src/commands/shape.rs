@@ -4,7 +4,7 @@ use super::given::{read, secret_refs};
 use crate::terminal;
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{Accel, Error, Isolation, Result, limits};
+use motu_core::{Accel, Error, Isolation, Program, Result, Size, limits};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -24,17 +24,8 @@ pub struct SandboxArgs {
     )]
     template: Option<String>,
 
-    /// CPUs it may use [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Sandbox")]
-    vcpu_count: Option<u64>,
-
-    /// Memory it may use [default: 1024]
-    #[arg(long, value_name = "MIB", help_heading = "Sandbox")]
-    mem_mib: Option<u64>,
-
-    /// What it may write to its disk [default: 10240]
-    #[arg(long, value_name = "MIB", help_heading = "Sandbox")]
-    disk_mib: Option<u64>,
+    #[command(flatten, next_help_heading = "Sandbox")]
+    size: SizeArgs,
 
     /// Processes and threads it may have [default: 1024]
     #[arg(long, value_name = "N", help_heading = "Sandbox")]
@@ -92,9 +83,7 @@ impl SandboxArgs {
             template: self.template.clone(),
             runtime: self.runtime.clone(),
             isolation: self.isolation,
-            vcpu_count: self.vcpu_count,
-            mem_mib: self.mem_mib,
-            disk_mib: self.disk_mib,
+            size: self.size.into(),
             pids_max: self.pids_max,
             io_mbps: self.io_mbps,
             iops: self.iops,
@@ -151,19 +140,26 @@ impl CommandArgs {
 
     pub fn request(&self) -> Result<ExecRequest> {
         let mut request = ExecRequest {
-            command: self.command.clone(),
-            workdir: self.workdir.clone(),
-            env: self.variables.read()?,
-            user: self.user.clone(),
-            stdin: self.stdin(),
-            timeout_seconds: self.timeout_seconds,
+            program: Program {
+                command: self.command.clone(),
+                workdir: self.workdir.clone(),
+                env: self.variables.read()?,
+                user: self.user.clone(),
+                stdin: self.stdin(),
+                timeout_seconds: self.timeout_seconds,
+                ..Program::default()
+            },
             no_timeout: self.tty && self.timeout_seconds.is_none(),
             ..ExecRequest::default()
         };
         if self.tty {
             request.tty = Some(terminal::size()?);
             if let Ok(kind) = std::env::var("TERM") {
-                request.env.entry("TERM".to_string()).or_insert(kind);
+                request
+                    .program
+                    .env
+                    .entry("TERM".to_string())
+                    .or_insert(kind);
             }
         }
         Ok(request)
@@ -176,6 +172,32 @@ pub fn word<T: std::str::FromStr<Err = Error>>(text: &str) -> std::result::Resul
         Some(hint) => format!("{error} ({hint})"),
         None => error.to_string(),
     })
+}
+
+/// How large a machine is.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct SizeArgs {
+    /// CPUs it may use [default: 1]
+    #[arg(long, visible_alias = "cpus", value_name = "N")]
+    vcpu_count: Option<u64>,
+
+    /// Memory it may use [default: 1024]
+    #[arg(long, visible_alias = "memory", value_name = "MIB")]
+    mem_mib: Option<u64>,
+
+    /// What it may write to its disk [default: 10240]
+    #[arg(long, visible_alias = "disk", value_name = "MIB")]
+    disk_mib: Option<u64>,
+}
+
+impl From<SizeArgs> for Size {
+    fn from(given: SizeArgs) -> Size {
+        Size {
+            vcpu_count: given.vcpu_count,
+            mem_mib: given.mem_mib,
+            disk_mib: given.disk_mib,
+        }
+    }
 }
 
 /// The variables of a command.

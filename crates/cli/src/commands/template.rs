@@ -2,7 +2,7 @@
 
 use super::build::tell;
 use super::given;
-use super::shape::{Variables, word};
+use super::shape::{SizeArgs, Variables, word};
 use crate::context::Context;
 use crate::failure::Reader;
 use crate::show::{self, answer};
@@ -121,32 +121,8 @@ struct Create {
     #[arg(long, value_name = "NAME", help_heading = "Machines")]
     policy: Option<String>,
 
-    /// CPUs a machine may use [default: 1]
-    #[arg(
-        long,
-        visible_alias = "cpus",
-        value_name = "N",
-        help_heading = "Machines"
-    )]
-    vcpu_count: Option<u64>,
-
-    /// Memory it may use [default: 1024]
-    #[arg(
-        long,
-        visible_alias = "memory",
-        value_name = "MIB",
-        help_heading = "Machines"
-    )]
-    mem_mib: Option<u64>,
-
-    /// What it may write to its disk [default: 10240]
-    #[arg(
-        long,
-        visible_alias = "disk",
-        value_name = "MIB",
-        help_heading = "Machines"
-    )]
-    disk_mib: Option<u64>,
+    #[command(flatten, next_help_heading = "Machines")]
+    size: SizeArgs,
 
     /// How long it lives at most [default: 600]
     #[arg(
@@ -191,9 +167,7 @@ impl Create {
             policy: self.policy.clone(),
             runtime: self.runtime.clone(),
             isolation: self.isolation,
-            vcpu_count: self.vcpu_count,
-            mem_mib: self.mem_mib,
-            disk_mib: self.disk_mib,
+            size: self.size.into(),
             ttl_seconds: self.ttl_seconds,
             pool_size: self.pool_size,
             labels: given::labels(&self.labels)?,
@@ -331,9 +305,9 @@ fn facts(template: &Template) -> String {
             "isolation",
             definition.isolation.map(|level| level.to_string()),
         ),
-        ("CPUs", number(definition.vcpu_count)),
-        ("memory MiB", number(definition.mem_mib)),
-        ("disk MiB", number(definition.disk_mib)),
+        ("CPUs", number(definition.size.vcpu_count)),
+        ("memory MiB", number(definition.size.mem_mib)),
+        ("disk MiB", number(definition.size.disk_mib)),
         (
             "lives",
             number(definition.ttl_seconds).map(|ttl| format!("{ttl} s")),

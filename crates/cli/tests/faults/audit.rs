@@ -114,6 +114,7 @@ async fn an_entry_says_who_where_and_how_and_no_secret() {
     let id = &workspace.workspace_id;
     let mut request = shell(&format!("echo {secret}; exit 3"));
     request
+        .program
         .env
         .insert("PASSWORD".to_string(), secret.to_string());
     let mut session = client.exec_stream(id, request.clone()).await.unwrap();

@@ -1,20 +1,15 @@
 //! Backups of a state directory whose machines run.
 
 use crate::support::{ENVIRONMENT, World, refused};
-use motu_core::exec::ExecMode;
 use motu_core::report::BackUp;
 use motu_core::sandbox::State;
 use motu_core::secret::SetSecret;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
+use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
 use std::os::unix::fs::MetadataExt;
 
 fn script(text: &str) -> WorkspaceExec {
-    WorkspaceExec {
-        command: vec![text.to_string()],
-        mode: ExecMode::Shell,
-        ..WorkspaceExec::default()
-    }
+    WorkspaceExec::from(Program::shell(text))
 }
 
 async fn sh(world: &World, id: &WorkspaceId, text: &str) -> String {
@@ -36,8 +31,7 @@ async fn create(world: &World, id: &str) -> WorkspaceId {
         workspace_id: Some(SandboxId::parse(id).unwrap()),
         runtime: Some("container".to_string()),
         seed_path: Some(seed.display().to_string()),
-        mem_mib: Some(64),
-        disk_mib: Some(1024),
+        size: Size::of(64, 1024),
         secrets: vec![SecretSource {
             name: "KEY".to_string(),
             value: Some("value-of-the-key".to_string()),

@@ -1,9 +1,8 @@
 //! Workspaces made and deleted at once: none costs another its files.
 
 use crate::support::{ENVIRONMENT, World, eventually};
-use motu_core::exec::ExecMode;
 use motu_core::workspace::*;
-use motu_core::{SandboxId, Workspaces};
+use motu_core::{Program, SandboxId, Size, Workspaces};
 use std::path::{Path, PathBuf};
 use tokio::task::JoinSet;
 
@@ -17,8 +16,7 @@ fn asked(id: &str, seed: &Path) -> CreateWorkspace {
         workspace_id: Some(SandboxId::parse(id).unwrap()),
         runtime: Some("container".to_string()),
         seed_path: Some(seed.display().to_string()),
-        mem_mib: Some(64),
-        disk_mib: Some(64),
+        size: Size::of(64, 64),
         ..CreateWorkspace::default()
     }
 }
@@ -35,11 +33,7 @@ fn seed(world: &World, client: usize) -> PathBuf {
 }
 
 async fn assert_seeded(client: &motu_api::Client, id: &WorkspaceId, number: usize) {
-    let request = WorkspaceExec {
-        command: vec!["cat deep/file-* | sort".to_string()],
-        mode: ExecMode::Shell,
-        ..WorkspaceExec::default()
-    };
+    let request = WorkspaceExec::from(Program::shell("cat deep/file-* | sort"));
     let found = client.exec_workspace(id, request).await.unwrap();
     let mut expected: Vec<String> = (0..20).map(|line| format!("{number} {line}\n")).collect();
     expected.sort();

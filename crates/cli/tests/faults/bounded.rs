@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use motu_core::exec::{ExecEvent, ExecRequest};
 use motu_core::files::{ListFiles, ListOptions, RemoveFile};
 use motu_core::sandbox::{CreateSandbox, State};
-use motu_core::{Error, ErrorKind, SandboxId, Service};
+use motu_core::{Error, ErrorKind, Program, SandboxId, Service};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -49,10 +49,10 @@ fn impatient(seconds: u64) -> Option<World> {
 }
 
 fn for_seconds(seconds: u64, script: &str) -> ExecRequest {
-    ExecRequest {
+    ExecRequest::from(Program {
         timeout_seconds: Some(seconds),
-        ..shell(script)
-    }
+        ..shell(script).program
+    })
 }
 
 fn says_who(error: &Error, id: &SandboxId) {

@@ -112,7 +112,7 @@ async fn a_daemon_killed_during_one_shots_leaves_none() {
                 sandbox: small(),
                 ..RunRequest::default()
             };
-            request.exec.command = vec!["sleep".into(), "25".into()];
+            request.exec.program.command = vec!["sleep".into(), "25".into()];
             calls.spawn(async move {
                 let ended = match client.run(request).await {
                     Ok(session) => to_the_end(session).await,

@@ -5,11 +5,10 @@
 //! then read as the next machine would find it.
 
 use crate::support::{Blows, ENVIRONMENT, World, at, eventually, refused, stream};
-use motu_core::exec::ExecMode;
 use motu_core::files::{ChangeMode, MakeDirectory, MoveFile, RemoveFile, WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
+use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
 use motu_disks::{Ext4Layer, Layer, open_disk};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Seek, SeekFrom};
@@ -29,8 +28,7 @@ pub fn asked(id: &str, runtime: &str, disk_mib: u64) -> CreateWorkspace {
         environment: ENVIRONMENT.to_string(),
         workspace_id: Some(SandboxId::parse(id).unwrap()),
         runtime: Some(runtime.to_string()),
-        mem_mib: Some(256),
-        disk_mib: Some(disk_mib),
+        size: Size::of(256, disk_mib),
         ..CreateWorkspace::default()
     }
 }
@@ -323,11 +321,7 @@ async fn space_that_was_freed_goes_back_to_the_host_at_a_stop() {
     let made = client.create_workspace(asked("trimmed", "container", 512));
     let id = made.await.unwrap().workspace_id;
     let run = async |text: &str| {
-        let request = WorkspaceExec {
-            command: vec![text.to_string()],
-            mode: ExecMode::Shell,
-            ..WorkspaceExec::default()
-        };
+        let request = WorkspaceExec::from(Program::shell(text));
         let done = client.exec_workspace(&id, request).await.unwrap();
         assert_eq!(done.exit_code, 0, "{done:?}");
     };

@@ -1,9 +1,8 @@
 //! Copies out of a machine: what they cost the host, what they may replace, and where they end.
 
 use crate::support::{ENVIRONMENT, Told, World, refused};
-use motu_core::exec::ExecMode;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, Workspaces};
+use motu_core::{ErrorKind, Program, Size, Workspaces};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -17,17 +16,12 @@ async fn workspace(world: &World, script: &str) -> WorkspaceId {
     let request = CreateWorkspace {
         environment: ENVIRONMENT.to_string(),
         runtime: Some("container".to_string()),
-        mem_mib: Some(256),
-        disk_mib: Some(64),
+        size: Size::of(256, 64),
         ..CreateWorkspace::default()
     };
     let client = world.client();
     let id = client.create_workspace(request).await.unwrap().workspace_id;
-    let exec = WorkspaceExec {
-        command: vec![script.to_string()],
-        mode: ExecMode::Shell,
-        ..WorkspaceExec::default()
-    };
+    let exec = WorkspaceExec::from(Program::shell(script));
     let made = client.exec_workspace(&id, exec).await.unwrap();
     assert_eq!(made.exit_code, 0, "{made:?}");
     id

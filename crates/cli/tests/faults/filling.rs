@@ -5,10 +5,9 @@
 
 use crate::full::Small;
 use crate::support::{ENVIRONMENT, eventually, refused, small};
-use motu_core::exec::ExecMode;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
+use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,8 +20,7 @@ fn asked(id: &str) -> CreateWorkspace {
         environment: ENVIRONMENT.to_string(),
         workspace_id: Some(SandboxId::parse(id).unwrap()),
         runtime: Some("container".to_string()),
-        mem_mib: Some(512),
-        disk_mib: Some(1024),
+        size: Size::of(512, 1024),
         ..CreateWorkspace::default()
     }
 }
@@ -48,14 +46,12 @@ async fn machines_are_paused_before_the_disk_is_full_and_nothing_is_lost() {
         client.write_workspace_file(id, write).await.unwrap();
     }
     // A program fills its own disk, which is larger than the host's.
-    let fill = WorkspaceExec {
-        command: vec![
-            "n=0; while dd if=/dev/zero of=big-$n bs=1M count=4 conv=fsync 2>/dev/null; do n=$((n+1)); done".to_string(),
-        ],
-        mode: ExecMode::Shell,
+    let fill = WorkspaceExec::from(Program {
         timeout_seconds: Some(120),
-        ..WorkspaceExec::default()
-    };
+        ..Program::shell(
+            "n=0; while dd if=/dev/zero of=big-$n bs=1M count=4 conv=fsync 2>/dev/null; do n=$((n+1)); done",
+        )
+    });
     let program = {
         let (client, id) = (disk.client(), writer.clone());
         tokio::spawn(async move { client.exec_workspace(&id, fill).await })

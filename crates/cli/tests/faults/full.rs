@@ -11,7 +11,7 @@ use motu_api::client::SocketAt;
 use motu_core::files::{WriteFile, WriteOptions};
 use motu_core::sandbox::State;
 use motu_core::workspace::{CreateWorkspace, ReadText, SaveAs, WriteText};
-use motu_core::{ErrorKind, SandboxId, Service, Workspaces};
+use motu_core::{ErrorKind, SandboxId, Service, Size, Workspaces};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -232,7 +232,7 @@ async fn a_full_disk_fails_a_create_and_leaves_nothing() {
         small_disk.fill();
         let mut request = small();
         // Of a size that nobody has made ready.
-        request.disk_mib = Some(48);
+        request.size.disk_mib = Some(48);
         let error = refused(ErrorKind::Limit, client.create_sandbox(request).await);
         assert!(error.hint.is_some(), "{error:?}");
         small_disk.assert_nothing_half_done(1).await;
@@ -283,7 +283,10 @@ async fn a_destroy_on_a_full_disk_is_a_destroy() {
 async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
     let Some(world) = World::new() else { return };
     let request = CreateWorkspace {
-        disk_mib: Some(24),
+        size: Size {
+            disk_mib: Some(24),
+            ..asked("full").size
+        },
         ..asked("full")
     };
     let id = create(&world, request).await;

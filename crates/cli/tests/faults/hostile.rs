@@ -3,7 +3,7 @@
 use crate::support::{World, eventually, shell, small};
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{SandboxId, Service};
+use motu_core::{Program, SandboxId, Service, Size};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -16,18 +16,17 @@ const BOMB: &str = "b() { while :; do b & sleep 0.05; done; }; b & exec sleep 10
 
 fn tight() -> CreateSandbox {
     CreateSandbox {
-        mem_mib: Some(MEM_MIB),
-        disk_mib: Some(DISK_MIB),
+        size: Size::of(MEM_MIB, DISK_MIB),
         pids_max: Some(PIDS_MAX),
         ..small()
     }
 }
 
 fn for_seconds(seconds: u64, script: &str) -> ExecRequest {
-    ExecRequest {
+    ExecRequest::from(Program {
         timeout_seconds: Some(seconds),
-        ..shell(script)
-    }
+        ..shell(script).program
+    })
 }
 
 /// Nothing runs in the sandbox but what ran in it before.

@@ -2,7 +2,7 @@
 
 use crate::support::{Blows, Dice, ENVIRONMENT, World, eventually};
 use motu_core::sandbox::{CreateSandbox, State};
-use motu_core::{Accel, SandboxId, Service};
+use motu_core::{Accel, SandboxId, Service, Size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ const BLOWS: u64 = 5;
 const READY: usize = 2;
 
 /// Whether virtual machines can be made here; a skip says why not.
-fn emulates(world: &World) -> bool {
+pub fn emulates(world: &World) -> bool {
     let doctor = world.motu(&["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
     let runtimes = report["runtimes"].as_array().unwrap();
@@ -62,8 +62,7 @@ async fn a_daemon_killed_while_it_copies_a_machine() {
         sandbox_id: Some(source.clone()),
         runtime: Some("qemu".to_string()),
         accel: Accel::Tcg,
-        mem_mib: Some(256),
-        disk_mib: Some(64),
+        size: Size::of(256, 64),
         ..CreateSandbox::default()
     };
     world.create_with(request).await;

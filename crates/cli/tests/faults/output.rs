@@ -167,7 +167,7 @@ async fn a_collected_exec_is_cut_at_its_budget_and_says_so() {
     let Some(world) = World::new() else { return };
     let id = world.create().await;
     let mut request = shell("head -c 5000000 /dev/zero | tr '\\0' x");
-    request.max_output_bytes = Some(1000);
+    request.program.max_output_bytes = Some(1000);
     let said = world.client().exec(&id, request).await.unwrap();
     assert_eq!(said.stdout, "x".repeat(1000));
     assert_eq!((said.truncated, said.stdout_bytes), (true, 5_000_000));

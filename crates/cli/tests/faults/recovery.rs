@@ -2,10 +2,9 @@
 //! still there, or comes back by the command that the error names.
 
 use crate::support::{ENVIRONMENT, Told, World, eventually, refused};
-use motu_core::exec::ExecMode;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, SandboxId, Workspaces};
+use motu_core::{ErrorKind, Program, SandboxId, Size, Workspaces};
 use std::path::{Path, PathBuf};
 
 fn asked(id: &str) -> CreateWorkspace {
@@ -14,8 +13,7 @@ fn asked(id: &str) -> CreateWorkspace {
         workspace_id: Some(SandboxId::parse(id).unwrap()),
         runtime: Some("container".to_string()),
         name: Some(format!("name of {id}")),
-        mem_mib: Some(64),
-        disk_mib: Some(64),
+        size: Size::of(64, 64),
         ..CreateWorkspace::default()
     }
 }
@@ -38,11 +36,7 @@ async fn make(world: &World, id: &str) -> WorkspaceId {
 }
 
 fn script(text: &str) -> WorkspaceExec {
-    WorkspaceExec {
-        command: vec![text.to_string()],
-        mode: ExecMode::Shell,
-        ..WorkspaceExec::default()
-    }
+    WorkspaceExec::from(Program::shell(text))
 }
 
 /// The workspace is there under its name, and has its files.

@@ -5,10 +5,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use motu_api::Client;
 use motu_api::client::SocketAt;
-use motu_core::exec::{ExecEvent, ExecMode, ExecRequest, ExecResult, ExecSession, Exited};
+use motu_core::exec::{ExecEvent, ExecRequest, ExecResult, ExecSession, Exited};
 use motu_core::files::{ByteStream, GuestPath, ReadFile, ReadRange, WriteFile, WriteOptions};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
+use motu_core::{Error, ErrorKind, Program, Result, SandboxId, Service, Size};
 use motu_environments::{Environments, Privilege, Progress};
 use std::ffi::OsStr;
 use std::fmt::Debug;
@@ -387,8 +387,7 @@ pub fn small() -> CreateSandbox {
     CreateSandbox {
         environment: ENVIRONMENT.to_string(),
         runtime: Some("container".to_string()),
-        mem_mib: Some(256),
-        disk_mib: Some(64),
+        size: Size::of(256, 64),
         pids_max: Some(64),
         ..CreateSandbox::default()
     }
@@ -396,11 +395,7 @@ pub fn small() -> CreateSandbox {
 
 /// A script for the sandbox's shell.
 pub fn shell(script: &str) -> ExecRequest {
-    ExecRequest {
-        command: vec![script.to_string()],
-        mode: ExecMode::Shell,
-        ..ExecRequest::default()
-    }
+    ExecRequest::from(Program::shell(script))
 }
 
 pub fn at(path: impl AsRef<[u8]>) -> GuestPath {

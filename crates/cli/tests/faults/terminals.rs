@@ -6,7 +6,7 @@ use motu_core::exec::{ExecEvent, TtySize};
 use motu_core::sandbox::State;
 use motu_core::terminal::*;
 use motu_core::workspace::{CreateWorkspace, ResetTo};
-use motu_core::{ErrorKind, SandboxId, TerminalId, Workspaces};
+use motu_core::{ErrorKind, SandboxId, Size, TerminalId, Workspaces};
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -148,8 +148,7 @@ fn workspace(name: &str) -> CreateWorkspace {
         environment: ENVIRONMENT.to_string(),
         workspace_id: Some(SandboxId::parse(name).unwrap()),
         runtime: Some("container".to_string()),
-        mem_mib: Some(256),
-        disk_mib: Some(64),
+        size: Size::of(256, 64),
         ..CreateWorkspace::default()
     }
 }

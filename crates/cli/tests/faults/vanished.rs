@@ -1,28 +1,22 @@
 //! Parts of a state directory that went missing, and time that is over.
 
 use crate::support::{ENVIRONMENT, World, eventually, refused};
-use motu_core::exec::ExecMode;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, SandboxId, Workspaces};
+use motu_core::{ErrorKind, Program, SandboxId, Size, Workspaces};
 
 fn asked(id: &str) -> CreateWorkspace {
     CreateWorkspace {
         environment: ENVIRONMENT.to_string(),
         workspace_id: Some(SandboxId::parse(id).unwrap()),
         runtime: Some("container".to_string()),
-        mem_mib: Some(64),
-        disk_mib: Some(64),
+        size: Size::of(64, 64),
         ..CreateWorkspace::default()
     }
 }
 
 fn script(text: &str) -> WorkspaceExec {
-    WorkspaceExec {
-        command: vec![text.to_string()],
-        mode: ExecMode::Shell,
-        ..WorkspaceExec::default()
-    }
+    WorkspaceExec::from(Program::shell(text))
 }
 
 async fn create(world: &World, id: &str) -> WorkspaceId {

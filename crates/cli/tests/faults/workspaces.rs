@@ -7,7 +7,7 @@ use crate::support::{Blows, ENVIRONMENT, World, eventually, refused};
 use motu_core::exec::{ExecMode, ExecResult};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, Result, SandboxId, Workspaces};
+use motu_core::{ErrorKind, Program, Result, SandboxId, Size, Workspaces};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,18 +23,13 @@ pub fn asked(id: &str) -> CreateWorkspace {
         environment: ENVIRONMENT.to_string(),
         workspace_id: Some(SandboxId::parse(id).unwrap()),
         runtime: Some("container".to_string()),
-        mem_mib: Some(256),
-        disk_mib: Some(64),
+        size: Size::of(256, 64),
         ..CreateWorkspace::default()
     }
 }
 
 pub fn script(text: &str) -> WorkspaceExec {
-    WorkspaceExec {
-        command: vec![text.to_string()],
-        mode: ExecMode::Shell,
-        ..WorkspaceExec::default()
-    }
+    WorkspaceExec::from(Program::shell(text))
 }
 
 pub async fn create(world: &World, request: CreateWorkspace) -> WorkspaceId {

@@ -6,7 +6,7 @@ use motu_core::terminal::{
     End, ExpectInTerminal, OpenTerminal, Prompt, RunInTerminal, ScreenFormat, SendToTerminal,
     Status, TerminalAnswer, TerminalPassword, TerminalScreen, Terminals, Wait,
 };
-use motu_core::{Result, TerminalId};
+use motu_core::{Result, Size, TerminalId};
 use motu_environments::{Environments, Privilege, Progress};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,8 +73,7 @@ impl Desk {
         let machine = world
             .create_with(CreateSandbox {
                 environment: name.clone(),
-                mem_mib: Some(512),
-                disk_mib: Some(512),
+                size: Size::of(512, 512),
                 ..CreateSandbox::default()
             })
             .await

@@ -6,7 +6,7 @@ use crate::life::{
 use bytes::Bytes;
 use motu_core::exec::{ExecEvent, ExecInput, ExecRequest, Selector, SignalProcess};
 use motu_core::files::MakeDirectory;
-use motu_core::{ErrorKind, Service as _, Signal};
+use motu_core::{ErrorKind, Program, Service as _, Signal};
 use std::time::Duration;
 
 pub async fn argv_never_meets_a_shell(life: Life) {
@@ -25,7 +25,7 @@ pub async fn shell_mode_quotes_its_arguments(life: Life) {
     let sandbox = life.create().await;
     let words = ["a b", "it's", "$HOME", "; exit 9", "\"", "$(id)"];
     let mut request = shell("echo first; echo");
-    request.command.extend(words.map(str::to_string));
+    request.program.command.extend(words.map(str::to_string));
     let result = life.exec(&sandbox, request).await;
     assert_eq!(result.stdout, format!("first\n{}\n", words.join(" ")));
     assert_eq!(result.exit_code, 0);
@@ -78,11 +78,11 @@ pub async fn variables_and_directory_are_the_callers(life: Life) {
         )
         .await
         .expect("a directory");
-    let request = ExecRequest {
+    let request = ExecRequest::from(Program {
         env: [("SECOND".into(), "of 'the' $command".into())].into(),
         workdir: Some(place(&sandbox, "some/where")),
-        ..shell("echo \"$FIRST\"; echo \"$SECOND\"; pwd")
-    };
+        ..shell("echo \"$FIRST\"; echo \"$SECOND\"; pwd").program
+    });
     let result = life.exec(&sandbox, request).await;
     let expected = format!(
         "of the sandbox\nof 'the' $command\n{}\n",
@@ -104,10 +104,10 @@ pub async fn nothing_of_the_daemon_is_inherited(life: Life) {
 
 pub async fn input_streams_and_ends(life: Life) {
     let sandbox = life.create().await;
-    let request = ExecRequest {
+    let request = ExecRequest::from(Program {
         stdin: true,
-        ..argv(&["cat"])
-    };
+        ..argv(&["cat"]).program
+    });
     if life.lacks().await.input {
         let asked = life.engine.exec(&sandbox.sandbox_id, request).await;
         refused(ErrorKind::Unsupported, asked);
@@ -177,10 +177,10 @@ pub async fn a_timeout_keeps_the_output_and_ends_the_tree(life: Life) {
     let sandbox = life.create().await;
     let late = place(&sandbox, "late");
     let script = format!("echo before; sh -c 'sleep 3; echo x > {late}' & sleep 600; echo after");
-    let request = ExecRequest {
+    let request = ExecRequest::from(Program {
         timeout_seconds: Some(1),
-        ..shell(&script)
-    };
+        ..shell(&script).program
+    });
     let result = life.exec(&sandbox, request).await;
     assert!(result.timed_out);
     if life.lacks().await.cancel {
@@ -232,10 +232,10 @@ pub async fn much_output_arrives_whole(life: Life) {
 
 pub async fn output_is_cut_at_its_budget(life: Life) {
     let sandbox = life.create().await;
-    let request = ExecRequest {
+    let request = ExecRequest::from(Program {
         max_output_bytes: Some(10),
-        ..argv(&["echo", "0123456789abcdef"])
-    };
+        ..argv(&["echo", "0123456789abcdef"]).program
+    });
     let result = life.exec(&sandbox, request).await;
     assert_eq!(result.stdout, "0123456789");
     assert!(result.truncated);
@@ -262,18 +262,18 @@ pub async fn bad_commands_are_invalid(life: Life) {
     let requests = [
         argv(&[]),
         argv(&["echo", "a\0b"]),
-        ExecRequest {
+        ExecRequest::from(Program {
             workdir: Some("relative".into()),
-            ..argv(&["true"])
-        },
-        ExecRequest {
+            ..argv(&["true"]).program
+        }),
+        ExecRequest::from(Program {
             timeout_seconds: Some(0),
-            ..argv(&["true"])
-        },
-        ExecRequest {
+            ..argv(&["true"]).program
+        }),
+        ExecRequest::from(Program {
             env: [("A=B".into(), "c".into())].into(),
-            ..argv(&["true"])
-        },
+            ..argv(&["true"]).program
+        }),
     ];
     for request in requests {
         refused(ErrorKind::Invalid, life.engine.exec(id, request).await);

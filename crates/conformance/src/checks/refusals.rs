@@ -2,7 +2,7 @@
 
 use crate::life::{Life, refused, shell};
 use motu_core::sandbox::CreateSandbox;
-use motu_core::{ErrorKind, Isolation, Service as _};
+use motu_core::{ErrorKind, Isolation, Service as _, Size};
 
 async fn refuse(life: &Life, kind: ErrorKind, request: CreateSandbox) -> motu_core::Error {
     let error = refused(kind, life.engine.create_sandbox(request).await);
@@ -69,15 +69,24 @@ pub async fn limits_out_of_range_are_invalid(life: Life) {
     let base = || life.request();
     for request in [
         CreateSandbox {
-            mem_mib: Some(1),
+            size: Size {
+                mem_mib: Some(1),
+                ..base().size
+            },
             ..base()
         },
         CreateSandbox {
-            vcpu_count: Some(0),
+            size: Size {
+                vcpu_count: Some(0),
+                ..base().size
+            },
             ..base()
         },
         CreateSandbox {
-            disk_mib: Some(u64::MAX),
+            size: Size {
+                disk_mib: Some(u64::MAX),
+                ..base().size
+            },
             ..base()
         },
         CreateSandbox {

@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::life::{argv, eventually, hear_until, refused, shell};
 use motu_core::exec::{AttachFrom, ExecRequest, Selector};
 use motu_core::sandbox::State;
-use motu_core::{ErrorKind, Service as _};
+use motu_core::{ErrorKind, Program, Service as _};
 
 pub fn a_new_daemon_adopts_what_runs(bench: &Bench) {
     let before = bench.life(|life| async move {
@@ -39,8 +39,11 @@ pub fn output_of_both_lives_is_complete(bench: &Bench) {
         }
         let sandbox = life.create().await;
         let request = ExecRequest {
+            program: Program {
+                stdin: true,
+                ..shell("echo one; sleep 1; echo two; sleep 1; echo three; sleep 600").program
+            },
             tag: Some("job".into()),
-            stdin: true,
             ..shell("echo one; sleep 1; echo two; sleep 1; echo three; sleep 600")
         };
         let id = &sandbox.sandbox_id;

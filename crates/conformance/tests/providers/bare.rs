@@ -12,7 +12,7 @@ use http::StatusCode;
 use motu_core::exec::{ExecMode, ExecRequest};
 use motu_core::files::*;
 use motu_core::sandbox::{self, CreateSandbox};
-use motu_core::{Error, ErrorKind, SandboxId, Service, limits};
+use motu_core::{Error, ErrorKind, Program, SandboxId, Service, limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -142,15 +142,18 @@ async fn exec(State(app): Shared, Json(asked): Json<Exec>) -> Answer<Json<Value>
     let mut command = vec![asked.command];
     command.extend(asked.args);
     let request = ExecRequest {
-        command,
-        mode: match asked.mode.as_str() {
-            "argv" => ExecMode::Argv,
-            _ => ExecMode::Shell,
+        program: Program {
+            command,
+            mode: match asked.mode.as_str() {
+                "argv" => ExecMode::Argv,
+                _ => ExecMode::Shell,
+            },
+            env: asked.env,
+            workdir: (!asked.workdir.is_empty()).then_some(asked.workdir),
+            max_output_bytes: Some(limits::MAX_OUTPUT_BYTES.max),
+            ..Program::default()
         },
-        env: asked.env,
-        workdir: (!asked.workdir.is_empty()).then_some(asked.workdir),
         no_timeout: true,
-        max_output_bytes: Some(limits::MAX_OUTPUT_BYTES.max),
         ..ExecRequest::default()
     };
     let done = app.service.exec(&id, request).await?;

@@ -14,8 +14,9 @@ pub use running::*;
 
 use crate::ask::Ask;
 use crate::call::{CallDestination, SecretRef};
-use crate::exec::ExecMode;
 use crate::policy::PolicyRef;
+use crate::program::Program;
+use crate::size::Size;
 use crate::{Accel, Error, Isolation, SandboxId, sandbox::State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -154,12 +155,8 @@ pub struct CreateWorkspace {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
     pub accel: Accel,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vcpu_count: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mem_mib: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_mib: Option<u64>,
+    #[serde(flatten)]
+    pub size: Size,
     /// Megabytes in a second, read and written each; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_mbps: Option<u64>,
@@ -343,25 +340,21 @@ impl std::str::FromStr for SecretEnv {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkspaceExec {
-    pub command: Vec<String>,
-    pub mode: ExecMode,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workdir: Option<String>,
-    /// Name or number of the user it runs as; default: that of the environment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    pub env: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub program: Program,
     pub secret_env: Vec<SecretEnv>,
-    /// Default 30.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_seconds: Option<u64>,
-    /// Keep standard input open for the caller (live sessions only).
-    pub stdin: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_output_bytes: Option<u64>,
     /// Save `/workspace` first, for `undo`; default: what the workspace was created with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<bool>,
+}
+
+impl From<Program> for WorkspaceExec {
+    fn from(program: Program) -> WorkspaceExec {
+        WorkspaceExec {
+            program,
+            ..WorkspaceExec::default()
+        }
+    }
 }
 
 /// One command of a workspace's history. Output is cut, and secrets are redacted.

@@ -138,7 +138,7 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64> {
 }
 
 fn check_sizes(request: &CallRequest, bounds: &CallBounds) -> Result<()> {
-    let limits = &request.limits;
+    let limits = &request.limits.size;
     for (name, asked, most) in [
         (
             "limits.vcpu_count",
@@ -369,7 +369,7 @@ mod tests {
                 .contains("262145")
         );
         assert!(
-            refused(|r| r.limits.mem_mib = Some(1 << 30))
+            refused(|r| r.limits.size.mem_mib = Some(1 << 30))
                 .message
                 .contains("mem_mib")
         );

@@ -68,9 +68,7 @@ impl Calls {
                     owner: workspace.owner,
                     environment: workspace.environment,
                     isolation: workspace.isolation,
-                    vcpu_count: workspace.vcpu_count,
-                    mem_mib: workspace.mem_mib,
-                    disk_mib: workspace.disk_mib,
+                    size: workspace.size,
                     policy: workspace.policy,
                     narrowed: workspace.narrowed,
                     ..CreateSandbox::default()

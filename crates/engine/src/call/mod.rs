@@ -34,7 +34,7 @@ use motu_core::files::{GuestPath, ReadRange, WriteOptions};
 use motu_core::policy::{self, PolicyRef};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::workspace::{CreateWorkspace, SaveAs, WORKSPACE};
-use motu_core::{Error, ErrorKind, Isolation, Result, SandboxId, Workspaces as _};
+use motu_core::{Error, ErrorKind, Isolation, Program, Result, SandboxId, Workspaces as _};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -280,9 +280,7 @@ fn sandbox_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> Cre
         owner: request.owner.clone(),
         environment: checked.environment.clone(),
         isolation: Some(floor),
-        vcpu_count: request.limits.vcpu_count,
-        mem_mib: request.limits.mem_mib,
-        disk_mib: request.limits.disk_mib,
+        size: request.limits.size,
         ttl_seconds: Some(checked.timeout_seconds + SLACK_SECONDS),
         policy,
         narrowed,
@@ -297,9 +295,7 @@ fn workspace_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> C
         owner: request.owner.clone(),
         environment: checked.environment.clone(),
         isolation: Some(floor),
-        vcpu_count: request.limits.vcpu_count,
-        mem_mib: request.limits.mem_mib,
-        disk_mib: request.limits.disk_mib,
+        size: request.limits.size,
         ttl_seconds: Some(checked.ttl_seconds),
         labels: [(LABEL.to_string(), checked.retention.as_str().to_string())].into(),
         policy,
@@ -310,14 +306,14 @@ fn workspace_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> C
 
 /// The command of a call.
 fn exec(request: &CallRequest, checked: &Checked, given: &Secrets) -> ExecRequest {
-    ExecRequest {
+    ExecRequest::from(Program {
         command: request.command.clone(),
         workdir: Some(WORK.to_string()),
         env: given.variables(),
         timeout_seconds: Some(checked.timeout_seconds),
         max_output_bytes: Some(checked.max_output_bytes),
-        ..ExecRequest::default()
-    }
+        ..Program::default()
+    })
 }
 
 /// Makes the place where the command works, and puts its files there.

@@ -13,10 +13,8 @@ pub fn from_template(template: &Template, ask: &mut CreateSandbox) {
 }
 
 pub fn sandbox(template: &TemplateDefinition, ask: &mut CreateSandbox) {
-    number(&mut ask.vcpu_count, template.vcpu_count);
-    number(&mut ask.mem_mib, template.mem_mib);
-    number(&mut ask.disk_mib, template.disk_mib);
-    number(&mut ask.ttl_seconds, template.ttl_seconds);
+    ask.size = ask.size.or(template.size);
+    ask.ttl_seconds = ask.ttl_seconds.or(template.ttl_seconds);
     word(&mut ask.runtime, template.runtime.as_deref());
     ask.isolation = ask.isolation.or(template.isolation);
     if !ask.network && ask.policy.is_none() {
@@ -28,10 +26,8 @@ pub fn sandbox(template: &TemplateDefinition, ask: &mut CreateSandbox) {
 }
 
 pub fn workspace(template: &TemplateDefinition, ask: &mut CreateWorkspace) {
-    number(&mut ask.vcpu_count, template.vcpu_count);
-    number(&mut ask.mem_mib, template.mem_mib);
-    number(&mut ask.disk_mib, template.disk_mib);
-    number(&mut ask.ttl_seconds, template.ttl_seconds);
+    ask.size = ask.size.or(template.size);
+    ask.ttl_seconds = ask.ttl_seconds.or(template.ttl_seconds);
     word(&mut ask.runtime, template.runtime.as_deref());
     ask.isolation = ask.isolation.or(template.isolation);
     if ask.network_policy == NetworkPolicy::Off && ask.policy.is_none() {
@@ -44,10 +40,6 @@ pub fn workspace(template: &TemplateDefinition, ask: &mut CreateWorkspace) {
     add(&mut ask.env, &template.env);
     add(&mut ask.secret_refs, &template.secret_refs);
     add(&mut ask.labels, &template.labels);
-}
-
-fn number(asked: &mut Option<u64>, usual: Option<u64>) {
-    *asked = asked.or(usual);
 }
 
 fn word(asked: &mut Option<String>, usual: Option<&str>) {
@@ -66,7 +58,7 @@ fn add<T: Clone>(to: &mut BTreeMap<String, T>, from: &BTreeMap<String, T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use motu_core::Isolation;
+    use motu_core::{Isolation, Size};
 
     fn template() -> TemplateDefinition {
         TemplateDefinition {
@@ -76,8 +68,11 @@ mod tests {
                 .into(),
             labels: [("team".to_string(), "web".to_string())].into(),
             allowed_hosts: vec!["example.com".to_string()],
-            vcpu_count: Some(2),
-            mem_mib: Some(256),
+            size: Size {
+                vcpu_count: Some(2),
+                mem_mib: Some(256),
+                ..Size::default()
+            },
             ttl_seconds: Some(60),
             runtime: Some("gvisor".to_string()),
             isolation: Some(Isolation::Gvisor),
@@ -88,13 +83,19 @@ mod tests {
     #[test]
     fn what_a_caller_says_wins() {
         let mut ask = CreateSandbox {
-            mem_mib: Some(512),
+            size: Size {
+                mem_mib: Some(512),
+                ..Size::default()
+            },
             env: [("A".to_string(), "caller".to_string())].into(),
             runtime: Some("qemu".to_string()),
             ..CreateSandbox::default()
         };
         sandbox(&template(), &mut ask);
-        assert_eq!((ask.vcpu_count, ask.mem_mib), (Some(2), Some(512)));
+        assert_eq!(
+            (ask.size.vcpu_count, ask.size.mem_mib),
+            (Some(2), Some(512))
+        );
         assert_eq!((&*ask.env["A"], &*ask.env["B"]), ("caller", "template"));
         assert_eq!(ask.policy.as_deref(), Some("public"));
         assert_eq!(ask.allowed_hosts, ["example.com"]);
@@ -130,6 +131,6 @@ mod tests {
         );
         assert_eq!(ask.env["A"], "template");
         assert_eq!(ask.allowed_hosts, ["example.com"]);
-        assert_eq!((ask.mem_mib, ask.ttl_seconds), (Some(256), Some(60)));
+        assert_eq!((ask.size.mem_mib, ask.ttl_seconds), (Some(256), Some(60)));
     }
 }

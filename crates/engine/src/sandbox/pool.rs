@@ -385,9 +385,7 @@ impl Sandboxes {
                 environment: wanted.environment.clone(),
                 runtime: wanted.runtime.clone(),
                 accel: wanted.accel,
-                vcpu_count: wanted.vcpu_count,
-                mem_mib: wanted.mem_mib,
-                disk_mib: wanted.disk_mib,
+                size: wanted.size,
                 ..CreateSandbox::default()
             };
             (request, wanted.ready)

@@ -381,9 +381,7 @@ fn build_request(definition: &TemplateDefinition, base: &Environment) -> BuildRe
         env: definition.env.clone(),
         default_user: Some(base.default_user.clone()),
         default_workdir: Some(base.default_workdir.clone()),
-        vcpu_count: definition.vcpu_count,
-        mem_mib: definition.mem_mib,
-        disk_mib: definition.disk_mib,
+        size: definition.size,
         ..BuildRequest::default()
     }
 }

@@ -9,7 +9,7 @@ use futures_util::stream::StreamExt as _;
 use motu_core::exec::{ExecRequest, TtySize};
 use motu_core::files::{GuestPath, WriteOptions};
 use motu_core::terminal::OpenTerminal;
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Program, Result};
 use motu_terminal::Nonce;
 use motu_terminal::integration::{InjectedFile, Injection, Shell, ShellRequest, Startup};
 use std::collections::BTreeMap;
@@ -96,12 +96,15 @@ impl Terminals {
         size: TtySize,
     ) -> Result<()> {
         let exec = ExecRequest {
-            command: plan.argv.clone(),
-            workdir: request.cwd.clone(),
-            env: plan.env.clone(),
-            user: request.user.clone(),
+            program: Program {
+                command: plan.argv.clone(),
+                workdir: request.cwd.clone(),
+                env: plan.env.clone(),
+                user: request.user.clone(),
+                stdin: true,
+                ..Program::default()
+            },
             tty: Some(size),
-            stdin: true,
             no_timeout: true,
             tag: Some(tag.to_string()),
             ..ExecRequest::default()

@@ -21,7 +21,7 @@ impl Workspaces {
         id: &WorkspaceId,
         request: WorkspaceExec,
     ) -> Result<ExecResult> {
-        let collector = Collector::new(request.max_output_bytes)?;
+        let collector = Collector::new(request.program.max_output_bytes)?;
         let (_, handle) = self.room(id).await?;
         let mut collector = collector.within(handle.sandbox()).of_workspace();
         let session = self.exec_stream(id, request).await?;
@@ -35,19 +35,10 @@ impl Workspaces {
         request: WorkspaceExec,
     ) -> Result<ExecSession> {
         let (room, handle) = self.room(id).await?;
-        let mut env = request.env;
-        env.extend(room.secrets.environment(&request.secret_env)?);
-        let exec = ExecRequest {
-            command: request.command,
-            mode: request.mode,
-            workdir: request.workdir,
-            user: request.user,
-            env,
-            stdin: request.stdin,
-            timeout_seconds: request.timeout_seconds,
-            ..ExecRequest::default()
-        };
-        self.follow_remembered(room, handle, exec, request.checkpoint)
+        let mut program = request.program;
+        let secrets = room.secrets.environment(&request.secret_env)?;
+        program.env.extend(secrets);
+        self.follow_remembered(room, handle, program.into(), request.checkpoint)
             .await
     }
 
@@ -59,7 +50,9 @@ impl Workspaces {
         mut exec: ExecRequest,
         checkpoint: Option<bool>,
     ) -> Result<ExecSession> {
-        exec.workdir.get_or_insert_with(|| self.workdir(&handle));
+        exec.program
+            .workdir
+            .get_or_insert_with(|| self.workdir(&handle));
         let asked = exec.clone();
         let pace = Pace::of(&exec);
         let start = command(&self.sandboxes.config, exec, Follow::Foreground)?;
@@ -104,8 +97,8 @@ impl Workspaces {
         let redact = |text: &String| room.secrets.redact(text);
         let record = CommandRecord {
             sequence: 0,
-            command: asked.command.iter().map(redact).collect(),
-            workdir: asked.workdir.clone().unwrap_or_default(),
+            command: asked.program.command.iter().map(redact).collect(),
+            workdir: asked.program.workdir.clone().unwrap_or_default(),
             exit_code: None,
             status: "running".to_string(),
             stdout: String::new(),
@@ -128,7 +121,9 @@ impl Workspaces {
         handle: &Handle,
         mut exec: ExecRequest,
     ) -> Result<Started> {
-        exec.workdir.get_or_insert_with(|| self.workdir(handle));
+        exec.program
+            .workdir
+            .get_or_insert_with(|| self.workdir(handle));
         let asked = exec.clone();
         let start = command(&self.sandboxes.config, exec, Follow::Background)?;
         let guest = handle.guest()?;

@@ -4,10 +4,10 @@ use crate::admission::{Follow, command};
 use crate::guest::Guest;
 use futures_util::StreamExt;
 use motu_core::config::Config;
-use motu_core::exec::{ExecEvent, ExecMode, ExecRequest};
+use motu_core::exec::{ExecEvent, ExecRequest};
 use motu_core::files::GuestPath;
 use motu_core::workspace::Readiness;
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Program, Result};
 use motu_link::message as link;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -200,13 +200,11 @@ fn status(answer: &[u8]) -> Option<u16> {
 }
 
 async fn succeeds(scene: &Scene<'_>, script: &str) -> Result<bool> {
-    let request = ExecRequest {
-        command: vec![script.to_string()],
-        mode: ExecMode::Shell,
+    let request = ExecRequest::from(Program {
         workdir: Some(scene.workdir.to_string()),
         timeout_seconds: Some(ANSWER_TIME.as_secs()),
-        ..ExecRequest::default()
-    };
+        ..Program::shell(script)
+    });
     let start = command(scene.config, request, Follow::Foreground)?;
     let mut session = scene.guest.start(start).await?;
     while let Some(event) = session.events.next().await {

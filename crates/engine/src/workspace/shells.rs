@@ -14,11 +14,10 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use jiff::Timestamp;
 use motu_core::exec::{
-    AttachFrom, ExecEvent, ExecInput, ExecMode, ExecRequest, ExecSession, Process, Selector,
-    TtySize,
+    AttachFrom, ExecEvent, ExecInput, ExecRequest, ExecSession, Process, Selector, TtySize,
 };
 use motu_core::workspace::*;
-use motu_core::{Error, ErrorKind, Result, id, limits};
+use motu_core::{Error, ErrorKind, Program, Result, id, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,13 +80,14 @@ impl Workspaces {
         env.extend(room.secrets.environment(&request.secret_env)?);
         let shell_id = format!("sh-{}", id::random_name(8));
         let exec = ExecRequest {
-            command: vec![SCRIPT.to_string()],
-            mode: ExecMode::Shell,
-            workdir: Some(cwd.clone()),
-            user: request.user,
-            env,
+            program: Program {
+                workdir: Some(cwd.clone()),
+                user: request.user,
+                env,
+                stdin: true,
+                ..Program::shell(SCRIPT)
+            },
             tty: Some(size),
-            stdin: true,
             no_timeout: true,
             tag: Some(tag(&shell_id)),
             ..ExecRequest::default()

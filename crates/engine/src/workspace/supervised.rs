@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use motu_core::config::Config;
 use motu_core::exec::{AttachFrom, ExecRequest};
 use motu_core::workspace::*;
-use motu_core::{Error, ErrorKind, Result};
+use motu_core::{Error, ErrorKind, Program, Result};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -144,11 +144,14 @@ pub(super) fn start_of(
     let mut env = row.env.clone();
     env.extend(secrets);
     let request = ExecRequest {
-        command: row.status.command.clone(),
-        mode: row.mode,
-        workdir: Some(row.status.cwd.clone()),
-        user: row.user.clone(),
-        env,
+        program: Program {
+            command: row.status.command.clone(),
+            mode: row.mode,
+            workdir: Some(row.status.cwd.clone()),
+            user: row.user.clone(),
+            env,
+            ..Program::default()
+        },
         tag: Some(row.tag.clone()),
         no_timeout: true,
         ..ExecRequest::default()

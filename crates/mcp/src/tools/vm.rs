@@ -10,10 +10,10 @@ use crate::call::{Call, Stop};
 use crate::progress::Seen;
 use crate::schema::{Field, flag, limited, text};
 use crate::tool::{Effect, Tool, run};
-use motu_core::exec::{ExecMode, ExecRequest, RunRequest};
+use motu_core::exec::{ExecRequest, RunRequest};
 use motu_core::limits;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::{SandboxId, Verbs};
+use motu_core::{Program, SandboxId, Size, Verbs};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -159,8 +159,11 @@ fn asked(arguments: &Arguments) -> motu_core::Result<CreateSandbox> {
     Ok(CreateSandbox {
         environment: named(arguments, template.as_deref()),
         template,
-        vcpu_count: arguments.integer("vcpu_count"),
-        mem_mib: arguments.integer("mem_mib"),
+        size: Size {
+            vcpu_count: arguments.integer("vcpu_count"),
+            mem_mib: arguments.integer("mem_mib"),
+            ..Size::default()
+        },
         ttl_seconds: arguments.integer("ttl_seconds"),
         network: arguments.flag("network"),
         policy: arguments.text("policy"),
@@ -173,12 +176,10 @@ fn asked(arguments: &Arguments) -> motu_core::Result<CreateSandbox> {
 }
 
 fn script(arguments: &Arguments) -> ExecRequest {
-    ExecRequest {
-        command: vec![arguments.text_or("command", "")],
-        mode: ExecMode::Shell,
+    ExecRequest::from(Program {
         timeout_seconds: arguments.integer("timeout_seconds"),
-        ..ExecRequest::default()
-    }
+        ..Program::shell(arguments.text_or("command", ""))
+    })
 }
 
 async fn approve_network(call: &Call, sandbox: &CreateSandbox) -> Result<(), Stop> {

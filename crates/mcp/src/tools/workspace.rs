@@ -15,13 +15,12 @@ use crate::cut;
 use crate::progress::Seen;
 use crate::schema::{Field, flag, integer, map, nested, one_of, text, texts};
 use crate::tool::{Effect, Tool, run};
-use motu_core::exec::ExecMode;
 use motu_core::limits;
 use motu_core::workspace::{
     CommandRecord, CreateWorkspace, NetworkPolicy, ResetTo, Undo, UpdateWorkspace, Workspace,
     WorkspaceExec,
 };
-use motu_core::{Result as Outcome, workspace::WorkspaceSummary};
+use motu_core::{Program, Result as Outcome, Size, workspace::WorkspaceSummary};
 use serde_json::json;
 
 /// Rows of a listing that fit an answer.
@@ -222,8 +221,11 @@ fn asked(arguments: &Arguments) -> Outcome<CreateWorkspace> {
         policy: arguments.text("policy"),
         secrets: arguments.nested("secrets")?.unwrap_or_default(),
         secret_refs: secret_refs(arguments),
-        vcpu_count: arguments.integer("vcpu_count"),
-        mem_mib: arguments.integer("mem_mib"),
+        size: Size {
+            vcpu_count: arguments.integer("vcpu_count"),
+            mem_mib: arguments.integer("mem_mib"),
+            ..Size::default()
+        },
         allow_host_compat: arguments.flag("allow_host_compat"),
         checkpoint: arguments.flag("checkpoint"),
         isolation: arguments.isolation()?,
@@ -301,10 +303,11 @@ async fn update(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
 async fn exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let request = WorkspaceExec {
-        command: vec![arguments.text_or("command", "")],
-        mode: ExecMode::Shell,
+        program: Program {
+            timeout_seconds: arguments.integer("timeout_seconds"),
+            ..Program::shell(arguments.text_or("command", ""))
+        },
         secret_env: secret_env(&arguments),
-        timeout_seconds: arguments.integer("timeout_seconds"),
         checkpoint: arguments.flag_maybe("checkpoint"),
         ..WorkspaceExec::default()
     };

@@ -198,10 +198,10 @@ impl Stub {
             }
             let made = sandbox(&SandboxId::parse("sb-made")?);
             let head = vec![ExecEvent::Sandbox(Box::new(made))];
-            stub.start(&ask.exec.command, head)
+            stub.start(&ask.exec.program.command, head)
         });
         let stub = self.clone();
-        it.on(move |call: verb::ExecStream| stub.start(&call.ask.command, Vec::new()));
+        it.on(move |call: verb::ExecStream| stub.start(&call.ask.program.command, Vec::new()));
     }
 
     fn tell_workspaces(&self) {
@@ -211,7 +211,9 @@ impl Stub {
         it.on(move |_: verb::ListWorkspaces| Ok(WorkspaceList::new(vec![(&one()?).into()])));
         it.on(|call: verb::DeleteWorkspace| Ok(workspace(&call.id)));
         let stub = self.clone();
-        it.on(move |call: verb::ExecWorkspaceStream| stub.start(&call.ask.command, Vec::new()));
+        it.on(move |call: verb::ExecWorkspaceStream| {
+            stub.start(&call.ask.program.command, Vec::new())
+        });
     }
 }
 

@@ -78,7 +78,7 @@ async fn run(
         return open::<Run>(State(app), Introduced(caller), parts, request).await;
     }
     let ask: RunRequest = extract::read_json(request.into_body()).await?;
-    let mut collector = Collector::new(ask.exec.max_output_bytes)?;
+    let mut collector = Collector::new(ask.exec.program.max_output_bytes)?;
     let session = app.gate.call(&caller, Run { ask }, ()).await?;
     collector.add_all(session).await?;
     Ok(Json(collector.finish()?).into_response())

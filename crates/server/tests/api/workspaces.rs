@@ -6,6 +6,7 @@ use futures_util::SinkExt;
 use motu_core::limits;
 use motu_core::lists::*;
 use motu_core::workspace::*;
+use motu_core::{Program, Size};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -45,7 +46,10 @@ async fn the_life_of_a_workspace() {
             value: Some("hunter2".to_string()),
             path: None,
         }],
-        disk_mib: Some(64),
+        size: Size {
+            disk_mib: Some(64),
+            ..Size::default()
+        },
         ttl_seconds: Some(0),
         ..CreateWorkspace::default()
     };
@@ -83,11 +87,12 @@ async fn the_life_of_a_workspace() {
 async fn commands_of_a_workspace() {
     let world = world();
     let request = WorkspaceExec {
-        command: vec!["cat".to_string()],
-        mode: ExecMode::Shell,
+        program: Program {
+            stdin: true,
+            timeout_seconds: Some(7),
+            ..Program::shell("cat")
+        },
         secret_env: vec!["KEY=TOKEN".parse().unwrap()],
-        stdin: true,
-        timeout_seconds: Some(7),
         ..WorkspaceExec::default()
     };
     let result = world.client.exec_workspace(&ws(), request.clone()).await;
@@ -121,10 +126,7 @@ async fn commands_of_a_workspace() {
 #[tokio::test]
 async fn a_command_ends_with_its_stream() {
     let world = world();
-    let request = WorkspaceExec {
-        command: vec!["sleep".to_string()],
-        ..WorkspaceExec::default()
-    };
+    let request = WorkspaceExec::from(Program::argv(["sleep"]));
     let mut session = world
         .client
         .exec_workspace_stream(&ws(), request)

@@ -23,7 +23,7 @@ use motu_core::runtime::Connection;
 use motu_core::sandbox::{CreateSandbox, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
-use motu_core::{Error, Result, SandboxId, Service};
+use motu_core::{Error, Program, Result, SandboxId, Service};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,7 @@ impl Stub {
     /// The commands: `echo WORDS`, `cat`, `flood CHUNKS`, `sleep`, `both`, `fail`.
     fn start(&self, request: &ExecRequest, head: Vec<ExecEvent>) -> Result<ExecSession> {
         let (input, inputs) = mpsc::channel(2);
-        let words: Vec<&str> = request.command.iter().map(String::as_str).collect();
+        let words: Vec<&str> = request.program.command.iter().map(String::as_str).collect();
         let head = stream::iter(head.into_iter().map(Ok));
         let body: BoxStream<'static, Result<ExecEvent>> = match words[..] {
             ["echo", ref rest @ ..] => {
@@ -409,7 +409,7 @@ impl Service for Stub {
         )
     }
     async fn exec(&self, _: &SandboxId, request: ExecRequest) -> Result<ExecResult> {
-        if request.command == ["sleep"] {
+        if request.program.command == ["sleep"] {
             let _guard = OnDrop(self.killed.clone(), false);
             futures_util::future::pending::<()>().await;
         }
@@ -427,10 +427,10 @@ impl Service for Stub {
     async fn attach(&self, _: &SandboxId, process: &Selector, ask: Attach) -> Result<ExecSession> {
         let from = ask.begin()?;
         let text = format!("{process:?} {from:?}");
-        let request = ExecRequest {
+        let request = ExecRequest::from(Program {
             command: vec!["echo".to_string(), text],
-            ..ExecRequest::default()
-        };
+            ..Program::default()
+        });
         self.start(&request, Vec::new())
     }
     async fn list_processes(&self, id: &SandboxId) -> Result<ProcessList> {

@@ -11,7 +11,7 @@ use motu_core::exec::*;
 use motu_core::files::ByteStream;
 use motu_core::lists::TerminalList;
 use motu_core::terminal::*;
-use motu_core::{Error, Isolation, Result, SandboxId};
+use motu_core::{Error, Isolation, Program, Result, SandboxId};
 
 /// A recording of 0.3 seconds.
 pub const CAST: &str = "{\"version\":3,\"term\":{\"cols\":80,\"rows\":24},\"timestamp\":1700000000}\n\
@@ -324,10 +324,7 @@ impl Terminals for Stub {
     async fn attach_terminal(&self, id: &TerminalId, ask: TakeSeat) -> Result<ExecSession> {
         let seat = ask.seat()?;
         self.seen("attach_terminal", id, seat)?;
-        let request = ExecRequest {
-            command: vec!["cat".to_string()],
-            ..ExecRequest::default()
-        };
+        let request = ExecRequest::from(Program::argv(["cat"]));
         let screen = ExecEvent::Stdout("the screen\r\n".into());
         self.start(&request, vec![started(), screen])
     }

@@ -8,7 +8,7 @@ use motu_core::files::FileType;
 use motu_core::lists::*;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{Error, Isolation, Result};
+use motu_core::{Error, Isolation, Program, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -280,10 +280,10 @@ impl Workspaces for Stub {
         request: WorkspaceExec,
     ) -> Result<ExecSession> {
         self.note("exec_workspace_stream", (id, &request));
-        let request = ExecRequest {
-            command: request.command,
-            ..ExecRequest::default()
-        };
+        let request = ExecRequest::from(Program {
+            command: request.program.command,
+            ..Program::default()
+        });
         self.start(&request, vec![started()])
     }
     async fn logs_workspace(&self, id: &WorkspaceId) -> Result<CommandLog> {
@@ -508,10 +508,7 @@ impl Workspaces for Stub {
     ) -> Result<ExecSession> {
         let size = TtySize::from(ask);
         self.note("attach_shell", (id, shell_id, size));
-        let request = ExecRequest {
-            command: vec!["cat".to_string()],
-            ..ExecRequest::default()
-        };
+        let request = ExecRequest::from(Program::argv(["cat"]));
         let screen = ExecEvent::Stdout("the screen\r\n".into());
         self.start(&request, vec![started(), screen])
     }

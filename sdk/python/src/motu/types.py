@@ -257,17 +257,21 @@ class BuildReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
     """What is built: the instructions of a Dockerfile, or an environment and commands to run in it."""
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
     build_args: dict[str, str] = field(default_factory=lambda: {})
     #: The files that `COPY` and `ADD` take, as `send_build_context` answered.
     context_id: str | None = None
-    disk_mib: int | None = None
     #: The text of a Dockerfile.
     dockerfile: str | None = None
     #: What the Dockerfile is called in messages.
     dockerfile_name: str | None = None
     #: Instead of a Dockerfile: the environment to begin with.
     from_: str | None = field(default=None, metadata={"wire": "from"})
-    mem_mib: int | None = None
     #: What the result is called: a word, such as `mine:1`. It may mean something else before. A name is made of
     #: the digest when missing.
     name: str | None = None
@@ -285,7 +289,6 @@ class BuildRequest:
     target: str | None = None
     #: How long one step may run.
     timeout_seconds: int | None = None
-    vcpu_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,8 +358,11 @@ class CallFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLimits:
     """Sizes of the machine; within what the policy allows."""
+    #: What it may write to its disk; default 10240.
     disk_mib: int | None = None
+    #: Memory it may use; default 1024.
     mem_mib: int | None = None
+    #: CPUs it may use; default 1.
     vcpu_count: int | None = None
 
 
@@ -521,11 +527,16 @@ class ConfigureTerminal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSandbox:
     """What a caller asks for. Everything but the environment has a default."""
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
     #: What a virtual machine's processor runs on.
     accel: Accel | None = None
     #: Run on the host, with no isolation, if no runtime works.
     allow_host_compat: bool = False
-    disk_mib: int | None = None
     #: Environment variables of every command.
     env: dict[str, str] = field(default_factory=lambda: {})
     #: The environment to start from, such as `debian:12`. This or `template`.
@@ -538,7 +549,6 @@ class CreateSandbox:
     isolation: Isolation | None = None
     #: Keep the disks when the machine ends, so that the sandbox can be stopped and started.
     keep: bool = False
-    mem_mib: int | None = None
     #: Outgoing network: the policy `public`, unless `policy` names another.
     network: bool = False
     nofile: int | None = None
@@ -555,7 +565,6 @@ class CreateSandbox:
     ttl_seconds: int | None = None
     #: The user commands run as; the environment's own when missing.
     user: str | None = None
-    vcpu_count: int | None = None
     #: The working directory of commands; the environment's own when missing.
     workdir: str | None = None
 
@@ -563,12 +572,17 @@ class CreateSandbox:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateWorkspace:
     """What a caller asks for. Everything but the environment has a default."""
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
     accel: Accel | None = None
     #: Work on the host itself, with no isolation, if no runtime works.
     allow_host_compat: bool = False
     #: Save `/workspace` before each command, for `undo`; a command may say otherwise.
     checkpoint: bool = False
-    disk_mib: int | None = None
     #: The environment to start from. This or `template`.
     environment: str | None = None
     #: Megabytes in a second, read and written each; 0: no limit.
@@ -577,7 +591,6 @@ class CreateWorkspace:
     iops: int | None = None
     isolation: Isolation | None = None
     labels: dict[str, str] = field(default_factory=lambda: {})
-    mem_mib: int | None = None
     name: str | None = None
     network_policy: NetworkPolicy | None = None
     #: The policy of its network; `public` when missing and there is one.
@@ -593,7 +606,6 @@ class CreateWorkspace:
     template: str | None = None
     #: Delete the workspace after this; 0 (the default): never.
     ttl_seconds: int | None = None
-    vcpu_count: int | None = None
     workspace_id: SandboxId | None = None
 
 
@@ -730,22 +742,24 @@ class ExecBody:
     """An exec, and whether it runs on after the answer."""
     command: list[str] = field(default_factory=lambda: [])
     env: dict[str, str] = field(default_factory=lambda: {})
-    #: For collected execs: bytes returned per channel.
+    #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
+    #: Keep standard input open for the caller; otherwise it is empty.
+    stdin: bool = False
+    #: The whole process tree is killed after this; default 30.
+    timeout_seconds: int | None = None
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
+    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
+    workdir: str | None = None
     #: No time limit (for terminals and services); excludes `timeout_seconds`.
     no_timeout: bool = False
     #: Bytes kept per channel inside the machine.
     output_ring_bytes: int | None = None
-    #: Keep standard input open for the caller; otherwise it is empty.
-    stdin: bool = False
     #: A name to find the process again by.
     tag: str | None = None
-    #: The whole process tree is killed after this; default 30.
-    timeout_seconds: int | None = None
     tty: TtySize | None = None
-    user: str | None = None
-    workdir: str | None = None
     #: Start the process, answer with its pid, and leave it running.
     background: bool = False
 
@@ -755,22 +769,24 @@ class ExecRequest:
     """One command to run."""
     command: list[str] = field(default_factory=lambda: [])
     env: dict[str, str] = field(default_factory=lambda: {})
-    #: For collected execs: bytes returned per channel.
+    #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
+    #: Keep standard input open for the caller; otherwise it is empty.
+    stdin: bool = False
+    #: The whole process tree is killed after this; default 30.
+    timeout_seconds: int | None = None
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
+    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
+    workdir: str | None = None
     #: No time limit (for terminals and services); excludes `timeout_seconds`.
     no_timeout: bool = False
     #: Bytes kept per channel inside the machine.
     output_ring_bytes: int | None = None
-    #: Keep standard input open for the caller; otherwise it is empty.
-    stdin: bool = False
     #: A name to find the process again by.
     tag: str | None = None
-    #: The whole process tree is killed after this; default 30.
-    timeout_seconds: int | None = None
     tty: TtySize | None = None
-    user: str | None = None
-    workdir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1285,6 +1301,24 @@ class ProcessList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program to run: what, where, as whom, with which variables, and how it is bounded."""
+    command: list[str] = field(default_factory=lambda: [])
+    env: dict[str, str] = field(default_factory=lambda: {})
+    #: Bytes returned per channel, where the output is collected.
+    max_output_bytes: int | None = None
+    mode: ExecMode | None = None
+    #: Keep standard input open for the caller; otherwise it is empty.
+    stdin: bool = False
+    #: The whole process tree is killed after this; default 30.
+    timeout_seconds: int | None = None
+    #: Name or number of the user it runs as; default: that of the environment.
+    user: str | None = None
+    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressEvent:
     """A step of a long call."""
     done: int | None = None
@@ -1692,6 +1726,17 @@ class SignalTerminal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a machine is. What is missing is the host's default."""
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A named state of `/workspace`."""
     #: Paths that differ from the baseline.
@@ -1809,17 +1854,21 @@ class TemplateBuild:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateDefinition:
     """What machines of a template are made from. Everything but the environment has a default."""
+    #: What it may write to its disk; default 10240.
+    disk_mib: int | None = None
+    #: Memory it may use; default 1024.
+    mem_mib: int | None = None
+    #: CPUs it may use; default 1.
+    vcpu_count: int | None = None
     #: The only hosts that its machines reach, of those that `policy` allows: `api.example.com`, `*.example.com`,
     #: an address; each with `:PORT`, or with every port that the policy allows.
     allowed_hosts: list[str] = field(default_factory=lambda: [])
-    disk_mib: int | None = None
     #: Environment variables of the setup and of every command.
     env: dict[str, str] = field(default_factory=lambda: {})
     #: The environment to begin with, such as `debian:12`.
     environment: str | None = None
     isolation: Isolation | None = None
     labels: dict[str, str] = field(default_factory=lambda: {})
-    mem_mib: int | None = None
     #: The policy of its network, which it then has; `public` when there are `allowed_hosts`.
     policy: str | None = None
     #: Machines that wait ready for it. Those with a network cannot wait.
@@ -1835,7 +1884,6 @@ class TemplateDefinition:
     #: The policy of the network that the setup has; that of the machines when missing.
     setup_policy: str | None = None
     ttl_seconds: int | None = None
-    vcpu_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -2202,20 +2250,22 @@ class WorkspaceCopies:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceExec:
     """A command in a workspace. It runs in `/workspace` unless told otherwise."""
-    #: Save `/workspace` first, for `undo`; default: what the workspace was created with.
-    checkpoint: bool | None = None
     command: list[str] = field(default_factory=lambda: [])
     env: dict[str, str] = field(default_factory=lambda: {})
+    #: Bytes returned per channel, where the output is collected.
     max_output_bytes: int | None = None
     mode: ExecMode | None = None
-    secret_env: list[SecretEnv] = field(default_factory=lambda: [])
-    #: Keep standard input open for the caller (live sessions only).
+    #: Keep standard input open for the caller; otherwise it is empty.
     stdin: bool = False
-    #: Default 30.
+    #: The whole process tree is killed after this; default 30.
     timeout_seconds: int | None = None
     #: Name or number of the user it runs as; default: that of the environment.
     user: str | None = None
+    #: The directory it starts in; default: `/workspace` in a workspace, elsewhere that of the sandbox.
     workdir: str | None = None
+    #: Save `/workspace` first, for `undo`; default: what the workspace was created with.
+    checkpoint: bool | None = None
+    secret_env: list[SecretEnv] = field(default_factory=lambda: [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ use motu_api::Client;
 use motu_core::exec::{ExecRequest, ExecResult};
 use motu_core::files::{GuestPath, ReadFile, ReadRange, WriteFile, WriteOptions};
 use motu_core::sandbox::{CreateSandbox, Sandbox};
-use motu_core::{Result, SandboxId, Service};
+use motu_core::{Program, Result, SandboxId, Service, Size};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,10 @@ async fn make(client: &Client, environment: &str) -> Result<(Sandbox, Duration)>
     let request = CreateSandbox {
         environment: environment.to_string(),
         pids_max: Some(PIDS),
-        mem_mib: Some(128),
+        size: Size {
+            mem_mib: Some(128),
+            ..Size::default()
+        },
         ttl_seconds: Some(120),
         ..CreateSandbox::default()
     };
@@ -156,11 +159,10 @@ async fn tour(client: &Client, id: &SandboxId) -> Result<()> {
 }
 
 async fn exec(client: &Client, id: &SandboxId, script: &str, timeout: u64) -> Result<ExecResult> {
-    let request = ExecRequest {
-        command: ["/bin/sh", "-c", script].map(String::from).to_vec(),
+    let request = ExecRequest::from(Program {
         timeout_seconds: Some(timeout),
-        ..ExecRequest::default()
-    };
+        ..Program::argv(["/bin/sh", "-c", script])
+    });
     client.exec(id, request).await
 }
 

@@ -2,7 +2,7 @@
 
 use super::life;
 use crate::commands::given;
-use crate::commands::shape::word;
+use crate::commands::shape::{SizeArgs, word};
 use crate::failure::Reader;
 use crate::show::answer;
 use crate::{pull, show, waiting};
@@ -89,17 +89,8 @@ pub struct Args {
     )]
     secret_refs: Vec<String>,
 
-    /// CPUs it may use [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Sandbox")]
-    vcpu_count: Option<u64>,
-
-    /// Memory it may use [default: 1024]
-    #[arg(long, value_name = "MIB", help_heading = "Sandbox")]
-    mem_mib: Option<u64>,
-
-    /// What it may write to its disk [default: 10240]
-    #[arg(long, value_name = "MIB", help_heading = "Sandbox")]
-    disk_mib: Option<u64>,
+    #[command(flatten, next_help_heading = "Sandbox")]
+    size: SizeArgs,
 
     /// Megabytes a second it may read from its disks, and write to them [default: no limit]
     #[arg(long, value_name = "MB", help_heading = "Sandbox")]
@@ -150,9 +141,7 @@ impl Args {
             runtime: self.runtime.clone(),
             isolation: self.isolation,
             accel: self.accel.unwrap_or_default(),
-            vcpu_count: self.vcpu_count,
-            mem_mib: self.mem_mib,
-            disk_mib: self.disk_mib,
+            size: self.size.into(),
             io_mbps: self.io_mbps,
             iops: self.iops,
             ttl_seconds: self.ttl_seconds,

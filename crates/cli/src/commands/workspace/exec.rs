@@ -8,7 +8,7 @@ use crate::show::answer;
 use jiff::Timestamp;
 use motu_api::Client;
 use motu_core::workspace::{CommandLog, CommandRecord, SecretEnv, WorkspaceExec, Workspaces};
-use motu_core::{Error, Result};
+use motu_core::{Error, Program, Result};
 use std::process::ExitCode;
 
 /// Run a command in a workspace, in /workspace
@@ -69,13 +69,16 @@ impl Args {
             );
         }
         let request = WorkspaceExec {
-            command: self.command,
-            workdir: self.cwd,
-            user: self.user,
-            env: self.variables.read()?,
+            program: Program {
+                command: self.command,
+                workdir: self.cwd,
+                user: self.user,
+                env: self.variables.read()?,
+                timeout_seconds: self.timeout_seconds,
+                stdin: self.stdin,
+                ..Program::default()
+            },
             secret_env: self.secret_env,
-            timeout_seconds: self.timeout_seconds,
-            stdin: self.stdin,
             checkpoint: match (self.checkpoint, self.no_checkpoint) {
                 (false, false) => None,
                 (wanted, _) => Some(wanted),

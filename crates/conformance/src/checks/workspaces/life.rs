@@ -3,10 +3,10 @@
 use super::support::*;
 use crate::bench::Bench;
 use crate::life::{Life, hear, refused, soon};
-use motu_core::ErrorKind;
 use motu_core::exec::ExecMode;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
+use motu_core::{ErrorKind, Program};
 
 pub async fn commands_are_remembered(life: Life) {
     let Some(workspace) = create(&life).await else {
@@ -108,11 +108,7 @@ pub async fn checkpoints_are_bounded(life: Life) {
     };
     let (id, engine) = (&workspace.workspace_id, &life.engine);
     // By the verb of every sandbox too: it is a command of the workspace.
-    let plain = motu_core::exec::ExecRequest {
-        command: vec!["echo 0 > n".to_string()],
-        mode: ExecMode::Shell,
-        ..Default::default()
-    };
+    let plain = motu_core::exec::ExecRequest::from(Program::shell("echo 0 > n"));
     use motu_core::Service as _;
     engine.exec(id, plain).await.expect("a result");
     for number in 1..=most {

@@ -1,9 +1,9 @@
 //! Workspaces in the short form that checks read well in.
 
 use crate::life::{Life, refused};
-use motu_core::exec::{ExecMode, ExecResult};
+use motu_core::exec::ExecResult;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, Result};
+use motu_core::{ErrorKind, Program, Result};
 
 pub(super) fn request(life: &Life) -> CreateWorkspace {
     let sandbox = life.request();
@@ -12,8 +12,7 @@ pub(super) fn request(life: &Life) -> CreateWorkspace {
         runtime: sandbox.runtime,
         allow_host_compat: sandbox.allow_host_compat,
         accel: sandbox.accel,
-        mem_mib: sandbox.mem_mib,
-        disk_mib: sandbox.disk_mib,
+        size: sandbox.size,
         ..CreateWorkspace::default()
     }
 }
@@ -33,11 +32,7 @@ pub(super) async fn create_with(life: &Life, request: CreateWorkspace) -> Option
 }
 
 pub(super) fn script(text: &str) -> WorkspaceExec {
-    WorkspaceExec {
-        command: vec![text.to_string()],
-        mode: ExecMode::Shell,
-        ..WorkspaceExec::default()
-    }
+    WorkspaceExec::from(Program::shell(text))
 }
 
 pub(super) async fn run(life: &Life, workspace: &Workspace, text: &str) -> ExecResult {

@@ -14,7 +14,7 @@ use motu_core::exec::{ExecEvent, ExecRequest, Exited};
 use motu_core::files::GuestPath;
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, StartRoot};
-use motu_core::{Error, ErrorKind, Result, limits};
+use motu_core::{Error, ErrorKind, Program, Result, limits};
 use motu_dockerfile::{Command, Mount, Run, SecretMount, Step, StepNetwork};
 use motu_environments::{Privilege, StepRecord};
 use motu_workspaces::tarball::{Meta, TarWriter};
@@ -191,9 +191,7 @@ impl Builder<'_> {
             environment: "build".to_string(),
             root: Some(root),
             runtime: Some(ask.runtime.clone().unwrap_or(RUNTIME.to_string())),
-            vcpu_count: ask.vcpu_count,
-            mem_mib: ask.mem_mib,
-            disk_mib: ask.disk_mib,
+            size: ask.size,
             policy: ask
                 .policy
                 .clone()
@@ -291,14 +289,14 @@ impl Builder<'_> {
             }
         }
         let seconds = limits::BUILD_STEP_SECONDS.resolve(self.ask.timeout_seconds)?;
-        let request = ExecRequest {
+        let request = ExecRequest::from(Program {
             command: running.argv.clone(),
             workdir: Some(image.default_workdir.clone()),
             env,
             user: Some(image.default_user.clone()),
             timeout_seconds: Some(seconds),
-            ..ExecRequest::default()
-        };
+            ..Program::default()
+        });
         let start = command(&self.sandboxes.config, request, Follow::Foreground)?;
         let session = handle.guest()?.start(start).await?;
         let mut events = shown::redacted(&self.redactor, session.events, Pace::Pipe);
