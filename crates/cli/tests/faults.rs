@@ -41,6 +41,8 @@ mod full;
 mod guest;
 #[path = "faults/hostile.rs"]
 mod hostile;
+#[path = "faults/intents.rs"]
+mod intents;
 #[path = "faults/links.rs"]
 mod links;
 #[path = "faults/machines.rs"]

@@ -313,10 +313,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         0
     }
 
+    /// Has a machine stand still. One that does already stays so: after a crash it is asked again.
     async fn pause(&self, _machine: &Machine) -> Result<(), Error> {
         Err(self.cannot("pause"))
     }
 
+    /// Lets a machine go on. One that runs is not changed.
     async fn resume(&self, _machine: &Machine) -> Result<(), Error> {
         Err(self.cannot("resume"))
     }

@@ -13,9 +13,14 @@
 //!
 //! A sandbox whose disks are kept does not fail when its machine ends: it stops.
 //!
-//! Pure: no clock, no I/O. The driver asks, acts, and reports back.
+//! Every request that touches a machine is decided here ([`decide`]), and what is about to be done
+//! ([`Intent`]) is in the store before the machine is touched. A daemon that comes back after a
+//! crash asks [`recover`] what to do about a machine that is still there.
+//!
+//! Pure: no clock, no I/O. The driver asks, writes down, acts, and reports back.
 
 use motu_core::sandbox::State;
+use serde::{Deserialize, Serialize};
 
 /// Something that may happen to a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,11 +28,19 @@ pub enum Request {
     /// Run a command, touch a file, dial a port.
     Use,
     Pause,
+    /// Pause because of the host, until the host lets go.
+    Hold,
     Resume,
     /// End the machine, keep the disks.
     Stop,
     /// Make a machine for the kept disks.
     Start,
+    /// End the machine, and make another on other disks.
+    Recreate,
+    /// Copy the machine as it is.
+    Fork,
+    /// Begin the time to live again.
+    Keepalive,
     /// Asked for by a caller, or because time is up.
     Destroy,
     /// The machine is made and its guest answers.
@@ -38,6 +51,65 @@ pub enum Request {
     KeptMachineEnded,
     /// Everything the sandbox had is gone.
     Released,
+}
+
+impl Request {
+    /// What is written down before a machine is touched for this request.
+    pub fn intent(self) -> Option<Intent> {
+        match self {
+            Request::Pause => Some(Intent::Pausing),
+            Request::Hold => Some(Intent::Holding),
+            Request::Resume => Some(Intent::Resuming),
+            Request::Stop => Some(Intent::Stopping),
+            Request::Start => Some(Intent::Starting),
+            Request::Recreate => Some(Intent::Recreating),
+            Request::Fork => Some(Intent::Forking),
+            // What follows these is a state of its own, or touches no machine.
+            Request::Use
+            | Request::Keepalive
+            | Request::Destroy
+            | Request::Created
+            | Request::MachineEnded
+            | Request::KeptMachineEnded
+            | Request::Released => None,
+        }
+    }
+}
+
+/// What a driver is doing to a machine. In the store from before it is begun until it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Intent {
+    Pausing,
+    Holding,
+    Resuming,
+    Stopping,
+    Starting,
+    Recreating,
+    Forking,
+}
+
+/// What is done about a machine that outlived its daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// It runs; where something made it stand still, it goes on.
+    Run,
+    /// It is paused, now if it was not.
+    Pause,
+    /// It is ended in order, and its disks are kept.
+    Stop,
+}
+
+/// Decides about a machine that is there, of a sandbox that was in this state. What was begun and
+/// asked for by a caller is finished; what the host or a copy needed for a while is undone.
+pub fn recover(state: State, intent: Option<Intent>) -> Recovery {
+    match (state, intent) {
+        (_, Some(Intent::Stopping | Intent::Recreating)) => Recovery::Stop,
+        (_, Some(Intent::Pausing)) => Recovery::Pause,
+        (_, Some(Intent::Resuming)) => Recovery::Run,
+        (State::Paused, _) => Recovery::Pause,
+        (_, None | Some(Intent::Holding | Intent::Forking | Intent::Starting)) => Recovery::Run,
+    }
 }
 
 /// What the driver should do.
@@ -90,6 +162,7 @@ pub fn decide(state: State, request: Request) -> Decision {
         (State::Destroying, _) => Refuse(Refusal::Destroying),
 
         (_, Request::Destroy) => Accept(State::Destroying),
+        (_, Request::Keepalive) => Accept(state),
         (_, Request::Released) => Refuse(Refusal::OutOfOrder),
 
         (State::Creating, Request::Created) => Accept(State::Running),
@@ -101,7 +174,7 @@ pub fn decide(state: State, request: Request) -> Decision {
         (State::Failed, Request::MachineEnded | Request::KeptMachineEnded) => AlreadyDone,
         (State::Failed, _) => Refuse(Refusal::Failed),
 
-        (State::Stopped, Request::Start) => Accept(State::Running),
+        (State::Stopped, Request::Start | Request::Recreate) => Accept(State::Running),
         (State::Stopped, Request::Stop | Request::MachineEnded | Request::KeptMachineEnded) => {
             AlreadyDone
         }
@@ -115,10 +188,12 @@ pub fn decide(state: State, request: Request) -> Decision {
         (State::Running, Request::Start) => AlreadyDone,
         (State::Paused, Request::Start) => Refuse(Refusal::Paused),
         (State::Running, Request::Use) => Accept(State::Running),
-        (State::Running, Request::Pause) => Accept(State::Paused),
+        (State::Running | State::Paused, Request::Recreate) => Accept(State::Running),
+        (State::Running | State::Paused, Request::Fork) => Accept(state),
+        (State::Running, Request::Pause | Request::Hold) => Accept(State::Paused),
         (State::Running, Request::Resume) => AlreadyDone,
         (State::Paused, Request::Use) => Refuse(Refusal::Paused),
-        (State::Paused, Request::Pause) => AlreadyDone,
+        (State::Paused, Request::Pause | Request::Hold) => AlreadyDone,
         (State::Paused, Request::Resume) => Accept(State::Running),
     }
 }
@@ -132,9 +207,13 @@ mod tests {
         prop_oneof![
             Just(Request::Use),
             Just(Request::Pause),
+            Just(Request::Hold),
             Just(Request::Resume),
             Just(Request::Stop),
             Just(Request::Start),
+            Just(Request::Recreate),
+            Just(Request::Fork),
+            Just(Request::Keepalive),
             Just(Request::KeptMachineEnded),
             Just(Request::Destroy),
             Just(Request::Created),
@@ -186,6 +265,22 @@ mod tests {
             let mut history = history;
             history.extend([Request::Destroy, Request::Released]);
             prop_assert_eq!(*walk(&history).last().unwrap(), State::Destroyed);
+        }
+
+        #[test]
+        fn a_crash_leads_to_where_the_request_began_or_leads(history in prop::collection::vec(requests(), 0..40), request in requests()) {
+            let state = *walk(&history).last().unwrap();
+            let alive = matches!(state, State::Running | State::Paused);
+            if let (true, Some(intent), Decision::Accept(next)) = (alive, request.intent(), decide(state, request)) {
+                let after = match recover(state, Some(intent)) {
+                    Recovery::Run => State::Running,
+                    Recovery::Pause => State::Paused,
+                    Recovery::Stop => State::Stopped,
+                };
+                // The machine of a reset is gone before there is another: it stops in between.
+                let between = request == Request::Recreate && after == State::Stopped;
+                prop_assert!(after == state || after == next || between, "{state:?} {request:?} {after:?}");
+            }
         }
 
         #[test]

@@ -3,7 +3,7 @@
 use super::handle::{Prepare, held, refused};
 use super::{Driver, Keep};
 use crate::launch::expiry;
-use crate::lifecycle::{Refusal, Request};
+use crate::lifecycle::{self, Intent, Recovery, Refusal, Request};
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId, limits};
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// How long the processes of a machine may take to end when it is stopped.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Why a sandbox that is being reset has no machine.
+pub(crate) const BEING_RESET: &str = "it was being reset";
 /// How long the whole of an orderly stop may take before the machine is simply ended.
 const STOP_TIME: Duration = Duration::from_secs(20);
 
@@ -21,59 +23,69 @@ impl Driver {
             self.row.sandbox.reason = None;
             self.become_state(State::Paused).await?;
         }
-        if let (Some(next), Some(machine)) =
-            (self.decide(Request::Pause)?, self.row.machine.clone())
-        {
-            self.excuse();
-            if let Err(error) = self.runtime.pause(&machine).await {
-                self.expect_answers();
-                return Err(error);
-            }
-            self.become_state(next).await?;
-        }
+        self.stand_still_for(Request::Pause, None).await?;
         Ok(self.row.sandbox.clone())
+    }
+
+    /// Pauses the machine, if it runs.
+    async fn stand_still_for(&mut self, request: Request, reason: Option<&str>) -> Result<()> {
+        let Some(machine) = self.row.machine.clone() else {
+            return self.decide(request).map(drop);
+        };
+        let Some(next) = self.intend(request).await? else {
+            return Ok(());
+        };
+        self.excuse();
+        if let Err(error) = self.runtime.pause(&machine).await {
+            self.expect_answers();
+            self.give_up().await;
+            return Err(error);
+        }
+        self.row.sandbox.reason = reason.map(String::from);
+        self.become_state(next).await
     }
 
     /// Pauses a machine that runs, with a reason; where machines cannot be paused, nothing.
     pub(super) async fn hold(&mut self, reason: String) -> Result<()> {
-        let can = self.runtime.capabilities().pause && self.row.sandbox.state == State::Running;
-        if let Some(machine) = self.row.machine.clone().filter(|_| can) {
-            self.excuse();
-            if let Err(error) = self.runtime.pause(&machine).await {
-                self.expect_answers();
-                return Err(error);
-            }
+        let can = self.runtime.capabilities().pause && self.row.machine.is_some();
+        if can && matches!(self.decide(Request::Hold), Ok(Some(_))) {
+            self.stand_still_for(Request::Hold, Some(&reason)).await?;
             if let Some(guest) = self.inside.guest().as_ref() {
                 guest.starve(&reason);
             }
-            self.row.sandbox.reason = Some(reason);
-            self.become_state(State::Paused).await?;
         }
         Ok(())
     }
 
     pub(super) async fn let_go(&mut self) -> Result<()> {
-        let can = held(&self.row.sandbox);
-        if let Some(machine) = self.row.machine.clone().filter(|_| can) {
-            self.runtime.resume(&machine).await?;
-            self.expect_answers();
-            self.row.sandbox.reason = None;
-            self.become_state(State::Running).await?;
+        match held(&self.row.sandbox) {
+            true => self.go_on().await,
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Lets the machine go on, if it is paused.
+    async fn go_on(&mut self) -> Result<()> {
+        let Some(machine) = self.row.machine.clone() else {
+            return self.decide(Request::Resume).map(drop);
+        };
+        let Some(next) = self.intend(Request::Resume).await? else {
+            return Ok(());
+        };
+        if let Err(error) = self.runtime.resume(&machine).await {
+            self.give_up().await;
+            return Err(error);
+        }
+        self.expect_answers();
+        self.row.sandbox.reason = None;
+        self.become_state(next).await
     }
 
     pub(super) async fn resume(&mut self) -> Result<Sandbox> {
         if held(&self.row.sandbox) {
             return Err(refused(&self.row.sandbox, Refusal::Paused));
         }
-        if let (Some(next), Some(machine)) =
-            (self.decide(Request::Resume)?, self.row.machine.clone())
-        {
-            self.runtime.resume(&machine).await?;
-            self.expect_answers();
-            self.become_state(next).await?;
-        }
+        self.go_on().await?;
         Ok(self.row.sandbox.clone())
     }
 
@@ -93,13 +105,33 @@ impl Driver {
     /// Ends the machine in an orderly way; what it wrote is on its disks.
     pub(super) async fn stop(&mut self) -> Result<Sandbox> {
         self.must_be_kept("stopped")?;
-        if let Some(next) = self.decide(Request::Stop)? {
+        if let Some(next) = self.intend(Request::Stop).await? {
             self.end_machine().await?;
             self.tend().await;
             self.row.sandbox.reason = None;
             self.become_state(next).await?;
         }
         Ok(self.row.sandbox.clone())
+    }
+
+    /// Finishes what a former daemon had begun with a machine that it left running.
+    pub(super) async fn finish(&mut self) -> Result<()> {
+        let Some(intent) = self.row.intent else {
+            return Ok(());
+        };
+        let stops = lifecycle::recover(self.row.sandbox.state, Some(intent)) == Recovery::Stop;
+        match self.decide(Request::Stop)?.filter(|_| stops) {
+            Some(next) => {
+                self.end_machine().await?;
+                self.row.sandbox.reason =
+                    (intent == Intent::Recreating).then(|| BEING_RESET.to_string());
+                self.become_state(next).await
+            }
+            None => {
+                self.row.intent = None;
+                Ok(())
+            }
+        }
     }
 
     /// Gives back to the host what the files of a machine that has ended no longer use.
@@ -114,7 +146,7 @@ impl Driver {
 
     pub(super) async fn start(&mut self) -> Result<Sandbox> {
         self.must_be_kept("started")?;
-        if let Some(next) = self.decide(Request::Start)? {
+        if let Some(next) = self.intend(Request::Start).await? {
             self.start_on(None, None).await?;
             self.row.sandbox.reason = None;
             self.become_state(next).await?;
@@ -125,11 +157,14 @@ impl Driver {
     /// The machine again, on other disks; the old ones go when the new one is there.
     pub(super) async fn recreate(&mut self, kept: Kept, prepare: Prepare) -> Result<Sandbox> {
         self.must_be_kept("made again")?;
-        if let Some(next) = self.decide(Request::Stop)? {
+        let Some(next) = self.intend(Request::Recreate).await? else {
+            return Ok(self.row.sandbox.clone());
+        };
+        if self.decide(Request::Stop)?.is_some() {
             self.end_machine().await?;
             // For those whose programs ended with it.
-            self.row.sandbox.reason = Some("it was being reset".to_string());
-            self.become_state(next).await?;
+            self.row.sandbox.reason = Some(BEING_RESET.to_string());
+            self.become_state(State::Stopped).await?;
         }
         let old = self
             .row
@@ -138,7 +173,7 @@ impl Driver {
             .and_then(|launch| launch.kept.clone());
         self.start_on(Some(kept), Some(prepare)).await?;
         self.row.sandbox.reason = None;
-        self.become_state(State::Running).await?;
+        self.become_state(next).await?;
         if let Some(old) = old {
             self.throw_away(&old.dir).await;
         }
@@ -151,22 +186,27 @@ impl Driver {
         if let (Some(kept), Some(launch)) = (kept.clone(), self.row.launch.as_mut()) {
             launch.kept = Some(kept);
         }
-        self.check_root()?;
-        if kept.is_none() {
-            self.check_disks()?;
-        }
-        // A directory that an unclean end left behind is in the way.
-        self.discard_machine().await;
-        let up = self.bring_up(prepare).await;
+        let up = self.try_start(kept.is_none(), prepare).await;
         if up.is_err() {
             self.discard_machine().await;
             self.row.launch = before;
+            self.give_up().await;
             if let Some(kept) = kept {
                 self.throw_away(&kept.dir).await;
             }
         }
         self.watch_again = true;
         up
+    }
+
+    async fn try_start(&mut self, on_own_disks: bool, prepare: Option<Prepare>) -> Result<()> {
+        self.check_root()?;
+        if on_own_disks {
+            self.check_disks()?;
+        }
+        // A directory that an unclean end left behind is in the way.
+        self.discard_machine().await;
+        self.bring_up(prepare).await
     }
 
     /// Disks that nobody will start from again.
@@ -226,7 +266,10 @@ impl Driver {
         if self.row.sandbox.state == State::Paused
             && let Some(machine) = &machine
         {
-            self.runtime.resume(machine).await?;
+            if let Err(error) = self.runtime.resume(machine).await {
+                self.give_up().await;
+                return Err(error);
+            }
             self.expect_answers();
         }
         let guest = self.inside.guest().clone();
@@ -250,39 +293,30 @@ impl Driver {
                 .cannot("fork")
                 .hint("virtual machines can: create it with --runtime qemu"));
         }
-        match (self.row.sandbox.state, self.row.machine.clone()) {
-            (State::Running | State::Paused, Some(machine)) => {
-                self.excuse();
-                let copies = self.runtime.fork(&machine, copies).await;
-                if self.row.sandbox.state == State::Running {
-                    self.expect_answers();
-                }
-                copies
-            }
-            (state, _) => Err(refused(
-                &self.row.sandbox,
-                match state {
-                    State::Failed => Refusal::Failed,
-                    State::Stopped => Refusal::Stopped,
-                    State::Destroying => Refusal::Destroying,
-                    State::Destroyed => Refusal::Destroyed,
-                    _ => Refusal::OutOfOrder,
-                },
-            )),
+        let (Some(next), Some(machine)) = (self.decide(Request::Fork)?, self.row.machine.clone())
+        else {
+            return Err(refused(&self.row.sandbox, Refusal::OutOfOrder));
+        };
+        self.intend(Request::Fork).await?;
+        self.excuse();
+        let copies = self.runtime.fork(&machine, copies).await;
+        if next == State::Running {
+            self.expect_answers();
         }
+        self.give_up().await;
+        copies
     }
 
     pub(super) async fn keepalive(&mut self, ttl_seconds: Option<u64>) -> Result<Sandbox> {
-        if matches!(self.row.sandbox.state, State::Destroying | State::Destroyed) {
-            return Err(refused(&self.row.sandbox, Refusal::Destroyed));
-        }
+        let next = self.decide(Request::Keepalive)?;
         if let Some(ttl) = ttl_seconds {
             self.row.sandbox.ttl_seconds = limits::TTL_SECONDS.resolve(Some(ttl))?;
         }
         self.row.sandbox.expires_at = expiry(self.row.sandbox.ttl_seconds);
         self.set_deadline();
         self.inside.touch();
-        self.become_state(self.row.sandbox.state).await?;
+        self.become_state(next.unwrap_or(self.row.sandbox.state))
+            .await?;
         Ok(self.row.sandbox.clone())
     }
 
@@ -363,8 +397,32 @@ impl Driver {
         self.release_guest().await;
     }
 
+    /// Decides about a request and writes down that it is begun. Gives the state that follows, or
+    /// nothing when it is so already.
+    async fn intend(&mut self, request: Request) -> Result<Option<State>> {
+        let next = self.decide(request)?;
+        if next.is_some() {
+            self.row.intent = request.intent();
+            if self.keep == Keep::Stored {
+                self.shared.store.intend(&self.row).await?;
+            }
+        }
+        Ok(next)
+    }
+
+    /// Writes down that nothing is being done to the machine any more, and the state is as it was.
+    async fn give_up(&mut self) {
+        self.row.intent = None;
+        if self.keep == Keep::Stored
+            && let Err(error) = self.shared.store.intend(&self.row).await
+        {
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "an intent stays in the store");
+        }
+    }
+
     /// Writes the state down, then shows it.
     pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
+        self.row.intent = None;
         self.row.sandbox.state = next;
         self.row.sandbox.last_activity_at = self.last_active();
         let written = match self.keep {

@@ -24,7 +24,11 @@ pub enum Origin {
     /// It was made ahead and waits; its guest answers.
     Pool(Machine, Arc<Guest>),
     /// It will be a copy of another sandbox's, handed over when it is there.
-    Copy(oneshot::Receiver<Machine>),
+    Copy {
+        /// Told when the copy is in the store: its machine is made after that.
+        written: oneshot::Sender<()>,
+        machine: oneshot::Receiver<Machine>,
+    },
 }
 
 impl Driver {
@@ -50,8 +54,9 @@ impl Driver {
         }
     }
 
-    /// Looks after a sandbox that was there before this daemon. It can be used before the task runs.
-    pub fn adopt(mut self) -> impl Future<Output = ()> {
+    /// Finds the machine of a sandbox that was there before this daemon, and finishes what the
+    /// former one had begun with it.
+    pub async fn find_again(&mut self) {
         if let Some(machine) = self.row.machine.clone()
             && matches!(self.row.sandbox.state, State::Running | State::Paused)
         {
@@ -60,6 +65,13 @@ impl Driver {
                 self.excuse();
             }
         }
+        if let Err(error) = self.finish().await {
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "what was begun with a machine is not finished");
+        }
+    }
+
+    /// Looks after a sandbox that was there before this daemon. It can be used before the task runs.
+    pub fn adopt(self) -> impl Future<Output = ()> {
         let bound = self
             .row
             .launch
@@ -98,7 +110,8 @@ impl Driver {
                 *self.inside.guest() = Some(guest.clone());
                 self.own(machine, guest, true).await?;
             }
-            Origin::Copy(machine) => {
+            Origin::Copy { written, machine } => {
+                let _ = written.send(());
                 let machine = machine
                     .await
                     .map_err(|_| Error::internal("the copy was never made"))?;

@@ -21,6 +21,7 @@ mod table;
 
 pub use crate::launch::Launch;
 pub(crate) use crate::launch::expiry;
+pub(crate) use changing::BEING_RESET;
 pub use handle::{Handle, Prepare, refused};
 pub use making::Origin;
 pub(crate) use making::identity;

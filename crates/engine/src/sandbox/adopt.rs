@@ -9,10 +9,12 @@
 use super::Sandboxes;
 use super::reconcile::{Known, without_machine};
 use crate::absent::Absent;
-use crate::driver::{Driver, Keep};
+use crate::driver::{BEING_RESET, Driver, Keep};
+use crate::lifecycle::{self, Intent, Recovery};
 use crate::lost::{Lost, LostKind};
 use crate::quota::Claim;
 use crate::store::SandboxRow;
+use motu_core::runtime::Machine;
 use motu_core::sandbox::State;
 use motu_core::{Result, Runtime, SandboxId};
 use std::collections::{HashMap, HashSet};
@@ -42,7 +44,7 @@ impl Sandboxes {
             let runtime = match (runtime, stays(row.sandbox.state)) {
                 (Some(runtime), _) => runtime,
                 (None, true) => {
-                    self.show_unavailable(row)?;
+                    self.show_unavailable(row).await?;
                     continue;
                 }
                 (None, false) => Arc::new(Absent::new(&row.sandbox.runtime)),
@@ -106,7 +108,7 @@ impl Sandboxes {
             None => false,
         };
         if !alive && matches!(row.sandbox.state, State::Running | State::Paused) {
-            without_machine(&mut row, GONE);
+            ended(&mut row);
             self.shared.persist(&mut row).await?;
             recorded = true;
             if let Some(machine) = &row.machine
@@ -118,34 +120,71 @@ impl Sandboxes {
         if !alive {
             self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
             row.machine = None;
+            row.intent = None;
         }
-        if row.sandbox.state == State::Running
-            && let Some(machine) = &row.machine
-            && let Err(error) = runtime.reclaim(machine).await
+        if let Some(machine) = row.machine.clone()
+            && self.settle(&runtime, &machine, &mut row).await
         {
-            tracing::warn!(id = %row.sandbox.sandbox_id, %error, "a machine may stand still");
+            self.shared.persist(&mut row).await?;
+            recorded = true;
         }
         if row.sandbox.keep && !recorded {
             // From a version that kept no records, or what is written last was not.
             self.shared.persist(&mut row).await?;
         }
-        self.look_after(runtime, row)
+        self.look_after(runtime, row).await
+    }
+
+    /// Brings a machine that outlived its daemon to where the rules want it, before anyone sees it.
+    /// One that is to stop is ended by its driver, which asks the guest first.
+    /// Says whether the row is another one now.
+    async fn settle(
+        &self,
+        runtime: &Arc<dyn Runtime>,
+        machine: &Machine,
+        row: &mut SandboxRow,
+    ) -> bool {
+        let (state, intent) = (row.sandbox.state, row.intent);
+        let recovery = lifecycle::recover(state, intent);
+        let settled = match (recovery, state) {
+            (Recovery::Pause, State::Running) => runtime.pause(machine).await,
+            (Recovery::Run, State::Paused) => runtime.resume(machine).await,
+            (Recovery::Run | Recovery::Stop, State::Running) => runtime.reclaim(machine).await,
+            _ => Ok(()),
+        };
+        if let Err(error) = &settled {
+            tracing::warn!(id = %row.sandbox.sandbox_id, %error, ?state, ?intent, "a machine is not as it should be");
+        }
+        if recovery == Recovery::Stop {
+            return false;
+        }
+        row.intent = None;
+        match (recovery, settled) {
+            (Recovery::Pause, Ok(())) => row.sandbox.state = State::Paused,
+            (Recovery::Run, Ok(())) => {
+                row.sandbox.state = State::Running;
+                row.sandbox.reason = None;
+            }
+            _ => {}
+        }
+        row.sandbox.state != state || intent.is_some()
     }
 
     /// A sandbox whose runtime this build does not have keeps its name, its disks and its
     /// history. Its row is not changed: a build that has the runtime finds it as it was.
-    fn show_unavailable(&self, mut row: SandboxRow) -> Result<()> {
+    async fn show_unavailable(&self, mut row: SandboxRow) -> Result<()> {
         let name = row.sandbox.runtime.clone();
         tracing::warn!(id = %row.sandbox.sandbox_id, runtime = name, "its runtime is not in this build");
         without_machine(&mut row, &Absent::reason(&name));
         row.machine = None;
-        self.look_after(Arc::new(Absent::new(&name)), row)
+        self.look_after(Arc::new(Absent::new(&name)), row).await
     }
 
-    fn look_after(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
+    async fn look_after(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
         let id = row.sandbox.sandbox_id.clone();
         let claim = Claim::of(&row.sandbox, row.launch.as_ref());
-        let (driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
+        let (mut driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
+        driver.find_again().await;
         let driving = driver.adopt();
         // What is alive is alive, whatever the limit says now.
         self.table.enter(&id, handle, claim, None)?;
@@ -216,6 +255,17 @@ impl Sandboxes {
         if let Err(error) = home.discard_kept(trash, runtime.as_ref(), id).await {
             tracing::warn!(%id, %error, "disks that nobody keeps are left");
         }
+    }
+}
+
+/// A sandbox whose machine is gone: as it was asked to be, or for no reason that is known.
+fn ended(row: &mut SandboxRow) {
+    let intent = row.intent.take();
+    without_machine(row, GONE);
+    let asked = lifecycle::recover(row.sandbox.state, intent) == Recovery::Stop;
+    if asked && row.sandbox.keep {
+        let reset = intent == Some(Intent::Recreating);
+        row.sandbox.reason = reset.then(|| BEING_RESET.to_string());
     }
 }
 

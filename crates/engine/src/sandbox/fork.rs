@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 /// A copy that waits for its machine.
 struct Waiting {
     spec: MachineSpec,
+    written: oneshot::Receiver<()>,
     hand_over: oneshot::Sender<Machine>,
     answered: oneshot::Receiver<Result<Sandbox>>,
 }
@@ -48,6 +49,15 @@ impl Sandboxes {
             match self.await_copy(id, &sandbox, (&launch, border.clone()), &runtime) {
                 Ok(copy) => waiting.push(copy),
                 Err(error) => return Err(give_up(waiting, error).await),
+            }
+        }
+        for at in 0..waiting.len() {
+            if (&mut waiting[at].written).await.is_err() {
+                let cause = match waiting.swap_remove(at).answered.await {
+                    Ok(Err(error)) => error,
+                    _ => Error::internal("a copy was never written down"),
+                };
+                return Err(give_up(waiting, cause).await);
             }
         }
         let specs = waiting.iter().map(|copy| copy.spec.clone()).collect();
@@ -84,19 +94,25 @@ impl Sandboxes {
         }
         let dir = self.shared.home.make_machine(runtime.name(), &id)?;
         let spec = launch.spec(id, dir, &self.shared.gateways, border.clone());
-        let (hand_over, handed_over) = oneshot::channel();
+        let (tell, written) = oneshot::channel();
+        let (hand_over, machine) = oneshot::channel();
         let admitted = Admitted {
             runtime: runtime.clone(),
             sandbox,
             launch,
             named: true,
         };
-        let (handle, answered) = self.enter(admitted, Keep::Stored, Origin::Copy(handed_over))?;
+        let origin = Origin::Copy {
+            written: tell,
+            machine,
+        };
+        let (handle, answered) = self.enter(admitted, Keep::Stored, origin)?;
         if let Some(border) = &border {
             handle.beyond().learn(border);
         }
         Ok(Waiting {
             spec,
+            written,
             hand_over,
             answered,
         })

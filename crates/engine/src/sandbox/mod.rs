@@ -168,6 +168,7 @@ impl Sandboxes {
     ) -> Result<(Arc<Handle>, oneshot::Receiver<Result<Sandbox>>)> {
         let row = SandboxRow {
             sandbox: admitted.sandbox,
+            intent: None,
             machine: None,
             launch: Some(admitted.launch),
             revision: 0,

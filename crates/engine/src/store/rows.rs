@@ -3,6 +3,7 @@
 use super::json::{damaged, from_json, to_json};
 use super::{Store, WorkspaceRecord};
 use crate::launch::Launch;
+use crate::lifecycle::Intent;
 use crate::paths::{Base, LAUNCH, MACHINE};
 use motu_core::runtime::Machine;
 use motu_core::sandbox::{Sandbox, State};
@@ -18,6 +19,8 @@ const TOMBSTONES: u32 = 1000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxRow {
     pub sandbox: Sandbox,
+    /// What is being done to its machine.
+    pub intent: Option<Intent>,
     pub machine: Option<Machine>,
     /// What its machine is made from, while that may be needed again.
     pub launch: Option<Launch>,
@@ -35,10 +38,19 @@ pub enum Stored {
 /// A row as it is stored: paths are relative to the state directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RowJson {
-    sandbox: Sandbox,
+    sandbox: Intended,
     machine: Option<Value>,
     launch: Option<Value>,
     revision: u64,
+}
+
+/// A sandbox and what is being done to its machine, which only the store knows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Intended {
+    #[serde(flatten)]
+    sandbox: Sandbox,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    intent: Option<Intent>,
 }
 
 impl SandboxRow {
@@ -50,7 +62,10 @@ impl SandboxRow {
         let machine = self.machine.as_ref().map(serde_json::to_value);
         let launch = self.launch.as_ref().map(serde_json::to_value);
         Ok(RowJson {
-            sandbox: self.sandbox.clone(),
+            sandbox: Intended {
+                sandbox: self.sandbox.clone(),
+                intent: self.intent,
+            },
             machine: machine.map(|json| value(json, MACHINE)).transpose()?,
             launch: launch.map(|json| value(json, LAUNCH)).transpose()?,
             revision: self.revision,
@@ -62,7 +77,8 @@ impl SandboxRow {
         let machine = json.machine.map(|value| base.loaded(value, MACHINE));
         let launch = json.launch.map(|value| base.loaded(value, LAUNCH));
         Ok(SandboxRow {
-            sandbox: json.sandbox,
+            sandbox: json.sandbox.sandbox,
+            intent: json.sandbox.intent,
             machine: machine.map(from_value).transpose()?,
             launch: launch.map(from_value).transpose()?,
             revision: json.revision,
@@ -125,6 +141,21 @@ impl Store {
                     params![TOMBSTONES],
                 )?;
             }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes down what is being done to a machine, or that nothing is any more. It survives the
+    /// end of the daemon; the end of the host is that of the machine too.
+    pub async fn intend(&self, row: &SandboxRow) -> Result<()> {
+        let (sandbox, _, _, _) = self.encode(row)?;
+        let key = row.sandbox.sandbox_id.to_string();
+        self.with("intend", move |transaction| {
+            transaction.execute(
+                "UPDATE sandboxes SET sandbox = ?2 WHERE sandbox_id = ?1",
+                params![key, sandbox],
+            )?;
             Ok(())
         })
         .await

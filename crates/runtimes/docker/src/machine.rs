@@ -339,9 +339,16 @@ pub(crate) async fn still(maker: &Maker, machine: &Machine, stand: bool) -> Resu
     let record = record.ok_or_else(|| Error::not_found("the machine is gone"))?;
     let api = maker.api(&record.socket);
     let id = record.container.as_deref().unwrap_or(&record.name);
-    match stand {
-        true => api.pause(id).await?,
-        false => api.unpause(id).await?,
+    let told = match stand {
+        true => api.pause(id).await,
+        false => api.unpause(id).await,
+    };
+    if let Err(error) = told {
+        // Engines refuse to do it twice.
+        let found = api.inspect(id).await;
+        if !found.is_ok_and(|found| found.state.running && found.state.paused == stand) {
+            return Err(error.into());
+        }
     }
     Ok(())
 }

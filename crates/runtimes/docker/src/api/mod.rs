@@ -75,6 +75,7 @@ pub(crate) struct Inspected {
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Condition {
     pub(crate) running: bool,
+    pub(crate) paused: bool,
     pub(crate) pid: i32,
     pub(crate) exit_code: i64,
     pub(crate) error: String,
