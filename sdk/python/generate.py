@@ -171,6 +171,8 @@ SHORT_IN = {
 }
 #: The wire of live streams: `_frames.py` reads it.
 UNTYPED = {"Event", "Control", "ErrorBody", "EnvironmentLine", "TemplateLine", "WatchLine"}
+#: What members of a union are made of: a union's members have classes of their own.
+UNTYPED |= {"NextVerb", "NextField"}
 #: Fields that must not show in a `repr`.
 HIDDEN = re.compile(r"(.*Secret.*\.value|.*[Pp]assword\.password)$")
 
@@ -323,7 +325,7 @@ def types_text(document: Document) -> str:
             continue
         if "oneOf" in schema:
             members: list[str] = []
-            for one in schema["oneOf"]:
+            for one in map(document.flat, schema["oneOf"]):
                 member = name + "".join(word.capitalize() for word in tag_of(one).split("_"))
                 classes += class_lines(member, one, document, tag_of(one))
                 members.append(member)

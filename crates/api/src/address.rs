@@ -10,6 +10,11 @@ use serde_json::{Map, Value};
 
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
+/// A part of an address, such as a name with slashes.
+pub fn segment(part: &str) -> String {
+    utf8_percent_encode(part, SEGMENT).to_string()
+}
+
 /// The address of a call: its path, with its parts filled in.
 pub fn address<V: Verb>(call: &V) -> Result<String> {
     let mut parts = call.parts().into_iter();
@@ -25,7 +30,7 @@ pub fn address<V: Verb>(call: &V) -> Result<String> {
             // An empty part would make it another address.
             return Err(Error::invalid("the name is empty"));
         }
-        address.extend(utf8_percent_encode(&part, SEGMENT));
+        address.push_str(&segment(&part));
     }
     Ok(address)
 }

@@ -51,10 +51,7 @@ impl Log {
             Ok((key, sender, thread)) => (Some(key), Some(sender), Some(thread)),
             Err(error) => {
                 tracing::error!(%error, "the audit log cannot be opened");
-                let error = Error {
-                    hint: error.hint.clone(),
-                    ..refusal(&error.message)
-                };
+                let error = refusal(&error.message).hint_of(&error);
                 *shared.lock() = State::Broken(error);
                 (None, None, None)
             }

@@ -8,6 +8,8 @@ use crate::record::Record;
 use crate::segment::{End, HEAD, HEAD_BYTES, HEAD_PLACES, Segment, end, read_head};
 use crate::state::{Settings, Shared};
 use crate::writer::{Active, Fields, Writer, make_file, note};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::{Error, ErrorKind, Result};
 use ring::digest::{SHA256, digest};
 use serde_json::json;
@@ -119,7 +121,10 @@ fn go_on(writer: &mut Writer, last: &Segment, pointed: Option<&Record>) -> Resul
             ErrorKind::Unavailable,
             format!("{} has no checkpoint of audit.key", last.name()),
         )
-        .hint("`motu audit verify` says more; move `audit/` and audit.key away to begin a new log")
+        .hint(hint![
+            verb("verify_audit"),
+            " says more; move `audit/` and audit.key away to begin a new log"
+        ])
     })?;
     let mut notes = Vec::new();
     match pointed {

@@ -6,6 +6,8 @@ use crate::record::{Flaw, Record};
 use crate::view::View;
 use crate::{Hash, VERSION, tree};
 use motu_core::audit::{AuditId, Receipt};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::{Error, Result};
 
 /// The receipt of a call: of its last entry, which says how it ended.
@@ -69,6 +71,9 @@ pub fn check(receipt: &Receipt, key: Option<&PublicKey>) -> Result<()> {
 }
 
 pub fn unknown(id: &AuditId) -> Error {
-    Error::not_found(format!("{id} is not in the audit log"))
-        .hint("calls older than the log keeps are removed; `motu audit list` shows the newest")
+    Error::not_found(format!("{id} is not in the audit log")).hint(hint![
+        "calls older than the log keeps are removed; ",
+        verb("list_audit"),
+        " shows the newest"
+    ])
 }

@@ -1,6 +1,7 @@
 //! Errors on their way to a person or a program.
 
 use crate::show;
+use crate::wording::Commands;
 use motu_api::wire::ErrorBody;
 use motu_core::{Error, ErrorKind};
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ impl Reader {
 /// Tells an error and gives the exit code of its kind.
 pub fn tell(error: Error, reader: Reader) -> ExitCode {
     let code = exit_code(error.kind);
+    let error = error.worded(&Commands);
     match reader {
         Reader::Program => show::json(&ErrorBody { error }),
         Reader::Person => {

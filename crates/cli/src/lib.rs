@@ -30,7 +30,9 @@ mod serving;
 mod show;
 mod table;
 mod terminal;
+pub mod verbs;
 mod waiting;
+pub mod wording;
 
 use std::process::ExitCode;
 

@@ -167,7 +167,7 @@ fn what_is_unknown_is_said_with_a_next_step() {
     told!(story.motu(&["env", "inspect", "nothing"]), @r#"
     ------- stderr -------
     error: environment "nothing" is unknown
-    hint: motu env list, or motu env pull docker.io/library/nothing:latest
+    hint: `motu env list`, or `motu env pull docker.io/library/nothing:latest`
     [exit code: 104]
     "#);
     told!(story.motu(&["run", "busybox", "--mem-mib", "1", "--", "true"]), @r#"
@@ -489,7 +489,7 @@ fn a_time_to_live_that_ends_a_run_is_a_timeout() {
     told!(story.motu(&["run", "--ttl-seconds", "1", "busybox", "--", "sleep", "20"]), @r#"
     ------- stderr -------
     error: the sandbox's time to live of 1 s was over
-    hint: ask for a longer one with --ttl-seconds (ttl_seconds)
+    hint: ask for a longer one with --ttl-seconds
     [exit code: 124]
     "#);
 }

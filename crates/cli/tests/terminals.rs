@@ -168,7 +168,7 @@ fn sessions_are_listed_and_described() {
     told!(world.motu(&["status", "missing"]), @r#"
     ------- stderr -------
     error: there is no session "missing"
-    hint: `motu terminal open missing` opens it
+    hint: `motu terminal list` shows them
     [exit code: 104]
     "#);
     let changed = world.sends(&["configure", "db", "--description", ""]);
@@ -229,7 +229,7 @@ fn a_run_ends_as_its_command_does() {
     told!(world.motu(&["run", "missing", "true"]), @r#"
     ------- stderr -------
     error: there is no session "missing"
-    hint: `motu terminal open missing` opens it
+    hint: `motu terminal list` shows them
     [exit code: 104]
     "#);
     told!(world.motu(&["run", "--json", "build", "false"]), @r#"

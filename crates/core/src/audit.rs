@@ -1,6 +1,8 @@
 //! The audit log as its readers see it, and what answers say of themselves for it.
 
 use crate::ask::{Ask, Part};
+use crate::hint;
+use crate::hint::verb;
 use crate::{Error, Isolation, Result, SandboxId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,8 +32,11 @@ impl AuditId {
         let good = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         match digits.len() == 32 && digits.bytes().all(good) {
             true => Ok(AuditId(text.to_string())),
-            false => Err(Error::invalid("that is not the id of a call")
-                .hint("ids are `run_` and 32 digits; `motu audit list` shows them")),
+            false => Err(Error::invalid("that is not the id of a call").hint(hint![
+                "ids are `run_` and 32 digits; ",
+                verb("list_audit"),
+                " shows them"
+            ])),
         }
     }
 

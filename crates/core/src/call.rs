@@ -202,6 +202,9 @@ pub struct CallCheck {
     pub message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The hint as data, as in an error.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<crate::hint::Next>,
 }
 
 /// What the policy says of a destination.
@@ -274,9 +277,7 @@ impl FailureClass {
             FailureClass::Timeout => "with a longer timeout_seconds, or less work",
             FailureClass::GuestCommandFailure => "after changing the command or its files",
             FailureClass::TransportFailure => "yes, the same request: nothing was kept of this one",
-            FailureClass::CleanupFailure => {
-                "no: the command ran; look at what is left with `motu ps`"
-            }
+            FailureClass::CleanupFailure => "no: the command ran; look at what it left behind",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! whose `kind` alone decides the exit code, the HTTP status and whatever else
 //! a face needs. A command that exits non-zero is a result, not an error.
 
+use crate::hint::{Hint, Next, Wording, say, verb};
 use serde::{Deserialize, Serialize};
 
 /// The result of a verb.
@@ -111,9 +112,12 @@ pub struct Error {
     pub kind: ErrorKind,
     /// A lower-case fragment that can follow "failed: ".
     pub message: String,
-    /// The next step, if one is known.
+    /// The next step in words, if one is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The hint as data, if it names more than words: verbs, fields, commands of the host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<Next>,
     /// Facts for a program: ids, limits, names.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub details: serde_json::Value,
@@ -125,13 +129,36 @@ impl Error {
             kind,
             message: message.into(),
             hint: None,
+            next: Vec::new(),
             details: serde_json::Value::Null,
         }
     }
 
+    /// Says what to do next: words, or a `hint![…]` of words and steps.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+    pub fn hint(mut self, hint: impl Into<Hint>) -> Error {
+        let hint = hint.into();
+        self.hint = Some(hint.to_string());
+        self.next = hint.into_next();
+        self
+    }
+
+    /// With the hint of another error.
+    #[must_use]
+    pub fn hint_of(mut self, other: &Error) -> Error {
+        self.hint = other.hint.clone();
+        self.next = other.next.clone();
+        self
+    }
+
+    /// With its hint in the words of a face. One that has no steps is as it is.
+    #[must_use]
+    pub fn worded(mut self, wording: &impl Wording) -> Error {
+        if !self.next.is_empty()
+            && let Some(hint) = say(&self.next, wording)
+        {
+            self.hint = Some(hint);
+        }
         self
     }
 
@@ -197,8 +224,10 @@ impl Error {
         use std::io::ErrorKind as Io;
         match error.kind() {
             Io::StorageFull | Io::QuotaExceeded => {
-                Error::limit(format!("{context}: the disk is full"))
-                    .hint("free some space under MOTU_HOME, for example with `motu env prune`")
+                Error::limit(format!("{context}: the disk is full")).hint(crate::hint![
+                    "free some space under MOTU_HOME, for example with ",
+                    verb("prune_environments"),
+                ])
             }
             Io::PermissionDenied => {
                 Error::new(ErrorKind::Denied, format!("{context}: permission denied"))

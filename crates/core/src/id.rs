@@ -1,6 +1,8 @@
 //! Identifiers, parsed once.
 
 use crate::Error;
+use crate::hint;
+use crate::hint::verb;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -34,10 +36,14 @@ impl SandboxId {
             Ok(SandboxId(text.to_string()))
         } else {
             Err(
-                Error::invalid(format!("{:?} is not a sandbox id", Shown(text))).hint(format!(
-                    "ids are 1 to {} characters of a-z, 0-9 and '-'; `motu ps` lists them",
-                    Self::MAX_LEN
-                )),
+                Error::invalid(format!("{:?} is not a sandbox id", Shown(text))).hint(hint![
+                    format!(
+                        "ids are 1 to {} characters of a-z, 0-9 and '-'; ",
+                        Self::MAX_LEN
+                    ),
+                    verb("list_sandboxes"),
+                    " lists them",
+                ]),
             )
         }
     }

@@ -18,6 +18,7 @@ pub mod config;
 pub mod error;
 pub mod exec;
 pub mod files;
+pub mod hint;
 pub mod id;
 pub mod isolation;
 pub mod limits;

@@ -12,6 +12,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use motu_core::config::Config;
 use motu_core::exec::{ExecMode, ExecRequest};
+use motu_core::hint;
+use motu_core::hint::{Hint, field, setting, verb};
 use motu_core::limits::{self, Limit};
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::{CreateSandbox, Sandbox, StartRoot, State};
@@ -79,9 +81,12 @@ impl Gate<'_> {
             })
             .await?;
         if request.keep && !runtime.capabilities().keep {
-            return Err(runtime
-                .cannot("keep its disks")
-                .hint("leave --keep out, or choose another --runtime"));
+            return Err(runtime.cannot("keep its disks").hint(hint![
+                "leave ",
+                field("keep"),
+                " out, or choose another ",
+                field("runtime")
+            ]));
         }
         let network = self.network(&request, runtime.as_ref()).await?;
         let refs = &request.secret_refs;
@@ -173,14 +178,27 @@ impl Gate<'_> {
             return Err(match runtime.isolation() {
                 _ if runtime.elsewhere() => runtime
                     .cannot("enforce a policy: its machines are elsewhere")
-                    .hint("leave --network and --policy out, or choose another --runtime"),
+                    .hint(hint![
+                        "leave ",
+                        field("network"),
+                        " and ",
+                        field("policy"),
+                        " out, or choose another ",
+                        field("runtime")
+                    ]),
                 motu_core::Isolation::None => Error::unsupported(
                     "what runs on the host itself has the host's network; no policy holds there",
                 )
-                .hint("leave --network and --policy out, or use a runtime that isolates"),
+                .hint(hint![
+                    "leave ",
+                    field("network"),
+                    " and ",
+                    field("policy"),
+                    " out, or use a runtime that isolates"
+                ]),
                 _ => runtime
                     .cannot("have a network")
-                    .hint("choose another --runtime"),
+                    .hint(hint!["choose another ", field("runtime")]),
             });
         }
         Ok(Some(Network {
@@ -242,14 +260,18 @@ impl Gate<'_> {
             self.home.path().display(),
             self.config.min_free_disk_mib
         ))
-        .hint("free some space, for example with `motu env prune`, or lower min_free_disk_mib in config.toml"))
+        .hint(hint![
+            "free some space, for example with ",
+            verb("prune_environments"),
+            ", or lower ",
+            setting("min_free_disk_mib")
+        ]))
     }
 
     async fn root(&self, runtime: &Arc<dyn Runtime>, name: &str) -> Result<Root> {
         if name.is_empty() {
-            return Err(
-                Error::invalid("no environment is named").hint("`motu env list` shows them")
-            );
+            return Err(Error::invalid("no environment is named")
+                .hint(hint![verb("list_environments"), " shows them"]));
         }
         if !runtime.capabilities().uses_environment {
             return Ok(Root::none());
@@ -360,11 +382,36 @@ pub fn environment_error(error: EnvironmentError) -> Error {
         }
         _ => serde_json::Value::Null,
     };
-    let hint = error.hint();
-    Error {
-        hint,
-        ..Error::new(kind, error.to_string()).details(details)
+    let hint = environment_hint(&error);
+    let error = Error::new(kind, error.to_string()).details(details);
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
     }
+}
+
+/// What helps with an environment: what it takes our verbs for is said here, the rest it says itself.
+fn environment_hint(error: &EnvironmentError) -> Option<Hint> {
+    use EnvironmentError as From;
+    let pull = |name: &str| verb("pull_environment").with("name", name);
+    Some(match error {
+        From::InvalidName { .. } => hint![
+            "use a name that ",
+            verb("list_environments"),
+            " shows, an image such as docker.io/library/python:3.12, or oci:, docker-archive:, tar: or \
+             dir: before an absolute path",
+        ],
+        From::Unknown { suggestions, .. } if suggestions.is_empty() => {
+            let list = verb("list_environments");
+            match error.pullable() {
+                Some(image) => hint![list, ", or ", pull(&image)],
+                None => list.into(),
+            }
+        }
+        From::NotInstalled { name } => pull(name).into(),
+        From::NoSpace { .. } => verb("prune_environments").into(),
+        _ => error.hint()?.into(),
+    })
 }
 
 fn check_env(env: &BTreeMap<String, String>) -> Result<()> {
@@ -402,7 +449,9 @@ pub enum Follow {
 pub fn command(config: &Config, request: ExecRequest, follow: Follow) -> Result<link::Start> {
     let program = request.program;
     if program.command.is_empty() || program.command[0].is_empty() {
-        return Err(Error::invalid("no command is given").hint("put it after `--`"));
+        return Err(
+            Error::invalid("no command is given").hint(hint!["give it as ", field("command")])
+        );
     }
     check_env(&program.env)?;
     let argv_bytes: usize = program.command.iter().map(|word| word.len() + 1).sum();

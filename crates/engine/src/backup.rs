@@ -20,6 +20,8 @@ use crate::engine::Engine;
 use crate::home::Home;
 use crate::store::{Store, Stored};
 use jiff::Timestamp;
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::report::Backup;
 use motu_core::{Error, Result, SandboxId, id};
 use serde::{Deserialize, Serialize};
@@ -286,7 +288,10 @@ pub fn restore(home: &Home, from: &Path) -> Result<Vec<SandboxId>> {
             "{} is not empty: it has a store or workspaces",
             home.path().display()
         ))
-        .hint("restore into a new state directory: `motu --home NEW restore BACKUP`"));
+        .hint(hint![
+            "restore into a new state directory: ",
+            host("motu --home NEW restore BACKUP")
+        ]));
     }
     let staged = home.path().join(format!("restore-{}", id::random_name(12)));
     let placed = copy(from, &staged).and_then(|()| place(home, &staged));
@@ -298,7 +303,7 @@ fn read_manifest(from: &Path) -> Result<Manifest> {
     let path = from.join(MANIFEST);
     let text = std::fs::read(&path).map_err(|error| {
         Error::not_found(format!("{} is not a backup: {error}", from.display()))
-            .hint("`motu backup DIR` makes one")
+            .hint(hint![host("motu backup DIR"), " makes one"])
     })?;
     let manifest: Manifest = serde_json::from_slice(&text)
         .map_err(|error| Error::invalid(format!("{}: {error}", path.display())))?;

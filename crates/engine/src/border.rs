@@ -17,6 +17,8 @@ use motu_border::agent::{Key, KnownHost};
 use motu_border::authority::{self, Authority};
 use motu_border::{Secret, Value, h1, placeholder};
 use motu_core::call::SecretRef;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::{Error, ErrorKind, Result, limits};
 use motu_egress::border::{Border, Bound};
 use motu_egress::host::Host;
@@ -143,9 +145,13 @@ async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -
         return Err(Error::invalid(format!(
             "secret {name:?} is bound to no host, so it would have to be inside of the sandbox"
         ))
-        .hint(format!(
-            "bind it (`motu secret set {name} --host api.example.com`), or give it to a workspace"
-        )));
+        .hint(hint![
+            "bind it (",
+            verb("set_secret")
+                .with("name", name)
+                .with("hosts", vec!["api.example.com"]),
+            "), or give it to a workspace",
+        ]));
     };
     let Some(rules) = rules else {
         return Err(Error::new(
@@ -169,7 +175,10 @@ async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -
         ErrorKind::Denied,
         format!("secret {name:?} is bound to {hosts}, which the policy {policy} does not allow"),
     )
-    .hint(format!("`motu policy show {policy}` says what it allows; name another policy, or bind the secret to another host")))
+    .hint(hint![
+        verb("get_policy").with("name", policy.as_str()),
+        " says what it allows; name another policy, or bind the secret to another host",
+    ]))
 }
 
 /// Whether SSH to a host may pass, at a port by which its keys are known.

@@ -4,6 +4,8 @@
 //! needs; what somebody else makes, only when nothing of ours works. A weaker isolation than was asked for is never chosen, and the host itself
 //! only when a call allows it.
 
+use motu_core::hint;
+use motu_core::hint::{field, setting, verb};
 use motu_core::report::RuntimeReport;
 use motu_core::{Accel, Error, ErrorKind, Isolation, Result, Runtime};
 use std::sync::Arc;
@@ -116,7 +118,12 @@ impl Runtimes {
                 "the {} runtime has no accelerator to choose",
                 known.runtime.name()
             ))
-            .hint("leave --accel out, or choose --runtime qemu"));
+            .hint(hint![
+                "leave ",
+                field("accel"),
+                " out, or choose ",
+                field("runtime").is("qemu")
+            ]));
         }
         let tests_only = TEST_ONLY.contains(&known.runtime.name());
         if isolation == Isolation::None && !demand.allow_host_compat && !tests_only {
@@ -209,17 +216,21 @@ impl Known {
 /// There are no walls, or nobody says that there are any.
 fn unwalled(runtime: &dyn Runtime) -> Error {
     let name = runtime.name();
-    let (what, hint) = match runtime.elsewhere() {
+    let (what, then) = match runtime.elsewhere() {
         true => (
             format!("the service behind the {name} runtime does not say that it isolates anything"),
-            "pass --allow-host-compat to use it all the same",
+            " to use it all the same",
         ),
         false => (
             format!("the {name} runtime isolates nothing"),
-            "pass --allow-host-compat to run on the host all the same",
+            " to run on the host all the same",
         ),
     };
-    Error::new(ErrorKind::Denied, what).hint(hint)
+    Error::new(ErrorKind::Denied, what).hint(hint![
+        "pass ",
+        field("allow_host_compat").is(true),
+        then
+    ])
 }
 
 fn too_weak(name: &str, isolation: Isolation, floor: Isolation) -> Error {
@@ -227,7 +238,15 @@ fn too_weak(name: &str, isolation: Isolation, floor: Isolation) -> Error {
         ErrorKind::Denied,
         format!("the {name} runtime gives {isolation} isolation; at least {floor} is demanded"),
     )
-    .hint("choose another --runtime, or lower --isolation (or min_isolation in config.toml)")
+    .hint(hint![
+        "choose another ",
+        field("runtime"),
+        ", or lower ",
+        field("isolation"),
+        " (or ",
+        setting("min_isolation"),
+        ")"
+    ])
 }
 
 fn unavailable<'a>(what: &str, tried: impl IntoIterator<Item = &'a RuntimeReport>) -> Error {
@@ -239,7 +258,10 @@ fn unavailable<'a>(what: &str, tried: impl IntoIterator<Item = &'a RuntimeReport
         true => what.to_string(),
         false => format!("{what} ({})", reasons.join("; ")),
     };
-    Error::unavailable(message).hint("`motu doctor` says what is missing and how to get it")
+    Error::unavailable(message).hint(hint![
+        verb("doctor"),
+        " says what is missing and how to get it"
+    ])
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@
 use crate::blocking::blocking;
 use crate::clock::boot_id;
 use crate::home::Home;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::network::{Attached, Frames, Uplink};
 use motu_core::{Error, ErrorKind, Result, SandboxId, limits};
 use motu_egress::border::Border;
@@ -263,7 +265,10 @@ impl Uplink for Gateway {
                 ErrorKind::Unavailable,
                 format!("the gateway of the sandbox did not come up: {error}"),
             )
-            .hint("`motu doctor` says whether sandboxes can have a network here")
+            .hint(hint![
+                verb("doctor"),
+                " says whether sandboxes can have a network here"
+            ])
         })?;
         Ok(Box::new(Waiting { pending, place }))
     }

@@ -8,6 +8,8 @@
 
 use crate::home::Home;
 use jiff::Timestamp;
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::{Error, Result, id};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -106,12 +108,13 @@ impl Lost {
         match found.len() {
             0 => Err(
                 Error::not_found(format!("nothing called {name:?} was set aside"))
-                    .hint("`motu recover` lists what was"),
+                    .hint(hint![host("motu recover"), " lists what was"]),
             ),
             1 => Ok(found.swap_remove(0)),
             _ => Err(
-                Error::conflict(format!("several things called {name:?} were set aside"))
-                    .hint("name one by its entry, as `motu recover` lists it"),
+                Error::conflict(format!("several things called {name:?} were set aside")).hint(
+                    hint!["name one by its entry, as listed by ", host("motu recover")],
+                ),
             ),
         }
     }

@@ -3,6 +3,8 @@
 
 use crate::launch::Launch;
 use motu_core::config::QuotaConfig;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::limits::{self, Limit};
 use motu_core::sandbox::Sandbox;
 use motu_core::{Error, Result};
@@ -78,9 +80,13 @@ fn over(limit: &Limit, owner: &str, most: u64, would: u64, what: &str) -> Error 
     Error::limit(format!(
         "{owner} would have {would} {what}; {name} is {most}"
     ))
-    .hint(format!(
-        "remove some of yours (`motu ps`, `motu rm`), or ask the operator to raise {name} ([quota] in config.toml)"
-    ))
+    .hint(hint![
+        "remove some of yours (",
+        verb("list_sandboxes"),
+        ", ",
+        verb("destroy_sandbox"),
+        format!("), or ask the operator to raise {name} ([quota] in config.toml)"),
+    ])
     .details(serde_json::json!({
         "code": "quota", "limit": name, "owner": owner, "max": most, "value": would,
     }))

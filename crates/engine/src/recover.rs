@@ -8,6 +8,8 @@ use crate::home::Home;
 use crate::lost::Lost;
 use crate::record::{self, Found};
 use crate::store::Store;
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::id::random_name;
 use motu_core::{Error, Result, SandboxId};
 use serde::Serialize;
@@ -42,10 +44,11 @@ pub(crate) fn check(home: &Home) -> Result<()> {
             "the store {} {what}, and there are disks beside it",
             home.database().display()
         ))
-        .hint(
-            "put motu.db back if you have it; else `motu recover --rebuild` makes it again from \
-             the records beside the disks",
-        )
+        .hint(hint![
+            "put motu.db back if you have it; else ",
+            host("motu recover --rebuild"),
+            " makes it again from the records beside the disks",
+        ])
     })
 }
 
@@ -99,7 +102,7 @@ pub async fn rebuild(home: &Home) -> Result<Rebuild> {
     if Store::look(&database) == found::Store::Readable && Store::is_whole(&database) {
         return Err(
             Error::conflict("the store is whole: there is nothing to rebuild")
-                .hint("`motu recover` lists what was set aside"),
+                .hint(hint![host("motu recover"), " lists what was set aside"]),
         );
     }
     // Staged beside the old one and renamed: there is one or the other.

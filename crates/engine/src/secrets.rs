@@ -7,6 +7,8 @@ use crate::home::Home;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use motu_core::hint;
+use motu_core::hint::{host, verb};
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::{Error, Result, limits};
 use motu_egress::host::Host;
@@ -125,7 +127,7 @@ impl Kept {
                     return Err(Error::unavailable(format!(
                         "secret {name}: the daemon has no variable {variable}"
                     ))
-                    .hint("start the daemon with it (`motu serve`)"));
+                    .hint(hint!["start the daemon with it: ", host("motu serve")]));
                 }
             },
             Source::Command(command) => printed(name, command).await?,
@@ -202,7 +204,7 @@ fn place(home: &Path, name: &str) -> Result<PathBuf> {
 
 pub(crate) fn unknown(name: &str) -> Error {
     Error::not_found(format!("there is no secret {name:?}"))
-        .hint(format!("`motu secret set {name}` makes one"))
+        .hint(hint![verb("set_secret").with("name", name), " makes one"])
 }
 
 fn read(home: &Path, name: &str) -> Result<Option<Kept>> {

@@ -18,6 +18,8 @@ use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::lists::{
     EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
     TemplateList,
@@ -204,10 +206,8 @@ impl Service for Engine {
         }
         match self.sandboxes.shared.store.get(id).await? {
             Some(row) => Ok(row.sandbox),
-            None => {
-                Err(Error::not_found(format!("there is no sandbox {id}"))
-                    .hint("`motu ps` lists them"))
-            }
+            None => Err(Error::not_found(format!("there is no sandbox {id}"))
+                .hint(hint![verb("list_sandboxes"), " lists them"])),
         }
     }
 

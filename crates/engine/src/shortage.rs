@@ -1,11 +1,17 @@
 //! What is said of a sandbox that the host has no space for.
 
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::sandbox::State;
 use motu_core::{Error, SandboxId};
 
 /// The answer to a call that a sandbox cannot serve because the host has no space.
 pub(crate) fn shortage(id: &SandboxId, reason: &str) -> Error {
     Error::limit(format!("{id} is paused: {reason}"))
-        .hint("free some space on the host's disk, for example with `motu env prune`; it goes on by itself")
+        .hint(hint![
+            "free some space on the host's disk, for example with ",
+            verb("prune_environments"),
+            "; it goes on by itself"
+        ])
         .details(serde_json::json!({ "sandbox_id": id, "state": State::Paused }))
 }

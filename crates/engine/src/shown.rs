@@ -88,6 +88,11 @@ pub fn clean_error(redactor: &Redactor, error: Error) -> Error {
     Error {
         message: redactor.text(&error.message),
         hint: error.hint.map(|hint| redactor.text(&hint)),
+        next: error
+            .next
+            .into_iter()
+            .map(|one| one.cleaned(&|text| redactor.text(text)))
+            .collect(),
         ..error
     }
 }

@@ -59,7 +59,7 @@ async fn resolving_tells_unknown_from_not_installed() {
     let environments = Fixture::new().environments;
     let error = environments.resolve("debian:12").await.unwrap_err();
     assert!(matches!(error, EnvironmentError::NotInstalled { .. }));
-    assert_eq!(error.hint().as_deref(), Some("motu env pull debian:12"));
+    assert_eq!(error.pullable().as_deref(), Some("debian:12"));
     let error = environments.resolve("debian:1").await.unwrap_err();
     assert_eq!(error.hint().as_deref(), Some("did you mean debian:12?"));
     let error = environments.resolve("../x").await.unwrap_err();
@@ -70,8 +70,8 @@ async fn resolving_tells_unknown_from_not_installed() {
     let error = environments.resolve("python:3.12").await.unwrap_err();
     assert!(matches!(error, EnvironmentError::Unknown { .. }));
     assert_eq!(
-        error.hint().as_deref(),
-        Some("motu env list, or motu env pull docker.io/library/python:3.12")
+        error.pullable().as_deref(),
+        Some("docker.io/library/python:3.12")
     );
 }
 

@@ -98,19 +98,13 @@ pub enum EnvironmentError {
 }
 
 impl EnvironmentError {
-    /// What the reader can do next, when there is something.
+    /// What the reader can do next, when there is something besides asking for another environment:
+    /// that is said by who knows how to ask.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::InvalidName { .. } => Some(
-                "use a name from `motu env list`, an image such as docker.io/library/python:3.12, \
-                 or oci:, docker-archive:, tar: or dir: before an absolute path"
-                    .to_owned(),
-            ),
-            Self::Unknown { name, suggestions } => match suggestions.first() {
-                Some(first) => Some(format!("did you mean {first}?")),
-                None => Some(unknown_hint(name)),
-            },
-            Self::NotInstalled { name } => Some(format!("motu env pull {name}")),
+            Self::Unknown { suggestions, .. } => suggestions
+                .first()
+                .map(|first| format!("did you mean {first}?")),
             Self::ToolMissing { hint, .. } => Some(hint.clone()),
             Self::NoIdMap { user, free, .. } => {
                 let range = format!("{free}-{}", free + 65_535);
@@ -118,7 +112,6 @@ impl EnvironmentError {
                     "usermod --add-subuids {range} --add-subgids {range} {user}"
                 ))
             }
-            Self::NoSpace { .. } => Some("motu env prune".to_owned()),
             Self::InUse { .. } => Some("destroy the sandboxes that use it first".to_owned()),
             Self::NameTaken { .. } => Some("choose another word, such as mine:1".to_owned()),
             Self::Corrupt { .. } => Some("pull it again to rebuild it".to_owned()),
@@ -138,7 +131,10 @@ impl EnvironmentError {
             Self::Unreachable { .. } | Self::Stalled { .. } => {
                 Some("check the network; a pull goes on where it stopped".to_owned())
             }
-            Self::BuildFailed { .. }
+            Self::InvalidName { .. }
+            | Self::NotInstalled { .. }
+            | Self::NoSpace { .. }
+            | Self::BuildFailed { .. }
             | Self::TimedOut { .. }
             | Self::Cancelled { .. }
             | Self::Refused { .. }
@@ -148,6 +144,17 @@ impl EnvironmentError {
             | Self::Malformed { .. }
             | Self::NoPlatform { .. }
             | Self::Io { .. } => None,
+        }
+    }
+
+    /// The name that what is missing could be pulled by: an unknown word may be an image.
+    pub fn pullable(&self) -> Option<String> {
+        match self {
+            Self::NotInstalled { name } => Some(name.clone()),
+            Self::Unknown { name, suggestions } if suggestions.is_empty() => {
+                Origin::parse(name).map(|origin| origin.name())
+            }
+            _ => None,
         }
     }
 
@@ -173,14 +180,6 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
     }
 }
 
-/// A name nobody knows may be an image that was never pulled.
-fn unknown_hint(name: &str) -> String {
-    match Origin::parse(name) {
-        Some(origin) => format!("motu env list, or motu env pull {}", origin.name()),
-        None => "motu env list".to_owned(),
-    }
-}
-
 fn detail(message: &str) -> String {
     match message {
         "" => String::new(),
@@ -201,7 +200,6 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = EnvironmentError::io("writing x", full);
         assert!(matches!(error, EnvironmentError::NoSpace { .. }), "{error}");
-        assert_eq!(error.hint().as_deref(), Some("motu env prune"));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! for some minutes, and is good for one call.
 
 use crate::call::{Call, Stop, is_stateless};
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::{Error, ErrorKind, Result, limits};
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitationAction, ElicitationSchema, InputRequest,
@@ -147,10 +149,10 @@ impl Call {
                     "this needs a person's approval, and this client cannot ask for it: {question}"
                 ),
             )
-            .hint(
-                "use a client with elicitation; or whoever runs the server may approve such calls \
-                 in advance: `motu mcp serve --approvals auto`",
-            )
+            .hint(hint![
+                "use a client with elicitation; or approve such calls in advance: ",
+                host("motu mcp serve --approvals auto"),
+            ])
             .into()),
             (_, true) if is_stateless(&self.context) => self.ask_by_retry(question),
             (_, true) => self.ask_now(question).await,

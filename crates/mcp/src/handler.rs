@@ -7,6 +7,7 @@ use crate::call::{Call, Retry, Stop, is_stateless};
 use crate::outputs::Outputs;
 use crate::tool::{Effect, Tool};
 use crate::watch::{self, Watches};
+use crate::wording::Tools;
 use crate::{Options, Shared, Text, schema};
 use futures_util::FutureExt;
 use motu_core::noted::noted;
@@ -84,7 +85,7 @@ impl Server {
         let fields = self.shared.options.profile.fields(tool);
         let arguments = match schema::check(&fields, given) {
             Ok(arguments) => Arguments(arguments),
-            Err(error) => return Outcome::Answer(error.into()),
+            Err(error) => return self.failed(error),
         };
         let work = AssertUnwindSafe((tool.run)(call, arguments)).catch_unwind();
         let outcome = tokio::select! {
@@ -94,9 +95,31 @@ impl Server {
         };
         match outcome {
             Ok(Ok(answer)) => Outcome::Answer(answer),
-            Ok(Err(Stop::Failed(error))) => Outcome::Answer(error.into()),
+            Ok(Err(Stop::Failed(error))) => self.failed(error),
             Ok(Err(Stop::Ask(question))) => Outcome::Ask(question),
-            Err(_) => Outcome::Answer(Error::internal("a bug in this tool").into()),
+            Err(_) => self.failed(Error::internal("a bug in this tool")),
+        }
+    }
+
+    fn failed(&self, error: Error) -> Outcome {
+        Outcome::Answer(error.worded(&self.tools()).into())
+    }
+
+    /// What hints name.
+    fn tools(&self) -> Tools {
+        Tools(self.shared.options.profile)
+    }
+
+    /// An error of a request for a resource.
+    fn refusal(&self, error: Error, uri: &str) -> ErrorData {
+        let error = error.worded(&self.tools());
+        let mut data = json!(error);
+        data["uri"] = uri.into();
+        let data = Some(data);
+        match error.kind {
+            motu_core::ErrorKind::NotFound => ErrorData::resource_not_found(error.message, data),
+            motu_core::ErrorKind::Invalid => ErrorData::invalid_params(error.message, data),
+            _ => ErrorData::internal_error(error.message, data),
         }
     }
 }
@@ -151,20 +174,6 @@ fn wants_json(call: &Call) -> bool {
             .context
             .protocol_version()
             .is_some_and(|version| version.as_str() < ProtocolVersion::V_2025_06_18.as_str()),
-    }
-}
-
-/// An error of a request for a resource.
-fn refusal(error: &Error, uri: &str) -> ErrorData {
-    let mut data = json!(error);
-    data["uri"] = uri.into();
-    let data = Some(data);
-    match error.kind {
-        motu_core::ErrorKind::NotFound => {
-            ErrorData::resource_not_found(error.message.clone(), data)
-        }
-        motu_core::ErrorKind::Invalid => ErrorData::invalid_params(error.message.clone(), data),
-        _ => ErrorData::internal_error(error.message.clone(), data),
     }
 }
 
@@ -236,7 +245,7 @@ impl ServerHandler for Server {
         _: RequestContext<Role>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let all = self.shared.resources().await;
-        let all = all.map_err(|error| refusal(&error, "motu://"))?;
+        let all = all.map_err(|error| self.refusal(error, "motu://"))?;
         Ok(ListResourcesResult::with_all_items(all))
     }
 
@@ -256,7 +265,7 @@ impl ServerHandler for Server {
         _: RequestContext<Role>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let read = self.shared.read_resource(&request.uri).await;
-        let read = read.map_err(|error| refusal(&error, &request.uri))?;
+        let read = read.map_err(|error| self.refusal(error, &request.uri))?;
         Ok(model::ReadResourceResult::new(vec![read]).into())
     }
 
@@ -306,7 +315,7 @@ impl ServerHandler for Server {
         context: RequestContext<Role>,
     ) -> Result<(), ErrorData> {
         let uri = request.uri;
-        let refused = |error: Error| refusal(&error, &uri);
+        let refused = |error: Error| self.refusal(error, &uri);
         let live = self.shared.live(&uri).map_err(refused)?;
         let ended = self.watches.begin(&uri).map_err(refused)?;
         let news = match self.shared.watch(&live).await {

@@ -34,11 +34,13 @@ mod stdio;
 mod tool;
 mod tools;
 mod watch;
+mod wording;
 
 pub use approve::Approvals;
 pub use handler::Server;
 pub use http::{Http, MAX_TOKEN_BYTES};
 pub use profile::Profile;
+pub use wording::Tools;
 
 use motu_core::{SandboxId, Verbs};
 use std::sync::Arc;

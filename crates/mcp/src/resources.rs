@@ -7,6 +7,8 @@ use crate::address::{Named, parse, terminal};
 use crate::tools::{log, record};
 use crate::{Shared, cut};
 use futures_util::StreamExt;
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::policy::ReadDecisions;
 use motu_core::terminal::{ReadTranscript, ScreenFormat, TerminalId};
 use motu_core::workspace::{DiffOptions, LogOptions};
@@ -263,7 +265,7 @@ impl Shared {
             if bytes.len() + piece.len() > RECORDING {
                 return Err(Error::limit("the recording is too long to be read here")
                     .details(json!({"max_bytes": RECORDING}))
-                    .hint("`motu terminal record` saves it to a file"));
+                    .hint(hint![host("motu terminal record"), " saves it to a file"]));
             }
             bytes.extend_from_slice(&piece);
         }

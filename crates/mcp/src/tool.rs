@@ -13,6 +13,8 @@ pub type Run = for<'a> fn(&'a Call, Arguments) -> BoxFuture<'a, Result<Answer, S
 /// A tool, before a profile narrows it.
 pub struct Tool {
     pub name: &'static str,
+    /// The verb it calls, which hints name.
+    pub verb: &'static str,
     /// For the model: when to use it, what comes next, an example.
     pub about: &'static str,
     pub fields: &'static [Field],

@@ -1,5 +1,7 @@
 //! How a call to the service fails.
 
+use motu_core::hint;
+use motu_core::hint::{Hint, verb};
 use motu_core::{Error, ErrorKind, limits};
 use std::time::Duration;
 
@@ -84,15 +86,17 @@ impl PeerError {
 
 impl From<PeerError> for Error {
     fn from(error: PeerError) -> Error {
-        let hint = match &error {
-            PeerError::Key { .. } => Some("key_file in config.toml names the file"),
-            PeerError::Unreachable { .. } => {
-                Some("is it running, and is its address in config.toml right? `motu doctor` looks")
-            }
+        let hint: Option<Hint> = match &error {
+            PeerError::Key { .. } => Some("key_file in config.toml names the file".into()),
+            PeerError::Unreachable { .. } => Some(hint![
+                "is it running, and is its address in config.toml right? ",
+                verb("doctor"),
+                " looks"
+            ]),
             PeerError::Refused { refusal, .. } if refusal.status == 401 => {
-                Some("key_file in config.toml names the file with the service's key")
+                Some("key_file in config.toml names the file with the service's key".into())
             }
-            PeerError::TooLong { .. } => Some("ask for less at a time"),
+            PeerError::TooLong { .. } => Some("ask for less at a time".into()),
             _ => None,
         };
         let plain = Error::new(error.kind(), error.to_string());

@@ -2,6 +2,8 @@
 
 use crate::file::Known;
 use motu_core::call::CallDestination;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::policy::{ExplainPolicy, Explained};
 use motu_core::{Error, ErrorKind, Result};
 use motu_egress::address::Places;
@@ -97,9 +99,13 @@ pub fn narrow(known: &Known, wanted: &[CallDestination]) -> Result<Rules> {
                 ErrorKind::Denied,
                 format!("the policy {policy} does not allow {host}:{port}: {reason}"),
             )
-            .hint(format!(
-                "`motu policy explain {policy} {host}:{port}` says more"
-            )));
+            .hint(hint![
+                verb("explain_policy")
+                    .with("name", policy.as_str())
+                    .with("host", host.as_str())
+                    .with("port", *port),
+                " says more",
+            ]));
         };
         let host: Host = host
             .parse()
@@ -152,7 +158,10 @@ pub fn only(known: &Known, hosts: &[String]) -> Result<Rules> {
                 ErrorKind::Denied,
                 format!("the policy {policy} does not allow {text}"),
             )
-            .hint(format!("`motu policy show {policy}` says what it allows")));
+            .hint(hint![
+                verb("get_policy").with("name", policy.as_str()),
+                " says what it allows"
+            ]));
         }
     }
     Ok(Rules {

@@ -1,5 +1,7 @@
 //! One policy, from its text.
 
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::policy::{CallBounds, NetworkBounds, Policy, PolicyAllow, PolicyRef, PolicySummary};
 use motu_core::{Error, Isolation, Result, call::Retention, limits};
 use motu_egress::host::Host;
@@ -132,8 +134,11 @@ struct Call {
 /// Reads the text of a policy. Everything in it is understood, or it is refused.
 pub fn parse(name: &str, source: &str, text: &str) -> Result<Known> {
     let wrong = |message: String| {
-        Error::invalid(format!("policy {name}: {message}"))
-            .hint("docs/policies.md describes the file; `motu policy check FILE` reads one")
+        Error::invalid(format!("policy {name}: {message}")).hint(hint![
+            "docs/policies.md describes the file; ",
+            verb("check_policy"),
+            " reads one"
+        ])
     };
     if text.len() as u64 > limits::POLICY_BYTES.max {
         return Err(wrong(format!(

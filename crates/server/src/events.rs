@@ -1,6 +1,7 @@
 //! Lines as server-sent events: one event per line, whose id is the place in the stream where the
 //! next line begins. A client that comes back with the last id it has seen misses nothing.
 
+use crate::wording::worded;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -84,7 +85,7 @@ impl Events {
             match tokio::time::timeout(QUIET, self.lines.next()).await {
                 Err(_) => return Some(Bytes::from_static(b": quiet\n\n")),
                 Ok(Some(Ok(piece))) => self.take(&piece),
-                Ok(Some(Err(error))) => self.fail(&error),
+                Ok(Some(Err(error))) => self.fail(error),
                 Ok(None) => {
                     self.over = true;
                     let end = format!("id: {}\nevent: end\ndata: {{}}\n\n", self.at);
@@ -98,7 +99,7 @@ impl Events {
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(part);
             if self.rest.len() > LINE_BYTES {
-                return self.fail(&Error::internal("a line is too long"));
+                return self.fail(Error::internal("a line is too long"));
             }
             if self.rest.ends_with(b"\n") {
                 self.at += self.rest.len() as u64;
@@ -112,9 +113,9 @@ impl Events {
         }
     }
 
-    fn fail(&mut self, error: &Error) {
+    fn fail(&mut self, error: Error) {
         self.over = true;
-        let error = serde_json::to_string(error).unwrap_or_default();
+        let error = serde_json::to_string(&worded(error)).unwrap_or_default();
         let event = format!("event: error\ndata: {error}\n\n");
         self.ready.push_back(event.into());
     }

@@ -1,5 +1,6 @@
 //! Errors as answers: the kind decides the status, the body is always the same shape.
 
+use crate::wording::worded;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use motu_api::wire::ErrorBody;
@@ -37,6 +38,7 @@ impl IntoResponse for Fault {
             StatusCode::from_u16(self.error.kind.http_status())
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
         });
-        (status, axum::Json(ErrorBody { error: self.error })).into_response()
+        let error = worded(self.error);
+        (status, axum::Json(ErrorBody { error })).into_response()
     }
 }

@@ -7,6 +7,7 @@
 //! - `router`: the routes and the shape of every answer; [`app`]: what handlers have.
 //! - `corridor`: requests to calls, answers to responses; one way per shape.
 //! - [`document`]: the OpenAPI document.
+//! - `wording`: what hints call things here.
 //! - `stream`, `websocket`: live sessions over HTTP bodies and WebSockets.
 
 pub mod accept;
@@ -20,7 +21,9 @@ mod fault;
 mod router;
 mod stream;
 mod websocket;
+mod wording;
 
 pub use accept::{Server, serve};
 pub use activity::Activity;
 pub use document::openapi;
+pub use wording::Routes;

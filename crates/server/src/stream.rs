@@ -8,6 +8,7 @@
 
 use crate::app::App;
 use crate::extract::parse_json;
+use crate::wording::worded;
 use axum::body::{Body, BodyDataStream};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
@@ -213,7 +214,7 @@ impl Outbound {
                 self.fault = None;
                 self.pump.end();
             }
-            let Frame { kind, payload } = encode_event(event);
+            let Frame { kind, payload } = encode_event(event.map_err(worded));
             self.add(kind, payload);
         }
         Poll::Ready(())

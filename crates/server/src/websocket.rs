@@ -4,6 +4,7 @@
 
 use crate::app::App;
 use crate::extract::parse_json;
+use crate::wording::worded;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -90,7 +91,7 @@ async fn close(sink: &mut Sink, outcome: Result<()>) {
 }
 
 async fn send(sink: &mut Sink, event: Result<ExecEvent>) -> std::result::Result<(), axum::Error> {
-    let Frame { kind, mut payload } = encode_event(event);
+    let Frame { kind, mut payload } = encode_event(event.map_err(worded));
     while !payload.is_empty() {
         let part = payload.split_to(payload.len().min(MAX_PAYLOAD));
         sink.send(Message::Binary(Frame::new(kind, part).to_bytes()))

@@ -19,6 +19,7 @@ use motu_api::client::SocketAt;
 use motu_core::collect::Collector;
 use motu_core::exec::*;
 use motu_core::files::*;
+use motu_core::hint::verb;
 use motu_core::report::{Prune, TagAs};
 use motu_core::sandbox::Keepalive;
 use motu_core::{Error, ErrorKind, Program, SandboxId, Service};
@@ -301,7 +302,11 @@ async fn every_failure_has_the_same_shape() {
     let missing = SandboxId::parse("missing").unwrap();
     let error = world.client.get_sandbox(&missing).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
-    assert_eq!(error.hint.as_deref(), Some("`motu ps` lists them"));
+    assert_eq!(
+        error.hint.as_deref(),
+        Some("`GET /v1/sandboxes` (list_sandboxes) lists them")
+    );
+    assert_eq!(error.next[0], verb("list_sandboxes").into());
 
     let cases = [
         ("GET /v1/nowhere HTTP/1.1", "", "404", "not_found"),

@@ -33,11 +33,12 @@ pub enum TerminalError {
 
 impl From<TerminalError> for motu_core::Error {
     fn from(error: TerminalError) -> motu_core::Error {
-        use motu_core::{Error, ErrorKind};
+        use motu_core::hint::verb;
+        use motu_core::{Error, ErrorKind, hint};
         let message = error.to_string();
         match error {
             TerminalError::Ended => Error::conflict(message)
-                .hint("open it again under its name (create_session, `motu terminal open`), or use another session; its transcript and recording are still there"),
+                .hint(hint!["open it again under its name (", verb("open_terminal"), "), or use another session; its transcript and recording are still there"]),
             TerminalError::TooLong { .. } => {
                 Error::limit(message).hint("send it in several parts, or write a file")
             }

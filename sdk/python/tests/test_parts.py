@@ -36,6 +36,29 @@ def test_an_error_has_the_class_of_its_kind(kind: str) -> None:
     assert str(error) == "it failed (try less)"
 
 
+def test_a_hint_is_said_in_the_words_of_this_library() -> None:
+    steps = [
+        {"type": "verb", "verb": "stop_service", "arguments": {"id": "ws", "name": "web"}},
+        {"type": "words", "text": " ends one; or give "},
+        {"type": "field", "field": "runtime", "value": "qemu", "verb": "create_workspace"},
+        {"type": "words", "text": ", "},
+        {"type": "host", "command": "ulimit -n 1"},
+        {"type": "words", "text": " or "},
+        {"type": "setting", "key": "max_sandboxes"},
+    ]
+    error = errors.from_wire({"kind": "limit", "message": "full", "hint": "`POST /v1/…`", "next": steps})
+    assert error.hint == (
+        "`stop_service()` (id='ws', name='web') ends one; or give `runtime='qemu'` of `create_workspace()`, "
+        "`ulimit -n 1` (for the operator, on the host) or max_sandboxes in the operator's config.toml"
+    )
+    assert error.next == steps
+
+
+def test_a_step_of_the_future_leaves_the_words_of_the_daemon() -> None:
+    error = errors.from_wire({"kind": "limit", "message": "full", "hint": "sing", "next": [{"type": "song"}]})
+    assert error.hint == "sing"
+
+
 @pytest.mark.parametrize("wire", [None, [], "text", {}, {"error": 3}, {"error": {"kind": "invalid"}}])
 def test_what_is_no_error_is_told_as_one(wire: object) -> None:
     assert isinstance(errors.from_wire(wire), motu.TransportError)

@@ -22,6 +22,8 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use kept::{Connection, Kept};
 use motu_core::audit::AuditId;
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::{Error, ErrorKind, Result, noted};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -215,7 +217,11 @@ impl Client {
             ErrorKind::Unavailable,
             format!("the running daemon has version {theirs}, this program {ours}"),
         )
-        .hint("stop it with `motu serve --stop`; the next command starts a new one"))
+        .hint(hint![
+            "stop it with ",
+            host("motu serve --stop"),
+            "; the next command starts a new one"
+        ]))
     }
 
     /// Sends a call whose answer is one JSON value.

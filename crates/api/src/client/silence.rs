@@ -5,6 +5,8 @@
 //! unanswered is stopped or stuck, and the call fails.
 
 use super::{Call, Client, Connection};
+use motu_core::hint;
+use motu_core::hint::host;
 use motu_core::{Error, Result, limits};
 use std::pin::pin;
 use std::time::Duration;
@@ -61,5 +63,9 @@ fn silent(after: Duration) -> Error {
         "the daemon has not answered for {} s",
         after.as_secs()
     ))
-    .hint("it may be stopped or overloaded; `motu serve --stop` ends it, and machines run on")
+    .hint(hint![
+        "it may be stopped or overloaded; ",
+        host("motu serve --stop"),
+        " ends it, and machines run on"
+    ])
 }

@@ -3,9 +3,10 @@
 use crate::context::Context;
 use crate::failure::Reader;
 use crate::show::answer;
+use crate::wording::Commands;
 use crate::{live, pull, show};
 use motu_core::call::{CallPlan, CallRequest, CallResult, FailureClass};
-use motu_core::{Error, ErrorKind, Result, Service, limits};
+use motu_core::{Error, ErrorKind, Result, Service, hint, limits};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,7 +107,8 @@ fn planned(plan: &CallPlan) -> String {
             text += &format!(" ({})", show::safe(rule));
         }
         text.push('\n');
-        if let Some(hint) = &one.hint {
+        let worded = hint::say(&one.next, &Commands).filter(|said| !said.is_empty());
+        if let Some(hint) = worded.as_ref().or(one.hint.as_ref()) {
             text += &format!("         hint: {}\n", show::safe(hint));
         }
     }

@@ -7,6 +7,7 @@ use crate::live::{self, Live};
 use crate::output::{Output, To};
 use crate::show;
 use crate::show::answer;
+use crate::wording::Commands;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use motu_api::Client;
@@ -31,7 +32,7 @@ pub struct Which {
 }
 
 fn selector(text: &str) -> std::result::Result<Selector, String> {
-    Selector::parse(text).map_err(|error| match &error.hint {
+    Selector::parse(text).map_err(|error| match &error.clone().worded(&Commands).hint {
         Some(hint) => format!("{error} ({hint})"),
         None => error.to_string(),
     })

@@ -2,6 +2,7 @@
 
 use super::given::{read, secret_refs};
 use crate::terminal;
+use crate::wording::Commands;
 use motu_core::exec::ExecRequest;
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Accel, Error, Isolation, Program, Result, Size, limits};
@@ -168,10 +169,11 @@ impl CommandArgs {
 
 /// Reads a word of the command line; what would help is part of the message.
 pub fn word<T: std::str::FromStr<Err = Error>>(text: &str) -> std::result::Result<T, String> {
-    text.parse().map_err(|error: Error| match &error.hint {
-        Some(hint) => format!("{error} ({hint})"),
-        None => error.to_string(),
-    })
+    text.parse()
+        .map_err(|error: Error| match &error.clone().worded(&Commands).hint {
+            Some(hint) => format!("{error} ({hint})"),
+            None => error.to_string(),
+        })
 }
 
 /// How large a machine is.

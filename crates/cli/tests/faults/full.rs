@@ -213,10 +213,11 @@ async fn too_little_space_is_a_limit_before_anything_is_made() {
     assert!(
         error
             .hint
-            .is_some_and(|hint| hint.contains("motu env prune"))
+            .is_some_and(|hint| hint.contains("prune_environments"))
     );
     let told = small_disk.motu(&["run", "busybox", "--", "true"]);
     assert_eq!(told.code, 106, "{told:?}");
+    assert!(told.stderr.contains("`motu env prune`"), "{told:?}");
     small_disk.assert_nothing_half_done(0).await;
 }
 

@@ -565,10 +565,10 @@ async fn a_workspace_whose_environment_is_gone() {
     );
     assert!(error.message.contains(ENVIRONMENT), "{error:?}");
     let hint = error.hint.clone().unwrap_or_default();
-    assert!(hint.contains("motu env pull busybox"), "{error:?}");
+    assert!(hint.contains("/v1/environments/busybox/pull"), "{error:?}");
     let told = world.motu(&["workspace", "start", "bereft"]);
     assert_eq!(told.code, 104, "{told:?}");
-    assert!(told.stderr.contains("hint:"), "{told:?}");
+    assert!(told.stderr.contains("`motu env pull busybox`"), "{told:?}");
     // It is as it was, and starts when the environment is back.
     let status = world.client().status_workspace(&id).await.unwrap();
     assert_eq!(status.state, State::Stopped);

@@ -16,7 +16,7 @@ fn a_recording_is_written_as_it_is() {
     told!(world.motu(&["record", "missing", "-o", "m.cast"]), @r#"
     ------- stderr -------
     error: there is no session "missing"
-    hint: `motu terminal open missing` opens it
+    hint: `motu terminal list` shows them
     [exit code: 104]
     "#);
     // Nothing is left of what could not be had.
@@ -96,7 +96,7 @@ fn what_is_no_recording_is_refused() {
     told!(world.motu(&["replay", "missing"]), @r#"
     ------- stderr -------
     error: there is no session "missing"
-    hint: `motu terminal open missing` opens it
+    hint: `motu terminal list` shows them
     [exit code: 104]
     "#);
     told!(world.motu(&["replay", "bad", "--speed", "0"]), @r#"

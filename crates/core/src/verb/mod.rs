@@ -130,6 +130,12 @@ impl Info {
         format!("{}:{}", self.family.replace(' ', "_"), self.name)
     }
 
+    /// The names of its parts, in their order.
+    pub fn parts(&self) -> impl Iterator<Item = &'static str> {
+        let pieces = self.path.split('/');
+        pieces.filter_map(|piece| piece.strip_prefix('{')?.strip_suffix('}'))
+    }
+
     /// Where the request's own fields travel: in the address, or in the body.
     pub fn asks_in_query(&self) -> bool {
         match self.shape {

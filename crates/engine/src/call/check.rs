@@ -5,6 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use motu_core::call::{CallFile, CallNetworkMode, CallRequest, Retention, WORK};
 use motu_core::files::GuestPath;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::policy::CallBounds;
 use motu_core::{Error, ErrorKind, Result};
 
@@ -123,7 +125,7 @@ fn denied(what: String, field: &str) -> Error {
         ErrorKind::Denied,
         format!("the policy of this call does not allow {what}"),
     )
-    .hint("`motu policy show` says what it allows")
+    .hint(hint![verb("get_policy"), " says what it allows"])
     .details(serde_json::json!({ "rule": field }))
 }
 

@@ -11,6 +11,8 @@ use motu_core::call::{
     CallCheck, CallNetworkMode, CallPlan, CallRequest, CheckedDestination, FailureClass, Retention,
     SecretRef,
 };
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::policy::{self, ExplainPolicy};
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Error, Result};
@@ -116,7 +118,7 @@ impl Calls {
             if !kept.iter().any(|known| known.name == secret.name) {
                 let name: String = secret.name.chars().take(64).collect();
                 return Err(Error::not_found(format!("there is no secret {name:?}"))
-                    .hint("`motu secret set` keeps one"));
+                    .hint(hint![verb("set_secret"), " keeps one"]));
             }
         }
         Ok(())
@@ -162,6 +164,7 @@ fn note(plan: &mut CallPlan, check: &str, found: Result<()>) {
         told.rule = text("rule").or_else(|| text("limit"));
         told.message = Some(error.message.clone());
         told.hint = error.hint;
+        told.next = error.next;
     }
     plan.checks.push(told);
 }

@@ -4,6 +4,8 @@ use super::handle::{Prepare, held, refused};
 use super::{Driver, Keep};
 use crate::launch::expiry;
 use crate::lifecycle::{self, Intent, Recovery, Refusal, Request};
+use motu_core::hint;
+use motu_core::hint::{field, verb};
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result, SandboxId, limits};
@@ -227,7 +229,10 @@ impl Driver {
             "the environment {name} ({}) it was made from is gone",
             self.row.sandbox.digest
         ))
-        .hint(format!("`motu env pull {name}` brings it back")))
+        .hint(hint![
+            verb("pull_environment").with("name", name.as_str()),
+            " brings it back"
+        ]))
     }
 
     /// Disks that vanished are not made again: a blank one in their place would pass for them.
@@ -244,9 +249,10 @@ impl Driver {
             "the disks of {id} are gone: {} does not have them",
             kept.dir.display()
         ))
-        .hint(format!(
-            "put them back (from a backup), or begin again: `motu workspace reset {id}`"
-        )))
+        .hint(hint![
+            "put them back (from a backup), or begin again: ",
+            verb("reset_workspace").with("id", id.as_str())
+        ]))
     }
 
     fn must_be_kept(&self, what: &str) -> Result<()> {
@@ -257,7 +263,11 @@ impl Driver {
         Err(Error::conflict(format!(
             "sandbox {id} cannot be {what}: its disks go with its machine"
         ))
-        .hint("create it with --keep, or use a workspace"))
+        .hint(hint![
+            "create it with ",
+            field("keep").is(true).of("create_sandbox"),
+            ", or use a workspace"
+        ]))
     }
 
     /// Asks the guest to end everything and write it out, then ends the machine.
@@ -288,10 +298,10 @@ impl Driver {
     /// Copies of the machine. The driver does nothing else meanwhile.
     pub(super) async fn fork(&mut self, copies: &[MachineSpec]) -> Result<Vec<Machine>> {
         if !self.runtime.capabilities().fork {
-            return Err(self
-                .runtime
-                .cannot("fork")
-                .hint("virtual machines can: create it with --runtime qemu"));
+            return Err(self.runtime.cannot("fork").hint(hint![
+                "virtual machines can: create it with ",
+                field("runtime").is("qemu").of("create_sandbox")
+            ]));
         }
         let (Some(next), Some(machine)) = (self.decide(Request::Fork)?, self.row.machine.clone())
         else {

@@ -7,6 +7,8 @@ use crate::guest::Guest;
 use crate::lifecycle::{self, Decision, Refusal, Request};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use motu_core::hint;
+use motu_core::hint::{field, verb};
 use motu_core::runtime::{AT_LIMIT, Kept, Machine, MachineSpec};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, ErrorKind, Result, Runtime};
@@ -314,7 +316,10 @@ fn outlived(sandbox: &Sandbox) -> Error {
         ErrorKind::Timeout,
         format!("the sandbox's time to live of {seconds} s was over"),
     )
-    .hint("ask for a longer one with --ttl-seconds (ttl_seconds)")
+    .hint(hint![
+        "ask for a longer one with ",
+        field("ttl_seconds").of("create_sandbox")
+    ])
     .details(serde_json::json!({"limit": "ttl_seconds", "value": seconds}))
 }
 
@@ -336,7 +341,11 @@ pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
                 false => ErrorKind::Unavailable,
             };
             Error::new(kind, format!("sandbox {id} failed: {reason}"))
-                .hint("create a new one; `motu rm` forgets this one")
+                .hint(hint![
+                    "create a new one; ",
+                    verb("destroy_sandbox"),
+                    " forgets this one"
+                ])
                 .details(details)
         }
         Refusal::Paused if held(sandbox) => {
@@ -344,7 +353,10 @@ pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
             crate::shortage::shortage(id, reason)
         }
         Refusal::Paused => Error::conflict(format!("sandbox {id} is paused"))
-            .hint(format!("`motu resume {id}` wakes it"))
+            .hint(hint![
+                verb("resume_sandbox").with("id", id.as_str()),
+                " wakes it"
+            ])
             .details(details),
         Refusal::Stopped => {
             let why = sandbox
@@ -352,9 +364,12 @@ pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
                 .as_deref()
                 .map(|reason| format!(": {reason}"));
             Error::conflict(format!("{id} is stopped{}", why.unwrap_or_default()))
-                .hint(format!(
-                    "`motu start {id}` (for a workspace: `motu workspace start {id}`) makes it run again"
-                ))
+                .hint(hint![
+                    verb("start_sandbox").with("id", id.as_str()),
+                    " (for a workspace: ",
+                    verb("start_workspace").with("id", id.as_str()),
+                    ") makes it run again",
+                ])
                 .details(details)
         }
         Refusal::Creating | Refusal::OutOfOrder => {

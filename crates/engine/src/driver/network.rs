@@ -2,6 +2,8 @@
 
 use super::Driver;
 use crate::launch::Network;
+use motu_core::hint;
+use motu_core::hint::{field, verb};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Error, Result};
 use motu_policy::Known;
@@ -15,7 +17,15 @@ impl Driver {
         let Some(Some(network)) = network else {
             return Err(
                 Error::conflict(format!("sandbox {id} was made without a network device")).hint(
-                    "make it with --network or --policy; `motu policy show` says what opens what",
+                    hint![
+                        "make it with ",
+                        field("network").is(true).of("create_sandbox"),
+                        " or ",
+                        field("policy").of("create_sandbox"),
+                        "; ",
+                        verb("get_policy"),
+                        " says what opens what",
+                    ],
                 ),
             );
         };

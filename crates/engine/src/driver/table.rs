@@ -3,6 +3,8 @@
 use super::Handle;
 use crate::quota::{self, Claim, Used};
 use motu_core::config::QuotaConfig;
+use motu_core::hint;
+use motu_core::hint::{setting, verb};
 use motu_core::sandbox::State;
 use motu_core::{Error, Result, SandboxId};
 use std::collections::HashMap;
@@ -142,8 +144,14 @@ fn full(live: &HashMap<SandboxId, Place>, max: usize) -> Result<()> {
     match live.len() < max {
         true => Ok(()),
         false => Err(
-            Error::limit(format!("{max} sandboxes are alive; that is max_sandboxes"))
-                .hint("destroy some (`motu ps`, `motu rm`), or raise max_sandboxes in config.toml"),
+            Error::limit(format!("{max} sandboxes are alive; that is max_sandboxes")).hint(hint![
+                "destroy some (",
+                verb("list_sandboxes"),
+                ", ",
+                verb("destroy_sandbox"),
+                "), or raise ",
+                setting("max_sandboxes")
+            ]),
         ),
     }
 }

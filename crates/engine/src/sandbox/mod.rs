@@ -34,6 +34,8 @@ use crate::driver::{Bounds, Driver, Handle, Keep, Origin, Shared, Table};
 use crate::quota::Claim;
 use crate::store::SandboxRow;
 use motu_core::config::Config;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, Sandbox, State};
 use motu_core::{Error, Result, Runtime, SandboxId};
@@ -205,10 +207,8 @@ impl Sandboxes {
                 &row.sandbox,
                 crate::lifecycle::Refusal::Destroyed,
             )),
-            None => {
-                Err(Error::not_found(format!("there is no sandbox {id}"))
-                    .hint("`motu ps` lists them"))
-            }
+            None => Err(Error::not_found(format!("there is no sandbox {id}"))
+                .hint(hint![verb("list_sandboxes"), " lists them"])),
         }
     }
 

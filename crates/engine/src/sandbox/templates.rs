@@ -1,5 +1,7 @@
 //! The templates there are, and whose turn it is to change one.
 
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::template::Template;
 use motu_core::{Error, ErrorKind, Result, limits};
 use std::collections::{BTreeMap, HashMap};
@@ -39,8 +41,8 @@ impl TemplateTable {
         }
         let near = motu_environments::suggest(name, all.keys().map(String::as_str));
         let hint = match near.as_slice() {
-            [] => "`motu template list` shows them".to_string(),
-            near => format!("did you mean {}?", near.join(" or ")),
+            [] => hint![verb("list_templates"), " shows them"],
+            near => format!("did you mean {}?", near.join(" or ")).into(),
         };
         let name: String = name.chars().take(70).collect();
         Err(Error::new(
@@ -89,7 +91,7 @@ fn room(all: &BTreeMap<String, Template>, name: &str) -> Result<()> {
         all.len(),
         limit.name
     ))
-    .hint("remove one with `motu template rm`")
+    .hint(hint!["remove one with ", verb("remove_template")])
     .details(serde_json::json!({"limit": limit.name, "max": limit.max})))
 }
 

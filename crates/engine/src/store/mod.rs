@@ -15,6 +15,8 @@ mod terminals;
 mod workspaces;
 
 use crate::found;
+use motu_core::hint;
+use motu_core::hint::{host, verb};
 use motu_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
@@ -267,15 +269,20 @@ fn prepare(connection: &mut Connection) -> Result<()> {
 fn failed(what: &str, error: &rusqlite::Error) -> Error {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => Error::limit(format!("store: {what}: the disk is full"))
-            .hint("free some space under MOTU_HOME, for example with `motu env prune`"),
+        Some(ErrorCode::DiskFull) => {
+            Error::limit(format!("store: {what}: the disk is full")).hint(hint![
+                "free some space under MOTU_HOME, for example with ",
+                verb("prune_environments")
+            ])
+        }
         Some(ErrorCode::ConstraintViolation) => {
             Error::conflict(format!("store: {what}: it exists already"))
         }
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            Error::internal(format!("store: {what}: motu.db is damaged: {error}")).hint(
-                "`motu recover --rebuild` sets it aside and makes a new one of what is beside the disks",
-            )
+            Error::internal(format!("store: {what}: motu.db is damaged: {error}")).hint(hint![
+                host("motu recover --rebuild"),
+                " sets it aside and makes a new one of what is beside the disks",
+            ])
         }
         _ => Error::new(ErrorKind::Internal, format!("store: {what}: {error}")),
     }

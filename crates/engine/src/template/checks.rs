@@ -1,6 +1,8 @@
 //! What a template says, checked before anything is made of it.
 
 use crate::labels;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::limits::{self, Limit};
 use motu_core::template::TemplateDefinition;
 use motu_core::{Error, Result};
@@ -29,7 +31,7 @@ pub(super) fn definition(ask: &TemplateDefinition) -> Result<()> {
     if ask.environment.is_empty() {
         return Err(
             Error::invalid("a template needs an environment to begin with")
-                .hint("`motu env list` shows them"),
+                .hint(hint![verb("list_environments"), " shows them"]),
         );
     }
     at_most(limits::TEMPLATE_SETUP_COMMANDS, ask.setup.len(), "setup")?;

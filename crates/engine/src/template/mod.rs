@@ -15,6 +15,8 @@ use crate::environment::Environments;
 use crate::sandbox::{Sandboxes, fill};
 use jiff::Timestamp;
 use motu_core::build::BuildRequest;
+use motu_core::hint;
+use motu_core::hint::{field, setting};
 use motu_core::lists::TemplateList;
 use motu_core::report::ProgressSink;
 use motu_core::sandbox::CreateSandbox;
@@ -251,7 +253,7 @@ impl Templates {
         Err(Error::limit(format!(
             "{machines} machines of {mem_mib} MiB are to wait ready; all that wait may have {most} MiB together (pool_mem_mib)"
         ))
-        .hint("a smaller pool_size or mem_mib, or a larger pool_mem_mib in config.toml")
+        .hint(hint!["a smaller ", field("pool_size"), " or ", field("mem_mib"), ", or a larger ", setting("pool_mem_mib")])
         .details(serde_json::json!({
             "limit": "pool_mem_mib", "value": wanted, "max": most,
         })))

@@ -3,6 +3,8 @@
 use super::handle::Handle;
 use super::known::Known;
 use super::writer::Writer;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result, limits};
 use std::collections::HashMap;
@@ -170,7 +172,7 @@ impl Sessions {
 
 pub fn missing(id: &TerminalId) -> Error {
     Error::not_found(format!("there is no terminal session {id}"))
-        .hint("`motu terminal list` shows them")
+        .hint(hint![verb("list_terminals"), " shows them"])
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,6 +13,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use motu_core::files::{FileEntry, FileType, GuestPath, ListOptions, ReadRange};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::workspace::*;
 use motu_core::{Error, Result, limits};
 use motu_link::message as link;
@@ -114,7 +116,13 @@ impl Workspaces {
                 "the text has {size} bytes; {} allows {}",
                 limit.name, limit.max
             ))
-            .hint("use `motu cp` or `motu workspace sync push` for larger files"));
+            .hint(hint![
+                "use ",
+                verb("write_file"),
+                " or ",
+                verb("push_workspace_sync"),
+                " for larger files"
+            ]));
         }
         let path = checks::below(&request.path)?;
         let (room, handle) = self.room(id).await?;
@@ -203,8 +211,14 @@ pub(super) fn text_of(
             std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
         }
         Err(_) => {
-            return Err(Error::invalid(format!("{path} is not a text file"))
-                .hint("`motu cp` or `motu workspace export` takes any file"));
+            return Err(
+                Error::invalid(format!("{path} is not a text file")).hint(hint![
+                    verb("read_file"),
+                    " or ",
+                    verb("export_workspace"),
+                    " takes any file"
+                ]),
+            );
         }
     };
     Ok(FileText {

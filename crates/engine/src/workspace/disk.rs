@@ -6,6 +6,8 @@ use super::content::text_of;
 use crate::blocking::blocking;
 use jiff::Timestamp;
 use motu_core::files::FileType;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::runtime::{AtRest, RestLayer};
 use motu_core::sandbox::State;
 use motu_core::workspace::{
@@ -35,7 +37,10 @@ impl Workspaces {
                 "workspace {id} is {}: its disk can be read only while it is stopped",
                 sandbox.state
             ))
-            .hint(format!("`motu workspace stop {id}` stops it")));
+            .hint(hint![
+                verb("stop_workspace").with("id", id.as_str()),
+                " stops it"
+            ]));
         }
         let launch = handle.launch().await?;
         let kept = launch

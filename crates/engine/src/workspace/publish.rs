@@ -3,6 +3,8 @@
 //! The guest dials: nothing of this needs a network device in the machine.
 
 use crate::driver::Handle;
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::workspace::{NetworkPolicy, Publish, PublishedPort};
 use motu_core::{Error, ErrorKind, Result, limits};
 use motu_link::message as link;
@@ -47,7 +49,12 @@ pub async fn bind(wanted: &[Publish], policy: NetworkPolicy) -> Result<Vec<Bound
             ErrorKind::Denied,
             format!("the network policy of this workspace is {policy}: it publishes no ports"),
         )
-        .hint("create it with --network-policy egress+published-ports"));
+        .hint(hint![
+            "create it with ",
+            field("network_policy")
+                .is("egress+published-ports")
+                .of("create_workspace")
+        ]));
     }
     let most = limits::PUBLISHED_PORTS;
     if wanted.len() as u64 > most.max {

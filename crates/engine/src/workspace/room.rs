@@ -7,6 +7,8 @@ use crate::shown::Pace;
 use crate::store::WorkspaceRow;
 use futures_util::stream::BoxStream;
 use motu_core::exec::ExecEvent;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::workspace::{Workspace, WorkspaceId};
 use motu_core::{Error, ErrorKind, Isolation, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -130,7 +132,7 @@ impl Workspaces {
     pub(super) async fn room(&self, id: &WorkspaceId) -> Result<(Arc<Room>, Arc<Handle>)> {
         let missing = || {
             Error::not_found(format!("there is no workspace {id}"))
-                .hint("`motu workspace list` shows them")
+                .hint(hint![verb("list_workspaces"), " shows them"])
         };
         let room = self.rooms.get(id).ok_or_else(missing)?;
         match self.sandboxes.table.get(id) {
@@ -151,11 +153,10 @@ impl Workspaces {
         if self.rooms.get(id).is_none() || self.sandboxes.table.get(id).is_none() {
             return Ok(());
         }
-        Err(
-            Error::conflict(format!("{id} is a workspace")).hint(format!(
-                "`motu workspace delete {id}` deletes it with all that it has"
-            )),
-        )
+        Err(Error::conflict(format!("{id} is a workspace")).hint(hint![
+            verb("delete_workspace").with("id", id.as_str()),
+            " deletes it with all that it has"
+        ]))
     }
 
     pub(super) async fn describe(&self, room: &Room, handle: &Handle) -> Result<Workspace> {
@@ -212,13 +213,13 @@ impl Workspaces {
 /// A machine that went away while something was asked of it, in a workspace's words.
 pub(super) fn in_words(error: Error) -> Error {
     let said = error.message.replace("sandbox ", "workspace ");
-    let hint = error.hint.map(|hint| match error.kind {
-        ErrorKind::Unavailable => "`motu workspace status` says more".to_string(),
-        _ => hint,
-    });
-    Error {
+    let vague = error.kind == ErrorKind::Unavailable && error.hint.is_some();
+    let error = Error {
         message: said,
-        hint,
         ..error
+    };
+    match vague {
+        true => error.hint(hint![verb("status_workspace"), " says more"]),
+        false => error,
     }
 }

@@ -9,7 +9,7 @@ use super::checks;
 use super::probes::{self, Scene};
 use super::publish::{self, Published};
 use super::room::{Room, in_words};
-use super::supervised::{Supervised, last_words, start_of};
+use super::supervised::{Supervised, last_words, logs, start_of};
 use super::watching::Watcher;
 use crate::driver::Handle;
 use crate::guest::Guest;
@@ -17,6 +17,8 @@ use crate::shown::Pace;
 use crate::store::ServiceRow;
 use jiff::Timestamp;
 use motu_core::exec::{AttachFrom, ExecSession, Selector};
+use motu_core::hint;
+use motu_core::hint::{field, verb};
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Result, id, limits};
@@ -31,7 +33,7 @@ pub fn named(room: &Room, name: &str) -> Result<Arc<Supervised>> {
     let found = room.services().get(name).cloned();
     found.ok_or_else(|| {
         Error::not_found(format!("workspace {} has no service {name:?}", room.id))
-            .hint("`motu workspace service list` shows them")
+            .hint(hint![verb("list_services"), " shows them"])
     })
 }
 
@@ -88,10 +90,12 @@ impl Workspaces {
                 let reason = format!("it was not ready after {patience} s");
                 service.end(&reason).await;
                 let late = service.failed_to_start(ErrorKind::Timeout, "did not start");
-                return Err(late.hint(format!(
-                    "`motu workspace service logs {id} {}` shows its output; --ready-timeout-seconds gives it longer",
-                    request.service_name
-                )));
+                return Err(late.hint(hint![
+                    logs(id, &request.service_name),
+                    " shows its output; ",
+                    field("ready_timeout_seconds"),
+                    " gives it longer",
+                ]));
             }
         }
         Ok(service.status())
@@ -132,10 +136,10 @@ impl Workspaces {
                 "{} services of the workspace are running; that is {}",
                 most.max, most.name
             ))
-            .hint(format!(
-                "`motu workspace service stop {} NAME` ends one",
-                room.id
-            )));
+            .hint(hint![
+                verb("stop_service").with("id", room.id.as_str()),
+                " ends one"
+            ]));
         };
         self.sandboxes.shared.store.delete_service(&row).await?;
         room.services().remove(&row.status.service_name);

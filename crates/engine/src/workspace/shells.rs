@@ -16,6 +16,8 @@ use jiff::Timestamp;
 use motu_core::exec::{
     AttachFrom, ExecEvent, ExecInput, ExecRequest, ExecSession, Process, Selector, TtySize,
 };
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Program, Result, id, limits};
 use std::collections::BTreeMap;
@@ -135,7 +137,7 @@ impl Workspaces {
         let found = self.sandboxes.shared.store.shells(id).await?;
         let missing = || {
             Error::not_found(format!("workspace {id} has no shell {shell:?}"))
-                .hint("`motu workspace shell list` shows them")
+                .hint(hint![verb("list_shells"), " shows them"])
         };
         let mut found = found
             .into_iter()

@@ -9,6 +9,8 @@ use crate::guest::Guest;
 use crate::pipe;
 use bytes::Bytes;
 use jiff::Timestamp;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::lists::SnapshotList;
 use motu_core::workspace::*;
 use motu_core::{Error, Result, id, limits};
@@ -327,7 +329,7 @@ fn find(store: &Snapshots, name: &str) -> Result<Summary> {
 
 fn missing(name: &str) -> Error {
     Error::not_found(format!("there is no snapshot {name:?}"))
-        .hint("`motu workspace snapshot list` shows them")
+        .hint(hint![verb("list_snapshots"), " shows them"])
 }
 
 /// A snapshot of a workspace whose baseline has so many paths.

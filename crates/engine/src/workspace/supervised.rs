@@ -8,6 +8,8 @@ use crate::store::{ServiceRow, Store};
 use jiff::Timestamp;
 use motu_core::config::Config;
 use motu_core::exec::{AttachFrom, ExecRequest};
+use motu_core::hint;
+use motu_core::hint::{Verb, verb};
 use motu_core::workspace::*;
 use motu_core::{Error, ErrorKind, Program, Result};
 use std::collections::BTreeMap;
@@ -22,6 +24,13 @@ const LAST_LINES: usize = 10;
 const LAST_LINE_CHARS: usize = 200;
 /// Output per channel that is kept when the process is gone.
 pub(super) const LAST_WORDS: usize = 64 * 1024;
+
+/// Where all that a service said can be read.
+pub(super) fn logs(id: &WorkspaceId, name: &str) -> Verb {
+    verb("logs_service")
+        .with("id", id.as_str())
+        .with("name", name)
+}
 
 /// A service and the task that watches over it.
 #[derive(Debug)]
@@ -125,10 +134,10 @@ impl Supervised {
             false => message.push_str(&format!("; its last lines:\n  {}", lines.join("\n  "))),
         }
         Error::new(kind, message)
-            .hint(format!(
-                "`motu workspace service logs {} {name}` shows all it said",
-                row.status.workspace_id
-            ))
+            .hint(hint![
+                logs(&row.status.workspace_id, name),
+                " shows all it said"
+            ])
             .details(serde_json::json!({
                 "exit_code": row.status.exit_code, "last_lines": lines,
             }))

@@ -35,6 +35,7 @@ const LIMITS: Field = nested(
 
 pub const TOOLS: &[Tool] = &[Tool {
     name: "call",
+    verb: "call",
     about: "Run one command in a fresh isolated machine, with files in and files out. Everything is \
             bounded by the operator's policy. Example: {\"language\": \"python\", \"files\": [{\"path\": \
             \"/work/main.py\", \"content\": \"print('hello')\"}], \"command\": [\"python3\", \

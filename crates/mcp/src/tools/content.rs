@@ -41,6 +41,7 @@ const TEXT: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "workspace_file_list",
+        verb: "list_workspace_files",
         about: "List files under /workspace.",
         fields: &[WORKSPACE_ID, PATH.usually("/workspace"), flag("recursive")],
         output: LISTED,
@@ -49,6 +50,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_file_read",
+        verb: "read_workspace_file",
         about: "Read a text file under /workspace.",
         fields: &[WORKSPACE_ID, PATH.required(), MAX_BYTES],
         output: TEXT,
@@ -57,6 +59,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_file_write",
+        verb: "write_workspace_file",
         about: "Create or replace a text file under /workspace, with its directories. To change a part of \
                 a file use workspace_patch_apply.",
         fields: &[
@@ -70,6 +73,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_patch_apply",
+        verb: "apply_workspace_patch",
         about: "Apply a unified diff (git style, --- a/x, +++ b/x) to /workspace: all of it or nothing.",
         fields: &[
             WORKSPACE_ID,
@@ -81,6 +85,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_diff",
+        verb: "diff_workspace",
         about: "Show what changed in /workspace since it was made, as a list and a unified diff.",
         fields: &[WORKSPACE_ID],
         output: &[
@@ -95,6 +100,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_sync_push",
+        verb: "push_workspace_sync",
         about: "Copy a directory or archive of the host into a running workspace, over what is there.",
         fields: &[
             WORKSPACE_ID,
@@ -111,6 +117,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_export",
+        verb: "export_workspace",
         about: "Copy a file or directory of /workspace to the host.",
         fields: &[WORKSPACE_ID, PATH.required(), OUTPUT_PATH],
         output: &[
@@ -123,6 +130,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_disk_export",
+        verb: "export_workspace_disk",
         about: "Copy the root disk of a stopped workspace to the host as a raw ext4 image.",
         fields: &[WORKSPACE_ID, OUTPUT_PATH],
         output: &[
@@ -135,6 +143,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_disk_list",
+        verb: "list_workspace_disk",
         about: "List files on the disk of a stopped workspace without starting it.",
         fields: &[WORKSPACE_ID, PATH.usually("/workspace"), flag("recursive")],
         output: LISTED,
@@ -143,6 +152,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_disk_read",
+        verb: "read_workspace_disk",
         about: "Read a text file on the disk of a stopped workspace without starting it.",
         fields: &[WORKSPACE_ID, PATH.required(), MAX_BYTES],
         output: TEXT,

@@ -26,6 +26,7 @@ const SERVICE: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "service_start",
+        verb: "start_service",
         about: "Start a named process that runs on (a server, a watcher) in a running workspace, and wait \
                 until it is ready. Example: {\"workspace_id\": \"ws-1\", \"service_name\": \"web\", \
                 \"command\": \"python3 -m http.server 8000\", \"readiness\": {\"type\": \"tcp\", \"port\": \
@@ -55,6 +56,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "service_list",
+        verb: "list_services",
         about: "List the services of a workspace.",
         fields: &[WORKSPACE_ID],
         output: &[
@@ -67,6 +69,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "service_status",
+        verb: "status_service",
         about: "Show one service: its state, why it ended, its ports.",
         fields: &[WORKSPACE_ID, SERVICE_NAME],
         output: SERVICE,
@@ -75,6 +78,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "service_logs",
+        verb: "logs_service",
         about: "Show the last lines a service printed.",
         fields: &[
             WORKSPACE_ID,
@@ -93,6 +97,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "service_stop",
+        verb: "stop_service",
         about: "Stop a service and all it started.",
         fields: &[WORKSPACE_ID, SERVICE_NAME],
         output: SERVICE,

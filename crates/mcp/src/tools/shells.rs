@@ -21,6 +21,7 @@ const SHELL: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "shell_open",
+        verb: "open_shell",
         about: "Open a shell on a terminal in a running workspace; it keeps its directory, variables and \
                 jobs between calls. Then shell_write, then shell_read.",
         fields: &[
@@ -36,6 +37,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "shell_read",
+        verb: "read_shell",
         about: "Read what a shell printed from `cursor` on; pass next_cursor the next time. Best with \
                 {\"plain\": true, \"wait_for_idle_ms\": 300}.",
         fields: &[
@@ -59,6 +61,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "shell_write",
+        verb: "write_shell",
         about: "Type into a shell. A newline is added unless append_newline is false.",
         fields: &[
             WORKSPACE_ID,
@@ -72,6 +75,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "shell_signal",
+        verb: "signal_shell",
         about: "Send a signal to what runs in front of a shell; INT is Ctrl-C.",
         fields: &[
             WORKSPACE_ID,
@@ -84,6 +88,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "shell_close",
+        verb: "close_shell",
         about: "Close a shell and end what runs in it.",
         fields: &[WORKSPACE_ID, SHELL_ID],
         output: SHELL,

@@ -22,6 +22,7 @@ const SNAPSHOT: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "snapshot_create",
+        verb: "create_snapshot",
         about: "Save /workspace under a name before a risky step; workspace_reset brings it back.",
         fields: &[WORKSPACE_ID, SNAPSHOT_NAME],
         output: SNAPSHOT,
@@ -30,6 +31,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "snapshot_list",
+        verb: "list_snapshots",
         about: "List the snapshots of a workspace, the baseline first.",
         fields: &[WORKSPACE_ID],
         output: &[
@@ -42,6 +44,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "snapshot_delete",
+        verb: "delete_snapshot",
         about: "Delete a named snapshot. The baseline cannot be deleted.",
         fields: &[WORKSPACE_ID, SNAPSHOT_NAME],
         output: SNAPSHOT,

@@ -38,6 +38,7 @@ const MACHINE: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "vm_run",
+        verb: "run",
         about: "Run a shell script in a fresh isolated Linux machine that is thrown away when the script \
                 ends. For code you want to try once: nothing stays, so print what you need. Files of the host \
                 are not there. Example: {\"command\": \"python3 -c 'print(6*7)'\"}",
@@ -63,6 +64,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_list_environments",
+        verb: "list_environments",
         about: "List what machines can start from. Pass a name as `environment` to vm_run, vm_create or \
                 workspace_create; one that is not installed is installed then, which takes a while.",
         fields: &[],
@@ -72,6 +74,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_create",
+        verb: "create_sandbox",
         about: "Make a machine for one command that comes later: vm_exec runs it and throws the machine \
                 away. For work of several commands use workspace_create instead.",
         fields: &[
@@ -93,6 +96,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_start",
+        verb: "start_sandbox",
         about: "Start a machine that vm_stop stopped. A running one is left as it is.",
         fields: &[VM_ID],
         output: MACHINE,
@@ -101,6 +105,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_exec",
+        verb: "exec_stream",
         about: "Run a shell script in a machine of vm_create, and delete the machine when it has ended.",
         fields: &[VM_ID, COMMAND, TIMEOUT_SECONDS, MAX_OUTPUT_BYTES],
         output: OUTPUT,
@@ -109,6 +114,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_stop",
+        verb: "stop_sandbox",
         about: "Stop a machine and keep its disk; vm_start goes on with it.",
         fields: &[VM_ID],
         output: MACHINE,
@@ -117,6 +123,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_delete",
+        verb: "destroy_sandbox",
         about: "Delete a machine and all that is in it.",
         fields: &[VM_ID],
         output: MACHINE,
@@ -125,6 +132,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_status",
+        verb: "get_sandbox",
         about: "Show a machine: its state, what it was made from, and when it expires.",
         fields: &[VM_ID],
         output: MACHINE,
@@ -133,6 +141,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_network_info",
+        verb: "list_ports",
         about: "Show what a machine may reach, and the TCP ports something in it listens on.",
         fields: &[VM_ID],
         output: &[
@@ -146,6 +155,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "vm_reap_expired",
+        verb: "reap_expired",
         about: "Delete the machines whose time to live is over. This also happens by itself.",
         fields: &[],
         output: &[("count", "integer"), ("sandbox_ids", "array")],

@@ -41,6 +41,7 @@ const WORKSPACE: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "workspace_create",
+        verb: "create_workspace",
         about: "Make a persistent isolated machine with files in /workspace; it stays until \
                 workspace_delete. Keep the workspace_id it answers with. Example: {\"seed_path\": \
                 \"/home/me/project\", \"name\": \"fix-login\"}, then workspace_exec.",
@@ -71,6 +72,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_list",
+        verb: "list_workspaces",
         about: "List workspaces, the last used first. Use it to find one again.",
         fields: &[],
         output: &[("count", "integer"), ("workspaces", "array")],
@@ -79,6 +81,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_status",
+        verb: "status_workspace",
         about: "Show one workspace: state, network, services, snapshots.",
         fields: &[WORKSPACE_ID],
         output: WORKSPACE,
@@ -87,6 +90,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_update",
+        verb: "update_workspace",
         about: "Change a workspace's name and labels.",
         fields: &[
             WORKSPACE_ID,
@@ -101,6 +105,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_exec",
+        verb: "exec_workspace_stream",
         about: "Run a shell script in /workspace and wait for it; changes stay. For servers use a service \
                 or `&`. Example: {\"workspace_id\": \"ws-1\", \"command\": \"make test\", \
                 \"timeout_seconds\": 300}",
@@ -118,6 +123,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_logs",
+        verb: "logs_workspace",
         about: "Show the commands a workspace has run since it was made or reset, with their output.",
         fields: &[WORKSPACE_ID],
         output: &[
@@ -131,6 +137,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_stop",
+        verb: "stop_workspace",
         about: "Stop a workspace's machine. Files, snapshots and history stay; running processes end.",
         fields: &[WORKSPACE_ID],
         output: WORKSPACE,
@@ -139,6 +146,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_start",
+        verb: "start_workspace",
         about: "Start a stopped workspace with the files it had.",
         fields: &[WORKSPACE_ID],
         output: WORKSPACE,
@@ -147,6 +155,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_reset",
+        verb: "reset_workspace",
         about: "Make the machine anew with /workspace as it was at first, or in a snapshot. Other changes, \
                 processes and history are lost.",
         fields: &[WORKSPACE_ID, text("snapshot", 64).usually("baseline")],
@@ -156,6 +165,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_undo",
+        verb: "undo_workspace",
         about: "Take the last commands back that ran with a checkpoint: /workspace is as it was before \
                 them. The machine and its services go on.",
         fields: &[
@@ -174,6 +184,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "workspace_delete",
+        verb: "delete_workspace",
         about: "Delete a workspace and all in it. Export what matters first.",
         fields: &[WORKSPACE_ID],
         output: WORKSPACE,

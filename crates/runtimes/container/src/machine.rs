@@ -12,6 +12,8 @@ use crate::record::Record;
 use crate::slots::Slots;
 use crate::wire::Wire;
 use crate::{Settings, seccomp};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::runtime::{Ask, Connection, Ended, Machine, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
@@ -400,9 +402,8 @@ fn explain(error: &LaunchError) -> Error {
     let message = failure.to_string();
     match failure.errno {
         libc::EAGAIN if failure.step.starts_with("lock ") => kept::in_use(),
-        libc::EPERM | libc::EACCES => {
-            Error::unavailable(message).hint("`motu doctor` says what this host does not allow")
-        }
+        libc::EPERM | libc::EACCES => Error::unavailable(message)
+            .hint(hint![verb("doctor"), " says what this host does not allow"]),
         libc::ENOSPC if failure.step.starts_with("start pid 1") => {
             Error::limit(message).hint("raise the limits in /proc/sys/user/max_*_namespaces")
         }

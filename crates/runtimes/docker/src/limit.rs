@@ -3,6 +3,8 @@
 use crate::groups::Groups;
 use crate::prepare;
 use motu_core::Error;
+use motu_core::hint;
+use motu_core::hint::{field, verb};
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::AppliedLimit;
 
@@ -58,7 +60,13 @@ fn judged(name: &str, ask: Ask, enforced: bool, by: &str) -> Result<AppliedLimit
         return Err(Error::unsupported(format!(
             "{name} cannot be enforced: the engine did not set it"
         ))
-        .hint("leave the limit out, or choose another --runtime; `motu doctor` says more"));
+        .hint(hint![
+            "leave the limit out, or choose another ",
+            field("runtime"),
+            "; ",
+            verb("doctor"),
+            " says more"
+        ]));
     }
     Ok(AppliedLimit {
         name: name.into(),

@@ -13,6 +13,8 @@ use crate::record::{Record, known};
 use crate::socket::Around;
 use crate::walls::Walls;
 use crate::{Settings, identity, limit, network};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineSpec};
 use motu_core::{Error, ErrorKind, Isolation, SandboxId};
 use motu_local::{exit_status, place_program, watch};
@@ -246,7 +248,7 @@ async fn guest(api: &Api, spec: &MachineSpec, record: &Record) -> Result<UnixStr
             "the guest did not start: its container ended with code {} {}",
             state.exit_code, state.error
         ))
-        .hint("`motu doctor` says whether the engine works")),
+        .hint(hint![verb("doctor"), " says whether the engine works"])),
         () = tokio::time::sleep(LISTEN_PATIENCE) => {
             Err(Error::new(ErrorKind::Timeout, "the guest did not start to listen")
                 .hint("does the engine run on this host, and see its files?"))

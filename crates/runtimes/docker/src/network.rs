@@ -3,6 +3,8 @@
 
 use crate::record::Record;
 use motu_core::Error;
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::network::Frames;
 use motu_core::runtime::MachineSpec;
 use rustix::fs::{Mode, OFlags};
@@ -26,7 +28,7 @@ pub(crate) async fn attach(spec: &MachineSpec, record: &Record) -> Result<(), Er
             return Err(Error::unsupported(
                 "the engine gave the container a network that was not asked for",
             )
-            .hint("choose another --runtime"));
+            .hint(hint!["choose another ", field("runtime")]));
         }
         let user = namespace(pid, "user").map_err(failed)?;
         let user = match is_ours(&user, "user").map_err(failed)? {

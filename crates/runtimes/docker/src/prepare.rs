@@ -1,6 +1,8 @@
 //! Builds what the engine is asked for. Pure: it looks at nothing and changes nothing.
 
 use crate::walls::Walls;
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::runtime::{MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, Isolation, limits};
@@ -192,13 +194,21 @@ pub(crate) fn refuse(limits: &MachineLimits) -> Result<(), Error> {
         return Err(Error::unsupported(format!(
             "{name} cannot be enforced: the docker runtime does not limit what disks do"
         ))
-        .hint("leave the limit out, or choose --runtime container, gvisor or qemu"));
+        .hint(hint![
+            "leave the limit out, or choose ",
+            field("runtime").is("container"),
+            ", gvisor or qemu"
+        ]));
     }
     if limits.disk_mib.explicit {
         return Err(Error::unsupported(
             "disk_mib cannot be enforced: a container's files are on the engine's own disk",
         )
-        .hint("leave the limit out, or choose --runtime container, gvisor or qemu"));
+        .hint(hint![
+            "leave the limit out, or choose ",
+            field("runtime").is("container"),
+            ", gvisor or qemu"
+        ]));
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use crate::wire::Detail;
 use motu_core::Error;
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::AppliedLimit;
 
@@ -27,7 +29,10 @@ pub(crate) fn check(limits: &MachineLimits) -> Result<(), Error> {
             "the e2b runtime cannot set {}: the size of a machine is that of its template",
             refused.join(", ")
         ))
-        .hint("choose a template of that size, leave it out, or choose another --runtime")),
+        .hint(hint![
+            "choose a template of that size, leave it out, or choose another ",
+            field("runtime")
+        ])),
     }
 }
 

@@ -9,6 +9,8 @@ use crate::limit;
 use crate::record::Record;
 use crate::settings::Service;
 use crate::wire::{Control, Detail, Made, Order, Standing};
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::runtime::{Connection, Ended, Machine, MachineSpec};
 use motu_core::{Error, ErrorKind, SandboxId};
 use motu_peer::{Fates, PeerError};
@@ -119,7 +121,10 @@ impl Maker {
         let missing = error.status() == Some(404);
         let error = Error::from(error);
         match missing {
-            true => error.hint("--environment names a template of the service, or a row of [e2b.templates] in config.toml"),
+            true => error.hint(hint![
+                field("environment"),
+                " names a template of the service, or a row of [e2b.templates] in config.toml"
+            ]),
             false => error,
         }
     }

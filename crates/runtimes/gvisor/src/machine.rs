@@ -11,6 +11,8 @@ use crate::oci::{Container, OciError, Program, Start};
 use crate::prepare::{self, Decided, Disk};
 use crate::record::{Record, known};
 use crate::{Settings, disk, killer, mounts};
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::runtime::{AT_LIMIT, Ended, Machine, MachineLimits, MachineSpec};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind, SandboxId};
@@ -325,7 +327,7 @@ fn enclosed(
     let work = || {
         mounts::execute(&steps, disk.as_ref()).map_err(|failure| match failure.error.kind() {
             io::ErrorKind::PermissionDenied => Error::unavailable(failure.to_string())
-                .hint("`motu doctor` says what this host does not allow"),
+                .hint(hint![verb("doctor"), " says what this host does not allow"]),
             _ => Error::internal(failure.to_string()),
         })?;
         let entered = namespace.map(network::enter).transpose();
@@ -366,9 +368,10 @@ fn explain(error: OciError) -> Error {
     match error {
         OciError::Missing { .. } => Error::unavailable(message).hint(INSTALL),
         OciError::Slow { .. } => Error::new(ErrorKind::Timeout, message),
-        OciError::Failed { .. } => {
-            Error::unavailable(message).hint("`motu doctor` says whether gVisor works on this host")
-        }
+        OciError::Failed { .. } => Error::unavailable(message).hint(hint![
+            verb("doctor"),
+            " says whether gVisor works on this host"
+        ]),
         OciError::Io { what, error } => Error::io(what, &error),
         OciError::Nonsense { .. } => Error::internal(message),
     }

@@ -2,6 +2,8 @@
 
 use crate::wire::{Offer, Spawn};
 use motu_core::Error;
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::runtime::{Ask, MachineLimits};
 use motu_core::sandbox::AppliedLimit;
 
@@ -21,7 +23,7 @@ pub(crate) fn check(limits: &MachineLimits) -> Result<(), Error> {
             "the http runtime cannot limit {}: the provider protocol has no such limit",
             refused.join(", ")
         ))
-        .hint("leave it out, or choose another --runtime")),
+        .hint(hint!["leave it out, or choose another ", field("runtime")])),
     }
 }
 

@@ -8,6 +8,8 @@ use crate::guest::{self, Guest};
 use crate::limit;
 use crate::record::Record;
 use crate::wire::{Offer, Peer, Spawn, Spawned, Standing};
+use motu_core::hint;
+use motu_core::hint::{field, verb};
 use motu_core::runtime::{Connection, Ended, Machine, MachineSpec};
 use motu_core::{Error, ErrorKind, Isolation, SandboxId};
 use motu_peer::{Fates, PeerError};
@@ -137,7 +139,10 @@ impl Maker {
                 kind: ErrorKind::NotFound,
                 ..error
             }
-            .hint("--environment names an image of the service"),
+            .hint(hint![
+                field("environment"),
+                " names an image of the service"
+            ]),
             false => error,
         }
     }
@@ -164,7 +169,7 @@ impl Maker {
                     promised.unwrap_or(Isolation::None)
                 ),
             )
-            .hint("`motu doctor` asks it again"));
+            .hint(hint![verb("doctor"), " asks it again"]));
         }
         let directory = guest::probe(&self.peer, &made.id, "pwd", FIRST).await;
         let directory = directory.map_err(|reason| {

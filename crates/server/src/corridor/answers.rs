@@ -4,6 +4,7 @@ use super::{Answer, whole};
 use crate::app::App;
 use crate::extract::Introduced;
 use crate::stream::respond_lines;
+use crate::wording::worded;
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -65,7 +66,7 @@ fn step_lines<V: Verb<Extra = ProgressSink, Answer: Value>>(
     let outcome = async move { app.gate.call(&caller, call, sink).await };
     let outcome = outcome.map(|outcome| match outcome {
         Ok(answer) => StepLine::Result(answer),
-        Err(error) => StepLine::Error(error),
+        Err(error) => StepLine::Error(worded(error)),
     });
     let state = Some((outcome.boxed(), steps));
     stream::unfold(state, async |state| {

@@ -6,6 +6,7 @@ use crate::app::App;
 use crate::extract::Introduced;
 use crate::fault::Fault;
 use crate::stream::respond_lines;
+use crate::wording::worded;
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -73,7 +74,7 @@ pub async fn lines<V: Verb<Extra = (), Answer = Changes>>(
     let changes = app.gate.call(&caller, call, ()).await?;
     let lines = changes.map(|change| match change {
         Ok(change) => WatchLine::Change(change),
-        Err(error) => WatchLine::Error(error),
+        Err(error) => WatchLine::Error(worded(error)),
     });
     Ok(respond_lines(lines.boxed()))
 }

@@ -15,6 +15,8 @@ use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
 use motu_core::exec::*;
 use motu_core::files::*;
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::lists::*;
 use motu_core::policy::*;
 use motu_core::report::ProgressSink;
@@ -355,7 +357,8 @@ impl Service for Stub {
     }
     async fn get_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
         if id.as_str() == "missing" {
-            return Err(Error::not_found("no sandbox missing").hint("`motu ps` lists them"));
+            return Err(Error::not_found("no sandbox missing")
+                .hint(hint![verb("list_sandboxes"), " lists them"]));
         }
         Ok(sandbox(id))
     }

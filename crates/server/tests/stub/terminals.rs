@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use motu_core::exec::*;
 use motu_core::files::ByteStream;
+use motu_core::hint;
 use motu_core::lists::TerminalList;
 use motu_core::terminal::*;
 use motu_core::{Error, Isolation, Program, Result, SandboxId};
@@ -100,7 +101,7 @@ impl Stub {
         self.note(verb, (id, arguments));
         match id.as_str() {
             "missing" => Err(Error::not_found("there is no session \"missing\"")
-                .hint("`motu terminal open missing` opens it")),
+                .hint(hint![hint::verb("list_terminals"), " shows them"])),
             _ => Ok(()),
         }
     }

@@ -147,7 +147,9 @@ def _union_reader(kinds: list[Any]) -> Read:
         return _as_it_is
     # The classes of a union differ in the constant of their field `type`.
     tagged = {kind.__dataclass_fields__["type"].default: kind for kind in kinds}
-    return lambda value: None if value is None else reader(tagged[value["type"]])(value)
+    # A class of a newer motu is the one called `unknown`, where there is one.
+    rest = tagged.get("unknown")
+    return lambda value: None if value is None else reader(tagged.get(value["type"], rest) or tagged[value["type"]])(value)
 
 
 def _object_reader(kind: type[Any]) -> Read:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ._shape import is_object
@@ -14,11 +14,20 @@ class MotuError(Exception):
     #: The kind, as it is on the wire.
     kind: ClassVar[str] = "internal"
 
-    def __init__(self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        next: Sequence[Mapping[str, Any]] = (),
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
-        #: The next step, if one is known.
+        #: The next step in words, if one is known.
         self.hint = hint
+        #: The hint as data, if it names more than words: one object per step (docs/api.md).
+        self.next: list[dict[str, Any]] = [dict(step) for step in next]
         #: Facts for a program: ids, limits, names.
         self.details: dict[str, Any] = dict(details or {})
 
@@ -122,7 +131,41 @@ def from_wire(value: object) -> MotuError:
     error = value.get("error", value) if is_object(value) else None
     if not is_object(error) or not isinstance(error.get("message"), str):
         return TransportError("the daemon answered with something that is no error of motu")
-    details = error.get("details")
+    details, hint = error.get("details"), error.get("hint")
+    given: list[object] = error.get("next") or []
+    steps = [step for step in given if is_object(step)]
     # A kind that this version does not know is still an error with a message.
     kind = BY_KIND.get(str(error.get("kind")), MotuError)
-    return kind(error["message"], hint=error.get("hint"), details=details if is_object(details) else None)
+    return kind(
+        error["message"],
+        hint=_worded(steps) or hint,
+        next=steps,
+        details=details if is_object(details) else None,
+    )
+
+
+def _worded(steps: Sequence[Mapping[str, Any]]) -> str | None:
+    """A hint in the words of this library: verbs are methods, fields are arguments."""
+    words = [_said(step) for step in steps]
+    return None if None in words else "".join(word for word in words if word)
+
+
+def _said(step: Mapping[str, Any]) -> str | None:
+    match step.get("type"):
+        case "words":
+            return str(step.get("text"))
+        case "verb":
+            arguments: dict[str, object] = step.get("arguments") or {}
+            given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            return f"`{step.get('verb')}()`" + (f" ({given})" if given else "")
+        case "field":
+            value = f"={step['value']!r}" if "value" in step else ""
+            of = f" of `{step['verb']}()`" if "verb" in step else ""
+            return f"`{step.get('field')}{value}`{of}"
+        case "host":
+            return f"`{step.get('command')}` (for the operator, on the host)"
+        case "setting":
+            return f"{step.get('key')} in the operator's config.toml"
+        case _:
+            # A step of a newer motu; its own words say it.
+            return None

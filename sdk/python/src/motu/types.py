@@ -333,6 +333,8 @@ class CallCheck:
     class_: FailureClass | None = field(default=None, metadata={"wire": "class"})
     hint: str | None = None
     message: str | None = None
+    #: The hint as data, as in an error.
+    next: list[Next] = field(default_factory=lambda: [])
     #: The rule of the policy, or the limit, that says so.
     rule: str | None = None
 
@@ -730,11 +732,13 @@ class Error:
     """An error as every face reports it."""
     #: Facts for a program: ids, limits, names.
     details: Any = None
-    #: The next step, if one is known.
+    #: The next step in words, if one is known.
     hint: str | None = None
     kind: ErrorKind
     #: A lower-case fragment that can follow "failed: ".
     message: str
+    #: The hint as data, if it names more than words: verbs, fields, commands of the host.
+    next: list[Next] = field(default_factory=lambda: [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1086,6 +1090,54 @@ class NetworkBounds:
     bytes_per_second: int
     connections: int
     connects_per_second: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextWords:
+    """Words around the other steps."""
+    text: str
+    type: Literal["words"] = "words"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextVerb:
+    """A verb to call."""
+    #: Parts of its address and fields of its request, by name.
+    arguments: dict[str, Any] = field(default_factory=lambda: {})
+    #: Its name: the `operationId` of the API.
+    verb: str
+    type: Literal["verb"] = "verb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextField:
+    """A field of a request to give, to change or to leave out."""
+    field: str
+    #: What would help, if it is one value.
+    value: Any = None
+    #: The verb it belongs to, if that is not the one that failed.
+    verb: str | None = None
+    type: Literal["field"] = "field"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextHost:
+    """A command for the shell of the host, where only its operator is."""
+    command: str
+    type: Literal["host"] = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSetting:
+    """A key of the daemon's config.toml."""
+    key: str
+    type: Literal["setting"] = "setting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextUnknown:
+    """A step of a newer motu; `hint` says it in words."""
+    type: Literal["unknown"] = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -2315,6 +2367,9 @@ class WriteShell:
 class WriteText:
     path: str
     text: str
+
+#: One piece of a hint.
+Next = NextWords | NextVerb | NextField | NextHost | NextSetting | NextUnknown
 
 #: What shows that a service does its work.
 Readiness = ReadinessFile | ReadinessTcp | ReadinessHttp | ReadinessCommand | ReadinessLog

@@ -1,5 +1,6 @@
 //! What is given on the command line, as the service wants it.
 
+use crate::wording::Commands;
 use motu_core::exec::TtySize;
 use motu_core::terminal::TerminalId;
 use motu_core::{Error, Result};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 /// A session's name.
 pub fn session(text: &str) -> std::result::Result<TerminalId, String> {
-    TerminalId::parse(text).map_err(|error| match &error.hint {
+    TerminalId::parse(text).map_err(|error| match &error.clone().worded(&Commands).hint {
         Some(hint) => format!("{error} ({hint})"),
         None => error.to_string(),
     })

@@ -37,6 +37,8 @@ use context::Context;
 use keys::Key;
 use motu_core::build::{BuildContext, BuildReport, BuildRequest};
 use motu_core::files::ByteStream;
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::report::{Environment, ProgressEvent, ProgressSink};
 use motu_core::{Error, Result, limits};
 use motu_dockerfile::{Bounds, Dockerfile, Instruction, ParseError, Step, expand, parse_trigger};
@@ -72,11 +74,12 @@ fn unparsed(file: &str, error: ParseError) -> Error {
         0 => file.to_string(),
         line => format!("{file}, line {line}"),
     };
-    Error {
-        hint: error.hint,
-        ..Error::invalid(format!("{place}: {}", error.message))
-    }
-    .details(serde_json::json!({ "file": file, "line": error.line }))
+    let said = Error::invalid(format!("{place}: {}", error.message));
+    let said = match error.hint {
+        Some(hint) => said.hint(hint),
+        None => said,
+    };
+    said.details(serde_json::json!({ "file": file, "line": error.line }))
 }
 
 /// One build.
@@ -239,8 +242,14 @@ fn dockerfile(ask: &BuildRequest, file: &str) -> Result<Dockerfile> {
             Ok(parsed)
         }
         _ => Err(
-            Error::invalid("a build needs a Dockerfile, or an environment to begin with")
-                .hint("motu env build -t NAME CONTEXT, or --from ENV --run COMMAND"),
+            Error::invalid("a build needs a Dockerfile, or an environment to begin with").hint(
+                hint![
+                    "give the text of a Dockerfile, or ",
+                    field("from"),
+                    " and ",
+                    field("run")
+                ],
+            ),
         ),
     }
 }

@@ -12,6 +12,8 @@ use crate::shown::{self, Pace};
 use futures_util::StreamExt;
 use motu_core::exec::{ExecEvent, ExecRequest, Exited};
 use motu_core::files::GuestPath;
+use motu_core::hint;
+use motu_core::hint::{field, verb};
 use motu_core::runtime::Kept;
 use motu_core::sandbox::{CreateSandbox, StartRoot};
 use motu_core::{Error, ErrorKind, Program, Result, limits};
@@ -109,7 +111,13 @@ impl Builder<'_> {
                 "RUN needs a daemon of root's: files that an ordinary user's machines leave belong \
                  to ids that stand for others, and cannot be read back as they are inside",
             )
-            .hint("build as root, then `motu env export` there and `motu env import` here"));
+            .hint(hint![
+                "build as root, then ",
+                verb("export_environment"),
+                " there and ",
+                verb("import_environment"),
+                " here"
+            ]));
         }
         let cache = self.cache.clone();
         let image = stage.image.clone();
@@ -204,7 +212,11 @@ impl Builder<'_> {
             return Err(admitted
                 .runtime
                 .cannot("keep what a build changes")
-                .hint("choose another --runtime, such as container"));
+                .hint(hint![
+                    "choose another ",
+                    field("runtime"),
+                    ", such as container"
+                ]));
         }
         admitted.launch.kept = Some(kept);
         let name = admitted.runtime.name().to_string();

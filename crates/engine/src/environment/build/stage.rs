@@ -7,6 +7,8 @@ use super::source::clean;
 use super::state::{Stage, failed_at};
 use crate::admission::environment_error;
 use crate::blocking::blocking;
+use motu_core::hint;
+use motu_core::hint::field;
 use motu_core::{Error, Result};
 use motu_dockerfile::{Copy, Instruction, Mount, Run, Step, expand};
 use motu_environments::{StepRecord, Workplace};
@@ -172,7 +174,7 @@ impl Builder<'_> {
             {
                 return Err(
                     Error::invalid(format!("the secret {} is not given", secret.id))
-                        .hint(format!("--secret id={},src=FILE", secret.id)),
+                        .hint(hint!["give it a value with ", field("secrets")]),
                 );
             }
         }

@@ -15,6 +15,7 @@ use motu_core::terminal::{ReadScrollback, ReadTranscript, ScreenFormat, Terminal
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "get_screen",
+        verb: "terminal_screen",
         about: "See the screen as a person would, always fresh: for full-screen programs, pagers, editors. \
                 `png` is a picture.",
         fields: &[
@@ -38,6 +39,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "get_scrollback",
+        verb: "terminal_scrollback",
         about: "Read the last `lines` rows, the screen included; 0 means all.",
         fields: &[
             SESSION_ID,
@@ -60,6 +62,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "clear_scrollback",
+        verb: "clear_terminal_scrollback",
         about: "Forget the rows above the screen. The transcript stays.",
         fields: &[SESSION_ID],
         output: &[
@@ -73,6 +76,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "transcript",
+        verb: "terminal_transcript",
         about: "Where everything a session printed is kept; with `from` or `max_bytes` also a part of it. \
                 Read on at next_cursor.",
         fields: &[

@@ -16,6 +16,8 @@ use crate::progress::Seen;
 use crate::schema::{Field, text};
 use crate::tool::Tool;
 use crate::tools::environment::installed;
+use motu_core::hint;
+use motu_core::hint::{field, host, verb};
 use motu_core::terminal::{OpenTerminal, TerminalId, TerminalOpened};
 use motu_core::{Error, ErrorKind, Result};
 use serde_json::json;
@@ -102,12 +104,14 @@ fn elsewhere(error: Error, request: &OpenTerminal) -> Error {
     let cwd = request.cwd.as_deref().filter(|_| !request.host);
     let cwd = cwd.filter(|cwd| error.message.contains(*cwd) && std::path::Path::new(cwd).is_dir());
     match cwd {
-        Some(cwd) => error.hint(format!(
-            "that directory is the host's, and the session is in a machine: make a workspace from \
-             it (workspace_create with seed_path, or `motu workspace create debian:12 --seed-path \
-             {cwd}`) and give its id as sandbox_id; or open sessions on the host itself, without \
-             isolation: `motu mcp serve --host`"
-        )),
+        Some(cwd) => error.hint(hint![
+            "that directory is the host's, and the session is in a machine: make a workspace from it (",
+            verb("create_workspace").with("seed_path", cwd),
+            ") and give its id as ",
+            field("sandbox_id"),
+            "; or open sessions on the host itself, without isolation: ",
+            host("motu mcp serve --host"),
+        ]),
         None => error,
     }
 }

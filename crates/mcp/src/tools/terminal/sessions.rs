@@ -37,6 +37,7 @@ const SESSION: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "create_session",
+        verb: "open_terminal",
         about: "Open a session with a name of your choice, or find it again; answers when the shell waits. \
                 Needed only to choose one of these.",
         fields: &[
@@ -68,6 +69,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "get_metadata",
+        verb: "get_terminal",
         about: "Show a session: directory, process in front, size, times, where it runs.",
         fields: &[SESSION_ID],
         output: SESSION,
@@ -76,6 +78,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "configure_session",
+        verb: "configure_terminal",
         about: "Describe a session, or say what its prompt looks like.",
         fields: &[
             SESSION_ID,
@@ -96,6 +99,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "resize",
+        verb: "configure_terminal",
         about: "Change the size of a session's screen; text is wrapped anew.",
         fields: &[SESSION_ID, COLS.required(), ROWS.required()],
         output: SESSION,
@@ -104,6 +108,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "list_sessions",
+        verb: "list_terminals",
         about: "List this server's sessions, living ones first.",
         fields: &[
             integer("limit", 1, MOST_LISTED as u64).usually_number(LISTED as u64),
@@ -120,6 +125,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "terminate",
+        verb: "terminate_terminal",
         about: "End a session and what runs in it, for good. The transcript stays until create_session uses \
                 the name again.",
         fields: &[SESSION_ID],

@@ -65,6 +65,7 @@ const EXPECTED: &[(&str, &str)] = &[
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "run",
+        verb: "run_in_terminal",
         about: "Run a command line in a session, or give a line to the program in front (a REPL, a \
                 question). Answers when the command has ended, with exit_code and its output alone; when it \
                 waits for input; or after `timeout` seconds, while it runs on. Example: {\"session_id\": \
@@ -83,6 +84,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "send_input",
+        verb: "send_to_terminal",
         about: "Type text as it is, without a newline: an answer to a question, keys of a pager.",
         fields: &[
             SESSION_ID,
@@ -96,6 +98,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "send_keys",
+        verb: "send_to_terminal",
         about: "Press named keys, or paste a text in one piece. Keys: Enter, Tab, Esc, Up, PageDown, F5, \
                 Ctrl-C, Alt-x, a letter, or the mouse: Click:COLUMN,ROW, ScrollDown:COLUMN,ROW (from 0). Example: {\"session_id\": \"edit\", \"keys\": [\"Esc\", \":\", \
                 \"w\", \"q\", \"Enter\"]}",
@@ -112,6 +115,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "send_control",
+        verb: "send_to_terminal",
         about: "Press Ctrl and a letter: c interrupts, d ends input, z suspends; [ is Escape. Works while \
                 a run waits.",
         fields: &[
@@ -126,6 +130,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "send_password",
+        verb: "send_terminal_password",
         about: "Type a secret and Enter where status is password. It is kept out of the transcript, the \
                 screen and this answer; refused where it would be shown.",
         fields: &[
@@ -140,6 +145,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "send_signal",
+        verb: "signal_terminal",
         about: "Send a signal (TERM, KILL, HUP or a number) to the process group in front.",
         fields: &[SESSION_ID, text("signal", 16).required(), STRIP_ANSI],
         output: ANSWER,
@@ -148,6 +154,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "poll_output",
+        verb: "poll_terminal",
         about: "Wait up to `timeout` seconds for new output without typing anything.",
         fields: &[
             SESSION_ID,
@@ -161,6 +168,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "expect",
+        verb: "expect_in_terminal",
         about: "Wait until what is printed matches a regular expression, or the first of several. Looks at \
                 what is on the screen too, never at the echo of what was typed. Example: \
                 {\"session_id\": \"srv\", \"pattern\": \"listening on (\\\\d+)\", \"timeout\": 60}",
@@ -181,6 +189,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "expect_prompt",
+        verb: "expect_terminal_prompt",
         about: "Wait until a shell waits for a command, for example after ssh.",
         fields: &[SESSION_ID, timeout(30.0)],
         output: EXPECTED,

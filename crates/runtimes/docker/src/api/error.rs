@@ -1,5 +1,7 @@
 //! Why a call of the engine failed.
 
+use motu_core::hint;
+use motu_core::hint::verb;
 use motu_core::{Error, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,8 +67,10 @@ impl From<ApiError> for Error {
             }
             ApiError::Refused { status: 404, .. } => Error::not_found(message),
             ApiError::Refused { status: 409, .. } => Error::conflict(message),
-            ApiError::Refused { .. } => Error::unavailable(message)
-                .hint("`motu doctor` says what the engine can do; its own log says more"),
+            ApiError::Refused { .. } => Error::unavailable(message).hint(hint![
+                verb("doctor"),
+                " says what the engine can do; its own log says more"
+            ]),
         }
     }
 }
