@@ -31,6 +31,131 @@ fn limits() {
     check("limits.md", &motu_cli::docs::limits());
 }
 
+/// The number behind a constant of a crate that does not have the table: `16 << 30`, `64 * 1024`.
+fn constant(file: &str, name: &str) -> u64 {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let text = std::fs::read_to_string(path).expect("sources can be read");
+    let lines = text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(&format!("const {name}: "))?;
+        rest.split_once("= ")?.1.strip_suffix(';')
+    });
+    let value = lines.unwrap_or_else(|| panic!("{file} has no {name}"));
+    let number = |text: &str| -> u64 {
+        let digits = text.trim().replace('_', "");
+        digits.parse().unwrap_or_else(|_| panic!("{file}: {value}"))
+    };
+    match value.split_once("<<") {
+        Some((left, right)) => number(left) << number(right),
+        None => value.split('*').map(number).product(),
+    }
+}
+
+/// The guest is small and does not have the table; it keeps the same limits.
+#[test]
+fn the_guest_keeps_the_limits_of_the_table() {
+    use motu_core::limits::*;
+    let same = [
+        ("guest/src/files/list.rs", "MAX_PAGE", LIST_ENTRIES.max),
+        (
+            "guest/src/running/ring.rs",
+            "DEFAULT_BYTES",
+            OUTPUT_RING_BYTES.default,
+        ),
+        (
+            "guest/src/running/ring.rs",
+            "MAX_BYTES",
+            OUTPUT_RING_BYTES.max,
+        ),
+        (
+            "guest/src/running/ring.rs",
+            "MIN_BYTES",
+            OUTPUT_RING_BYTES.min,
+        ),
+        ("guest/src/workspace/inside.rs", "MAX_PATH", PATH_BYTES.max),
+        (
+            "guest/src/files/unpack/limits.rs",
+            "DEFAULT_MAX_BYTES",
+            EXPORT_BYTES.default,
+        ),
+        (
+            "guest/src/files/unpack/limits.rs",
+            "DEFAULT_MAX_ENTRIES",
+            SEED_ENTRIES.max,
+        ),
+    ];
+    for (file, name, limit) in same {
+        assert_eq!(constant(file, name), limit, "{file}: {name}");
+    }
+}
+
+/// Flags whose default is that of a limit with another name.
+const ALIASES: &[(&str, &str, &str)] = &[
+    ("workspace create", "ttl-seconds", "workspace_ttl_seconds"),
+    ("workspace file read", "max-bytes", "file_text_bytes"),
+    ("workspace disk read", "max-bytes", "file_text_bytes"),
+    ("workspace diff", "max-bytes", "diff_bytes"),
+    ("workspace snapshot diff", "max-bytes", "diff_bytes"),
+    ("workspace export", "max-bytes", "export_bytes"),
+    ("workspace disk export", "max-bytes", "export_bytes"),
+    ("workspace exec", "timeout", "timeout_seconds"),
+    ("workspace service logs", "tail-lines", "service_tail_lines"),
+    ("workspace shell read", "max-chars", "shell_chars"),
+    ("workspace shell read", "wait-for-idle-ms", "shell_idle_ms"),
+    ("env build", "timeout", "build_step_seconds"),
+    ("run", "timeout", "timeout_seconds"),
+    ("exec", "timeout", "timeout_seconds"),
+];
+
+/// `30`, `16 GiB`, `262144 on a terminal`.
+fn number(text: &str) -> Option<u64> {
+    let mut words = text.split(' ');
+    let number: u64 = words.next()?.parse().ok()?;
+    Some(match words.next() {
+        Some("GiB") => number << 30,
+        _ => number,
+    })
+}
+
+/// What help says of a flag's default is what the table says.
+#[test]
+fn help_has_the_defaults_of_the_table() {
+    let page = motu_cli::docs::cli();
+    let mut compared = 0;
+    for section in page.split("\n## motu ").skip(1) {
+        let command = section.lines().next().unwrap_or_default();
+        // What a provider gives its clients who say nothing is not what motu gives its own.
+        if command == "serve" {
+            continue;
+        }
+        for part in section.split("\n      --").skip(1) {
+            let flag = part.split([' ', '\n']).next().unwrap_or_default();
+            let alias = ALIASES
+                .iter()
+                .find(|(of, named, _)| *of == command && *named == flag);
+            let name = alias.map_or(flag.replace('-', "_"), |(_, _, limit)| limit.to_string());
+            let name = match command.starts_with("terminal ") {
+                true if flag == "max-output-bytes" => "terminal_output_bytes".to_string(),
+                true if flag == "quiescence-ms" => "terminal_quiescence_ms".to_string(),
+                true if flag == "timeout" => "terminal_timeout_seconds".to_string(),
+                _ => name,
+            };
+            let limit = motu_core::limits::TABLE
+                .iter()
+                .find(|limit| limit.name == name);
+            // Help is wrapped, and a number may stand alone on its line.
+            let help = part.split("\n\n  ").next().unwrap_or_default();
+            let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            let said = help.split_once("[default: ").map(|(_, rest)| rest);
+            let said = said.and_then(|rest| number(rest.split(']').next()?));
+            if let (Some(limit), Some(said)) = (limit, said) {
+                assert_eq!(said, limit.default, "motu {command} --{flag}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared >= 20, "only {compared} defaults were compared");
+}
+
 /// A limit nobody looks at is a promise nobody keeps.
 #[test]
 fn every_limit_is_kept_somewhere() {

@@ -192,12 +192,16 @@ async fn printed(name: &str, command: &[String]) -> Result<Zeroizing<String>> {
 fn place(home: &Path, name: &str) -> Result<PathBuf> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if !first || name.len() > 64 || !name.chars().all(fine) {
+    if !first || name.len() as u64 > limits::SECRET_NAME_CHARS.max || !name.chars().all(fine) {
         return Err(Error::invalid(format!(
             "{:?} is no name of a secret",
             name.chars().take(70).collect::<String>()
         ))
-        .hint("letters, digits, '-', '_' and '.', at most 64"));
+        .hint(format!(
+            "letters, digits, '-', '_' and '.', at most {} ({})",
+            limits::SECRET_NAME_CHARS.max,
+            limits::SECRET_NAME_CHARS.name
+        )));
     }
     Ok(home.join("secrets").join(format!("{name}{ENDING}")))
 }

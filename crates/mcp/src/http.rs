@@ -36,7 +36,7 @@ const MADE_TOKEN_CHARS: usize = 52;
 const UNAUTHORIZED: &str = "a bearer token is needed: send `Authorization: Bearer TOKEN`, with the token that \
      `motu mcp serve` was given (--token-file) or printed when it started\n";
 /// One request; a patch or a file is the largest there is.
-const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = motu_core::limits::MCP_BODY_BYTES.max as usize;
 /// A client that does not finish its headers.
 const HEADER_PATIENCE: Duration = Duration::from_secs(10);
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::Mutex;
 
 /// The longest message; the clients of the SDKs read as much themselves.
-pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = motu_core::limits::MCP_MESSAGE_BYTES.max as usize;
 /// What is kept of each end of a longer one, to find its id.
 const END_BYTES: usize = 1024;
 

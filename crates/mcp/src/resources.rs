@@ -19,7 +19,7 @@ use serde_json::json;
 /// Text in one page.
 const PAGE: usize = motu_core::limits::MCP_RESOURCE_BYTES.default as usize;
 /// A recording longer than this is read in pages like everything else; more is never held.
-const RECORDING: usize = 16 * 1024 * 1024;
+const RECORDING: usize = motu_core::limits::MCP_RECORDING_BYTES.max as usize;
 /// Sessions or workspaces whose resources are listed.
 const LISTED: usize = 100;
 

@@ -1,15 +1,17 @@
 //! Every limit of a session, with its name. Guest bytes are hostile: nothing here grows without one.
 
+use motu_core::limits;
+
 /// The narrowest screen: below this the screen model does not terminate on wide characters.
-pub const MIN_COLS: u16 = 2;
+pub const MIN_COLS: u16 = limits::TERMINAL_COLS.min as u16;
 /// The widest screen.
-pub const MAX_COLS: u16 = 1000;
+pub const MAX_COLS: u16 = limits::TERMINAL_COLS.max as u16;
 /// The lowest screen.
-pub const MIN_ROWS: u16 = 1;
+pub const MIN_ROWS: u16 = limits::TERMINAL_ROWS.min as u16;
 /// The highest screen.
-pub const MAX_ROWS: u16 = 500;
+pub const MAX_ROWS: u16 = limits::TERMINAL_ROWS.max as u16;
 /// Rows of scrollback kept.
-pub const SCROLLBACK_ROWS: usize = 10_000;
+pub const SCROLLBACK_ROWS: usize = limits::TERMINAL_SCROLLBACK_LINES.max as usize;
 /// Bytes of scrollback kept, however wide its rows are.
 pub const SCROLLBACK_BYTES: usize = 16 * 1024 * 1024;
 /// The longest operating system command (title, mark, directory, hyperlink) that is understood.
@@ -31,9 +33,9 @@ pub const COMMAND_HEAD_BYTES: usize = 32 * 1024;
 /// Plain text an `expect` looks back over; a match cannot be longer.
 pub const EXPECT_WINDOW_BYTES: usize = 16 * 1024;
 /// Patterns of one `expect`.
-pub const EXPECT_PATTERNS: usize = 32;
+pub const EXPECT_PATTERNS: usize = limits::TERMINAL_PATTERNS.max as usize;
 /// The longest pattern.
-pub const PATTERN_BYTES: usize = 4096;
+pub const PATTERN_BYTES: usize = limits::TERMINAL_PATTERN_BYTES.max as usize;
 /// The memory a compiled pattern may take.
 pub const PATTERN_PROGRAM_BYTES: usize = 1024 * 1024;
 /// Plain characters after which an echo that has not come is no longer waited for.
@@ -43,7 +45,7 @@ pub const ECHO_BYTES: usize = 16 * 1024;
 /// Secrets a session watches for in its output.
 pub const SECRETS: usize = 32;
 /// The longest secret.
-pub const SECRET_BYTES: usize = 4096;
+pub const SECRET_BYTES: usize = limits::TERMINAL_PASSWORD_BYTES.max as usize;
 /// Secrets shorter than this are only watched for during their window.
 pub const SHORT_SECRET_BYTES: usize = 6;
 /// Shells met inside a session's own that are known by their marks.
@@ -51,9 +53,9 @@ pub const NESTED_SHELLS: usize = 8;
 /// Output kept back while a shell is told how to say what it does.
 pub const HELD_BYTES: usize = 64 * 1024;
 /// Requests waiting on one session.
-pub const WAITERS: usize = 64;
+pub const WAITERS: usize = limits::TERMINAL_WAITERS.max as usize;
 /// The longest input of one request.
-pub const INPUT_BYTES: usize = 1024 * 1024;
+pub const INPUT_BYTES: usize = limits::TERMINAL_INPUT_BYTES.max as usize;
 /// The longest line a program in canonical mode can read; the kernel drops the rest.
 pub const CANONICAL_LINE_BYTES: usize = 4095;
 /// The largest file of a font that is read for pictures.

@@ -9,11 +9,11 @@ use crate::screen::{Line, Screen, Size};
 use serde::Serialize;
 
 /// Bytes of text returned when nothing else is asked for.
-pub const DEFAULT_BUDGET: usize = 16 * 1024;
+pub const DEFAULT_BUDGET: usize = motu_core::limits::TERMINAL_OUTPUT_BYTES.default as usize;
 /// The smallest budget: less could not show both ends.
-pub const MIN_BUDGET: usize = 256;
+pub const MIN_BUDGET: usize = motu_core::limits::TERMINAL_OUTPUT_BYTES.min as usize;
 /// The largest.
-pub const MAX_BUDGET: usize = 1024 * 1024;
+pub const MAX_BUDGET: usize = motu_core::limits::TERMINAL_OUTPUT_BYTES.max as usize;
 
 /// Bytes of a stream and where they are from.
 #[derive(Debug, Clone, Copy)]

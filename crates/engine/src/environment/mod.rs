@@ -6,7 +6,12 @@ mod shelf;
 
 use crate::sandbox::Sandboxes;
 use crate::turns::Turns;
+use motu_core::limits;
 use std::sync::Arc;
+
+// What the table of limits says of them is what their store keeps to.
+const _: () = assert!(limits::ENVIRONMENT_BYTES.max == motu_environments::MAX_ROOT_BYTES);
+const _: () = assert!(limits::ENVIRONMENT_ENTRIES.max == motu_environments::MAX_ROOT_ENTRIES);
 
 /// All environments.
 #[derive(Debug)]

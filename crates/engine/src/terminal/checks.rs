@@ -10,10 +10,10 @@ use motu_terminal::session::{Input, Shape};
 use regex::{Regex, RegexBuilder};
 use std::time::Duration;
 
-const COLS: u16 = 80;
-const ROWS: u16 = 24;
+const COLS: u16 = limits::TERMINAL_COLS.default as u16;
+const ROWS: u16 = limits::TERMINAL_ROWS.default as u16;
 /// The longest description.
-const DESCRIPTION_CHARS: usize = 1000;
+const DESCRIPTION_CHARS: usize = limits::TERMINAL_DESCRIPTION_CHARS.max as usize;
 
 pub fn size(size: Option<TtySize>) -> Result<TtySize> {
     let size = size.unwrap_or(TtySize {

@@ -21,7 +21,7 @@ use serde_json::json;
 const PATHS: usize = 400;
 
 const MAX_BYTES: Field = limited("max_bytes", &limits::FILE_TEXT_BYTES);
-const OUTPUT_PATH: Field = text("output_path", 4096)
+const OUTPUT_PATH: Field = text("output_path", limits::PATH_BYTES.max)
     .required()
     .about("Host path: a new name, or an empty directory.");
 const LISTED: &[(&str, &str)] = &[
@@ -104,8 +104,10 @@ pub const TOOLS: &[Tool] = &[
         about: "Copy a directory or archive of the host into a running workspace, over what is there.",
         fields: &[
             WORKSPACE_ID,
-            text("source_path", 4096).required().about("Host path."),
-            text("dest", 4096).usually("/workspace"),
+            text("source_path", limits::PATH_BYTES.max)
+                .required()
+                .about("Host path."),
+            text("dest", limits::PATH_BYTES.max).usually("/workspace"),
         ],
         output: &[
             ("destination", "string"),

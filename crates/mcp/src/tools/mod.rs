@@ -65,7 +65,7 @@ const SECRET_ENV: Field = crate::schema::map("secret_env", limits::SECRETS.max)
     .about("Secrets of the workspace to pass, as {secret name: variable}.");
 const SECRET_REFS: Field = crate::schema::map("secret_refs", limits::SECRETS.max)
     .about("Variables for bound secrets: {variable: secret name}.");
-const PATH: Field = text("path", 4096);
+const PATH: Field = text("path", limits::PATH_BYTES.max);
 
 /// What machines start from unless told otherwise.
 const DEFAULT_ENVIRONMENT: &str = "debian:12";

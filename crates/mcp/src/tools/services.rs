@@ -37,7 +37,7 @@ pub const TOOLS: &[Tool] = &[
             text("command", limits::ARGV_BYTES.max)
                 .required()
                 .about("A shell script."),
-            text("cwd", 4096).usually("/workspace"),
+            text("cwd", limits::PATH_BYTES.max).usually("/workspace"),
             nested(
                 "readiness",
                 r#"{"type":"object","properties":{"type":{"type":"string","enum":["file","tcp","http","command","log"]},"path":{"type":"string"},"port":{"type":"integer","minimum":1,"maximum":65535},"command":{"type":"string"},"pattern":{"type":"string"}},"required":["type"],"description":"file: path; tcp: port; http: port, path; command: command; log: pattern."}"#,

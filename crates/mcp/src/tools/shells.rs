@@ -26,7 +26,7 @@ pub const TOOLS: &[Tool] = &[
                 jobs between calls. Then shell_write, then shell_read.",
         fields: &[
             WORKSPACE_ID,
-            text("cwd", 4096).usually("/workspace"),
+            text("cwd", limits::PATH_BYTES.max).usually("/workspace"),
             integer("cols", 2, 1000).usually_number(120),
             integer("rows", 2, 1000).usually_number(30),
             SECRET_ENV,

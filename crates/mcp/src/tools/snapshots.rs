@@ -7,9 +7,10 @@ use crate::call::{Call, Stop};
 use crate::progress::Seen;
 use crate::schema::{Field, text};
 use crate::tool::{Effect, Tool, run};
+use motu_core::limits;
 use motu_core::workspace::{SaveAs, Snapshot};
 
-const SNAPSHOT_NAME: Field = text("snapshot_name", 64).required();
+const SNAPSHOT_NAME: Field = text("snapshot_name", limits::SNAPSHOT_NAME_CHARS.max).required();
 const SNAPSHOT: &[(&str, &str)] = &[
     ("workspace_id", "string"),
     ("snapshot_name", "string"),

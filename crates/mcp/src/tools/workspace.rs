@@ -48,7 +48,8 @@ pub const TOOLS: &[Tool] = &[
         fields: &[
             ENVIRONMENT,
             TEMPLATE,
-            text("seed_path", 4096).about("Host directory or .tar(.gz) to copy into /workspace."),
+            text("seed_path", limits::PATH_BYTES.max)
+                .about("Host directory or .tar(.gz) to copy into /workspace."),
             NAME,
             LABELS,
             one_of("network_policy", &NetworkPolicy::NAMES).usually("off"),
@@ -158,7 +159,10 @@ pub const TOOLS: &[Tool] = &[
         verb: "reset_workspace",
         about: "Make the machine anew with /workspace as it was at first, or in a snapshot. Other changes, \
                 processes and history are lost.",
-        fields: &[WORKSPACE_ID, text("snapshot", 64).usually("baseline")],
+        fields: &[
+            WORKSPACE_ID,
+            text("snapshot", limits::SNAPSHOT_NAME_CHARS.max).usually("baseline"),
+        ],
         output: WORKSPACE,
         effect: Effect::Destroys,
         run: run!(reset),

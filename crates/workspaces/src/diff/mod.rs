@@ -11,17 +11,16 @@
 
 mod text;
 
+use motu_core::limits;
 use motu_link::message::{ChangedEntry, Facts};
 use serde::{Deserialize, Serialize};
 
 pub use text::is_binary;
 
-/// Patch text in one report unless asked otherwise.
-pub const DEFAULT_REPORT_BYTES: usize = 1 << 20;
 /// Most patch text in one report.
-pub const MAX_REPORT_BYTES: usize = 16 << 20;
+pub const MAX_REPORT_BYTES: usize = limits::DIFF_BYTES.max as usize;
 /// Largest file that is compared line by line.
-pub const MAX_COMPARED_BYTES: u64 = 4 << 20;
+pub const MAX_COMPARED_BYTES: u64 = limits::DIFF_FILE_BYTES.max;
 
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;

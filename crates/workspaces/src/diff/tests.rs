@@ -57,7 +57,7 @@ fn a_report_reads_like_git() {
             ("new", None, Some("")),
             ("same", Some("x\n"), Some("x\n")),
         ],
-        DEFAULT_REPORT_BYTES,
+        MAX_REPORT_BYTES,
     );
     assert_eq!(
         report.patch(),
@@ -107,7 +107,7 @@ fn every_kind_of_change_has_its_word() {
         ),
     ];
     for (before, after, status) in cases {
-        let mut builder = Builder::new(DEFAULT_REPORT_BYTES);
+        let mut builder = Builder::new(MAX_REPORT_BYTES);
         let entry = entry(b"p", before, after);
         let wants = builder.wants(&entry);
         builder.push(
@@ -126,7 +126,7 @@ fn every_kind_of_change_has_its_word() {
 
 #[test]
 fn binary_files_have_no_patch() {
-    let mut builder = Builder::new(DEFAULT_REPORT_BYTES);
+    let mut builder = Builder::new(MAX_REPORT_BYTES);
     for contents in [&b"a\0b"[..], b"\xff\xfe"] {
         builder.push(
             &entry(b"p", None, Some(file(contents))),
@@ -184,7 +184,7 @@ proptest! {
 
     #[test]
     fn a_report_applies_back(files in prop::collection::btree_map(name(), (text(), text(), any::<bool>()), 1..4)) {
-        let mut builder = Builder::new(DEFAULT_REPORT_BYTES);
+        let mut builder = Builder::new(MAX_REPORT_BYTES);
         for (path, (old, new, executable)) in &files {
             let mode = if *executable { 0o100_755 } else { 0o100_644 };
             let old_facts = old.as_ref().map(|text| file(text.as_bytes()));

@@ -23,19 +23,20 @@ mod place;
 mod quote;
 
 use crate::WorkspacePath;
+use motu_core::limits;
 
 pub use apply::{Action, Applied, Change, FileSummary, apply};
 pub use error::{Mismatch, PatchError};
 pub use quote::quoted;
 
 /// Longest patch.
-pub const MAX_PATCH_BYTES: usize = motu_core::limits::PATCH_BYTES.max as usize;
+pub const MAX_PATCH_BYTES: usize = limits::PATCH_BYTES.max as usize;
 /// Most files in a patch.
-pub const MAX_PATCH_FILES: usize = 4096;
+pub const MAX_PATCH_FILES: usize = limits::PATCH_FILES.max as usize;
 /// Most hunks in a patch, all files together.
-pub const MAX_PATCH_HUNKS: usize = 65_536;
+pub const MAX_PATCH_HUNKS: usize = limits::PATCH_HUNKS.max as usize;
 /// Largest file a patch can be applied to, and largest it can make.
-pub const MAX_PATCHED_BYTES: usize = 64 << 20;
+pub const MAX_PATCHED_BYTES: usize = limits::PATCHED_BYTES.max as usize;
 /// How many lines away from where it says a hunk may match.
 pub const MAX_OFFSET_LINES: usize = 2000;
 

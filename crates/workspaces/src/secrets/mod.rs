@@ -8,20 +8,20 @@ mod vault;
 
 use std::{fmt, io};
 
-use motu_core::{Error, ErrorKind};
+use motu_core::{Error, ErrorKind, limits};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 pub use vault::Vault;
 
 /// Longest name.
-pub const MAX_NAME_BYTES: usize = 64;
+pub const MAX_NAME_BYTES: usize = limits::SECRET_NAME_CHARS.max as usize;
 /// Longest value.
-pub const MAX_VALUE_BYTES: usize = 64 << 10;
+pub const MAX_VALUE_BYTES: usize = limits::SECRET_BYTES.max as usize;
 /// Most secrets of one workspace.
-pub const MAX_SECRETS: usize = motu_core::limits::SECRETS.max as usize;
+pub const MAX_SECRETS: usize = limits::SECRETS.max as usize;
 /// All values of one workspace together.
-pub const MAX_TOTAL_BYTES: usize = 256 << 10;
+pub const MAX_TOTAL_BYTES: usize = limits::SECRETS_BYTES.max as usize;
 
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

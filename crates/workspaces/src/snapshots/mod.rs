@@ -36,13 +36,13 @@ pub use store::{Plan, Snapshots, Summary};
 /// The state before anything changed, under a name no snapshot can have.
 pub const BASELINE: &str = "baseline";
 /// Longest name.
-pub const MAX_NAME_BYTES: usize = 64;
+pub const MAX_NAME_BYTES: usize = motu_core::limits::SNAPSHOT_NAME_CHARS.max as usize;
 /// Most snapshots of one workspace.
 pub const MAX_SNAPSHOTS: usize = motu_core::limits::SNAPSHOTS.max as usize;
 /// Most changed paths in one snapshot.
-pub const MAX_ENTRIES: usize = 2_000_000;
+pub const MAX_ENTRIES: usize = motu_core::limits::SEED_ENTRIES.max as usize;
 /// Most bytes one snapshot may add.
-pub const MAX_BYTES: u64 = 64 << 30;
+pub const MAX_BYTES: u64 = motu_core::limits::SEED_BYTES.max;
 
 /// Checks the name of a snapshot: letters, digits, `.`, `_` and `-`, and the
 /// first one a letter, a digit or `_`.

@@ -13,13 +13,15 @@ use motu_core::terminal::{ConfigureTerminal, Status, Terminal, TerminalId};
 use motu_core::{Error, Result as Outcome, SandboxId};
 use serde_json::{Value, json};
 
-const DESCRIPTION: Field = text("description", 1000);
-const TAG: Field = text("tag", 1000).about("Same as description.");
-const PROMPT_REGEX: Field = text("prompt_regex", 4096)
+const DESCRIPTION: Field = text("description", limits::TERMINAL_DESCRIPTION_CHARS.max);
+const TAG: Field =
+    text("tag", limits::TERMINAL_DESCRIPTION_CHARS.max).about("Same as description.");
+const PROMPT_REGEX: Field = text("prompt_regex", limits::TERMINAL_PATTERN_BYTES.max)
     .about("What the shell's prompt looks like, where it is not recognised.");
-const SHELL_PROMPT_REGEX: Field = text("shell_prompt_regex", 4096).about("Same as prompt_regex.");
-const COLS: Field = integer("cols", 2, 1000);
-const ROWS: Field = integer("rows", 1, 500);
+const SHELL_PROMPT_REGEX: Field =
+    text("shell_prompt_regex", limits::TERMINAL_PATTERN_BYTES.max).about("Same as prompt_regex.");
+const COLS: Field = integer("cols", limits::TERMINAL_COLS.min, limits::TERMINAL_COLS.max);
+const ROWS: Field = integer("rows", limits::TERMINAL_ROWS.min, limits::TERMINAL_ROWS.max);
 
 const SESSION: &[(&str, &str)] = &[
     ("session_id", "string"),
@@ -42,16 +44,18 @@ pub const TOOLS: &[Tool] = &[
                 Needed only to choose one of these.",
         fields: &[
             SESSION_ID,
-            text("cwd", 4096).about("Where the shell starts; default /workspace."),
+            text("cwd", limits::PATH_BYTES.max)
+                .about("Where the shell starts; default /workspace."),
             text("shell", 4096).about("A program and its arguments; default bash."),
             map("env", 64),
             text("user", 256),
-            text("sandbox_id", 128).about("A sandbox or workspace that is there."),
+            text("sandbox_id", SandboxId::MAX_LEN as u64)
+                .about("A sandbox or workspace that is there."),
             flag("shared").about("Join the session of that name that others use."),
             DESCRIPTION,
             SHELL_PROMPT_REGEX,
-            COLS.usually_number(80),
-            ROWS.usually_number(24),
+            COLS.usually_number(limits::TERMINAL_COLS.default),
+            ROWS.usually_number(limits::TERMINAL_ROWS.default),
             TAG,
             PROMPT_REGEX,
         ],
@@ -201,8 +205,12 @@ async fn create_session(call: &Call, arguments: Arguments) -> Result<Answer, Sto
     let cwd = arguments.text("cwd");
     let size = arguments.has("cols") || arguments.has("rows");
     let size = size.then(|| TtySize {
-        cols: arguments.integer("cols").unwrap_or(80) as u16,
-        rows: arguments.integer("rows").unwrap_or(24) as u16,
+        cols: arguments
+            .integer("cols")
+            .unwrap_or(limits::TERMINAL_COLS.default) as u16,
+        rows: arguments
+            .integer("rows")
+            .unwrap_or(limits::TERMINAL_ROWS.default) as u16,
     });
     let begins_in = cwd.clone();
     let command = arguments.text_or("shell", "");

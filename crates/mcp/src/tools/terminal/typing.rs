@@ -135,7 +135,7 @@ pub const TOOLS: &[Tool] = &[
                 screen and this answer; refused where it would be shown.",
         fields: &[
             SESSION_ID,
-            text("password", 4096).required(),
+            text("password", limits::TERMINAL_PASSWORD_BYTES.max).required(),
             timeout(TerminalPassword::TIMEOUT),
             flag("force").about("Send it even where it may be shown."),
         ],
@@ -174,8 +174,9 @@ pub const TOOLS: &[Tool] = &[
                 {\"session_id\": \"srv\", \"pattern\": \"listening on (\\\\d+)\", \"timeout\": 60}",
         fields: &[
             SESSION_ID,
-            text("pattern", 4096),
-            texts("patterns", 32).about("Several; `index` says which matched."),
+            text("pattern", limits::TERMINAL_PATTERN_BYTES.max),
+            texts("patterns", limits::TERMINAL_PATTERNS.max)
+                .about("Several; `index` says which matched."),
             timeout(ExpectInTerminal::TIMEOUT),
             STRIP_ANSI,
             text("from_cursor", 64)
