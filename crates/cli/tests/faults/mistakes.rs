@@ -219,7 +219,7 @@ async fn the_service_that_ended_first_makes_room() {
     }
     let error = start(most).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Limit, "{error:?}");
-    assert!(error.hint.unwrap().contains("service stop"));
+    assert!(error.hint.unwrap().contains("(stop_service)"));
     for number in [5, 3] {
         let name = format!("s-{number}");
         let stopped = client.stop_service(&id, &name).await.unwrap();
