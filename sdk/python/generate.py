@@ -73,6 +73,7 @@ POSITIONAL = {
     "read_workspace_disk": ["path"],
     "read_workspace_file": ["path"],
     "remove_file": ["path"],
+    "resize_process": ["cols", "rows"],
     "resize_shell": ["cols", "rows"],
     "run": ["sandbox", "exec"],
     "run_in_terminal": ["command"],

@@ -137,6 +137,8 @@ pub const WITHOUT: &[(&str, &str)] = &[
         "exec_workspace",
         "`workspace exec` follows its command live",
     ),
+    ("write_process", "for programs: a person types in `attach`"),
+    ("resize_process", "`attach` follows a person's own terminal"),
     ("list_files", "`exec ID -- ls` says it better to a person"),
     ("remove_file", "`exec ID -- rm`"),
     ("move_file", "`exec ID -- mv`"),

@@ -307,6 +307,14 @@ pub struct SignalProcess {
     pub tree: bool,
 }
 
+/// How something is typed into a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessInput {
+    /// Close standard input after it.
+    pub close: bool,
+}
+
 impl Ask for ExecRequest {}
 impl Ask for RunRequest {
     fn belongs_to(&mut self, owner: &str) {
@@ -316,6 +324,7 @@ impl Ask for RunRequest {
 
 impl Ask for Attach {}
 impl Ask for SignalProcess {}
+impl Ask for ProcessInput {}
 impl Ask for TtySize {}
 
 impl Part for Selector {

@@ -419,6 +419,25 @@ impl Service for Engine {
         guest!(self, id, guest => guest.signal(process.clone(), signal, ask.tree))
     }
 
+    async fn write_process(
+        &self,
+        id: &SandboxId,
+        process: &Selector,
+        ask: ProcessInput,
+        content: ByteStream,
+    ) -> Result<()> {
+        guest!(self, id, guest => guest.write_input(process.clone(), ask.close, content))
+    }
+
+    async fn resize_process(
+        &self,
+        id: &SandboxId,
+        process: &Selector,
+        size: TtySize,
+    ) -> Result<()> {
+        guest!(self, id, guest => guest.resize(process.clone(), size))
+    }
+
     async fn stat(&self, id: &SandboxId, ask: StatFile) -> Result<FileEntry> {
         guest!(self, id, guest => guest.stat(&ask.path, ask.follow))
     }

@@ -201,6 +201,15 @@ impl Document {
         json!({"description": "Done.", "content": content("application/json", &schema)})
     }
 
+    /// The entry of a verb whose answer is one JSON value, or has no body.
+    fn value_or_nothing<V: Verb<Answer: verb::Value>>(&mut self) {
+        let success = match V::INFO.status {
+            204 => answer("Done."),
+            _ => self.json_answer::<V::Answer>(),
+        };
+        self.verb::<V>(success);
+    }
+
     /// The entry of a live session's second way, a WebSocket.
     fn web_socket<V: Verb>(&mut self) {
         let info = V::INFO;
@@ -315,11 +324,7 @@ fn query_parameters<A: Ask>() -> Vec<Value> {
 
 impl Visit for Document {
     fn value<V: Verb<Extra = (), Answer: verb::Value>>(&mut self) {
-        let success = match V::INFO.status {
-            204 => answer("Done."),
-            _ => self.json_answer::<V::Answer>(),
-        };
-        self.verb::<V>(success);
+        self.value_or_nothing::<V>();
     }
 
     fn text<V: Verb<Extra = (), Answer = String>>(&mut self) {
@@ -376,14 +381,14 @@ impl Visit for Document {
     }
 
     fn upload<V: Verb<Extra = ByteStream, Answer: verb::Value>>(&mut self) {
-        let success = self.json_answer::<V::Answer>();
-        self.verb::<V>(success);
+        self.value_or_nothing::<V>();
         let bytes = content(
             V::INFO.content,
             &json!({"type": "string", "format": "binary"}),
         );
-        if let Some(put) = self.paths.get_mut(V::INFO.path) {
-            put["put"]["requestBody"] = json!({"content": bytes, "required": true});
+        let method = V::INFO.method.as_str().to_ascii_lowercase();
+        if let Some(entry) = self.paths.get_mut(V::INFO.path) {
+            entry[&method]["requestBody"] = json!({"content": bytes, "required": true});
         }
     }
 

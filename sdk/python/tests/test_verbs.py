@@ -379,6 +379,23 @@ def kill_process(w: World) -> None:
         assert stream.wait().signal is not None
 
 
+def write_process(w: World) -> None:
+    tag = w.process("read line; echo got $line; cat; exit 3", stdin=True)
+    w.motu.write_process(w.box, tag, b"a line\n")
+    w.motu.write_process(w.box, tag, b"and the rest", close=True)
+    with w.motu.attach_output(w.box, tag) as stream:
+        seen_in(stream, b"got a line\nand the rest")
+        assert stream.wait().exit_code == 3
+
+
+def resize_process(w: World) -> None:
+    tag = w.process("read line; stty size", stdin=True, tty={"cols": 80, "rows": 24})
+    w.motu.resize_process(w.box, tag, 132, 50)
+    w.motu.write_process(w.box, tag, b"go\n")
+    with w.motu.attach_output(w.box, tag) as stream:
+        seen_in(stream, b"50 132")
+
+
 # Files.
 
 

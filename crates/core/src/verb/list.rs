@@ -8,8 +8,8 @@ use crate::audit::{
 use crate::build::BuildContext;
 use crate::call::{CallPlan, CallRequest, CallResult};
 use crate::exec::{
-    Attach, Background, ExecRequest, ExecResult, ExecSession, RunRequest, Selector, SignalProcess,
-    TtySize,
+    Attach, Background, ExecRequest, ExecResult, ExecSession, ProcessInput, RunRequest, Selector,
+    SignalProcess, TtySize,
 };
 use crate::files::{
     AtPath, ByteStream, ChangeMode, FileEntry, FileHash, FilePage, FindFiles, ListFiles,
@@ -278,6 +278,14 @@ verbs! {
     /// Send a signal to a process
     value signal_process = SignalOne(id: SandboxId, selector: Selector; SignalProcess) -> (),
         POST "/v1/sandboxes/{id}/processes/{selector}/signal" 204, Runs, "commands";
+    /// Type into a process; the body is what is typed
+    ///
+    /// The answer comes when the machine has taken all of it.
+    upload write_process = WriteProcess(id: SandboxId, selector: Selector; ProcessInput => content: ByteStream) -> (),
+        POST "/v1/sandboxes/{id}/processes/{selector}/input" 204, Runs, "commands", "application/octet-stream";
+    /// Give the terminal of a process another size
+    value resize_process = ResizeProcess(id: SandboxId, selector: Selector; TtySize) -> (),
+        POST "/v1/sandboxes/{id}/processes/{selector}/resize" 204, Settles, "commands";
 
     /// One file, directory or link
     value stat = Stat(id: SandboxId; StatFile) -> FileEntry,

@@ -9,6 +9,7 @@ use motu_core::exec::{
     AttachFrom, Channel, ExecEvent, ExecInput, ExecSession, Exited, Gap, Process, Selector,
     Started, TtySize,
 };
+use motu_core::files::ByteStream;
 use motu_core::{Error, Result};
 use motu_link::frame::{CHANNEL_ERR, CHANNEL_IN, CHANNEL_OUT};
 use motu_link::message as link;
@@ -114,19 +115,30 @@ impl Guest {
 
     /// Types into a process's standard input or terminal.
     pub async fn input(&self, tag: &str, bytes: Bytes) -> Result<()> {
+        let content = futures_util::stream::once(async move { Ok(bytes) });
+        let process = Selector::Tag(tag.to_string());
+        self.write_input(process, false, content.boxed()).await
+    }
+
+    /// Types as much as comes, and closes standard input after it when told to.
+    pub async fn write_input(
+        &self,
+        process: Selector,
+        close: bool,
+        content: ByteStream,
+    ) -> Result<()> {
         let input = link::Input {
-            process: Some(selector(Selector::Tag(tag.to_string()))),
-            close: false,
+            process: Some(selector(process)),
+            close,
         };
         let mut stream = self.open(Verb::Input(input)).await?;
-        let content = futures_util::stream::once(async move { Ok(bytes) });
-        super::system::send_all(&mut stream, content.boxed()).await?;
+        super::system::send_all(&mut stream, content).await?;
         super::finish(&mut stream).await
     }
 
-    pub async fn resize(&self, tag: &str, size: TtySize) -> Result<()> {
+    pub async fn resize(&self, process: Selector, size: TtySize) -> Result<()> {
         self.tell(Verb::Resize(link::Resize {
-            process: Some(selector(Selector::Tag(tag.to_string()))),
+            process: Some(selector(process)),
             size: Some(link::PtySize {
                 cols: size.cols.into(),
                 rows: size.rows.into(),

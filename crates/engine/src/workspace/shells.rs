@@ -282,7 +282,7 @@ impl Workspaces {
     ) -> Result<Shell> {
         check_size(size)?;
         let (mut found, guest, _) = self.running_shell(id, shell).await?;
-        guest.resize(&tag(shell), size).await?;
+        guest.resize(Selector::Tag(tag(shell)), size).await?;
         found.size = size;
         self.sandboxes.shared.store.put_shell(&found).await?;
         Ok(found)

@@ -128,6 +128,9 @@ pub async fn input(
     mut rx: Receiver,
 ) -> Result<(), Failed> {
     let process = guest.processes.find(request.process.as_ref())?;
+    if process.has_exited() {
+        return Err(signals::ended(process.facts.pid));
+    }
     loop {
         let mut pending = match rx.recv().await? {
             Event::Data { bytes, .. } => VecDeque::from([bytes]),

@@ -75,7 +75,8 @@ fn check(signal: i32) -> Result<(), Failed> {
     }
 }
 
-fn ended(pid: u32) -> Failed {
+/// Nothing reaches a process that has ended.
+pub fn ended(pid: u32) -> Failed {
     Failed::new(Failure::NotFound, format!("process {pid} has ended"))
 }
 

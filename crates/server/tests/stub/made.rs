@@ -1,6 +1,7 @@
 //! Values that the stub answers with.
 
 use jiff::Timestamp;
+use motu_core::exec::{ExecEvent, Exited, Started};
 use motu_core::files::{FileEntry, FileType, GuestPath};
 use motu_core::sandbox::{Sandbox, State};
 use motu_core::{Isolation, SandboxId};
@@ -51,4 +52,20 @@ pub fn entry(path: &GuestPath, size: u64) -> FileEntry {
         modified_at: Timestamp::UNIX_EPOCH,
         link_target: None,
     }
+}
+
+pub fn exited(exit_code: i32) -> ExecEvent {
+    ExecEvent::Exited(Exited {
+        exit_code,
+        ..Exited::default()
+    })
+}
+
+pub fn started() -> ExecEvent {
+    ExecEvent::Started(Started {
+        pid: 42,
+        tag: String::new(),
+        stdout_from: 0,
+        stderr_from: 0,
+    })
 }

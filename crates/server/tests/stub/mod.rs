@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
-use made::entry;
 pub use made::sandbox;
+use made::{entry, exited, started};
 use motu_core::audit::*;
 use motu_core::build::{BuildContext, BuildRequest};
 use motu_core::call::{CallPlan, CallRequest, CallResult};
@@ -112,22 +112,6 @@ impl Stub {
         let found = files.get(path.as_bytes().as_ref()).cloned();
         found.ok_or_else(|| Error::not_found("no such file"))
     }
-}
-
-fn exited(exit_code: i32) -> ExecEvent {
-    ExecEvent::Exited(Exited {
-        exit_code,
-        ..Exited::default()
-    })
-}
-
-fn started() -> ExecEvent {
-    ExecEvent::Started(Started {
-        pid: 42,
-        tag: String::new(),
-        stdout_from: 0,
-        stderr_from: 0,
-    })
 }
 
 /// Input comes back as output; a signal or the end of input ends it.
@@ -448,6 +432,18 @@ impl Service for Stub {
         let (signal, tree, process) = (ask.signal.number(), ask.tree, process.clone());
         self.signals.lock().unwrap().push((process, signal, tree));
         Ok(())
+    }
+    async fn write_process(
+        &self,
+        _: &SandboxId,
+        _: &Selector,
+        _: ProcessInput,
+        _: ByteStream,
+    ) -> Result<()> {
+        nothing()
+    }
+    async fn resize_process(&self, _: &SandboxId, _: &Selector, _: TtySize) -> Result<()> {
+        nothing()
     }
     async fn stat(&self, _: &SandboxId, ask: StatFile) -> Result<FileEntry> {
         let path = ask.path;

@@ -122,6 +122,7 @@ OPERATIONS = {
     "remove_secret": "remove_secret",
     "remove_template": "remove_template",
     "reset_workspace": "reset_workspace",
+    "resize_process": "resize_process",
     "resize_shell": "resize_shell",
     "resume_sandbox": "resume_sandbox",
     "run": "run",
@@ -156,6 +157,7 @@ OPERATIONS = {
     "version": "version",
     "watch": "watch",
     "write_file": "write_file",
+    "write_process": "write_process",
     "write_shell": "write_shell",
     "write_tree": "write_tree",
     "write_workspace_file": "write_workspace_file",
@@ -824,6 +826,24 @@ class AsyncVerbs(AsyncTransport):
     ) -> None:
         """End a process."""
         await self._nothing("DELETE", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes/{wire.segment(selector)}", params={"signal": signal, "tree": tree})
+
+    async def write_process(
+        self,
+        sandbox_id: str,
+        selector: int | str,
+        content: AsyncContent,
+        *,
+        close: bool = False,
+    ) -> None:
+        """Type into a process; the body is what is typed."""
+        await self._nothing("POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes/{wire.segment(selector)}/input", params={"close": close}, content=content)
+
+    async def resize_process(self, sandbox_id: str, selector: int | str, cols: int, rows: int) -> None:
+        """Give the terminal of a process another size."""
+        await self._nothing("POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes/{wire.segment(selector)}/resize", body=wire.request({
+            "cols": cols,
+            "rows": rows,
+        }))
 
     async def signal_process(
         self,
@@ -2343,6 +2363,24 @@ class Verbs(Transport):
     ) -> None:
         """End a process."""
         self._nothing("DELETE", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes/{wire.segment(selector)}", params={"signal": signal, "tree": tree})
+
+    def write_process(
+        self,
+        sandbox_id: str,
+        selector: int | str,
+        content: Content,
+        *,
+        close: bool = False,
+    ) -> None:
+        """Type into a process; the body is what is typed."""
+        self._nothing("POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes/{wire.segment(selector)}/input", params={"close": close}, content=content)
+
+    def resize_process(self, sandbox_id: str, selector: int | str, cols: int, rows: int) -> None:
+        """Give the terminal of a process another size."""
+        self._nothing("POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/processes/{wire.segment(selector)}/resize", body=wire.request({
+            "cols": cols,
+            "rows": rows,
+        }))
 
     def signal_process(
         self,

@@ -223,9 +223,15 @@ class AsyncTransport:
         return decode(kind, await self._value(method, path, params=params, body=body, content=content))
 
     async def _nothing(
-        self, method: str, path: str, *, params: Fields | None = None, body: Fields | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Fields | None = None,
+        body: Fields | None = None,
+        content: AsyncContent | None = None,
     ) -> None:
-        await self._bytes(method, path, params=params, body=body)
+        await self._bytes(method, path, params=params, body=body, content=content)
 
     async def _lines(self, method: str, path: str, *, params: Fields | None = None) -> AsyncLines[dict[str, Any]]:
         return AsyncLines(await self._send(method, path, params=params, endless=True), as_it_is)

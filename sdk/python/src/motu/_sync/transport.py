@@ -224,9 +224,15 @@ class Transport:
         return decode(kind, self._value(method, path, params=params, body=body, content=content))
 
     def _nothing(
-        self, method: str, path: str, *, params: Fields | None = None, body: Fields | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Fields | None = None,
+        body: Fields | None = None,
+        content: Content | None = None,
     ) -> None:
-        self._bytes(method, path, params=params, body=body)
+        self._bytes(method, path, params=params, body=body, content=content)
 
     def _lines(self, method: str, path: str, *, params: Fields | None = None) -> Lines[dict[str, Any]]:
         return Lines(self._send(method, path, params=params, endless=True), as_it_is)
