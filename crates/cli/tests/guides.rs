@@ -165,6 +165,21 @@ fn with_its_own() -> Option<Story> {
     Story::with_machines()
 }
 
+/// A state directory beside a client of gRPC and the file it is made from.
+fn with_grpc_client() -> Option<Story> {
+    let client = root().join("target/clients/grpc");
+    if !client.exists() {
+        skip("guides: the client of gRPC is not installed; run tools/setup-clients");
+        return None;
+    }
+    let story = with_environments()?;
+    let proto = root().join("crates/grpc/proto");
+    for (name, target) in [("client", client), ("proto", proto)] {
+        std::os::unix::fs::symlink(target, story.path().join(name)).unwrap();
+    }
+    Some(story)
+}
+
 fn tell(page: &str, story: Option<Story>) {
     let Some(story) = story else { return };
     let text = std::fs::read_to_string(root().join(page)).unwrap();
@@ -272,6 +287,7 @@ guides! {
     coming_from: "docs/coming-from.md", with_environments();
     building: "docs/building.md", with_its_own();
     environments: "docs/environments.md", with_its_own();
+    grpc: "docs/grpc.md", with_grpc_client();
     mcp: "docs/mcp.md", with_environments();
     network: "docs/network.md", with_environments();
     policies: "docs/policies.md", with_environments();

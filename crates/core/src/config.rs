@@ -31,6 +31,7 @@ pub struct Config {
     pub docker: DockerConfig,
     pub http: HttpConfig,
     pub e2b: E2bConfig,
+    pub grpc: GrpcConfig,
     pub redaction: RedactionConfig,
     pub quota: QuotaConfig,
 }
@@ -90,6 +91,66 @@ pub struct E2bConfig {
     /// Templates of the service by the names of environments; others are named as they are.
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub templates: std::collections::BTreeMap<String, String>,
+}
+
+/// gRPC: what its callers get that say nothing, and where others than local ones reach it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GrpcConfig {
+    /// What `CreateSandbox` starts from that names no template.
+    pub environment: String,
+    /// The policy of the network of its sandboxes; none have a network when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// An address and a port for callers of other hosts; only the local socket when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// The certificate of this host and those it was signed with, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<std::path::PathBuf>,
+    /// The private key of the certificate, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<std::path::PathBuf>,
+    /// Certificates in PEM that those of callers must be signed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca_file: Option<std::path::PathBuf>,
+}
+
+impl Default for GrpcConfig {
+    fn default() -> GrpcConfig {
+        GrpcConfig {
+            environment: crate::terminal::DEFAULT_ENVIRONMENT.to_string(),
+            policy: None,
+            listen: None,
+            cert_file: None,
+            key_file: None,
+            client_ca_file: None,
+        }
+    }
+}
+
+impl GrpcConfig {
+    /// Refuses an address whose callers nobody could tell apart from strangers.
+    fn check(&self) -> Result<(), Error> {
+        let files = [
+            ("cert_file", &self.cert_file),
+            ("key_file", &self.key_file),
+            ("client_ca_file", &self.client_ca_file),
+        ];
+        for (name, file) in files {
+            if file.is_some() != self.listen.is_some() {
+                let message = match file {
+                    None => format!("config.toml: [grpc] listen is set, and {name} is not"),
+                    Some(_) => format!("config.toml: [grpc] {name} is set, and listen is not"),
+                };
+                return Err(Error::invalid(message).hint(
+                    "an address is served with mutual TLS only: set listen, cert_file, key_file \
+                     and client_ca_file together",
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The audit log.
@@ -236,6 +297,7 @@ impl Default for Config {
             docker: DockerConfig::default(),
             http: HttpConfig::default(),
             e2b: E2bConfig::default(),
+            grpc: GrpcConfig::default(),
             redaction: RedactionConfig::default(),
             quota: QuotaConfig::default(),
         }
@@ -320,6 +382,9 @@ impl Config {
             ("http", "key_file", &config.http.key_file),
             ("http", "ca_file", &config.http.ca_file),
             ("e2b", "key_file", &config.e2b.key_file),
+            ("grpc", "cert_file", &config.grpc.cert_file),
+            ("grpc", "key_file", &config.grpc.key_file),
+            ("grpc", "client_ca_file", &config.grpc.client_ca_file),
         ];
         for (section, name, file) in files {
             if file.as_ref().is_some_and(|file| !file.is_absolute()) {
@@ -328,6 +393,7 @@ impl Config {
                 )));
             }
         }
+        config.grpc.check()?;
         Ok(config)
     }
 }
@@ -359,6 +425,22 @@ mod tests {
         assert!(Config::parse("[e2b]\nkey_file = \"key\"").is_err());
         assert!(Config::parse("[e2b]\ntimeout_seconds = 5").is_err());
         assert!(Config::parse("[e2b]\nkey = \"itself\"").is_err());
+    }
+
+    #[test]
+    fn grpc_on_an_address_needs_certificates_of_both_sides() {
+        let listen = "[grpc]\nlisten = \"127.0.0.1:7443\"\n";
+        let error = Config::parse(listen).unwrap_err();
+        assert!(
+            error.message.contains("cert_file") && error.hint.is_some(),
+            "{error}"
+        );
+        let two = format!("{listen}cert_file = \"/c\"\nkey_file = \"/k\"\n");
+        let error = Config::parse(&two).unwrap_err();
+        assert!(error.message.contains("client_ca_file"), "{error}");
+        assert!(Config::parse(&format!("{two}client_ca_file = \"/a\"")).is_ok());
+        assert!(Config::parse("[grpc]\nclient_ca_file = \"/a\"").is_err());
+        assert!(Config::parse(&format!("{two}client_ca_file = \"a\"")).is_err());
     }
 
     #[test]

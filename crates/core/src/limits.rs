@@ -187,6 +187,10 @@ limits! {
     AUDIT_LIST = "audit_list", default 50, 1 => 1000, "entries", "calls in one answer of `audit list`";
     PROVIDER_BODY_BYTES = "provider_body_bytes", default 33_554_432, 33_554_432 => 33_554_432, "bytes", "a request of `serve --provider`; a file's content is in it";
     PROVIDER_ENTRIES = "provider_entries", default 100_000, 1 => 100_000, "entries", "paths in one answer of `serve --provider`, which has no pages";
+    GRPC_MESSAGE_BYTES = "grpc_message_bytes", default 67_108_864, 67_108_864 => 67_108_864, "bytes", "one message of gRPC, and a file that `ReadFile` returns; streams of files have no bound";
+    GRPC_OUTPUT_BYTES = "grpc_output_bytes", default 16_777_216, 16_777_216 => 16_777_216, "bytes", "output per channel that `Exec` of gRPC returns; the rest is marked `truncated`";
+    GRPC_ENTRIES = "grpc_entries", default 100_000, 1 => 100_000, "entries", "paths in one answer of `ListDir` of gRPC, which has no pages";
+    GRPC_STREAMS = "grpc_streams", default 1024, 1024 => 1024, "calls", "open calls of one connection of gRPC; further ones wait";
     REQUEST_BODY_BYTES = "request_body_bytes", default 2_097_152, 1024 => 16_777_216, "bytes", "a JSON request";
 }
 

@@ -36,6 +36,8 @@ pub enum Face {
     Socket,
     /// REST over the network.
     Http,
+    /// gRPC, on the daemon's own socket or over the network.
+    Grpc,
 }
 
 impl Face {
@@ -43,6 +45,7 @@ impl Face {
         match self {
             Face::Socket => "socket",
             Face::Http => "http",
+            Face::Grpc => "grpc",
         }
     }
 }

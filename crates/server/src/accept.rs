@@ -13,13 +13,13 @@
 
 use crate::activity::Activity;
 use crate::app::App;
+use crate::authority::Named;
+use crate::connection::{Speaks, serve_http1, serve_http2, speaks};
 use crate::router::router;
 use axum::Router;
 use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::Service as HyperService;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use motu_gate::{Caller, Face, Gate, Who};
 use std::future::Future;
@@ -28,8 +28,6 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-/// How long a client may take to send the head of a request, or stay silent between two.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long open calls may go on after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -52,6 +50,13 @@ impl Server {
             activity,
             stopping: watch::Sender::new(false),
         }
+    }
+
+    /// The same server, which also has these routes. Their answers get nothing of REST's.
+    #[must_use]
+    pub fn beside(mut self, routes: Router) -> Server {
+        self.router = self.router.merge(routes);
+        self
     }
 
     /// Takes in connections until `stop`. Returns how many came after it; they are being served.
@@ -106,19 +111,18 @@ impl Server {
                 router: TowerToHyperService::new(router),
                 caller: Caller::new(who, Face::Socket),
             };
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades();
-            let mut connection = pin!(connection);
-            let told = async { stopping.wait_for(|stopping| *stopping).await.map(drop) };
-            let result = tokio::select! {
-                result = connection.as_mut() => result,
-                _ = told => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
+            let stopping = async { stopping.wait_for(|stopping| *stopping).await.map(drop) };
+            let mut stopping = pin!(stopping);
+            let speaks = tokio::select! {
+                biased;
+                speaks = speaks(&stream) => speaks,
+                _ = stopping.as_mut() => None,
+            };
+            let result = match speaks {
+                Some(Speaks::Http1) => serve_http1(stream, service, stopping).await,
+                Some(Speaks::Http2) => serve_http2(Named::new(stream), service, stopping).await,
+                // It has said nothing, and nobody waits for it any longer.
+                None => return,
             };
             if let Err(error) = result {
                 tracing::debug!(%error, "a connection ended early");

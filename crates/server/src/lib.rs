@@ -3,7 +3,8 @@
 //! A request becomes a call of one verb, and its answer a response. What a call
 //! means, allows or costs is never decided here.
 //!
-//! - [`accept`]: connections; [`activity`]: whether anybody is there.
+//! - [`accept`]: taking connections in; [`connection`]: serving one, `authority`: what some of them
+//!   call a socket; [`activity`]: whether anybody is there.
 //! - `router`: the routes and the shape of every answer; [`app`]: what handlers have.
 //! - `corridor`: requests to calls, answers to responses; one way per shape.
 //! - [`document`]: the OpenAPI document.
@@ -13,6 +14,8 @@
 pub mod accept;
 pub mod activity;
 pub mod app;
+mod authority;
+pub mod connection;
 mod corridor;
 pub mod document;
 mod events;

@@ -28,6 +28,7 @@ use ready::Ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 pub use lock::{exclusively, stop};
 
@@ -88,11 +89,21 @@ fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
 async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     let engine = daemon::open(place.path()).await?;
     let activity = Activity::default();
-    let server = Server::new(
-        Gate::watched_by(engine.clone(), engine.audit())
-            .limited_to(engine.config().quota.calls_per_minute),
-        activity.clone(),
-    );
+    let gate = Gate::watched_by(engine.clone(), engine.audit())
+        .limited_to(engine.config().quota.calls_per_minute);
+    let config = engine.config().grpc.clone();
+    let remote = motu_grpc::listen::Listener::bind(&config).await?;
+    let routes = motu_grpc::routes(motu_grpc::Settings {
+        gate: gate.clone(),
+        config,
+    });
+    let routes = routes.await?;
+    let server = Server::new(gate, activity.clone()).beside(routes.clone());
+    let leaving = watch::Sender::new(false);
+    if let Some(remote) = remote {
+        tracing::info!(address = %remote.address()?, "serving gRPC to callers of other hosts");
+        tokio::spawn(remote.serve(routes, activity.clone(), leaving.subscribe()));
+    }
     ending::bound(WAY_OUT);
     let mut told = Told::new()?;
     tokio::spawn(stay_lean(activity.clone()));
@@ -114,6 +125,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     }
     // Before open calls are waited for: a new daemon waits for the lock, not for a socket nobody serves.
     let _ = std::fs::remove_file(place.socket());
+    leaving.send_replace(true);
     server.finish().await;
     if tokio::time::timeout(CLOSING, engine.close()).await.is_err() {
         tracing::warn!("machines that waited ready are left to the next daemon");

@@ -1,0 +1,200 @@
+//! gRPC, through a client that is generated from the contract and knows nothing of motu.
+//!
+//! The client is Python's grpcio; `tools/setup-clients` installs it under `target/clients/grpc`. Its
+//! tests are in `grpc/`; each file of them is a test here, on a daemon of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[expect(dead_code, reason = "other stories compare what they are told")]
+mod story;
+
+use base64::Engine as _;
+use motu_conformance::skip;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use story::Story;
+
+/// The Python that has the client, if it is installed.
+fn python(story: &Story) -> Option<Command> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = root.join("target/clients/grpc/bin/python");
+    if !program.exists() {
+        skip("the client of gRPC is not installed; run tools/setup-clients");
+        return None;
+    }
+    let temporary = story.path().join("tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    let mut command = Command::new(program);
+    command
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc"))
+        .env_clear()
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("MOTU_BINARY", env!("CARGO_BIN_EXE_motu"))
+        .env("MOTU_HOME", story.home())
+        .env("HOME", story.path())
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::null());
+    Some(command)
+}
+
+/// A place with a runtime and an environment.
+fn place(runtime: &str) -> Story {
+    let story = Story::new();
+    story.configure(&format!(
+        "runtime = \"{runtime}\"\n[grpc]\nenvironment = \"busybox\"\n"
+    ));
+    let pulled = story.motu(&["env", "pull", "busybox"]);
+    assert_eq!(pulled.code, 0, "{pulled}");
+    story
+}
+
+/// Runs tests of the client, all of which must pass.
+fn pytest(story: &Story, tests: &[&str]) {
+    pytest_with(story, tests, &[]);
+}
+
+fn pytest_with(story: &Story, tests: &[&str], variables: &[(&str, &str)]) {
+    let Some(mut command) = python(story) else {
+        return;
+    };
+    command.envs(variables.iter().copied());
+    command.args([
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--durations=5",
+    ]);
+    command.arg("--basetemp").arg(story.path().join("pytest"));
+    let output = command.args(tests).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(
+        output.status.success(),
+        "{tests:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn sandboxes_health_and_reflection() {
+    pytest(&place("container"), &["test_life.py"]);
+}
+
+#[test]
+fn commands_and_background_processes() {
+    pytest(
+        &place("container"),
+        &["test_commands.py", "test_additions.py"],
+    );
+}
+
+#[test]
+fn files_and_directories() {
+    pytest(&place("container"), &["test_files.py"]);
+}
+
+/// An authority, this host and a caller that it signed, and a stranger that it did not.
+fn certificates(place: &Path) {
+    std::fs::create_dir(place).unwrap();
+    let write = |name: &str, label: &str, der: &[u8]| {
+        let text = base64::engine::general_purpose::STANDARD.encode(der);
+        let lines: Vec<&str> = text
+            .as_bytes()
+            .chunks(64)
+            .map(|line| std::str::from_utf8(line).unwrap())
+            .collect();
+        let lines = lines.join("\n");
+        let text = format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n");
+        std::fs::write(place.join(format!("{name}.pem")), text).unwrap();
+    };
+    let named = |hosts: Vec<String>, name: &str| {
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
+    };
+    let issuer = |name: &str| {
+        let mut params = named(Vec::new(), name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (authority, other) = (issuer("authority"), issuer("other"));
+    write("authority", "CERTIFICATE", authority.der());
+    for (name, by) in [
+        ("host", &authority),
+        ("caller", &authority),
+        ("stranger", &other),
+    ] {
+        let key = KeyPair::generate().unwrap();
+        let params = named(vec!["127.0.0.1".to_string()], name);
+        let certificate = params.signed_by(&key, by).unwrap();
+        write(name, "CERTIFICATE", certificate.der());
+        write(&format!("{name}-key"), "PRIVATE KEY", &key.serialize_der());
+    }
+}
+
+#[test]
+fn callers_of_other_hosts_need_a_certificate() {
+    let story = Story::new();
+    let pems = story.path().join("certificates");
+    certificates(&pems);
+    // Free when it was asked for; nobody else here takes ports of this range by number.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    drop(port);
+    let configure = |host: &str| {
+        story.configure(&format!(
+            "runtime = \"container\"\n[grpc]\nenvironment = \"busybox\"\nlisten = \"{address}\"\n\
+             cert_file = \"{pems}/{host}.pem\"\nkey_file = \"{pems}/host-key.pem\"\n\
+             client_ca_file = \"{pems}/authority.pem\"\n",
+            pems = pems.display()
+        ));
+    };
+    configure("nobody");
+    let told = story.motu(&["serve"]);
+    assert_ne!(told.code, 0, "{told}");
+    assert!(told.stderr.contains("cert_file"), "{told}");
+    configure("host");
+    let pulled = story.motu(&["env", "pull", "busybox"]);
+    assert_eq!(pulled.code, 0, "{pulled}");
+    let variables = [
+        ("MOTU_ADDRESS", address.as_str()),
+        ("MOTU_CERTIFICATES", pems.to_str().unwrap()),
+    ];
+    pytest_with(&story, &["test_remote.py"], &variables);
+}
+
+#[test]
+fn terminals() {
+    pytest(&place("container"), &["test_terminals.py"]);
+}
+
+/// What depends on the runtime: memory that outlives a pause, and the streams.
+const EVERYWHERE: &[&str] = &[
+    "test_life.py::test_pausing_keeps_memory_and_processes",
+    "test_commands.py::test_bytes_are_bytes",
+    "test_commands.py::test_commands_of_a_paused_sandbox",
+    "test_commands.py::test_who_leaves_a_stream_ends_its_command",
+    "test_files.py::test_a_file_in_pieces",
+    "test_terminals.py::test_a_shell_is_typed_into_resized_and_ends",
+];
+
+#[test]
+fn the_same_in_gvisor() {
+    pytest(&place("gvisor"), EVERYWHERE);
+}
+
+#[test]
+fn the_same_in_virtual_machines() {
+    pytest(&place("qemu"), EVERYWHERE);
+}

@@ -1,0 +1,179 @@
+"""Sandboxes: made, found, paused, destroyed; health and reflection."""
+
+import concurrent.futures
+import time
+
+import contract_pb2 as pb
+import grpc
+from conftest import made, motu, refused
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+Code = grpc.StatusCode
+SERVICE = "hostagent.v1.HostAgentService"
+
+
+def test_health_says_that_it_serves(channel):
+    health = health_pb2_grpc.HealthStub(channel)
+    for service in ["", SERVICE]:
+        answer = health.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    with refused(Code.NOT_FOUND):
+        health.Check(health_pb2.HealthCheckRequest(service="nobody"))
+
+
+def test_reflection_has_the_contract(channel):
+    reflected = ProtoReflectionDescriptorDatabase(channel)
+    assert SERVICE in reflected.get_services()
+    file = reflected.FindFileContainingSymbol(SERVICE)
+    methods = {method.name: method for method in file.service[0].method}
+    messages = {message.name: message for message in file.message_type}
+    contract = pb.DESCRIPTOR.services_by_name["HostAgentService"]
+    assert set(methods) == {method.name for method in contract.methods}
+    for method in contract.methods:
+        served = methods[method.name]
+        assert served.input_type == f".{method.input_type.full_name}"
+        assert served.output_type == f".{method.output_type.full_name}"
+        assert served.client_streaming == method.client_streaming
+        assert served.server_streaming == method.server_streaming
+    # Every field of the contract has its number and type; there may be more.
+    for name, message in pb.DESCRIPTOR.message_types_by_name.items():
+        fields = {field.name: field for field in messages[name].field}
+        for field in message.fields:
+            served = fields[field.name]
+            assert (served.number, served.type) == (field.number, field.type), field.full_name
+        beyond = set(fields) - {field.name for field in message.fields}
+        assert all(fields[name].number >= 100 for name in beyond), beyond
+
+
+def test_unknown_methods_are_unimplemented(channel):
+    for path in [f"/{SERVICE}/NoSuchThing", "/no.such.Service/Call"]:
+        with refused(Code.UNIMPLEMENTED):
+            channel.unary_unary(path)(b"")
+
+
+def test_a_message_that_is_none_is_refused(channel):
+    with refused(Code.INTERNAL):
+        channel.unary_unary(f"/{SERVICE}/Exec")(b"\xff\xff\xff")
+
+
+def test_a_sandbox_has_the_defaults_of_the_contract(stub):
+    with made(stub, default_env={"GREETING": "hello"}, default_user="nobody") as box:
+        listed = stub.ListSandboxes(pb.ListSandboxesRequest())
+        (info,) = [one for one in listed.sandboxes if one.sandbox_id == box.id]
+        assert (info.status, info.template) == ("running", "busybox")
+        assert (info.vcpus, info.memory_mb, info.timeout_sec) == (1, 512, 0)
+        assert 0 <= time.time() - info.created_at_unix < 60
+        assert info.last_active_at_unix >= info.created_at_unix
+        assert box.says("echo $GREETING; id -un") == "hello\nnobody"
+        assert not listed.auto_paused_sandbox_ids
+
+
+def test_an_id_is_made_when_none_is_given(stub):
+    made = stub.CreateSandbox(pb.CreateSandboxRequest(vcpus=1, memory_mb=128))
+    assert made.sandbox_id and made.status == "running"
+    stub.DestroySandbox(pb.DestroySandboxRequest(sandbox_id=made.sandbox_id))
+
+
+def test_creating_again_answers_with_the_sandbox_that_lives(stub):
+    with made(stub, memory_mb=256) as box:
+        box.says("echo precious > /kept; sleep 1000 & echo $! > /pid")
+        again = pb.CreateSandboxRequest(sandbox_id=box.id, memory_mb=256)
+        assert stub.CreateSandbox(again).status == "running"
+        assert box.says("cat /kept") == "precious"
+        with refused(Code.FAILED_PRECONDITION, box.id, "memory_mb"):
+            stub.CreateSandbox(pb.CreateSandboxRequest(sandbox_id=box.id, memory_mb=128))
+        assert box.says("cat /kept") == "precious"
+
+
+def test_many_who_create_the_same_get_one(stub):
+    name = "cl-contended"
+    ask = pb.CreateSandboxRequest(sandbox_id=name, memory_mb=128)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: stub.CreateSandbox(ask), range(8)))
+    assert {answer.status for answer in answers} == {"running"}
+    listed = stub.ListSandboxes(pb.ListSandboxesRequest()).sandboxes
+    assert [one.sandbox_id for one in listed].count(name) == 1
+    stub.DestroySandbox(pb.DestroySandboxRequest(sandbox_id=name))
+
+
+def test_what_cannot_be_made_says_why(stub):
+    def create(**fields):
+        return stub.CreateSandbox(pb.CreateSandboxRequest(**fields))
+
+    with refused(Code.INVALID_ARGUMENT, "sandbox id"):
+        create(sandbox_id="No; rm -rf /")
+    with refused(Code.INVALID_ARGUMENT, "vcpus"):
+        create(vcpus=-1)
+    with refused(Code.INVALID_ARGUMENT, "mem_mib is 1"):
+        create(memory_mb=1)
+    with refused(Code.NOT_FOUND, "no-such-thing"):
+        create(template="no-such-thing")
+    with refused(Code.INVALID_ARGUMENT, "UUID"):
+        create(template_id="zzz")
+    with refused(Code.NOT_FOUND):
+        create(template_id="11111111-2222-3333-4444-555555555555")
+
+
+def test_zeros_mean_the_configured_environment(stub):
+    zero = "00000000-0000-0000-0000-000000000000"
+    with made(stub, team_id=zero, template_id=zero) as box:
+        assert box.says("echo here") == "here"
+
+
+def test_destroying_again_is_fine_and_a_stranger_is_not_found(stub):
+    with made(stub, memory_mb=128) as box:
+        ask = pb.DestroySandboxRequest(sandbox_id=box.id)
+        stub.DestroySandbox(ask)
+        stub.DestroySandbox(ask)
+        with refused(Code.NOT_FOUND, "destroyed"):
+            box.run("true")
+    for call, ask in [
+        (stub.DestroySandbox, pb.DestroySandboxRequest),
+        (stub.PauseSandbox, pb.PauseSandboxRequest),
+        (stub.ResumeSandbox, pb.ResumeSandboxRequest),
+        (stub.PingSandbox, pb.PingSandboxRequest),
+        (stub.ListProcesses, pb.ListProcessesRequest),
+    ]:
+        with refused(Code.NOT_FOUND, "cl-nobody"):
+            call(ask(sandbox_id="cl-nobody"))
+        with refused(Code.INVALID_ARGUMENT, "sandbox_id is empty"):
+            call(ask())
+
+
+def test_pausing_keeps_memory_and_processes(stub):
+    with made(stub) as box:
+        # A process whose memory alone knows the number.
+        box.says("mkfifo /ask /say; (n=$(head -c6 /dev/urandom | md5sum); "
+                 "while read _ < /ask; do echo $n > /say; done) >/dev/null 2>&1 &")
+        before = box.says("echo > /ask; cat /say")
+        stub.PauseSandbox(pb.PauseSandboxRequest(sandbox_id=box.id))
+        stub.PauseSandbox(pb.PauseSandboxRequest(sandbox_id=box.id))
+        answer = stub.ResumeSandbox(pb.ResumeSandboxRequest(sandbox_id=box.id))
+        assert (answer.sandbox_id, answer.status) == (box.id, "running")
+        assert box.says("echo > /ask; cat /say") == before
+
+
+def test_ping_counts_as_a_use(stub, box):
+    def active():
+        listed = stub.ListSandboxes(pb.ListSandboxesRequest()).sandboxes
+        (info,) = [one for one in listed if one.sandbox_id == box.id]
+        return info.last_active_at_unix
+
+    before = active()
+    deadline = time.monotonic() + 10
+    while active() == before and time.monotonic() < deadline:
+        stub.PingSandbox(pb.PingSandboxRequest(sandbox_id=box.id))
+    assert active() > before
+
+
+def test_calls_are_in_the_audit_log(stub, box):
+    answer, call = stub.Exec.with_call(
+        pb.ExecRequest(sandbox_id=box.id, cmd="echo", args=["recorded"])
+    )
+    assert answer.stdout == b"recorded\n"
+    name = dict(call.initial_metadata())["motu-audit-id"]
+    shown = motu("audit", "show", name)
+    assert "grpc" in shown and "exec_stream" in shown, shown

@@ -1,0 +1,38 @@
+//! One caller at the gate, with every verb.
+
+use motu_core::Result;
+use motu_core::config::GrpcConfig;
+use motu_core::verb::{Pass, Verb};
+use motu_gate::{Caller, Gate};
+use std::sync::Arc;
+
+/// Answers the calls of one request. Being a carrier of calls, it has every verb.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    gate: Gate,
+    caller: Caller,
+    pub config: Arc<GrpcConfig>,
+}
+
+impl Agent {
+    pub fn new(gate: Gate, caller: Caller, config: Arc<GrpcConfig>) -> Agent {
+        Agent {
+            gate,
+            caller,
+            config,
+        }
+    }
+
+    /// Who asks, as what they make is marked.
+    pub fn owner(&self) -> String {
+        self.caller.who.to_string()
+    }
+}
+
+impl Pass for Agent {
+    async fn pass<V: Verb>(&self, call: V, extra: V::Extra) -> Result<V::Answer> {
+        let ticket = self.caller.ticket.clone();
+        let caller = self.caller.again().with_ticket(ticket);
+        self.gate.call(&caller, call, extra).await
+    }
+}

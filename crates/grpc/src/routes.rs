@@ -1,0 +1,82 @@
+//! The services at their addresses.
+
+use crate::agent::Agent;
+use crate::service;
+use crate::wire::{DESCRIPTOR, SERVICE};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::post;
+use motu_core::config::GrpcConfig;
+use motu_core::{Error, Result};
+use motu_gate::{Caller, Face, Gate, Ticket, Who};
+use std::sync::Arc;
+use tonic_health::ServingStatus;
+use tonic_health::pb::FILE_DESCRIPTOR_SET as HEALTH_DESCRIPTOR;
+use tonic_health::server::{HealthReporter, HealthService};
+use tonic_reflection::server::Builder;
+
+/// The header that names the call in the audit log.
+const AUDIT_HEADER: &str = "motu-audit-id";
+
+/// What the face works with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub gate: Gate,
+    pub config: GrpcConfig,
+}
+
+/// The host agent, health and reflection. Requests carry their [`Caller`] as an extension; those
+/// without one are of strangers.
+pub async fn routes(settings: Settings) -> Result<Router> {
+    let Settings { gate, config } = settings;
+    let config = Arc::new(config);
+    let answer = move |request: Request| {
+        let ticket = Ticket::default();
+        let caller = introduced(&request).with_ticket(ticket.clone());
+        let agent = Agent::new(gate.clone(), caller, config.clone());
+        async move { marked(service::serve(agent, request).await, &ticket) }
+    };
+    let health = HealthReporter::new();
+    for name in [SERVICE, ""] {
+        health
+            .set_service_status(name, ServingStatus::Serving)
+            .await;
+    }
+    let health = HealthService::from_health_reporter(health);
+    let health = tonic_health::pb::health_server::HealthServer::new(health);
+    let reflection = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTOR)
+            .register_encoded_file_descriptor_set(HEALTH_DESCRIPTOR)
+    };
+    let broken = |error| Error::internal(format!("the descriptor cannot be read: {error}"));
+    Ok(Router::new()
+        .route(&format!("/{SERVICE}/{{method}}"), post(answer))
+        .route_service("/grpc.health.v1.Health/{method}", health)
+        .route_service(
+            "/grpc.reflection.v1.ServerReflection/{method}",
+            reflection().build_v1().map_err(broken)?,
+        )
+        .route_service(
+            "/grpc.reflection.v1alpha.ServerReflection/{method}",
+            reflection().build_v1alpha().map_err(broken)?,
+        ))
+}
+
+/// Who asks, as whoever took the connection says.
+fn introduced(request: &Request) -> Caller {
+    let told = request.extensions().get::<Caller>();
+    let who = told.map_or(Who::Remote, |caller| caller.who.clone());
+    Caller::new(who, Face::Grpc)
+}
+
+/// Says in an answer what its call is named in the audit log.
+fn marked(mut response: Response<Body>, ticket: &Ticket) -> Response<Body> {
+    let id = ticket.read();
+    if let Some(id) = id.and_then(|id| http::HeaderValue::try_from(id.as_str()).ok()) {
+        response.headers_mut().insert(AUDIT_HEADER, id);
+    }
+    response
+}

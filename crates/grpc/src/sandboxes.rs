@@ -1,0 +1,208 @@
+//! Sandboxes: making, finding, pausing and destroying them.
+
+use crate::agent::Agent;
+use crate::wire::{
+    CreateSandboxRequest, CreateSandboxResponse, DestroySandboxRequest, DestroySandboxResponse,
+    ListSandboxesRequest, ListSandboxesResponse, PauseSandboxRequest, PauseSandboxResponse,
+    PingSandboxRequest, PingSandboxResponse, ResumeSandboxRequest, ResumeSandboxResponse,
+    SandboxInfo, TerminateRequest, TerminateResponse,
+};
+use crate::{ask, names};
+use motu_core::limits::TTL_SECONDS;
+use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, Sandbox, State};
+use motu_core::size::Size;
+use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
+
+/// Sizes of a sandbox that starts from an environment and names none; a template has its own.
+const VCPUS: u64 = 1;
+const MEMORY_MIB: u64 = 512;
+const DISK_MIB: u64 = 5120;
+
+impl Agent {
+    pub async fn create_sandbox_by_message(
+        self,
+        message: CreateSandboxRequest,
+    ) -> Result<CreateSandboxResponse> {
+        let request = self.wanted(message).await?;
+        let sandbox = match self.create_sandbox(request.clone()).await {
+            Err(error) if error.kind == ErrorKind::Conflict => {
+                self.made_before(&request, error).await?
+            }
+            made => made?,
+        };
+        Ok(CreateSandboxResponse {
+            sandbox_id: sandbox.sandbox_id.to_string(),
+            status: sandbox.state.to_string(),
+            host_ip: String::new(),
+        })
+    }
+
+    /// The request in the words of the service.
+    async fn wanted(&self, message: CreateSandboxRequest) -> Result<CreateSandbox> {
+        inactivity(message.timeout_sec)?;
+        let id = ask::word(message.sandbox_id);
+        let mut request = CreateSandbox {
+            sandbox_id: id.as_deref().map(SandboxId::parse).transpose()?,
+            size: Size {
+                vcpu_count: ask::number("vcpus", message.vcpus)?,
+                mem_mib: ask::number("memory_mb", message.memory_mb)?,
+                disk_mib: ask::number("disk_size_mb", message.disk_size_mb)?,
+            },
+            policy: self.config.policy.clone(),
+            // It lives until somebody destroys it.
+            ttl_seconds: Some(TTL_SECONDS.max),
+            env: message.default_env.into_iter().collect(),
+            user: ask::word(message.default_user),
+            ..CreateSandbox::default()
+        };
+        let named = names::template(&message.template, &message.team_id, &message.template_id)?;
+        match named {
+            Some(name) if self.is_template(&name).await? => request.template = Some(name),
+            named => {
+                request.environment = named.unwrap_or_else(|| self.config.environment.clone());
+                request.size.vcpu_count.get_or_insert(VCPUS);
+                request.size.mem_mib.get_or_insert(MEMORY_MIB);
+                request.size.disk_mib.get_or_insert(DISK_MIB);
+            }
+        }
+        Ok(request)
+    }
+
+    /// Names of templates go before names of environments. One that was named by its UUIDs can
+    /// only be a template.
+    async fn is_template(&self, name: &str) -> Result<bool> {
+        match self.get_template(name).await {
+            Ok(_) => Ok(true),
+            Err(error) if names::uuids(name).is_some() => Err(error),
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Invalid) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The sandbox that an earlier request of the same words made; otherwise why there is none.
+    async fn made_before(&self, request: &CreateSandbox, refusal: Error) -> Result<Sandbox> {
+        let Some(id) = &request.sandbox_id else {
+            return Err(refusal);
+        };
+        let found = self.get_sandbox(id).await?;
+        if matches!(found.state, State::Destroying | State::Destroyed) {
+            return Err(refusal);
+        }
+        if let Some(field) = difference(&found, request, &self.owner()) {
+            return Err(
+                Error::conflict(format!("{id} exists already, with another {field}"))
+                    .hint("choose another sandbox_id, or destroy that sandbox first"),
+            );
+        }
+        // Waits for one that is still being made.
+        self.keepalive(id, Keepalive::default()).await
+    }
+
+    pub async fn destroy(self, message: DestroySandboxRequest) -> Result<DestroySandboxResponse> {
+        let id = ask::sandbox(&message.sandbox_id)?;
+        self.destroy_sandbox(&id).await?;
+        Ok(DestroySandboxResponse {})
+    }
+
+    pub async fn pause(self, message: PauseSandboxRequest) -> Result<PauseSandboxResponse> {
+        let id = ask::sandbox(&message.sandbox_id)?;
+        self.pause_sandbox(&id).await?;
+        Ok(PauseSandboxResponse {})
+    }
+
+    pub async fn resume(self, message: ResumeSandboxRequest) -> Result<ResumeSandboxResponse> {
+        let id = ask::sandbox(&message.sandbox_id)?;
+        inactivity(message.timeout_sec)?;
+        if !message.default_user.is_empty() || !message.default_env.is_empty() {
+            return Err(Error::unsupported(
+                "default_user and default_env of a sandbox cannot be changed when it is resumed",
+            )
+            .hint("leave them out: it has those it was created with"));
+        }
+        let sandbox = self.resume_sandbox(&id).await?;
+        Ok(ResumeSandboxResponse {
+            sandbox_id: sandbox.sandbox_id.to_string(),
+            status: sandbox.state.to_string(),
+            host_ip: String::new(),
+        })
+    }
+
+    pub async fn list(self, _: ListSandboxesRequest) -> Result<ListSandboxesResponse> {
+        let all = self.list_sandboxes(ListSandboxes { all: false }).await?;
+        Ok(ListSandboxesResponse {
+            sandboxes: all.sandboxes.into_iter().map(info).collect(),
+            auto_paused_sandbox_ids: Vec::new(),
+        })
+    }
+
+    pub async fn ping(self, message: PingSandboxRequest) -> Result<PingSandboxResponse> {
+        let id = ask::sandbox(&message.sandbox_id)?;
+        self.keepalive(&id, Keepalive::default()).await?;
+        Ok(PingSandboxResponse {})
+    }
+
+    pub async fn terminate(self, _: TerminateRequest) -> Result<TerminateResponse> {
+        Err(
+            Error::unsupported("this daemon cannot be ended by a call yet")
+                .hint("destroy its sandboxes; the operator of the host ends it"),
+        )
+    }
+}
+
+/// Refuses a wish that nothing would fulfil.
+fn inactivity(timeout_sec: i32) -> Result<()> {
+    match ask::number("timeout_sec", timeout_sec)? {
+        None => Ok(()),
+        Some(_) => Err(
+            Error::unsupported("sandboxes are not paused by inactivity yet")
+                .hint("set timeout_sec to 0, and call PauseSandbox"),
+        ),
+    }
+}
+
+/// What a sandbox has otherwise than a request wants it.
+fn difference(found: &Sandbox, request: &CreateSandbox, owner: &str) -> Option<&'static str> {
+    let from = match &request.template {
+        Some(name) => found.template.as_ref().map(|template| &template.name) == Some(name),
+        None => found.template.is_none() && found.environment == request.environment,
+    };
+    let disk = found.limits.iter().find(|limit| limit.name == "disk_mib");
+    let wants = |asked: Option<u64>, has: u64| asked.is_none_or(|asked| asked == has);
+    let same = [
+        ("owner", found.owner == owner),
+        ("template", from),
+        ("vcpus", wants(request.size.vcpu_count, found.vcpu_count)),
+        ("memory_mb", wants(request.size.mem_mib, found.mem_mib)),
+        (
+            "disk_size_mb",
+            disk.is_none_or(|disk| wants(request.size.disk_mib, disk.value)),
+        ),
+    ];
+    same.into_iter()
+        .find(|(_, same)| !same)
+        .map(|(name, _)| name)
+}
+
+fn info(sandbox: Sandbox) -> SandboxInfo {
+    let template = match sandbox.template {
+        Some(template) => template.name,
+        None => sandbox.environment,
+    };
+    let (team_id, template_id) = names::uuids(&template).unwrap_or_default();
+    let small = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+    SandboxInfo {
+        sandbox_id: sandbox.sandbox_id.to_string(),
+        status: sandbox.state.to_string(),
+        template,
+        vcpus: small(sandbox.vcpu_count),
+        memory_mb: small(sandbox.mem_mib),
+        host_ip: String::new(),
+        created_at_unix: sandbox.created_at.as_second(),
+        last_active_at_unix: sandbox.last_activity_at.as_second(),
+        timeout_sec: 0,
+        team_id,
+        template_id,
+    }
+}

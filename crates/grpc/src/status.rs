@@ -1,0 +1,99 @@
+//! Errors as codes of gRPC: the kind decides the code, the message says what to do next.
+
+use motu_core::{Error, ErrorKind};
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+
+/// Longer messages are cut: they travel in a header, which clients bound.
+const MESSAGE_CHARS: usize = 2000;
+/// The whole error as JSON is left out when it is longer than this.
+const WHOLE_BYTES: usize = 4096;
+/// The trailer that holds the whole error as JSON.
+const WHOLE: &str = "motu-error-bin";
+
+/// The code of each kind. `docs/grpc.md` has the same table.
+pub fn code(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::Invalid => Code::InvalidArgument,
+        ErrorKind::Denied => Code::PermissionDenied,
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::Conflict => Code::FailedPrecondition,
+        ErrorKind::Limit => Code::ResourceExhausted,
+        ErrorKind::Timeout => Code::DeadlineExceeded,
+        ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Unsupported => Code::Unimplemented,
+        // Not UNAVAILABLE, which clients repeat by themselves: the command may have run.
+        ErrorKind::Transport => Code::Aborted,
+        ErrorKind::Cleanup | ErrorKind::Internal => Code::Internal,
+    }
+}
+
+/// The message with its next step, and the whole error for a program.
+pub fn status(error: &Error) -> Status {
+    let message = match &error.hint {
+        Some(hint) => format!("{}; {hint}", error.message),
+        None => error.message.clone(),
+    };
+    let message: String = message.chars().take(MESSAGE_CHARS).collect();
+    let mut status = Status::new(code(error.kind), message);
+    let whole = serde_json::to_vec(error).unwrap_or_default();
+    if whole.len() <= WHOLE_BYTES {
+        let whole = MetadataValue::from_bytes(&whole);
+        status.metadata_mut().insert_bin(WHOLE, whole);
+    }
+    status
+}
+
+/// What a client's own stream failed with, as an error of the call that reads it.
+pub fn broken(status: &Status) -> Error {
+    match status.code() {
+        Code::OutOfRange | Code::ResourceExhausted => {
+            let limit = motu_core::limits::GRPC_MESSAGE_BYTES;
+            Error::limit(format!(
+                "a message is longer than {} bytes ({})",
+                limit.max, limit.name
+            ))
+            .hint("send the content in smaller pieces")
+        }
+        Code::InvalidArgument => {
+            Error::invalid(format!("a message cannot be read: {}", status.message()))
+        }
+        _ => Error::transport(format!("the request broke off: {}", status.message())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_code_that_is_not_ok() {
+        for kind in ErrorKind::ALL {
+            assert_ne!(code(kind), Code::Ok, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_status_names_the_cause_and_the_next_step() {
+        let error = Error::not_found("there is no sandbox sb-x").hint("ListSandboxes has them");
+        let status = status(&error);
+        assert_eq!(status.code(), Code::NotFound);
+        assert_eq!(
+            status.message(),
+            "there is no sandbox sb-x; ListSandboxes has them"
+        );
+        let whole = status.metadata().get_bin(WHOLE).expect("it is short");
+        let whole = whole.to_bytes().expect("what was put in");
+        assert_eq!(
+            serde_json::from_slice::<Error>(&whole).expect("JSON"),
+            error
+        );
+    }
+
+    #[test]
+    fn a_long_error_fits_into_headers() {
+        let status = status(&Error::internal("x".repeat(100_000)));
+        assert_eq!(status.message().len(), MESSAGE_CHARS);
+        assert!(status.metadata().is_empty());
+    }
+}
