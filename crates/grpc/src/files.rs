@@ -107,7 +107,7 @@ impl Agent {
             }
             match page.next {
                 None => return Ok(ListDirResponse { entries }),
-                Some(next) => after = Some(decode_base64(&next)?.into()),
+                Some(next) => after = Some(decode_base64(&next)?),
             }
         }
     }
