@@ -8,13 +8,14 @@
 use crate::cache::{Shelf, freeze};
 use crate::cpio::Archive;
 use crate::error::QemuError;
+use crate::modules::{Lacking, Modules};
 use crate::{lz4, tool};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 const PACKAGE: &str = "linux-image-cloud-amd64";
 /// The name under which the kernel in use is found.
-const CURRENT: &str = "current-v3";
+const CURRENT: &str = "current-v4";
 const KERNEL: &str = "vmlinux";
 const MODULES: &str = "modules";
 const KEPT_MODULES: &str = "modules-kept";
@@ -22,7 +23,7 @@ const NETWORK_MODULES: &str = "modules-network";
 /// What an unpacked kernel may weigh.
 const MAX_KERNEL: usize = 512 << 20;
 
-/// In the order of loading: each needs the ones before it.
+/// With what they need themselves; see `modules`.
 const WANTED: [&str; 9] = [
     "virtio",
     "virtio_ring",
@@ -191,22 +192,51 @@ fn arrange(tree: &Path, staging: &Path) -> Result<String, QemuError> {
     let image = unpack(&packed).unwrap_or(packed);
     write_frozen(&staging.join(KERNEL), &image)?;
     let mut digest = Sha256::new().chain_update(&image);
-    let found = module_files(&tree.join("lib/modules"));
+    let found = modules_of(&tree.join("lib/modules"));
+    let mut loaded = Vec::new();
     for (directory, wanted) in SETS {
         let modules = staging.join(directory);
         std::fs::create_dir(&modules).map_err(QemuError::io("cannot stage a kernel"))?;
-        for (number, wanted) in wanted.iter().enumerate() {
-            let file = found
-                .iter()
-                .find(|path| module_name(path) == Some(wanted))
-                .ok_or_else(|| missing(wanted))?;
-            let content = std::fs::read(file).map_err(QemuError::io("cannot read a module"))?;
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            write_frozen(&modules.join(format!("{number:02}-{name}")), &content)?;
-            digest.update(&content);
+        // Those of the first set are there in every machine.
+        let order = found
+            .in_order(wanted, &loaded)
+            .map_err(|error| match error {
+                Lacking::Module(name) => missing(&format!("module {name}")),
+                Lacking::Reading(error) => QemuError::io("cannot read a module")(error),
+            })?;
+        for (number, module) in order.iter().enumerate() {
+            let name = module
+                .file
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy();
+            write_frozen(
+                &modules.join(format!("{number:02}-{name}")),
+                &module.content,
+            )?;
+            digest.update(&module.content);
+        }
+        if directory == MODULES {
+            loaded = order;
         }
     }
     Ok(hex(&digest))
+}
+
+/// Every module of a kernel, and the names of those it has built in.
+fn modules_of(tree: &Path) -> Modules {
+    let mut modules = Modules::default();
+    for path in module_files(tree) {
+        if let Some(name) = module_name(&path) {
+            modules.add(name, path.clone());
+        }
+    }
+    for version in std::fs::read_dir(tree).into_iter().flatten().flatten() {
+        if let Ok(list) = std::fs::read_to_string(version.path().join("modules.builtin")) {
+            modules.built_in(&list);
+        }
+    }
+    modules
 }
 
 /// The ELF image inside a bootable kernel, if it is packed with LZ4.

@@ -11,7 +11,7 @@
 //!   place       a machine's directory, and who it belongs to
 //!   guest       the host's end of the serial ports
 //!   ram         memory as a sealed file; qcow2 and image: disks
-//!   kernel      the kernel and the initial file system (lz4, cpio)
+//!   kernel      the kernel and the initial file system (lz4, cpio); modules: in which order
 //!   accel       KVM or emulation, tried before it is believed
 //!   qmp         QEMU's control socket
 //!   cache       what is built once and shared
@@ -40,6 +40,7 @@ mod kept;
 mod kernel;
 mod lz4;
 mod machine;
+mod modules;
 mod place;
 mod process;
 mod prune;
