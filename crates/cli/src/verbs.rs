@@ -35,6 +35,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("stop_sandbox", "stop"),
     ("start_sandbox", "start"),
     ("fork_sandbox", "fork"),
+    ("commit_sandbox", "commit"),
     ("plan", "create"),
     ("list_policies", "policy list"),
     ("get_policy", "policy show"),
@@ -59,7 +60,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("write_file", "cp"),
     ("read_tree", "cp"),
     ("write_tree", "cp"),
-    ("metrics", "top"),
+    ("metrics_history", "stats"),
     ("create_workspace", "workspace create"),
     ("list_workspaces", "workspace list"),
     ("status_workspace", "workspace status"),
@@ -129,6 +130,11 @@ pub const WITHOUT: &[(&str, &str)] = &[
         "for programs: a person's command keeps a sandbox alive by using it",
     ),
     ("reap_expired", "the daemon does it by itself"),
+    ("metrics", "`stats` shows what the host counts"),
+    (
+        "flush_metrics",
+        "for programs that keep the figures of many hosts",
+    ),
     (
         "exec",
         "`exec` follows its command live and collects by itself",

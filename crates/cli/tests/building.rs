@@ -4,6 +4,8 @@
 
 #[path = "building/caches.rs"]
 mod caches;
+#[path = "building/commits.rs"]
+mod commits;
 #[path = "building/origins.rs"]
 mod origins;
 #[path = "building/projects.rs"]

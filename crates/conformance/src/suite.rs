@@ -26,6 +26,7 @@ macro_rules! every_check {
             a_plan_makes_nothing,
             a_one_shot_leaves_nothing,
             metrics_are_measured,
+            what_was_used_is_remembered,
             the_time_to_live_ends_a_sandbox,
             keepalive_postpones_the_end,
             a_machine_that_dies_is_failed_with_a_reason,
@@ -92,6 +93,8 @@ macro_rules! every_check {
             a_paused_sandbox_refuses_and_continues,
             a_paused_process_stands_still,
             a_paused_sandbox_can_be_destroyed,
+            what_nobody_uses_is_paused_until_it_is_used,
+            what_runs_keeps_a_sandbox_awake,
         ]);
         $crate::$with!($subject, keeping: prove, [
             a_stopped_sandbox_starts_with_its_disks,

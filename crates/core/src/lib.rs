@@ -23,6 +23,7 @@ pub mod id;
 pub mod isolation;
 pub mod limits;
 pub mod lists;
+pub mod metrics;
 pub mod network;
 pub mod noted;
 pub mod outcome;

@@ -53,7 +53,7 @@ limits! {
     IOPS = "iops", default 0, 0 => 10_000_000, "operations/s", "reads of a sandbox's disks in a second, and writes (0: no limit)";
     TIMEOUT_SECONDS = "timeout_seconds", default 30, 1 => 86_400, "s", "how long a command may run before its whole tree is killed";
     TTL_SECONDS = "ttl_seconds", default 600, 1 => 2_592_000, "s", "how long a sandbox lives before it is destroyed, unless touched by `keepalive`";
-    IDLE_SECONDS = "idle_seconds", default 0, 0 => 2_592_000, "s", "destroy a sandbox nobody has used for this long (0: never)";
+    IDLE_SECONDS = "idle_seconds", default 0, 0 => 2_592_000, "s", "destroy a sandbox, or pause it (on_idle), that nobody has used for this long (0: never)";
     MAX_OUTPUT_BYTES = "max_output_bytes", default 1_048_576, 0 => 67_108_864, "bytes", "output returned per channel by a collected exec; the rest is counted and marked `truncated`";
     OUTPUT_RING_BYTES = "output_ring_bytes", default 1_048_576, 4096 => 67_108_864, "bytes", "output kept per channel inside the machine for readers that come back";
     ENV_FILE_BYTES = "env_file_bytes", default 131_072, 0 => 131_072, "bytes", "a file of variables for `--env-file`";

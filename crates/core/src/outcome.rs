@@ -284,7 +284,7 @@ silent! {
     lists::EnvironmentList, lists::PortList, lists::ProcessList, lists::Reaped, lists::SandboxList,
     lists::ServiceList, lists::ShellList, lists::SnapshotList, lists::TerminalList,
     lists::TemplateList, lists::WorkspaceCopies, lists::WorkspaceList,
-    report::Backup, report::Doctor, report::Environment, report::Metrics, report::Pruned,
+    report::Backup, report::Doctor, report::Environment, report::Metrics, crate::metrics::MetricsHistory, crate::metrics::MetricsFlushed, report::Pruned,
     report::Version,
     terminal::Terminal, terminal::TerminalOpened, terminal::TerminalScreen,
     terminal::TerminalScrollback, terminal::TerminalTranscript,

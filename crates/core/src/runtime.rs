@@ -246,6 +246,15 @@ impl std::fmt::Debug for Connection {
     }
 }
 
+/// What a machine uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time since its beginning.
+    pub cpu_us: u64,
+    /// Memory, without what the kernel would give back at once.
+    pub mem_bytes: u64,
+}
+
 #[async_trait]
 pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// A stable name: config, answers and records use it.
@@ -311,6 +320,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Quick: asked whenever a command fails.
     fn memory_kills(&self, _machine: &Machine) -> u64 {
         0
+    }
+
+    /// What a machine uses now, by the host's own counters, where it has any. Quick: asked twice in
+    /// a second.
+    fn usage(&self, _machine: &Machine) -> Option<Usage> {
+        None
     }
 
     /// Has a machine stand still. One that does already stays so: after a crash it is asked again.

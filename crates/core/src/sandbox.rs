@@ -53,6 +53,9 @@ pub struct CreateSandbox {
     pub ttl_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_seconds: Option<u64>,
+    /// What happens when nobody has used it for `idle_seconds`.
+    #[serde(skip_serializing_if = "OnIdle::is_default")]
+    pub on_idle: OnIdle,
     /// Outgoing network: the policy `public`, unless `policy` names another.
     pub network: bool,
     /// The policy of its network, which it then has.
@@ -92,6 +95,58 @@ pub struct StartRoot {
     pub digest: String,
     /// Programs with the setuid bit are to work.
     pub wants_sudo: bool,
+}
+
+/// What happens to a sandbox that nobody has used for its `idle_seconds`. A command, a transfer or
+/// a connection that goes on counts as use; what runs in the background does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnIdle {
+    /// It is destroyed.
+    #[default]
+    Destroy,
+    /// It is paused, and goes on by itself when it is used again.
+    Pause,
+}
+
+impl std::str::FromStr for OnIdle {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<OnIdle, crate::Error> {
+        match text {
+            "destroy" => Ok(OnIdle::Destroy),
+            "pause" => Ok(OnIdle::Pause),
+            other => Err(crate::Error::invalid(format!(
+                "{other:?} is nothing that can happen to an idle sandbox"
+            ))
+            .hint("one of: destroy, pause")),
+        }
+    }
+}
+
+impl OnIdle {
+    pub fn is_default(&self) -> bool {
+        *self == OnIdle::default()
+    }
+}
+
+/// Since when a sandbox is paused, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Paused {
+    pub by: PausedBy,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PausedBy {
+    /// Somebody asked for it.
+    Caller,
+    /// Nobody used it, and it was created with `on_idle: pause`. The next use wakes it.
+    Idle,
+    /// The host has no space on its disk.
+    Shortage,
 }
 
 /// Where a sandbox is in its life.
@@ -186,6 +241,11 @@ pub struct Sandbox {
     /// 0: it lives until it is destroyed.
     pub ttl_seconds: u64,
     pub idle_seconds: u64,
+    #[serde(default, skip_serializing_if = "OnIdle::is_default")]
+    pub on_idle: OnIdle,
+    /// While it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
 }
 
 impl Sandbox {
@@ -218,6 +278,46 @@ impl Default for Fork {
     }
 }
 
+/// How an environment is made of a sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommitSandbox {
+    /// What the environment will be called. One of that name that is there means this afterwards.
+    pub name: String,
+    /// What becomes of the sandbox.
+    #[serde(default)]
+    pub then: AfterCommit,
+}
+
+/// What becomes of a sandbox that an environment was made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterCommit {
+    /// It is started again, if it had a machine.
+    #[default]
+    Start,
+    /// It stays stopped.
+    Stop,
+    /// It is destroyed.
+    Destroy,
+}
+
+impl std::str::FromStr for AfterCommit {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<AfterCommit, crate::Error> {
+        match text {
+            "start" => Ok(AfterCommit::Start),
+            "stop" => Ok(AfterCommit::Stop),
+            "destroy" => Ok(AfterCommit::Destroy),
+            other => Err(crate::Error::invalid(format!(
+                "{other:?} is nothing that can happen to a sandbox after a commit"
+            ))
+            .hint("one of: start, stop, destroy")),
+        }
+    }
+}
+
 /// The time to live, from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -225,6 +325,12 @@ pub struct Keepalive {
     /// A new time to live; the old one again when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
+    /// How long nobody may use it from now on; as before when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<u64>,
+    /// What happens then; as before when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_idle: Option<OnIdle>,
 }
 
 impl Ask for CreateSandbox {
@@ -234,5 +340,6 @@ impl Ask for CreateSandbox {
 }
 
 impl Ask for Fork {}
+impl Ask for CommitSandbox {}
 impl Ask for ListSandboxes {}
 impl Ask for Keepalive {}

@@ -88,6 +88,7 @@ impl Gate<'_> {
                 field("runtime")
             ]));
         }
+        crate::launch::check_on_idle(runtime.as_ref(), idle_seconds, request.on_idle)?;
         let network = self.network(&request, runtime.as_ref()).await?;
         let refs = &request.secret_refs;
         let border =
@@ -132,6 +133,8 @@ impl Gate<'_> {
             expires_at: expiry(ttl_seconds),
             ttl_seconds,
             idle_seconds,
+            on_idle: request.on_idle,
+            paused: None,
         };
         Ok(Admitted {
             named: request.sandbox_id.is_some(),

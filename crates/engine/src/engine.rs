@@ -84,6 +84,7 @@ impl Engine {
         engine.sandboxes.shared.store.checkpoint().await?;
         engine.sandboxes.clone().fill_pool();
         engine.sandboxes.watch_space();
+        engine.sandboxes.watch_usage();
         Ok(engine)
     }
 

@@ -6,7 +6,8 @@ use crate::egress::Gateways;
 use jiff::{SignedDuration, Timestamp};
 use motu_core::policy::PolicyRef;
 use motu_core::runtime::{Kept, MachineLimits, MachineSpec};
-use motu_core::{Accel, SandboxId};
+use motu_core::sandbox::OnIdle;
+use motu_core::{Accel, Error, Result, Runtime, SandboxId};
 use motu_egress::border::Border;
 use motu_egress::rules::Rules;
 use serde::{Deserialize, Serialize};
@@ -76,4 +77,27 @@ pub(crate) fn expiry(ttl_seconds: u64) -> Option<Timestamp> {
     (ttl_seconds > 0)
         .then(|| Timestamp::now().checked_add(ttl).ok())
         .flatten()
+}
+
+/// Refuses what a runtime cannot do with a sandbox that nobody uses, and what would never happen.
+pub(crate) fn check_on_idle(
+    runtime: &dyn Runtime,
+    idle_seconds: u64,
+    on_idle: OnIdle,
+) -> Result<()> {
+    if on_idle != OnIdle::Pause {
+        return Ok(());
+    }
+    if idle_seconds == 0 {
+        return Err(Error::invalid(
+            "on_idle says what happens after idle_seconds, and there are none",
+        )
+        .hint("give idle_seconds too"));
+    }
+    match runtime.capabilities().pause {
+        true => Ok(()),
+        false => Err(runtime
+            .cannot("pause, which on_idle asks for")
+            .hint("leave on_idle out, or choose another runtime")),
+    }
 }

@@ -53,6 +53,7 @@ mod pipe;
 mod quota;
 mod record;
 pub mod recover;
+mod rings;
 mod sandbox;
 mod secrets;
 mod service;

@@ -30,6 +30,8 @@ pub enum Request {
     Pause,
     /// Pause because of the host, until the host lets go.
     Hold,
+    /// Pause, because nobody uses it.
+    Nap,
     Resume,
     /// End the machine, keep the disks.
     Stop,
@@ -58,7 +60,7 @@ impl Request {
     pub fn intent(self) -> Option<Intent> {
         match self {
             Request::Pause => Some(Intent::Pausing),
-            Request::Hold => Some(Intent::Holding),
+            Request::Hold | Request::Nap => Some(Intent::Holding),
             Request::Resume => Some(Intent::Resuming),
             Request::Stop => Some(Intent::Stopping),
             Request::Start => Some(Intent::Starting),
@@ -190,10 +192,10 @@ pub fn decide(state: State, request: Request) -> Decision {
         (State::Running, Request::Use) => Accept(State::Running),
         (State::Running | State::Paused, Request::Recreate) => Accept(State::Running),
         (State::Running | State::Paused, Request::Fork) => Accept(state),
-        (State::Running, Request::Pause | Request::Hold) => Accept(State::Paused),
+        (State::Running, Request::Pause | Request::Hold | Request::Nap) => Accept(State::Paused),
         (State::Running, Request::Resume) => AlreadyDone,
         (State::Paused, Request::Use) => Refuse(Refusal::Paused),
-        (State::Paused, Request::Pause | Request::Hold) => AlreadyDone,
+        (State::Paused, Request::Pause | Request::Hold | Request::Nap) => AlreadyDone,
         (State::Paused, Request::Resume) => Accept(State::Running),
     }
 }
@@ -208,6 +210,7 @@ mod tests {
             Just(Request::Use),
             Just(Request::Pause),
             Just(Request::Hold),
+            Just(Request::Nap),
             Just(Request::Resume),
             Just(Request::Stop),
             Just(Request::Start),

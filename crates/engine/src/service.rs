@@ -24,6 +24,7 @@ use motu_core::lists::{
     EnvironmentList, PolicyList, PortList, ProcessList, Reaped, SandboxList, SecretList,
     TemplateList,
 };
+use motu_core::metrics::{MetricsFlushed, MetricsHistory, ReadMetrics};
 use motu_core::outcome::Outcome as _;
 use motu_core::policy::{CheckPolicy, ExplainPolicy, Explained, Policy, ReadDecisions, SetPolicy};
 use motu_core::report::ProgressSink;
@@ -31,7 +32,7 @@ use motu_core::report::{
     BackUp, Backup, Doctor, Environment, Examine, ImportAs, Metrics, Prune, Pruned, TagAs, Version,
 };
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
+use motu_core::sandbox::{CommitSandbox, CreateSandbox, Fork, Keepalive, ListSandboxes, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Result, SandboxId, Service};
@@ -41,7 +42,7 @@ use motu_link::message as link;
 macro_rules! guest {
     ($engine:expr, $id:expr, $guest:ident => $call:expr) => {{
         let handle = $engine.sandboxes.handle($id).await?;
-        let $guest = handle.guest()?;
+        let $guest = handle.wake().await?;
         match $call.await {
             Ok(value) => Ok(value),
             Err(error) => Err(handle.explain_soon(error).await),
@@ -252,12 +253,18 @@ impl Service for Engine {
             .map(SandboxList::new)
     }
 
+    async fn commit_sandbox(&self, id: &SandboxId, ask: CommitSandbox) -> Result<Environment> {
+        if self.workspaces.rooms.get(id).is_some() {
+            return Err(Error::conflict(format!("{id} is a workspace"))
+                .hint("environments are made of plain sandboxes; a workspace has snapshots"));
+        }
+        let _environments_stay = self.sandboxes.environments_in_use.read().await;
+        let handle = self.sandboxes.handle(id).await?;
+        self.environments.commit(&handle, &ask).await
+    }
+
     async fn keepalive(&self, id: &SandboxId, ask: Keepalive) -> Result<Sandbox> {
-        self.sandboxes
-            .handle(id)
-            .await?
-            .keepalive(ask.ttl_seconds)
-            .await
+        self.sandboxes.handle(id).await?.keepalive(ask).await
     }
 
     async fn reap_expired(&self) -> Result<Reaped> {
@@ -527,8 +534,20 @@ impl Service for Engine {
         guest!(self, id, guest => guest.dial(dial))
     }
 
+    async fn metrics_history(&self, id: &SandboxId, ask: ReadMetrics) -> Result<MetricsHistory> {
+        self.sandboxes.metrics_history(id, ask).await
+    }
+
+    async fn flush_metrics(&self, id: &SandboxId) -> Result<MetricsFlushed> {
+        self.sandboxes.flush_metrics(id).await
+    }
+
     async fn metrics(&self, id: &SandboxId) -> Result<Metrics> {
-        guest!(self, id, guest => guest.metrics())
+        let handle = self.sandboxes.handle(id).await?;
+        match handle.look()?.metrics().await {
+            Ok(metrics) => Ok(metrics),
+            Err(error) => Err(handle.explain_soon(error).await),
+        }
     }
 }
 

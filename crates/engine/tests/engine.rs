@@ -314,6 +314,7 @@ async fn keepalive_moves_the_end() {
             &before.sandbox_id,
             Keepalive {
                 ttl_seconds: Some(7200),
+                ..Keepalive::default()
             },
         )
         .await
@@ -325,6 +326,7 @@ async fn keepalive_moves_the_end() {
             &before.sandbox_id,
             Keepalive {
                 ttl_seconds: Some(0),
+                ..Keepalive::default()
             },
         )
         .await

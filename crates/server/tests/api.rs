@@ -458,7 +458,8 @@ async fn verbs_on_sandboxes() {
             .keepalive(
                 &id(),
                 Keepalive {
-                    ttl_seconds: Some(9)
+                    ttl_seconds: Some(9),
+                    ..Keepalive::default()
                 }
             )
             .await

@@ -296,6 +296,14 @@ def fork_sandbox(w: World) -> None:
     w.motu.destroy_sandbox(copies.sandboxes[0].sandbox_id)
 
 
+def commit_sandbox(w: World) -> None:
+    box = w.motu.create_sandbox(IMAGE, keep=True).sandbox_id
+    try:
+        assert w.motu.commit_sandbox(box, "mine:4").name == "mine:4"
+    finally:
+        w.motu.destroy_sandbox(box)
+
+
 def reap_expired(w: World) -> None:
     assert w.motu.reap_expired().count >= 0
 
@@ -306,6 +314,16 @@ def plan(w: World) -> None:
 
 def metrics(w: World) -> None:
     assert w.motu.metrics(w.box).memory_total_bytes > 0
+
+
+def metrics_history(w: World) -> None:
+    history = w.motu.metrics_history(w.box, range="2h")
+    assert (history.sandbox_id, history.range) == (w.box, "2h")
+
+
+def flush_metrics(w: World) -> None:
+    flushed = w.motu.flush_metrics(w.box)
+    assert len(flushed.points_10m) >= len(flushed.points_24h)
 
 
 # Commands.

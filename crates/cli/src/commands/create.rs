@@ -1,12 +1,12 @@
 //! `motu create`: a sandbox that stays.
 
-use super::shape::SandboxArgs;
+use super::shape::{SandboxArgs, word};
 use crate::context::Context;
 use crate::failure::Reader;
 use crate::show::answer;
 use crate::{pull, show, waiting};
 use motu_api::Client;
-use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::sandbox::{CreateSandbox, OnIdle, Sandbox};
 use motu_core::{Result, SandboxId, Service};
 use std::process::ExitCode;
 
@@ -18,6 +18,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   motu create debian:12
   motu create debian:12 --id build --mem-mib 4096 --ttl-seconds 3600
+  motu create debian:12 --idle-seconds 300 --on-idle pause
   id=$(motu create debian:12); motu exec $id -- make; motu rm $id")]
 pub struct Args {
     #[command(flatten)]
@@ -35,6 +36,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", help_heading = "Sandbox")]
     idle_seconds: Option<u64>,
 
+    /// What to do then instead: pause it, until somebody uses it again [destroy, pause]
+    #[arg(long, value_name = "WHAT", help_heading = "Sandbox", requires = "idle_seconds", value_parser = word::<OnIdle>)]
+    on_idle: Option<OnIdle>,
+
     /// Print everything that is known of it as JSON
     #[arg(long)]
     pub json: bool,
@@ -46,6 +51,7 @@ impl Args {
         let mut request = self.sandbox.request()?;
         request.sandbox_id = self.id;
         request.idle_seconds = self.idle_seconds;
+        request.on_idle = self.on_idle.unwrap_or_default();
         request.keep = self.keep;
         let sandbox = make(&client, request, Reader::of(self.json)).await?;
         show::warn_if_open(&sandbox.runtime, sandbox.isolation);

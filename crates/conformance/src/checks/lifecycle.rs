@@ -2,8 +2,9 @@
 
 use crate::life::{Life, SOON, argv, eventually, hear, path, refused, shell};
 use futures_util::StreamExt as _;
-use motu_core::exec::{ExecEvent, RunRequest};
+use motu_core::exec::{ExecEvent, RunRequest, Selector, SignalProcess};
 use motu_core::files::{ListFiles, ListOptions, RemoveFile, StatFile};
+use motu_core::metrics::{MetricsRange, ReadMetrics};
 use motu_core::sandbox::{CreateSandbox, Keepalive, State};
 use motu_core::{ErrorKind, SandboxId, Service as _};
 use std::time::{Duration, Instant};
@@ -136,7 +137,7 @@ pub async fn after_destroy_everything_is_not_found(life: Life) {
     refused(ErrorKind::NotFound, engine.pause_sandbox(id).await);
     refused(
         ErrorKind::NotFound,
-        engine.keepalive(id, Keepalive { ttl_seconds: None }).await,
+        engine.keepalive(id, Keepalive::default()).await,
     );
 }
 
@@ -253,6 +254,7 @@ pub async fn keepalive_postpones_the_end(life: Life) {
             id,
             Keepalive {
                 ttl_seconds: Some(600),
+                ..Keepalive::default()
             },
         )
         .await
@@ -270,6 +272,7 @@ pub async fn keepalive_postpones_the_end(life: Life) {
                 id,
                 Keepalive {
                     ttl_seconds: Some(0),
+                    ..Keepalive::default()
                 },
             )
             .await,
@@ -312,4 +315,54 @@ pub async fn a_machine_that_dies_is_failed_with_a_reason(life: Life) {
     let gone = life.engine.destroy_sandbox(id).await.expect("destroyed");
     assert_eq!(gone.state, State::Destroyed);
     assert!(!life.machine_dir(id).exists());
+}
+
+/// Where the host has counters of its machines.
+const COUNTED: [&str; 3] = ["container", "gvisor", "qemu"];
+
+pub async fn what_was_used_is_remembered(life: Life) {
+    if !COUNTED.contains(&life.runtime.name()) {
+        // Its guest is asked every 30 s: nothing to see in the time of a test.
+        return;
+    }
+    let sandbox = life.create().await;
+    let id = &sandbox.sandbox_id;
+    let busy = shell("while true; do :; done");
+    let started = life
+        .engine
+        .exec_background(id, busy)
+        .await
+        .expect("started");
+    let read = async |range| {
+        let history = life.engine.metrics_history(id, ReadMetrics { range }).await;
+        history.expect("a history").points
+    };
+    eventually("a busy processor", async || {
+        let points = read(MetricsRange::TenMinutes).await;
+        let busy = points.iter().any(|point| point.cpu_pct > 20.0);
+        busy && points.iter().any(|point| point.disk_bytes > 0)
+    })
+    .await;
+    let points = read(MetricsRange::TenMinutes).await;
+    assert!(points.iter().all(|point| point.mem_bytes > 0), "{points:?}");
+    assert!(points.is_sorted_by_key(|point| point.at), "{points:?}");
+    assert!(read(MetricsRange::OneDay).await.is_empty());
+    let kill = SignalProcess {
+        signal: motu_core::Signal::KILL,
+        tree: false,
+    };
+    let process = Selector::Pid(started.pid);
+    life.engine
+        .signal_process(id, &process, kill)
+        .await
+        .expect("killed");
+    let flushed = life.engine.flush_metrics(id).await.expect("flushed");
+    assert!(flushed.points_10m.len() >= points.len());
+    let last = flushed.points_10m.last().expect("points").at;
+    eventually("points after the flush", async || {
+        let points = read(MetricsRange::TenMinutes).await;
+        assert!(points.iter().all(|point| point.at > last), "{points:?}");
+        !points.is_empty()
+    })
+    .await;
 }

@@ -1,8 +1,8 @@
 //! Pause and resume, where a runtime claims them.
 
-use crate::life::{Life, argv, hear, hear_until, next, path, refused, shell};
+use crate::life::{Life, argv, eventually, hear, hear_until, next, path, refused, shell, stdout};
 use motu_core::files::StatFile;
-use motu_core::sandbox::State;
+use motu_core::sandbox::{CreateSandbox, OnIdle, PausedBy, Sandbox, State};
 use motu_core::{ErrorKind, Service as _};
 use std::time::Duration;
 
@@ -82,4 +82,66 @@ pub async fn a_paused_sandbox_can_be_destroyed(life: Life) {
     let gone = life.engine.destroy_sandbox(id).await.expect("destroyed");
     assert_eq!(gone.state, State::Destroyed);
     assert!(!life.machine_dir(id).exists());
+}
+
+/// A sandbox that is paused when nobody has used it for a second; none where machines cannot be
+/// paused, which then is said.
+async fn napping(life: &Life) -> Option<Sandbox> {
+    let request = CreateSandbox {
+        idle_seconds: Some(1),
+        on_idle: OnIdle::Pause,
+        ..life.request()
+    };
+    let made = life.engine.create_sandbox(request).await;
+    if life.runtime.capabilities().pause {
+        return Some(made.expect("created"));
+    }
+    refused(ErrorKind::Unsupported, made);
+    None
+}
+
+async fn paused_by(life: &Life, sandbox: &Sandbox) -> Option<PausedBy> {
+    let found = life.get(&sandbox.sandbox_id).await;
+    assert_eq!(found.paused.is_some(), found.state == State::Paused);
+    found.paused.map(|paused| paused.by)
+}
+
+pub async fn what_nobody_uses_is_paused_until_it_is_used(life: Life) {
+    let Some(sandbox) = napping(&life).await else {
+        return;
+    };
+    let id = &sandbox.sandbox_id;
+    let background = life.engine.exec_background(id, argv(&["sleep", "600"]));
+    let started = background.await.expect("started");
+    let naps = async || paused_by(&life, &sandbox).await == Some(PausedBy::Idle);
+    eventually("the first pause", naps).await;
+    // Whoever uses it needs to know nothing of the pause, and what ran in it goes on.
+    assert_eq!(
+        stdout(&life.exec(&sandbox, argv(&["echo", "hi"])).await),
+        b"hi\n"
+    );
+    assert!(life.process(&sandbox, started.pid).await.is_some());
+    eventually("the second pause", naps).await;
+    life.write(&sandbox, "file", b"woken").await;
+    eventually("the third pause", naps).await;
+    // Paused because somebody asked for it, it waits until somebody asks for its end.
+    let asked = life.engine.pause_sandbox(id).await.expect("paused");
+    assert_eq!(asked.paused.map(|paused| paused.by), Some(PausedBy::Caller));
+    refused(
+        ErrorKind::Conflict,
+        life.engine.exec(id, argv(&["true"])).await,
+    );
+    let resumed = life.engine.resume_sandbox(id).await.expect("resumed");
+    assert_eq!((resumed.state, resumed.paused), (State::Running, None));
+}
+
+pub async fn what_runs_keeps_a_sandbox_awake(life: Life) {
+    let Some(sandbox) = napping(&life).await else {
+        return;
+    };
+    // Three times as long as it may be idle: paused in between, it would not end.
+    let result = life.exec(&sandbox, shell("sleep 3; echo done")).await;
+    assert_eq!(stdout(&result), b"done\n");
+    let naps = async || paused_by(&life, &sandbox).await == Some(PausedBy::Idle);
+    eventually("the pause after it", naps).await;
 }

@@ -20,11 +20,12 @@ use crate::lists::{
     ServiceList, ShellList, SnapshotList, TemplateList, TerminalList, WorkspaceCopies,
     WorkspaceList,
 };
+use crate::metrics::{MetricsFlushed, MetricsHistory, ReadMetrics};
 use crate::policy::{Explained, Policy};
 use crate::report::ProgressSink;
 use crate::report::{Backup, Doctor, Environment, Metrics, Pruned, Version};
 use crate::runtime::Connection;
-use crate::sandbox::{Fork, Keepalive, Sandbox};
+use crate::sandbox::{CommitSandbox, Fork, Keepalive, Sandbox};
 use crate::secret::SecretSummary;
 use crate::template::{RebuildTemplate, Template, TemplateDefinition};
 use crate::terminal::{
@@ -188,6 +189,11 @@ verbs! {
     /// Memory and disks, all of the copies or none. What runs in it goes on in every one.
     value fork_sandbox = ForkSandbox(id: SandboxId; Fork) -> SandboxList,
         POST "/v1/sandboxes/{id}/fork" 201, Changes, "sandboxes";
+    /// Make an environment of what is on the disks of a kept sandbox
+    ///
+    /// Its machine is ended in order first, and made again afterwards; `then` may say otherwise.
+    value commit_sandbox = Commit(id: SandboxId; CommitSandbox) -> Environment,
+        POST "/v1/sandboxes/{id}/commit" 200, Changes, "sandboxes";
     /// Start the time to live again
     value keepalive = KeepAlive(id: SandboxId; Keepalive) -> Sandbox,
         POST "/v1/sandboxes/{id}/keepalive" 200, Settles, "sandboxes";
@@ -348,6 +354,15 @@ verbs! {
     /// What a sandbox uses right now
     value metrics = MetricsOf(id: SandboxId) -> Metrics,
         GET "/v1/sandboxes/{id}/metrics" 200, Reads, "ports";
+    /// What a sandbox used, over time
+    ///
+    /// As the host sees it; where the host has no counters of a machine, as its guest does, every
+    /// 30 s. Kept in memory: a new daemon begins anew.
+    value metrics_history = HistoryOfMetrics(id: SandboxId; ReadMetrics) -> MetricsHistory,
+        GET "/v1/sandboxes/{id}/metrics/history" 200, Reads, "ports";
+    /// What a sandbox used, over time, for somebody who keeps it: it is told once
+    value flush_metrics = FlushMetrics(id: SandboxId) -> MetricsFlushed,
+        POST "/v1/sandboxes/{id}/metrics/flush" 200, Changes, "ports";
 }
 
 verbs! {

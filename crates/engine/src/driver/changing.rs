@@ -1,13 +1,14 @@
 //! What may happen to a sandbox between its making and its end.
 
-use super::handle::{Prepare, held, refused};
+use super::handle::{Prepare, held, paused_by, refused};
 use super::{Driver, Keep};
-use crate::launch::expiry;
+use crate::launch::{check_on_idle, expiry};
 use crate::lifecycle::{self, Intent, Recovery, Refusal, Request};
+use jiff::Timestamp;
 use motu_core::hint;
 use motu_core::hint::{field, verb};
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
-use motu_core::sandbox::{Sandbox, State};
+use motu_core::sandbox::{Keepalive, Paused, PausedBy, Sandbox, State};
 use motu_core::{Error, Result, SandboxId, limits};
 use std::time::Duration;
 
@@ -20,23 +21,59 @@ const STOP_TIME: Duration = Duration::from_secs(20);
 
 impl Driver {
     pub(super) async fn pause(&mut self) -> Result<Sandbox> {
-        if held(&self.row.sandbox) {
+        if paused_by(&self.row.sandbox).is_some_and(|by| by != PausedBy::Caller) {
             // From now on it stays paused because somebody wants it.
             self.row.sandbox.reason = None;
-            self.become_state(State::Paused).await?;
+            self.become_paused(PausedBy::Caller).await?;
         }
-        self.stand_still_for(Request::Pause, None).await?;
+        self.stand_still_for(Request::Pause, PausedBy::Caller, None)
+            .await?;
         Ok(self.row.sandbox.clone())
     }
 
+    /// Pauses what nobody uses.
+    pub(super) async fn nap(&mut self) {
+        let (id, used) = (
+            self.row.sandbox.sandbox_id.clone(),
+            self.inside.last_used_ms(),
+        );
+        if let Err(error) = self
+            .stand_still_for(Request::Nap, PausedBy::Idle, None)
+            .await
+        {
+            tracing::warn!(%id, %error, "a sandbox that nobody uses could not be paused");
+            // It is tried again when as much time has passed.
+            self.inside.touch();
+        }
+        // Whoever began to use it meanwhile saw it run, and waits for an answer.
+        if self.inside.last_used_ms() > used
+            && let Err(error) = self.wake().await
+        {
+            tracing::warn!(%id, %error, "a sandbox that is used again does not go on");
+        }
+    }
+
+    /// Lets go on what was paused because nobody used it.
+    pub(super) async fn wake(&mut self) -> Result<()> {
+        if paused_by(&self.row.sandbox) == Some(PausedBy::Idle) {
+            self.resume().await?;
+        }
+        Ok(())
+    }
+
     /// Pauses the machine, if it runs.
-    async fn stand_still_for(&mut self, request: Request, reason: Option<&str>) -> Result<()> {
+    async fn stand_still_for(
+        &mut self,
+        request: Request,
+        by: PausedBy,
+        reason: Option<&str>,
+    ) -> Result<()> {
         let Some(machine) = self.row.machine.clone() else {
             return self.decide(request).map(drop);
         };
-        let Some(next) = self.intend(request).await? else {
+        if self.intend(request).await?.is_none() {
             return Ok(());
-        };
+        }
         self.excuse();
         if let Err(error) = self.runtime.pause(&machine).await {
             self.expect_answers();
@@ -44,14 +81,16 @@ impl Driver {
             return Err(error);
         }
         self.row.sandbox.reason = reason.map(String::from);
-        self.become_state(next).await
+        self.become_paused(by).await
     }
 
     /// Pauses a machine that runs, with a reason; where machines cannot be paused, nothing.
     pub(super) async fn hold(&mut self, reason: String) -> Result<()> {
         let can = self.runtime.capabilities().pause && self.row.machine.is_some();
         if can && matches!(self.decide(Request::Hold), Ok(Some(_))) {
-            self.stand_still_for(Request::Hold, Some(&reason)).await?;
+            let by = PausedBy::Shortage;
+            self.stand_still_for(Request::Hold, by, Some(&reason))
+                .await?;
             if let Some(guest) = self.inside.guest().as_ref() {
                 guest.starve(&reason);
             }
@@ -317,11 +356,18 @@ impl Driver {
         copies
     }
 
-    pub(super) async fn keepalive(&mut self, ttl_seconds: Option<u64>) -> Result<Sandbox> {
+    pub(super) async fn keepalive(&mut self, ask: Keepalive) -> Result<Sandbox> {
         let next = self.decide(Request::Keepalive)?;
-        if let Some(ttl) = ttl_seconds {
-            self.row.sandbox.ttl_seconds = limits::TTL_SECONDS.resolve(Some(ttl))?;
+        let now = &self.row.sandbox;
+        let ttl = limits::TTL_SECONDS.resolve(ask.ttl_seconds.or(Some(now.ttl_seconds)))?;
+        let idle = limits::IDLE_SECONDS.resolve(ask.idle_seconds.or(Some(now.idle_seconds)))?;
+        let on_idle = ask.on_idle.unwrap_or(now.on_idle);
+        if ask.on_idle.is_some() {
+            check_on_idle(self.runtime.as_ref(), idle, on_idle)?;
         }
+        let sandbox = &mut self.row.sandbox;
+        (sandbox.ttl_seconds, sandbox.idle_seconds) = (ttl, idle);
+        sandbox.on_idle = on_idle;
         self.row.sandbox.expires_at = expiry(self.row.sandbox.ttl_seconds);
         self.set_deadline();
         self.inside.touch();
@@ -430,10 +476,19 @@ impl Driver {
         }
     }
 
+    async fn become_paused(&mut self, by: PausedBy) -> Result<()> {
+        let at = Timestamp::now();
+        self.row.sandbox.paused = Some(Paused { by, at });
+        self.become_state(State::Paused).await
+    }
+
     /// Writes the state down, then shows it.
     pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
         self.row.intent = None;
         self.row.sandbox.state = next;
+        if next != State::Paused {
+            self.row.sandbox.paused = None;
+        }
         self.row.sandbox.last_activity_at = self.last_active();
         let written = match self.keep {
             Keep::Stored => self.shared.persist(&mut self.row).await,

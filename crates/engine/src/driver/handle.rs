@@ -5,12 +5,13 @@ use crate::beyond::Beyond;
 use crate::clock::{self, Deadline};
 use crate::guest::Guest;
 use crate::lifecycle::{self, Decision, Refusal, Request};
+use crate::rings::Rings;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use motu_core::hint;
 use motu_core::hint::{field, verb};
 use motu_core::runtime::{AT_LIMIT, Kept, Machine, MachineSpec};
-use motu_core::sandbox::{Sandbox, State};
+use motu_core::sandbox::{Keepalive, PausedBy, Sandbox, State};
 use motu_core::{Error, ErrorKind, Result, Runtime};
 use motu_policy::Known;
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ pub(super) struct Inside {
     deadline_ms: AtomicU64,
     /// Values that its gateway puts into requests.
     pub(super) beyond: Beyond,
+    /// What it used, over time.
+    rings: Mutex<Rings>,
 }
 
 /// No deadline.
@@ -58,11 +61,17 @@ impl Inside {
             last_used_ms: AtomicU64::new(clock::boot_ms()),
             deadline_ms: AtomicU64::new(NEVER),
             beyond: Beyond::default(),
+            rings: Mutex::default(),
         }
     }
 
+    /// When it was last used: now, while something of its guest is used.
     pub(super) fn last_used_ms(&self) -> u64 {
-        self.last_used_ms.load(Ordering::Relaxed)
+        let known = self.last_used_ms.load(Ordering::SeqCst);
+        let guest = self.guest();
+        guest
+            .as_ref()
+            .map_or(known, |guest| guest.last_used_ms().max(known))
     }
 
     pub(super) fn deadline_ms(&self) -> Option<u64> {
@@ -98,7 +107,7 @@ impl Inside {
     pub(super) fn touch(&self) {
         self.last_active_ms
             .store(Timestamp::now().as_millisecond(), Ordering::Relaxed);
-        self.last_used_ms.store(clock::boot_ms(), Ordering::Relaxed);
+        self.last_used_ms.store(clock::boot_ms(), Ordering::SeqCst);
     }
 }
 
@@ -160,8 +169,34 @@ impl Handle {
             if let Decision::Refuse(refusal) = lifecycle::decide(status.state, Request::Use) {
                 return Err(refused(&status, refusal));
             }
+            // While the state is borrowed: a driver that pauses what nobody uses looks after it
+            // has shown the new state, and finds this.
+            self.inside.touch();
         }
-        self.inside.touch();
+        let guest = self.inside.guest().clone();
+        guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
+    }
+
+    /// Whether it is paused because nobody uses it.
+    pub fn naps(&self) -> bool {
+        paused_by(&self.status.borrow()) == Some(PausedBy::Idle)
+    }
+
+    /// The guest, for somebody who uses it. What was paused because nobody did goes on first.
+    pub async fn wake(&self) -> Result<Arc<Guest>> {
+        if self.naps() {
+            self.touch();
+            self.ask(Command::Wake).await?;
+        }
+        self.guest()
+    }
+
+    /// The guest, for a look that does not count as use.
+    pub fn look(&self) -> Result<Arc<Guest>> {
+        let status = self.status.borrow();
+        if let Decision::Refuse(refusal) = lifecycle::decide(status.state, Request::Use) {
+            return Err(refused(&status, refusal));
+        }
         let guest = self.inside.guest().clone();
         guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
     }
@@ -169,6 +204,12 @@ impl Handle {
     /// The disks of the machine there is now, where they are kept.
     pub fn disk(&self) -> Option<(Arc<dyn Runtime>, Kept)> {
         self.inside.disk().clone()
+    }
+
+    /// What it used, over time.
+    pub fn rings(&self) -> MutexGuard<'_, Rings> {
+        let rings = self.inside.rings.lock();
+        rings.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Whether it is paused until there is space on the host's disk.
@@ -242,9 +283,8 @@ impl Handle {
             .await
     }
 
-    pub async fn keepalive(&self, ttl_seconds: Option<u64>) -> Result<Sandbox> {
-        self.ask(|answer| Command::Keepalive(ttl_seconds, answer))
-            .await
+    pub async fn keepalive(&self, ask: Keepalive) -> Result<Sandbox> {
+        self.ask(|answer| Command::Keepalive(ask, answer)).await
     }
 
     pub async fn destroy(&self) -> Result<Sandbox> {
@@ -301,7 +341,17 @@ impl Handle {
 
 /// Whether a sandbox is paused for a reason of the host's, not because a caller asked.
 pub(super) fn held(sandbox: &Sandbox) -> bool {
-    sandbox.state == State::Paused && sandbox.reason.is_some()
+    paused_by(sandbox) == Some(PausedBy::Shortage)
+}
+
+/// Why a sandbox is paused, if it is. Rows of older versions have only a reason, of the host's.
+pub(super) fn paused_by(sandbox: &Sandbox) -> Option<PausedBy> {
+    match (sandbox.state, sandbox.paused, &sandbox.reason) {
+        (State::Paused, Some(paused), _) => Some(paused.by),
+        (State::Paused, None, Some(_)) => Some(PausedBy::Shortage),
+        (State::Paused, None, None) => Some(PausedBy::Caller),
+        _ => None,
+    }
 }
 
 /// Whether a guest could not be spoken to.

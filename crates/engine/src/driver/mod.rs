@@ -40,7 +40,7 @@ use futures_util::future::BoxFuture;
 use handle::Inside;
 use jiff::Timestamp;
 use motu_core::runtime::{Ended, Kept, Machine, MachineSpec};
-use motu_core::sandbox::{Sandbox, State};
+use motu_core::sandbox::{Keepalive, OnIdle, Sandbox, State};
 use motu_core::{Result, Runtime, SandboxId};
 use motu_policy::Known;
 use std::path::{Path, PathBuf};
@@ -63,18 +63,29 @@ type Answer<T> = oneshot::Sender<Result<T>>;
 enum Command {
     Pause(Answer<Sandbox>),
     Resume(Answer<Sandbox>),
+    /// Lets go on what was paused because nobody used it.
+    Wake(Answer<()>),
     /// Pauses for a reason of the host's.
     Hold(String, Answer<()>),
     Release(Answer<()>),
     Stop(Answer<Sandbox>),
     Start(Answer<Sandbox>),
     Recreate(Kept, Prepare, Answer<Sandbox>),
-    Keepalive(Option<u64>, Answer<Sandbox>),
+    Keepalive(Keepalive, Answer<Sandbox>),
     Launch(Answer<Launch>),
     SetNetwork(Box<Known>, Answer<Sandbox>),
     Fork(Vec<MachineSpec>, Answer<Vec<Machine>>),
     CopyDisks(PathBuf, Answer<()>),
     Destroy(Answer<Sandbox>),
+}
+
+/// What the clock says is to be done.
+enum Due {
+    Nothing,
+    /// Nobody uses it: it is paused until somebody does.
+    Nap,
+    /// Its end, and why.
+    End(&'static str),
 }
 
 /// Whether a sandbox is remembered across restarts.
@@ -246,12 +257,15 @@ impl Driver {
                     ended = std::future::pending().boxed();
                     self.machine_ended(found).await;
                 }
-                () = tokio::time::sleep(wake) => {
-                    if self.time_is_up() {
+                () = tokio::time::sleep(wake) => match self.due() {
+                    Due::Nothing => {}
+                    Due::Nap => self.nap().await,
+                    Due::End(why) => {
+                        self.row.sandbox.reason.get_or_insert_with(|| why.to_string());
                         self.destroy().await;
                         break;
                     }
-                }
+                },
             }
         }
         self.leave();
@@ -262,6 +276,7 @@ impl Driver {
         match command {
             Command::Pause(answer) => drop(answer.send(self.pause().await)),
             Command::Resume(answer) => drop(answer.send(self.resume().await)),
+            Command::Wake(answer) => drop(answer.send(self.wake().await)),
             Command::Hold(reason, answer) => drop(answer.send(self.hold(reason).await)),
             Command::Release(answer) => drop(answer.send(self.let_go().await)),
             Command::Stop(answer) => drop(answer.send(self.stop().await)),
@@ -269,7 +284,7 @@ impl Driver {
             Command::Recreate(kept, prepare, answer) => {
                 drop(answer.send(self.recreate(kept, prepare).await));
             }
-            Command::Keepalive(ttl, answer) => drop(answer.send(self.keepalive(ttl).await)),
+            Command::Keepalive(ask, answer) => drop(answer.send(self.keepalive(ask).await)),
             Command::Launch(answer) => drop(answer.send(self.launch())),
             Command::SetNetwork(known, answer) => {
                 drop(answer.send(self.set_network(*known).await));
@@ -302,9 +317,20 @@ impl Driver {
             .map_or(known, |active| active.max(known))
     }
 
+    /// When nobody has used it for long enough. One that would be paused then, and does not run,
+    /// has nothing to wait for.
     fn idle_deadline(&self) -> Option<u64> {
-        let idle = self.row.sandbox.idle_seconds;
-        (idle > 0).then(|| self.inside.last_used_ms().saturating_add(idle * 1000))
+        let Sandbox {
+            idle_seconds,
+            on_idle,
+            state,
+            ..
+        } = self.row.sandbox;
+        let counts = on_idle == OnIdle::Destroy || state == State::Running;
+        (idle_seconds > 0 && counts).then(|| {
+            let used = self.inside.last_used_ms();
+            used.saturating_add(idle_seconds * 1000)
+        })
     }
 
     fn next_deadline(&self) -> Duration {
@@ -315,22 +341,15 @@ impl Driver {
         Duration::from_millis(next.saturating_sub(clock::boot_ms())).min(LOOK)
     }
 
-    fn time_is_up(&mut self) -> bool {
-        let now = clock::boot_ms();
-        let idle = self.idle_deadline().is_some_and(|deadline| now >= deadline);
-        let expired = self.inside.expired();
-        if expired || idle {
-            let why = if expired {
-                "its time to live was over"
-            } else {
-                "nobody used it"
-            };
-            self.row
-                .sandbox
-                .reason
-                .get_or_insert_with(|| why.to_string());
+    fn due(&self) -> Due {
+        let idle = self.idle_deadline();
+        let idle = idle.is_some_and(|deadline| clock::boot_ms() >= deadline);
+        match self.row.sandbox.on_idle {
+            _ if self.inside.expired() => Due::End("its time to live was over"),
+            _ if !idle => Due::Nothing,
+            OnIdle::Destroy => Due::End("nobody used it"),
+            OnIdle::Pause => Due::Nap,
         }
-        expired || idle
     }
 
     fn leave(&self) {

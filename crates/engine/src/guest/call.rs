@@ -14,6 +14,7 @@
 //! silence is answered `limit`, with the reason.
 
 use super::{Guest, broken};
+use crate::clock;
 use bytes::Bytes;
 use motu_core::config::Config;
 use motu_core::{Error, ErrorKind, Result, SandboxId};
@@ -21,7 +22,7 @@ use motu_link::message::{Ping, Request, Verb};
 use motu_link::{Event, Link, Receiver, Sender, Stream};
 use prost::Message;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -57,6 +58,21 @@ pub(super) struct About {
     shortage: watch::Sender<Option<String>>,
     /// Why the machine must end.
     doom: watch::Sender<Option<String>>,
+    /// Calls that count as use for as long as they last.
+    uses: AtomicUsize,
+    /// When the last of them ended, in milliseconds since the host was started.
+    used_ms: AtomicU64,
+}
+
+/// One of [`About::uses`].
+#[derive(Debug)]
+pub(super) struct InUse(Arc<About>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.used_ms.store(clock::boot_ms(), Ordering::SeqCst);
+        self.0.uses.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl About {
@@ -67,7 +83,26 @@ impl About {
             held: AtomicBool::new(false),
             shortage: watch::Sender::new(None),
             doom: watch::Sender::new(None),
+            uses: AtomicUsize::new(0),
+            used_ms: AtomicU64::new(0),
         }
+    }
+
+    /// What is asked of a guest counts as use until it is answered. Not so what the host asks for
+    /// its own sake, and what somebody follows who may have gone to lunch.
+    pub fn in_use(self: &Arc<About>, verb: &Verb) -> Option<InUse> {
+        let looks_on = matches!(
+            verb,
+            Verb::Attach(_)
+                | Verb::Watch(_)
+                | Verb::Ping(_)
+                | Verb::Metrics(_)
+                | Verb::LookAtTerminal(_)
+        );
+        (!looks_on).then(|| {
+            self.uses.fetch_add(1, Ordering::SeqCst);
+            InUse(self.clone())
+        })
     }
 
     pub fn is_held(&self) -> bool {
@@ -125,6 +160,14 @@ impl Guest {
         self.about.shortage.send_replace(None);
     }
 
+    /// When it was last used, in milliseconds since the host was started: now, while it is.
+    pub fn last_used_ms(&self) -> u64 {
+        match self.about.uses.load(Ordering::SeqCst) {
+            0 => self.about.used_ms.load(Ordering::SeqCst),
+            _ => clock::boot_ms(),
+        }
+    }
+
     /// Returns when the machine must be ended, with the reason.
     pub async fn doomed(&self) -> String {
         let mut doom = self.about.doom.subscribe();
@@ -140,12 +183,18 @@ pub(super) struct Call {
     pub tx: Sender,
     pub rx: Receiver,
     pub about: Arc<About>,
+    pub in_use: Option<InUse>,
 }
 
 impl Call {
-    pub fn new(stream: Stream, about: Arc<About>) -> Call {
+    pub fn new(stream: Stream, about: Arc<About>, in_use: Option<InUse>) -> Call {
         let Stream { tx, rx } = stream;
-        Call { tx, rx, about }
+        Call {
+            tx,
+            rx,
+            about,
+            in_use,
+        }
     }
 
     /// The next event, which may not take longer than a call may be silent.

@@ -227,6 +227,7 @@ impl Guest {
 
     /// Opens a stream with a request.
     async fn open(&self, verb: Verb) -> Result<Call> {
+        let in_use = self.about.in_use(&verb);
         let request = Bytes::from(Request::from(verb).encode_to_vec());
         let link = self.link().await?;
         let stream = match link.open(request.clone()).await {
@@ -237,7 +238,8 @@ impl Guest {
             }
             other => other,
         };
-        Ok(Call::new(stream.map_err(broken)?, self.about.clone()))
+        let stream = stream.map_err(broken)?;
+        Ok(Call::new(stream, self.about.clone(), in_use))
     }
 
     /// A request that is answered by one note.

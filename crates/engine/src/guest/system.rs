@@ -4,7 +4,7 @@ use super::call::{Call, Refused};
 use super::{Guest, broken, next_note, unexpected};
 use bytes::Bytes;
 use motu_core::report::{Metrics, Port};
-use motu_core::runtime::Connection;
+use motu_core::runtime::{Connection, Usage};
 use motu_core::{Error, Result};
 use motu_link::Event;
 use motu_link::frame::CHANNEL_IN;
@@ -31,6 +31,11 @@ impl Guest {
             Said::Pong(pong) => Ok(pong),
             _ => Err(unexpected()),
         }
+    }
+
+    /// What the host counts of its machine, where it does.
+    pub fn usage(&self) -> Option<Usage> {
+        self.runtime.usage(&self.machine)
     }
 
     pub async fn metrics(&self) -> Result<Metrics> {
@@ -94,7 +99,13 @@ impl Guest {
 /// Carries bytes both ways until both sides have finished.
 async fn carry(call: Call, io: tokio::io::DuplexStream) {
     let (mut read, mut write) = tokio::io::split(io);
-    let Call { tx, mut rx, .. } = call;
+    // In use until both sides have finished.
+    let Call {
+        tx,
+        mut rx,
+        in_use: _in_use,
+        ..
+    } = call;
     let upward = async {
         let mut buffer = vec![0; DIAL_CHUNK];
         loop {

@@ -80,6 +80,7 @@ impl Sandboxes {
             sandbox_id: id.clone(),
             state: State::Creating,
             reason: None,
+            paused: None,
             created_at: now,
             last_activity_at: now,
             expires_at: expiry(source.ttl_seconds),

@@ -9,6 +9,7 @@
 //!   templates   the templates there are; fill is what one adds to a request
 //!   installed   environments that may have to be pulled first
 //!   space       the disk they share, while it fills
+//!   history     what they used, over time
 //!   vault       secrets by name, on their way to sandboxes and gateways
 //!   decisions   what gateways let through and refused
 //! ```
@@ -17,6 +18,7 @@ mod adopt;
 mod decisions;
 pub(crate) mod fill;
 mod fork;
+mod history;
 mod installed;
 mod one_shot;
 mod pool;

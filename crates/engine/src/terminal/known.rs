@@ -1,6 +1,7 @@
 //! A session's row, for its task and for everyone else.
 
 use crate::store::TerminalRow;
+use motu_core::SandboxId;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What is known of a session whether or not a task has it.
@@ -25,6 +26,11 @@ impl Known {
     pub fn tag(&self) -> Option<String> {
         let row = self.locked();
         row.shell.as_ref().map(|shell| shell.tag.clone())
+    }
+
+    /// The sandbox it runs in.
+    pub fn place(&self) -> SandboxId {
+        self.locked().sandbox_id.clone()
     }
 
     pub fn is_alive(&self) -> bool {

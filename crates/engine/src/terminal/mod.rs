@@ -93,9 +93,22 @@ impl Terminals {
         Fut: Future<Output = Result<Outcome>> + Send,
     {
         match self.find_session(id)? {
-            Found::Here(handle) => request(handle).await.map(answers::answer),
+            Found::Here(handle) => {
+                self.wake_place(id).await?;
+                request(handle).await.map(answers::answer)
+            }
             Found::Terminated(row) => Ok(answers::terminated(&row)),
         }
+    }
+
+    /// Has the sandbox of a session go on, if it was paused because nobody used it.
+    async fn wake_place(&self, id: &TerminalId) -> Result<()> {
+        let place = self.sessions.get(id)?.known();
+        let place = place.and_then(|known| self.sandboxes.table.get(&known.place()));
+        if let Some(place) = place.filter(|place| place.naps()) {
+            place.wake().await?;
+        }
+        Ok(())
     }
 
     /// Looks at a session, terminated or not.
@@ -341,7 +354,9 @@ impl motu_core::Terminals for Terminals {
     }
 
     async fn attach_terminal(&self, id: &TerminalId, ask: TakeSeat) -> Result<ExecSession> {
-        self.take_seat(id, ask.seat()?).await
+        let seat = ask.seat()?;
+        self.wake_place(id).await?;
+        self.take_seat(id, seat).await
     }
 }
 

@@ -82,7 +82,7 @@ impl Terminals {
             self.workspaces.start_workspace(id).await?;
         }
         // Says why, where it cannot be used.
-        handle.guest()?;
+        handle.wake().await?;
         Ok(handle)
     }
 }

@@ -37,7 +37,7 @@ mod wire;
 use async_trait::async_trait;
 use motu_core::report::Check;
 use motu_core::runtime::{
-    AT_LIMIT, AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec,
+    AT_LIMIT, AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
 };
 use motu_core::{Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
@@ -135,6 +135,10 @@ impl Runtime for Container {
 
     fn memory_kills(&self, machine: &Machine) -> u64 {
         self.inner.cgroups.memory_kills(machine.id.as_str())
+    }
+
+    fn usage(&self, machine: &Machine) -> Option<Usage> {
+        self.inner.cgroups.usage(machine.id.as_str())
     }
 
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {

@@ -33,7 +33,9 @@ mod sys;
 
 use async_trait::async_trait;
 use motu_core::report::Check;
-use motu_core::runtime::{AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec};
+use motu_core::runtime::{
+    AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
+};
 use motu_core::{Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,6 +117,10 @@ impl Runtime for Gvisor {
 
     fn memory_kills(&self, machine: &Machine) -> u64 {
         self.inner.cgroups.memory_kills(machine.id.as_str())
+    }
+
+    fn usage(&self, machine: &Machine) -> Option<Usage> {
+        self.inner.cgroups.usage(machine.id.as_str())
     }
 
     async fn pause(&self, machine: &Machine) -> Result<(), Error> {

@@ -17,7 +17,7 @@ mod throughput;
 pub use detect::Hierarchies;
 pub use throughput::Target;
 
-use motu_core::runtime::MachineLimits;
+use motu_core::runtime::{MachineLimits, Usage};
 use motu_core::sandbox::AppliedLimit;
 use motu_core::{Error, ErrorKind};
 use motu_launch::ControlGroups;
@@ -41,10 +41,18 @@ pub enum Kind {
     Pids,
     Cpu,
     Freezer,
+    /// Counts processor time, and limits nothing. Version 1 only: `cpu` of version 2 counts too.
+    Account,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 4] = [Kind::Memory, Kind::Pids, Kind::Cpu, Kind::Freezer];
+    pub const ALL: [Kind; 5] = [
+        Kind::Memory,
+        Kind::Pids,
+        Kind::Cpu,
+        Kind::Freezer,
+        Kind::Account,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -52,6 +60,7 @@ impl Kind {
             Kind::Pids => "pids",
             Kind::Cpu => "cpu",
             Kind::Freezer => "freezer",
+            Kind::Account => "cpuacct",
         }
     }
 }
@@ -119,11 +128,12 @@ impl Hierarchies {
         entries
     }
 
-    /// What a machine may see of its own groups. Nobody inside can use a freezer.
+    /// What a machine may see of its own groups: those that limit it.
     pub fn shown(&self) -> ControlGroups {
         let of = |version| {
             let controllers = self.controllers.iter();
-            controllers.filter(move |c| c.version == version && c.kind != Kind::Freezer)
+            let limits = |kind| !matches!(kind, Kind::Freezer | Kind::Account);
+            controllers.filter(move |c| c.version == version && limits(c.kind))
         };
         ControlGroups {
             old: of(Version::V1).map(|c| c.kind.name().to_string()).collect(),
@@ -314,6 +324,36 @@ impl Hierarchies {
         count.unwrap_or(0)
     }
 
+    /// What a machine uses, where both controllers count it.
+    pub fn usage(&self, id: &str) -> Option<Usage> {
+        let read = |controller: &Controller, name: &str| {
+            let dir = controller.base.join(&self.group).join(id);
+            std::fs::read_to_string(dir.join(name)).ok()
+        };
+        let cpu_us = match self.controller(Kind::Account) {
+            Some(account) => {
+                let nanoseconds = read(account, "cpuacct.usage")?;
+                nanoseconds.trim().parse::<u64>().ok()? / 1000
+            }
+            None => value_of(
+                &read(self.controller(Kind::Cpu)?, "cpu.stat")?,
+                "usage_usec ",
+            )?,
+        };
+        let memory = self.controller(Kind::Memory)?;
+        let (used, cache) = match memory.version {
+            Version::V1 => ("memory.usage_in_bytes", "total_inactive_file "),
+            Version::V2 => ("memory.current", "inactive_file "),
+        };
+        let used = read(memory, used)?;
+        // The kernel gives back what nobody has looked at for a while.
+        let cache = value_of(&read(memory, "memory.stat")?, cache).unwrap_or(0);
+        Some(Usage {
+            cpu_us,
+            mem_bytes: used.trim().parse::<u64>().ok()?.saturating_sub(cache),
+        })
+    }
+
     /// How often the limit of processes has refused a machine a new one.
     pub fn refused_tasks(&self, id: &str) -> u64 {
         let Some(controller) = self.controller(Kind::Pids) else {
@@ -431,7 +471,7 @@ impl Controller {
                 Presence::Needed,
             )],
             (_, Kind::Pids) => vec![("pids.max", pids.to_string(), Presence::Needed)],
-            (_, Kind::Freezer) => Vec::new(),
+            (_, Kind::Freezer | Kind::Account) => Vec::new(),
         };
         for (name, value, presence) in files {
             let file = dir.join(name);
@@ -455,6 +495,11 @@ fn remove_now(dirs: &[PathBuf]) {
     for dir in dirs {
         let _ = std::fs::remove_dir(dir);
     }
+}
+
+fn value_of(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().parse().ok()
 }
 
 fn file_has_line(file: &Path, line: &str) -> bool {

@@ -6,7 +6,7 @@
 
 use crate::error::QemuError;
 use crate::record::Shape;
-use motu_core::runtime::{Ask, MachineLimits};
+use motu_core::runtime::{Ask, MachineLimits, Usage};
 use motu_local::{Hierarchies, Kind};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -42,6 +42,14 @@ pub(crate) fn dirs(dir: &Path) -> Result<Vec<PathBuf>, QemuError> {
     match rustix::process::geteuid().is_root() {
         true => Ok(hierarchies().dirs(&name(dir)?)),
         false => Ok(Vec::new()),
+    }
+}
+
+/// What the machine in a directory uses, QEMU included.
+pub(crate) fn usage(dir: &Path) -> Option<Usage> {
+    match rustix::process::geteuid().is_root() {
+        true => hierarchies().usage(&name(dir).ok()?),
+        false => None,
     }
 }
 

@@ -59,7 +59,9 @@ pub use kept::{flatten, flatten_workspace};
 
 use async_trait::async_trait;
 use motu_core::report::Check;
-use motu_core::runtime::{AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec};
+use motu_core::runtime::{
+    AtRest, Capabilities, Connection, Ended, Kept, Machine, MachineSpec, Usage,
+};
 use motu_core::{Accel, Error, Isolation, Runtime, SandboxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,6 +162,10 @@ impl Runtime for Qemu {
 
     async fn alive(&self, machine: &Machine) -> bool {
         machine::is_alive(machine)
+    }
+
+    fn usage(&self, machine: &Machine) -> Option<Usage> {
+        cgroup::usage(&machine.dir)
     }
 
     async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {

@@ -32,6 +32,8 @@ pub fn sandbox(id: &SandboxId) -> Sandbox {
         expires_at: Some(now),
         ttl_seconds: 600,
         idle_seconds: 0,
+        on_idle: Default::default(),
+        paused: None,
     }
 }
 

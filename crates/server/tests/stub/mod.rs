@@ -18,11 +18,11 @@ use motu_core::files::*;
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::lists::*;
+use motu_core::metrics::*;
 use motu_core::policy::*;
-use motu_core::report::ProgressSink;
 use motu_core::report::*;
 use motu_core::runtime::Connection;
-use motu_core::sandbox::{CreateSandbox, Sandbox};
+use motu_core::sandbox::{CommitSandbox, CreateSandbox, Sandbox};
 use motu_core::secret::{SecretSummary, SetSecret};
 use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Program, Result, SandboxId, Service};
@@ -581,6 +581,15 @@ impl Service for Stub {
     }
     async fn dial_unix(&self, id: &SandboxId, _: AtPath) -> Result<Connection> {
         self.dial(id, &2).await
+    }
+    async fn commit_sandbox(&self, id: &SandboxId, _: CommitSandbox) -> Result<Environment> {
+        Err(Error::not_found(id.to_string()))
+    }
+    async fn metrics_history(&self, id: &SandboxId, _: ReadMetrics) -> Result<MetricsHistory> {
+        Err(Error::not_found(id.to_string()))
+    }
+    async fn flush_metrics(&self, id: &SandboxId) -> Result<MetricsFlushed> {
+        Err(Error::not_found(id.to_string()))
     }
     async fn metrics(&self, _: &SandboxId) -> Result<Metrics> {
         Err(Error::unsupported("not stubbed"))

@@ -17,6 +17,7 @@
 //! out of what is shown.
 
 mod capture;
+mod commit;
 mod context;
 mod copy;
 mod keys;

@@ -304,7 +304,15 @@ mod tests {
             [
                 (Kind::Memory, top.join("memory/a/b")),
                 (Kind::Cpu, top.join("cpu,cpuacct/")),
+                (Kind::Account, top.join("cpu,cpuacct/")),
             ]
         );
+        // Mounted together they are one group.
+        let hierarchies = Hierarchies {
+            controllers: found,
+            io: Err(MISSING),
+            group: "motu-1".into(),
+        };
+        assert_eq!(hierarchies.dirs("sb-1").len(), 2);
     }
 }

@@ -1,0 +1,105 @@
+//! An environment from what is in a sandbox.
+//!
+//! Its machine is ended in order first: what a program holds in memory is on no disk. What is on
+//! its disks and not in the environment it started from is one more layer over that.
+
+use super::capture::Capture;
+use super::nothing;
+use crate::admission::environment_error;
+use crate::blocking::blocking;
+use crate::driver::Handle;
+use crate::environment::Environments;
+use crate::environment::archives::environment;
+use motu_core::report::Environment;
+use motu_core::runtime::AtRest;
+use motu_core::sandbox::{AfterCommit, CommitSandbox, Sandbox, State};
+use motu_core::{Error, Result};
+use motu_environments::{BuildCache, ImageInfo, Privilege, Workplace, layers_over};
+
+impl Environments {
+    pub(crate) async fn commit(&self, handle: &Handle, ask: &CommitSandbox) -> Result<Environment> {
+        let checked = self.store().check_own_name(&ask.name);
+        checked.map_err(environment_error)?;
+        if Privilege::detect() == Privilege::User {
+            return Err(Error::unsupported(
+                "an environment is made of a sandbox by a daemon of root's: files that an ordinary \
+                 user's machines leave belong to ids that stand for others",
+            ));
+        }
+        let ran = matches!(handle.state(), State::Running | State::Paused);
+        let sandbox = handle.stop().await?;
+        let made = self.made_of(handle, &sandbox, &ask.name).await;
+        let then = match (&made, ask.then) {
+            // A sandbox whose contents are nowhere else stays.
+            (Ok(_), AfterCommit::Destroy) => handle.destroy().await,
+            (_, AfterCommit::Stop) => Ok(sandbox),
+            _ if ran => handle.start().await,
+            _ => Ok(sandbox),
+        };
+        let made = made?;
+        then?;
+        Ok(made)
+    }
+
+    async fn made_of(&self, handle: &Handle, sandbox: &Sandbox, name: &str) -> Result<Environment> {
+        let launch = handle.launch().await?;
+        let runtime = self.sandboxes.runtimes.named(&sandbox.runtime);
+        let runtime = runtime.ok_or_else(|| Error::internal("its runtime is not in this build"))?;
+        let kept = launch
+            .kept
+            .ok_or_else(|| Error::internal("a stopped sandbox has no disks"))?;
+        let rest = runtime.at_rest(&kept, &launch.root)?;
+        let base = self.image_of(sandbox).await;
+        let cache = self.store().build_cache().map_err(environment_error)?;
+        let place = self.store().workplace(Some(&sandbox.digest)).await;
+        let place = place.map_err(environment_error)?;
+        let image = ImageInfo {
+            reference: name.to_string(),
+            manifest_digest: None,
+            default_user: sandbox.user.clone(),
+            default_workdir: sandbox.workdir.clone(),
+            ..base.clone()
+        };
+        let made_from = format!("commit of {}", sandbox.sandbox_id);
+        blocking(move || seal(&cache, place, &rest, (base, image), made_from)).await?;
+        let found = self.store().inspect(name).await;
+        found.map(environment).map_err(environment_error)
+    }
+
+    /// What the environment says that a sandbox started from; little, if its name means another
+    /// one by now.
+    async fn image_of(&self, sandbox: &Sandbox) -> ImageInfo {
+        let found = self.store().inspect(&sandbox.environment).await.ok();
+        let same = found.filter(|found| found.digest.as_ref() == Some(&sandbox.digest));
+        same.and_then(|found| found.image).unwrap_or_else(nothing)
+    }
+}
+
+/// Writes what is different as a layer, lays it over the tree and makes that an environment.
+fn seal(
+    cache: &BuildCache,
+    mut place: Workplace,
+    rest: &AtRest,
+    (base, mut image): (ImageInfo, ImageInfo),
+    made_from: String,
+) -> Result<()> {
+    let (new, mut writer) = cache.new_layer().map_err(environment_error)?;
+    let capture = Capture {
+        rest,
+        place: &place,
+        without: &[],
+    };
+    capture.write(&mut writer)?;
+    let layer = cache.keep_layer(new, writer).map_err(environment_error)?;
+    let layers: Vec<(String, u64)> = layer.into_iter().collect();
+    let files: Vec<_> = layers
+        .iter()
+        .map(|(digest, _)| (cache.layer(digest), digest.clone()))
+        .collect();
+    place.apply(&files, &mut image).map_err(environment_error)?;
+    image.layers = layers_over(Some(&base), &layers);
+    place
+        .seal(image, made_from)
+        .map(drop)
+        .map_err(environment_error)
+}
