@@ -1,5 +1,6 @@
 //! One caller at the gate, with every verb.
 
+use crate::naps::Naps;
 use motu_core::Result;
 use motu_core::config::GrpcConfig;
 use motu_core::verb::{Pass, Verb};
@@ -12,14 +13,16 @@ pub struct Agent {
     gate: Gate,
     caller: Caller,
     pub config: Arc<GrpcConfig>,
+    pub naps: Arc<Naps>,
 }
 
 impl Agent {
-    pub fn new(gate: Gate, caller: Caller, config: Arc<GrpcConfig>) -> Agent {
+    pub fn new(gate: Gate, caller: Caller, config: Arc<GrpcConfig>, naps: Arc<Naps>) -> Agent {
         Agent {
             gate,
             caller,
             config,
+            naps,
         }
     }
 

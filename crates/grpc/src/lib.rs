@@ -21,6 +21,7 @@ mod files;
 pub mod listen;
 mod metrics;
 mod names;
+mod naps;
 mod processes;
 mod routes;
 mod sandboxes;

@@ -1,6 +1,7 @@
 //! The services at their addresses.
 
 use crate::agent::Agent;
+use crate::naps::Naps;
 use crate::service;
 use crate::wire::{DESCRIPTOR, SERVICE};
 use axum::Router;
@@ -32,10 +33,11 @@ pub struct Settings {
 pub async fn routes(settings: Settings) -> Result<Router> {
     let Settings { gate, config } = settings;
     let config = Arc::new(config);
+    let naps = Arc::new(Naps::default());
     let answer = move |request: Request| {
         let ticket = Ticket::default();
         let caller = introduced(&request).with_ticket(ticket.clone());
-        let agent = Agent::new(gate.clone(), caller, config.clone());
+        let agent = Agent::new(gate.clone(), caller, config.clone(), naps.clone());
         async move { marked(service::serve(agent, request).await, &ticket) }
     };
     let health = HealthReporter::new();

@@ -9,7 +9,7 @@ use crate::wire::{
 };
 use crate::{ask, names};
 use motu_core::limits::TTL_SECONDS;
-use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, Sandbox, State};
+use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, OnIdle, Sandbox, State};
 use motu_core::size::Size;
 use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
 
@@ -39,7 +39,7 @@ impl Agent {
 
     /// The request in the words of the service.
     async fn wanted(&self, message: CreateSandboxRequest) -> Result<CreateSandbox> {
-        inactivity(message.timeout_sec)?;
+        let idle_seconds = ask::number("timeout_sec", message.timeout_sec)?;
         let id = ask::word(message.sandbox_id);
         let mut request = CreateSandbox {
             sandbox_id: id.as_deref().map(SandboxId::parse).transpose()?,
@@ -51,6 +51,10 @@ impl Agent {
             policy: self.config.policy.clone(),
             // It lives until somebody destroys it.
             ttl_seconds: Some(TTL_SECONDS.max),
+            idle_seconds,
+            on_idle: idle_seconds.map_or(OnIdle::Destroy, |_| OnIdle::Pause),
+            // Templates can be made of it.
+            keep: true,
             env: message.default_env.into_iter().collect(),
             user: ask::word(message.default_user),
             ..CreateSandbox::default()
@@ -114,14 +118,24 @@ impl Agent {
 
     pub async fn resume(self, message: ResumeSandboxRequest) -> Result<ResumeSandboxResponse> {
         let id = ask::sandbox(&message.sandbox_id)?;
-        inactivity(message.timeout_sec)?;
+        let idle_seconds = ask::number("timeout_sec", message.timeout_sec)?;
         if !message.default_user.is_empty() || !message.default_env.is_empty() {
             return Err(Error::unsupported(
                 "default_user and default_env of a sandbox cannot be changed when it is resumed",
             )
             .hint("leave them out: it has those it was created with"));
         }
-        let sandbox = self.resume_sandbox(&id).await?;
+        self.resume_sandbox(&id).await?;
+        let sandbox = self
+            .keepalive(
+                &id,
+                Keepalive {
+                    idle_seconds,
+                    on_idle: idle_seconds.map(|_| OnIdle::Pause),
+                    ..Keepalive::default()
+                },
+            )
+            .await?;
         Ok(ResumeSandboxResponse {
             sandbox_id: sandbox.sandbox_id.to_string(),
             status: sandbox.state.to_string(),
@@ -132,8 +146,8 @@ impl Agent {
     pub async fn list(self, _: ListSandboxesRequest) -> Result<ListSandboxesResponse> {
         let all = self.list_sandboxes(ListSandboxes { all: false }).await?;
         Ok(ListSandboxesResponse {
+            auto_paused_sandbox_ids: self.naps.news(&all),
             sandboxes: all.sandboxes.into_iter().map(info).collect(),
-            auto_paused_sandbox_ids: Vec::new(),
         })
     }
 
@@ -148,17 +162,6 @@ impl Agent {
             Error::unsupported("this daemon cannot be ended by a call yet")
                 .hint("destroy its sandboxes; the operator of the host ends it"),
         )
-    }
-}
-
-/// Refuses a wish that nothing would fulfil.
-fn inactivity(timeout_sec: i32) -> Result<()> {
-    match ask::number("timeout_sec", timeout_sec)? {
-        None => Ok(()),
-        Some(_) => Err(
-            Error::unsupported("sandboxes are not paused by inactivity yet")
-                .hint("set timeout_sec to 0, and call PauseSandbox"),
-        ),
     }
 }
 
@@ -201,7 +204,10 @@ fn info(sandbox: Sandbox) -> SandboxInfo {
         host_ip: String::new(),
         created_at_unix: sandbox.created_at.as_second(),
         last_active_at_unix: sandbox.last_activity_at.as_second(),
-        timeout_sec: 0,
+        timeout_sec: match sandbox.on_idle {
+            OnIdle::Pause => small(sandbox.idle_seconds),
+            OnIdle::Destroy => 0,
+        },
         team_id,
         template_id,
     }

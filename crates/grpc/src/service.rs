@@ -61,7 +61,7 @@ methods! {
     unary "PingSandbox" = ping;
     unary "Terminate" = terminate;
     unary "GetSandboxMetrics" = get_metrics;
-    unary "FlushSandboxMetrics" = flush_metrics;
+    unary "FlushSandboxMetrics" = flush;
     unary "FlattenRootfs" = flatten;
     server_stream "PtyAttach" = pty_attach;
     unary "PtySendInput" = pty_input;

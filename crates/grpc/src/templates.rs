@@ -1,21 +1,67 @@
 //! Templates: saved from sandboxes, and removed.
+//!
+//! A sandbox that is saved becomes an environment, and a template that starts from it with the
+//! sandbox's size. Both are named after the template, so that whoever removes it removes both.
 
 use crate::agent::Agent;
-use crate::names;
 use crate::wire::{
     CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
     FlattenRootfsRequest, FlattenRootfsResponse,
 };
-use motu_core::hint::verb;
-use motu_core::{Error, Result, Service, hint};
+use crate::{ask, names};
+use motu_core::sandbox::{AfterCommit, CommitSandbox, Sandbox};
+use motu_core::size::Size;
+use motu_core::template::TemplateDefinition;
+use motu_core::{Error, ErrorKind, Result, SandboxId, Service, id};
+
+/// The beginning of the names of environments that belong to templates of this face.
+const SAVED: &str = "snapshot-";
 
 impl Agent {
-    pub async fn save_template(self, _: CreateSnapshotRequest) -> Result<CreateSnapshotResponse> {
-        Err(unsaved())
+    /// Files are saved, and what runs is not: its machine is ended in order, and the sandbox with it.
+    pub async fn save_template(
+        self,
+        message: CreateSnapshotRequest,
+    ) -> Result<CreateSnapshotResponse> {
+        let sandbox_id = ask::sandbox(&message.sandbox_id)?;
+        let named = names::template(&message.name, &message.team_id, &message.template_id)?;
+        let name = named.unwrap_or_else(|| format!("template-{}", id::random_name(8)));
+        let size_bytes = self.save(&sandbox_id, &name).await?;
+        Ok(CreateSnapshotResponse { name, size_bytes })
     }
 
-    pub async fn flatten(self, _: FlattenRootfsRequest) -> Result<FlattenRootfsResponse> {
-        Err(unsaved())
+    pub async fn flatten(self, message: FlattenRootfsRequest) -> Result<FlattenRootfsResponse> {
+        let sandbox_id = ask::sandbox(&message.sandbox_id)?;
+        let named = names::template(&message.name, &message.team_id, &message.template_id)?;
+        let size_bytes = self.save(&sandbox_id, &named.ok_or_else(unnamed)?).await?;
+        Ok(FlattenRootfsResponse { size_bytes })
+    }
+
+    /// Makes a template of what is on the disks of a sandbox, and says how large it is.
+    async fn save(&self, id: &SandboxId, name: &str) -> Result<i64> {
+        match self.get_template(name).await {
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            Ok(_) => {
+                return Err(
+                    Error::conflict(format!("the template {name} exists already"))
+                        .hint("choose another name, or delete that template first"),
+                );
+            }
+            Err(error) => return Err(error),
+        }
+        let sandbox = self.get_sandbox(id).await?;
+        let commit = CommitSandbox {
+            name: environment(name),
+            then: AfterCommit::Stop,
+        };
+        let made = self.commit_sandbox(id, commit).await?;
+        let (progress, _) = tokio::sync::mpsc::channel(1);
+        let definition = definition(&sandbox, made.name);
+        self.put_template(name, definition, progress).await?;
+        // Only now is all that the sandbox had somewhere else.
+        self.destroy_sandbox(id).await?;
+        let size = made.size_bytes.unwrap_or(0);
+        Ok(i64::try_from(size).unwrap_or(i64::MAX))
     }
 
     pub async fn delete_template(
@@ -23,16 +69,47 @@ impl Agent {
         message: DeleteSnapshotRequest,
     ) -> Result<DeleteSnapshotResponse> {
         let named = names::template(&message.name, &message.team_id, &message.template_id)?;
-        let name = named.ok_or_else(|| {
-            Error::invalid("no template is named")
-                .hint("set name, or team_id and template_id; the configured environment stays")
-        })?;
-        self.remove_template(&name).await?;
+        let name = named.ok_or_else(unnamed)?;
+        let used = self.list_sandboxes(Default::default()).await?;
+        let of = |sandbox: &&Sandbox| {
+            let template = sandbox.template.as_ref();
+            template.is_some_and(|template| template.name == name)
+        };
+        if let Some(sandbox) = used.iter().find(of) {
+            let id = &sandbox.sandbox_id;
+            return Err(
+                Error::conflict(format!("the template {name} is used by {id}"))
+                    .hint("destroy the sandboxes that came from it first"),
+            );
+        }
+        let gone = self.remove_template(&name).await?;
+        if gone.definition.environment == environment(&name) {
+            self.remove_environment(&gone.definition.environment)
+                .await?;
+        }
         Ok(DeleteSnapshotResponse {})
     }
 }
 
-fn unsaved() -> Error {
-    Error::unsupported("sandboxes cannot be saved as templates yet")
-        .hint(hint!["describe the template: ", verb("put_template")])
+fn environment(template: &str) -> String {
+    format!("{SAVED}{template}:1")
+}
+
+/// What machines of the template are like: as the sandbox was.
+fn definition(sandbox: &Sandbox, environment: String) -> TemplateDefinition {
+    let disk = sandbox.limits.iter().find(|one| one.name == "disk_mib");
+    TemplateDefinition {
+        environment,
+        size: Size {
+            vcpu_count: Some(sandbox.vcpu_count),
+            mem_mib: Some(sandbox.mem_mib),
+            disk_mib: disk.map(|disk| disk.value),
+        },
+        ..TemplateDefinition::default()
+    }
+}
+
+fn unnamed() -> Error {
+    Error::invalid("no template is named")
+        .hint("set name, or team_id and template_id; the configured environment stays")
 }

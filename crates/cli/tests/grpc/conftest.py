@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import uuid
 
 import grpc
@@ -49,6 +50,15 @@ def refused(code: grpc.StatusCode, *words: str):
     assert error.code() == code, f"{error.code()}: {error.details()}"
     for word in words:
         assert word in error.details(), error.details()
+
+
+def until(found, seconds: float = 30):
+    """What is found, as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (answer := found()):
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)
+    return answer
 
 
 class Box:

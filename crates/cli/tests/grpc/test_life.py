@@ -2,10 +2,11 @@
 
 import concurrent.futures
 import time
+import uuid
 
 import contract_pb2 as pb
 import grpc
-from conftest import made, motu, refused
+from conftest import made, motu, refused, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
@@ -154,6 +155,80 @@ def test_pausing_keeps_memory_and_processes(stub):
         answer = stub.ResumeSandbox(pb.ResumeSandboxRequest(sandbox_id=box.id))
         assert (answer.sandbox_id, answer.status) == (box.id, "running")
         assert box.says("echo > /ask; cat /say") == before
+
+
+def test_what_nobody_uses_is_paused_and_goes_on_when_it_is_used(stub):
+    def listed():
+        return stub.ListSandboxes(pb.ListSandboxesRequest())
+
+    with made(stub, timeout_sec=1) as box:
+        box.says("sleep 1000 >/dev/null 2>&1 & echo $! > /pid")
+        found = until(lambda: [one for one in [listed()] if box.id in one.auto_paused_sandbox_ids])
+        (info,) = [one for one in found[0].sandboxes if one.sandbox_id == box.id]
+        assert (info.status, info.timeout_sec) == ("paused", 1)
+        # Told once.
+        assert box.id not in listed().auto_paused_sandbox_ids
+        # What ran goes on, and whoever uses the sandbox notices nothing.
+        assert box.says("kill -0 $(cat /pid) && echo alive") == "alive"
+        # Longer than it may be idle: a command that runs is use.
+        assert box.says("sleep 3; echo done") == "done"
+        until(lambda: box.id in listed().auto_paused_sandbox_ids)
+        resume = pb.ResumeSandboxRequest(sandbox_id=box.id, timeout_sec=600)
+        assert stub.ResumeSandbox(resume).status == "running"
+        (info,) = [one for one in listed().sandboxes if one.sandbox_id == box.id]
+        assert (info.status, info.timeout_sec) == ("running", 600)
+
+
+def test_a_sandbox_becomes_a_template(stub):
+    team, one = (str(uuid.uuid4()) for _ in range(2))
+    ids = {"team_id": team, "template_id": one}
+    with made(stub, memory_mb=256) as box:
+        box.says("echo precious > /kept")
+        saved = stub.CreateSnapshot(pb.CreateSnapshotRequest(sandbox_id=box.id, **ids))
+        assert saved.size_bytes > 0 and saved.name
+        with refused(Code.NOT_FOUND):
+            box.run("true")
+    with made(stub, **ids) as box:
+        assert box.says("cat /kept") == "precious"
+        listed = stub.ListSandboxes(pb.ListSandboxesRequest()).sandboxes
+        (info,) = [info for info in listed if info.sandbox_id == box.id]
+        assert (info.team_id, info.template_id, info.memory_mb) == (team, one, 256)
+        with refused(Code.FAILED_PRECONDITION, box.id):
+            stub.DeleteSnapshot(pb.DeleteSnapshotRequest(**ids))
+        with refused(Code.FAILED_PRECONDITION, "exists already"):
+            stub.FlattenRootfs(pb.FlattenRootfsRequest(sandbox_id=box.id, **ids))
+        assert box.says("cat /kept") == "precious"
+        flat = pb.FlattenRootfsRequest(sandbox_id=box.id, name="flat")
+        assert stub.FlattenRootfs(flat).size_bytes > 0
+    stub.DeleteSnapshot(pb.DeleteSnapshotRequest(**ids))
+    with refused(Code.NOT_FOUND):
+        stub.DeleteSnapshot(pb.DeleteSnapshotRequest(**ids))
+    with made(stub, template="flat") as box:
+        assert box.says("cat /kept") == "precious"
+    stub.DeleteSnapshot(pb.DeleteSnapshotRequest(name="flat"))
+    with refused(Code.NOT_FOUND):
+        stub.CreateSnapshot(pb.CreateSnapshotRequest(sandbox_id="cl-nobody", name="x"))
+
+
+def test_what_was_used_is_told(stub):
+    with made(stub) as box:
+        box.says("(while true; do :; done) >/dev/null 2>&1 &")
+
+        def points(span=""):
+            ask = pb.GetSandboxMetricsRequest(sandbox_id=box.id, range=span)
+            return stub.GetSandboxMetrics(ask).points
+
+        until(lambda: any(point.cpu_pct > 20 for point in points()))
+        assert all(point.mem_bytes > 0 and point.timestamp_unix > 0 for point in points("10m"))
+        assert not points("24h")
+        flushed = stub.FlushSandboxMetrics(pb.FlushSandboxMetricsRequest(sandbox_id=box.id))
+        assert flushed.points_10m and not flushed.points_24h
+        with refused(Code.INVALID_ARGUMENT, "10m"):
+            points("5m")
+        with refused(Code.NOT_FOUND):
+            stub.GetSandboxMetrics(pb.GetSandboxMetricsRequest(sandbox_id="cl-nobody"))
+    with refused(Code.UNIMPLEMENTED):
+        stub.Terminate(pb.TerminateRequest())
 
 
 def test_ping_counts_as_a_use(stub, box):

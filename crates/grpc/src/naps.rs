@@ -1,0 +1,34 @@
+//! Sandboxes that were paused because nobody used them, told once.
+
+use jiff::Timestamp;
+use motu_core::SandboxId;
+use motu_core::sandbox::{PausedBy, Sandbox};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// The pauses of sandboxes that nobody used, as far as they were told. A daemon that was started
+/// again tells those that last once more.
+#[derive(Debug, Default)]
+pub struct Naps(Mutex<BTreeMap<SandboxId, Timestamp>>);
+
+impl Naps {
+    /// Those that were not told yet.
+    pub fn news(&self, all: &[Sandbox]) -> Vec<String> {
+        let asleep = all.iter().filter_map(|sandbox| {
+            let paused = sandbox
+                .paused
+                .filter(|paused| paused.by == PausedBy::Idle)?;
+            Some((sandbox.sandbox_id.clone(), paused.at))
+        });
+        let asleep: BTreeMap<SandboxId, Timestamp> = asleep.collect();
+        let mut told = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = std::mem::replace(&mut *told, asleep.clone());
+        let news = asleep.into_iter();
+        news.filter(|(id, at)| before.get(id) != Some(at))
+            .map(|(id, _)| id.to_string())
+            .collect()
+    }
+}
