@@ -67,22 +67,6 @@ pub fn redacted(redactor: &Redactor, events: Events, pace: Pace) -> Events {
     .boxed()
 }
 
-/// A part of a text that is read in parts, and how many of its bytes wait for the next one: where
-/// `more` is there already, what may be the beginning of a secret is left to it. Of one that began
-/// in what was read before, the rest is covered.
-pub fn part(redactor: &Redactor, before: &[u8], text: &str, more: bool) -> (String, usize) {
-    let mut stream = redactor.stream();
-    stream.push(before, &mut |_| {});
-    stream.lapse(&mut |_| {});
-    let mut out = collected(|sink| stream.push(text.as_bytes(), sink));
-    let held = stream.held();
-    if more {
-        return (String::from_utf8_lossy(&out).into_owned(), held);
-    }
-    out.extend(collected(|sink| stream.finish(sink)));
-    (String::from_utf8_lossy(&out).into_owned(), 0)
-}
-
 /// An error whose texts show no secrets.
 pub fn clean_error(redactor: &Redactor, error: Error) -> Error {
     Error {
@@ -234,19 +218,6 @@ mod tests {
         }
         assert_eq!(text, b"say [redacted TOKEN] and hunt");
         assert!(matches!(clean.last(), Some(Ok(ExecEvent::Exited(_)))));
-    }
-
-    #[test]
-    fn a_value_that_two_reads_divide_is_not_shown() {
-        let redactor = redactor();
-        let (first, held) = part(&redactor, b"", "say hunter2-hun", true);
-        assert_eq!((&*first, held), ("say ", 11));
-        let (second, _) = part(&redactor, b"say ", "hunter2-hunter2 now", false);
-        assert_eq!(second, "[redacted TOKEN] now");
-        // Whoever begins in the middle sees none of the rest.
-        let (rest, _) = part(&redactor, b"say hunter2-hun", "ter2 now", false);
-        assert!(!rest.contains("ter2") && rest.ends_with(" now"), "{rest}");
-        assert_eq!(part(&redactor, b"", "hunter", true), (String::new(), 6));
     }
 
     #[tokio::test(start_paused = true)]

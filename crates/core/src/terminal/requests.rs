@@ -18,6 +18,9 @@ pub struct OpenTerminal {
     /// A sandbox or workspace that is there; default: the workspace `terminals`, made on first use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
+    /// It is a shell of this workspace, which it belongs to.
+    #[serde(skip)]
+    pub of_workspace: bool,
     /// On the host itself, with no isolation. Only where the daemon's owner asks for it.
     pub host: bool,
     /// Where the shell starts; default `/workspace` where there is one, else the user's home.

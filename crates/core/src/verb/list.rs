@@ -496,39 +496,11 @@ verbs! {
     /// End a service
     value stop_service = StopService(id: WorkspaceId, name: str) -> ServiceStatus,
         POST "/v1/workspaces/{id}/services/{name}/stop" 200, Destroys, "services";
-
-    /// Open a shell on a terminal of its own
-    value open_shell = OpenShell(id: WorkspaceId; NewShell) -> Shell,
-        POST "/v1/workspaces/{id}/shells" 201, Runs, "shells";
-    /// The shells of a workspace
-    value list_shells = ListShells(id: WorkspaceId) -> ShellList,
-        GET "/v1/workspaces/{id}/shells" 200, Reads, "shells";
-    /// Read what a shell has said, from a cursor on
-    value read_shell = ReadShell(id: WorkspaceId, shell: str; ShellCursor) -> ShellOutput,
-        GET "/v1/workspaces/{id}/shells/{shell}/output" 200, Reads, "shells";
-    /// Type into a shell
-    value write_shell = WriteShell(id: WorkspaceId, shell: str; Keystrokes) -> Shell,
-        POST "/v1/workspaces/{id}/shells/{shell}/input" 200, Runs, "shells";
-    /// Send a signal to what runs in the foreground of a shell
-    value signal_shell = SignalShell(id: WorkspaceId, shell: str; ShellSignal) -> Shell,
-        POST "/v1/workspaces/{id}/shells/{shell}/signal" 200, Runs, "shells";
-    /// Give a shell's terminal another size
-    value resize_shell = ResizeShell(id: WorkspaceId, shell: str; TtySize) -> Shell,
-        POST "/v1/workspaces/{id}/shells/{shell}/resize" 200, Settles, "shells";
-    /// A shell, live
-    ///
-    /// Both bodies are live streams of frames; the screen as it is now comes first. Leaving
-    /// does not end the shell.
-    attach attach_shell = AttachShell(id: WorkspaceId, shell: str; ShellSize) -> ExecSession,
-        POST "/v1/workspaces/{id}/shells/{shell}/stream" 200, Runs, "shells";
-    /// End a shell and what runs in it
-    value close_shell = CloseShell(id: WorkspaceId, shell: str) -> Shell,
-        DELETE "/v1/workspaces/{id}/shells/{shell}" 200, Destroys, "shells";
 }
 
 verbs! {
     /// The verbs of terminals. A session that was terminated answers with status `terminated`;
-    /// an unknown one is `not_found`.
+    /// an unknown one is `not_found`. A shell of a workspace is a session too.
     trait Terminals, by terminals, visit visit_terminals, table TERMINAL_VERBS;
 
     /// Open a session, or find it
@@ -593,4 +565,32 @@ verbs! {
     /// does not end the session. Without a size the caller watches, and may not type.
     attach attach_terminal = AttachTerminal(terminal: TerminalId; TakeSeat) -> ExecSession,
         POST "/v1/terminals/{terminal}/stream" 200, Runs, "terminals";
+
+    /// Open a shell on a terminal of its own
+    value open_shell = OpenShell(id: WorkspaceId; NewShell) -> Shell,
+        POST "/v1/workspaces/{id}/shells" 201, Runs, "shells";
+    /// The shells of a workspace
+    value list_shells = ListShells(id: WorkspaceId) -> ShellList,
+        GET "/v1/workspaces/{id}/shells" 200, Reads, "shells";
+    /// Read what a shell has said, from a cursor on
+    value read_shell = ReadShell(id: WorkspaceId, shell: str; ShellCursor) -> ShellOutput,
+        GET "/v1/workspaces/{id}/shells/{shell}/output" 200, Reads, "shells";
+    /// Type into a shell
+    value write_shell = WriteShell(id: WorkspaceId, shell: str; Keystrokes) -> Shell,
+        POST "/v1/workspaces/{id}/shells/{shell}/input" 200, Runs, "shells";
+    /// Send a signal to what runs in the foreground of a shell
+    value signal_shell = SignalShell(id: WorkspaceId, shell: str; ShellSignal) -> Shell,
+        POST "/v1/workspaces/{id}/shells/{shell}/signal" 200, Runs, "shells";
+    /// Give a shell's terminal another size
+    value resize_shell = ResizeShell(id: WorkspaceId, shell: str; TtySize) -> Shell,
+        POST "/v1/workspaces/{id}/shells/{shell}/resize" 200, Settles, "shells";
+    /// A shell, live
+    ///
+    /// Both bodies are live streams of frames; the screen as it is now comes first. Leaving
+    /// does not end the shell.
+    attach attach_shell = AttachShell(id: WorkspaceId, shell: str; ShellSize) -> ExecSession,
+        POST "/v1/workspaces/{id}/shells/{shell}/stream" 200, Runs, "shells";
+    /// End a shell and what runs in it
+    value close_shell = CloseShell(id: WorkspaceId, shell: str) -> Shell,
+        DELETE "/v1/workspaces/{id}/shells/{shell}" 200, Destroys, "shells";
 }

@@ -113,13 +113,6 @@ impl Guest {
         Some(found.is_some_and(|process| process.exited.is_none()))
     }
 
-    /// Types into a process's standard input or terminal.
-    pub async fn input(&self, tag: &str, bytes: Bytes) -> Result<()> {
-        let content = futures_util::stream::once(async move { Ok(bytes) });
-        let process = Selector::Tag(tag.to_string());
-        self.write_input(process, false, content.boxed()).await
-    }
-
     /// Types as much as comes, and closes standard input after it when told to.
     pub async fn write_input(
         &self,

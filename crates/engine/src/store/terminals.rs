@@ -21,6 +21,9 @@ pub struct TerminalRow {
     pub shell: Option<TerminalShell>,
     pub size: TtySize,
     pub started_at: Timestamp,
+    /// Of a shell of a workspace: the directory it was opened in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_in: Option<String>,
     pub description: Option<String>,
     pub prompt_regex: Option<String>,
     pub quiescence_ms: u64,
@@ -78,6 +81,20 @@ impl Store {
             Ok(())
         })
         .await
+    }
+
+    /// The sessions that are shells of a workspace.
+    pub async fn shells(&self, id: &SandboxId) -> Result<Vec<TerminalRow>> {
+        let key = id.to_string();
+        let found = self.with("shells", move |transaction| {
+            let mut query = transaction.prepare_cached(
+                "SELECT terminal FROM terminals WHERE json_extract(terminal, '$.sandbox_id') = ?1
+                 AND json_extract(terminal, '$.opened_in') IS NOT NULL",
+            )?;
+            let rows = query.query_map(params![key], |row| row.get::<_, String>(0))?;
+            rows.collect::<rusqlite::Result<Vec<String>>>()
+        });
+        Ok(readable("terminal", &found.await?))
     }
 
     pub async fn terminals(&self) -> Result<Vec<TerminalRow>> {

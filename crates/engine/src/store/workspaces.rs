@@ -5,8 +5,7 @@ use super::json::{readable, to_json};
 use jiff::Timestamp;
 use motu_core::exec::ExecMode;
 use motu_core::workspace::{
-    CommandRecord, NetworkPolicy, SecretEnv, SecretInfo, ServiceStatus, Shell, WorkspaceId,
-    WorkspaceSeed,
+    CommandRecord, NetworkPolicy, SecretEnv, SecretInfo, ServiceStatus, WorkspaceId, WorkspaceSeed,
 };
 use motu_core::{Result, SandboxId, limits};
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -276,37 +275,6 @@ impl Store {
         let query = "SELECT service FROM services WHERE workspace_id = ?1 ORDER BY name";
         let found = self.column(query, id.to_string()).await?;
         Ok(readable("service", &found))
-    }
-
-    pub async fn put_shell(&self, shell: &Shell) -> Result<()> {
-        let (key, id) = (shell.workspace_id.to_string(), shell.shell_id.clone());
-        let json = to_json(shell)?;
-        self.with("shell", move |transaction| {
-            transaction.execute(
-                "INSERT OR REPLACE INTO shells VALUES (?1, ?2, ?3)",
-                params![key, id, json],
-            )?;
-            Ok(())
-        })
-        .await
-    }
-
-    pub async fn delete_shell(&self, shell: &Shell) -> Result<()> {
-        let (key, id) = (shell.workspace_id.to_string(), shell.shell_id.clone());
-        self.with("shell", move |transaction| {
-            transaction.execute(
-                "DELETE FROM shells WHERE workspace_id = ?1 AND shell_id = ?2",
-                params![key, id],
-            )?;
-            Ok(())
-        })
-        .await
-    }
-
-    pub async fn shells(&self, id: &WorkspaceId) -> Result<Vec<Shell>> {
-        let query = "SELECT shell FROM shells WHERE workspace_id = ?1 ORDER BY shell_id";
-        let found = self.column(query, id.to_string()).await?;
-        Ok(readable("shell", &found))
     }
 
     /// Forgets all that belongs to a workspace; nothing, for other sandboxes.

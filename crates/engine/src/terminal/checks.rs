@@ -1,6 +1,5 @@
 //! What callers give, checked.
 
-use crate::workspace::signal_number;
 use motu_core::exec::TtySize;
 use motu_core::terminal::{OpenTerminal, SendToTerminal, Wait};
 use motu_core::{Error, Result, limits};
@@ -127,9 +126,48 @@ pub fn signal(name: &str) -> Result<(i32, String)> {
     Ok((number, name.chars().take(16).collect()))
 }
 
+/// A signal by name, with or without SIG, or by number.
+pub fn signal_number(name: &str) -> Result<i32> {
+    let plain = name.to_ascii_uppercase();
+    let plain = plain.strip_prefix("SIG").unwrap_or(&plain);
+    let known = [
+        ("HUP", libc::SIGHUP),
+        ("INT", libc::SIGINT),
+        ("QUIT", libc::SIGQUIT),
+        ("KILL", libc::SIGKILL),
+        ("USR1", libc::SIGUSR1),
+        ("USR2", libc::SIGUSR2),
+        ("TERM", libc::SIGTERM),
+        ("CONT", libc::SIGCONT),
+        ("STOP", libc::SIGSTOP),
+        ("TSTP", libc::SIGTSTP),
+        ("WINCH", libc::SIGWINCH),
+    ];
+    let by_name = known.iter().find(|(known, _)| *known == plain);
+    let number = by_name
+        .map(|(_, number)| *number)
+        .or_else(|| plain.parse().ok());
+    number
+        .filter(|number| (1..=64).contains(number))
+        .ok_or_else(|| {
+            Error::invalid(format!("there is no signal {name:?}"))
+                .hint("INT, TERM, HUP, QUIT, KILL, TSTP, CONT, USR1, USR2 or a number")
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_have_several_spellings() {
+        assert_eq!(signal_number("INT").unwrap(), libc::SIGINT);
+        assert_eq!(signal_number("sigterm").unwrap(), libc::SIGTERM);
+        assert_eq!(signal_number("9").unwrap(), 9);
+        assert!(signal_number("NOPE").is_err());
+        assert!(signal_number("0").is_err());
+        assert!(signal_number("65").is_err());
+    }
 
     #[test]
     fn sizes_patterns_and_inputs_are_bounded() {

@@ -161,6 +161,7 @@ impl Terminals {
             }),
             size: wanted.size,
             started_at: Timestamp::now(),
+            opened_in: request.cwd.clone().filter(|_| request.of_workspace),
             description: wanted.description,
             prompt_regex: request.prompt_regex.clone().filter(|text| !text.is_empty()),
             quiescence_ms: wanted.quiescence_ms,
@@ -351,6 +352,7 @@ impl Terminals {
             } else if row.is_alive() && !running {
                 row.end = Some(ended_with("its machine was gone when the daemon came back"));
                 row.shell = None;
+                row.terminated = row.opened_in.is_some();
                 self.sandboxes.shared.store.put_terminal(&row).await?;
             }
             let alive = row.is_alive();

@@ -11,6 +11,8 @@
 //!   writer     transcript, recording and log, off everybody's way
 //!   watchers   those who watch live
 //!   seat       sitting at a session
+//!   shells     sessions that belong to a workspace and are read by a cursor
+//!   plain      their output as a person reads it
 //!   transcript reading back what was printed
 //!   answers    what a session is and did, in the service's words
 //!   checks     what callers give
@@ -25,8 +27,10 @@ mod known;
 mod life;
 mod owner;
 mod place;
+mod plain;
 mod seat;
 mod shell;
+mod shells;
 mod table;
 mod transcript;
 mod watchers;
@@ -36,10 +40,13 @@ use crate::sandbox::Sandboxes;
 use crate::workspace::Workspaces;
 use async_trait::async_trait;
 use handle::Handle;
-use motu_core::exec::ExecSession;
+use motu_core::exec::{ExecSession, TtySize};
 use motu_core::files::ByteStream;
-use motu_core::lists::TerminalList;
+use motu_core::lists::{ShellList, TerminalList};
 use motu_core::terminal::*;
+use motu_core::workspace::{
+    AttachShell, OpenShell, ReadShell, Shell, ShellOutput, SignalShell, WorkspaceId, WriteShell,
+};
 use motu_core::{Error, Result, limits};
 use motu_terminal::expect::{Cursor, Pattern};
 use motu_terminal::session::{self, Outcome};
@@ -357,6 +364,55 @@ impl motu_core::Terminals for Terminals {
         let seat = ask.seat()?;
         self.wake_place(id).await?;
         self.take_seat(id, seat).await
+    }
+
+    async fn open_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
+        self.new_shell(id, request).await
+    }
+
+    async fn list_shells(&self, id: &WorkspaceId) -> Result<ShellList> {
+        Ok(ShellList::new(id.clone(), self.shells(id).await?))
+    }
+
+    async fn read_shell(
+        &self,
+        id: &WorkspaceId,
+        shell: &str,
+        request: ReadShell,
+    ) -> Result<ShellOutput> {
+        self.shell(id, shell).await?.read(self, request).await
+    }
+
+    async fn write_shell(
+        &self,
+        id: &WorkspaceId,
+        shell: &str,
+        request: WriteShell,
+    ) -> Result<Shell> {
+        self.shell(id, shell).await?.write(self, request).await
+    }
+
+    async fn signal_shell(&self, id: &WorkspaceId, shell: &str, ask: SignalShell) -> Result<Shell> {
+        self.shell(id, shell).await?.signal(self, &ask.signal).await
+    }
+
+    async fn resize_shell(&self, id: &WorkspaceId, shell: &str, size: TtySize) -> Result<Shell> {
+        self.shell(id, shell).await?.resize(self, size).await
+    }
+
+    async fn attach_shell(
+        &self,
+        id: &WorkspaceId,
+        shell: &str,
+        ask: AttachShell,
+    ) -> Result<ExecSession> {
+        let shell = self.shell(id, shell).await?;
+        shell.must_run()?;
+        self.take_seat(&shell.session, Some(ask.into())).await
+    }
+
+    async fn close_shell(&self, id: &WorkspaceId, shell: &str) -> Result<Shell> {
+        self.shell(id, shell).await?.close(self).await
     }
 }
 

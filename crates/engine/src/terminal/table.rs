@@ -209,6 +209,7 @@ mod tests {
             shell: None,
             size: TtySize { cols: 80, rows: 24 },
             started_at: Timestamp::UNIX_EPOCH,
+            opened_in: None,
             description: None,
             prompt_regex: None,
             quiescence_ms: 100,

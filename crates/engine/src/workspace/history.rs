@@ -141,7 +141,7 @@ impl Workspaces {
     }
 
     /// Where commands of a workspace run unless told otherwise.
-    pub(super) fn workdir(&self, handle: &Handle) -> String {
+    pub(crate) fn workdir(&self, handle: &Handle) -> String {
         let workdir = handle.sandbox().workdir;
         match workdir.is_empty() {
             true => WORKSPACE.to_string(),

@@ -261,7 +261,7 @@ impl Workspaces {
         let _turn = room.take_turn()?;
         self.quiet(&room, "the workspace was stopped").await;
         handle.stop().await?;
-        self.forget_shells(id).await?;
+        room.forget_shells();
         self.describe(&room, &handle).await
     }
 
@@ -443,7 +443,7 @@ impl Workspaces {
             self.end_lost_commands(&id).await?;
             self.adopt_services(&room, &handle).await?;
             if handle.state() != State::Running {
-                self.forget_shells(&id).await?;
+                room.forget_shells();
             }
         }
         Ok(())

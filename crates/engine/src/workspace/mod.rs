@@ -11,8 +11,7 @@
 //!   disk        the disks of a stopped one
 //!   services    long-running processes: watching them, probes that say when one is ready,
 //!               publish for who reaches it
-//!   shells      persistent terminals
-//!   ring, plain, pipe   output a machine still has; as a person reads it; streams for code that blocks
+//!   ring, pipe  output a machine still has; streams for code that blocks
 //!   secrets     sealed at rest, redacted from what is shown
 //!   checks      names, labels and paths callers give
 //! ```
@@ -24,7 +23,6 @@ mod disk;
 mod history;
 mod life;
 mod patching;
-mod plain;
 mod probes;
 mod publish;
 mod pushing;
@@ -33,20 +31,19 @@ mod ring;
 mod room;
 mod secrets;
 mod services;
-mod shells;
 mod snapshots;
 mod supervised;
 mod watching;
 
+pub(crate) use room::{Room, in_words};
 pub(crate) use secrets::Secrets;
-pub(crate) use shells::signal_number;
 
 use crate::sandbox::Sandboxes;
 use crate::template::Templates;
 use async_trait::async_trait;
 use motu_core::Result;
-use motu_core::exec::{ExecResult, ExecSession, TtySize};
-use motu_core::lists::{ServiceList, ShellList, SnapshotList, WorkspaceCopies, WorkspaceList};
+use motu_core::exec::{ExecResult, ExecSession};
+use motu_core::lists::{ServiceList, SnapshotList, WorkspaceCopies, WorkspaceList};
 use motu_core::workspace::*;
 use room::Rooms;
 use std::sync::Arc;
@@ -245,52 +242,5 @@ impl motu_core::Workspaces for Workspaces {
 
     async fn stop_service(&self, id: &WorkspaceId, name: &str) -> Result<ServiceStatus> {
         self.end_service(id, name).await
-    }
-
-    async fn open_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
-        self.new_shell(id, request).await
-    }
-
-    async fn list_shells(&self, id: &WorkspaceId) -> Result<ShellList> {
-        Ok(ShellList::new(id.clone(), self.shells(id).await?))
-    }
-
-    async fn read_shell(
-        &self,
-        id: &WorkspaceId,
-        shell: &str,
-        request: ReadShell,
-    ) -> Result<ShellOutput> {
-        self.shell_output(id, shell, request).await
-    }
-
-    async fn write_shell(
-        &self,
-        id: &WorkspaceId,
-        shell: &str,
-        request: WriteShell,
-    ) -> Result<Shell> {
-        self.write_to_shell(id, shell, request).await
-    }
-
-    async fn signal_shell(&self, id: &WorkspaceId, shell: &str, ask: SignalShell) -> Result<Shell> {
-        self.signal_in_shell(id, shell, &ask.signal).await
-    }
-
-    async fn resize_shell(&self, id: &WorkspaceId, shell: &str, size: TtySize) -> Result<Shell> {
-        self.size_shell(id, shell, size).await
-    }
-
-    async fn attach_shell(
-        &self,
-        id: &WorkspaceId,
-        shell: &str,
-        ask: AttachShell,
-    ) -> Result<ExecSession> {
-        self.attach_to_shell(id, shell, ask.into()).await
-    }
-
-    async fn close_shell(&self, id: &WorkspaceId, shell: &str) -> Result<Shell> {
-        self.end_shell(id, shell).await
     }
 }

@@ -4,8 +4,9 @@ use super::Workspaces;
 use super::supervised::Supervised;
 use crate::driver::Handle;
 use crate::shown::Pace;
-use crate::store::WorkspaceRow;
+use crate::store::{TerminalRow, WorkspaceRow};
 use futures_util::stream::BoxStream;
+use jiff::Timestamp;
 use motu_core::exec::ExecEvent;
 use motu_core::hint;
 use motu_core::hint::verb;
@@ -29,6 +30,8 @@ pub struct Room {
     /// Held while a service is given its name.
     pub(super) naming: Turn<()>,
     pub(super) secrets: Secrets,
+    /// Shells that were opened before this ended with their machine.
+    shells_since: Mutex<Timestamp>,
     pub(super) services: Mutex<BTreeMap<String, Arc<Supervised>>>,
 }
 
@@ -41,6 +44,7 @@ impl Room {
             edit: Turn::new(()),
             naming: Turn::new(()),
             secrets,
+            shells_since: Mutex::new(Timestamp::UNIX_EPOCH),
             services: Mutex::default(),
         }
     }
@@ -52,6 +56,24 @@ impl Room {
         pace: Pace,
     ) -> BoxStream<'static, Result<ExecEvent>> {
         self.secrets.redacted(events, pace)
+    }
+
+    /// Shells end with their machine.
+    pub(super) fn forget_shells(&self) {
+        *self.since() = Timestamp::now();
+    }
+
+    /// Whether a session is a shell of the workspace as it is now.
+    pub(crate) fn has_shell(&self, row: &TerminalRow) -> bool {
+        let reset = self.row().last_reset_at;
+        let opened = row.opened_in.is_some() && !row.terminated && row.sandbox_id == self.id;
+        opened && row.started_at >= *self.since() && reset.is_none_or(|at| row.started_at >= at)
+    }
+
+    fn since(&self) -> MutexGuard<'_, Timestamp> {
+        self.shells_since
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The secrets of this workspace.
@@ -129,7 +151,7 @@ impl Rooms {
 
 impl Workspaces {
     /// A workspace and its sandbox, or why there is none.
-    pub(super) async fn room(&self, id: &WorkspaceId) -> Result<(Arc<Room>, Arc<Handle>)> {
+    pub(crate) async fn room(&self, id: &WorkspaceId) -> Result<(Arc<Room>, Arc<Handle>)> {
         let missing = || {
             Error::not_found(format!("there is no workspace {id}"))
                 .hint(hint![verb("list_workspaces"), " shows them"])
@@ -163,7 +185,8 @@ impl Workspaces {
         let sandbox = handle.sandbox();
         let store = &self.sandboxes.shared.store;
         let command_count = store.command_count(&room.id).await?;
-        let shell_count = store.shells(&room.id).await?.len() as u64;
+        let shells = store.shells(&room.id).await?;
+        let shell_count = shells.iter().filter(|row| room.has_shell(row)).count() as u64;
         let snapshot_count = self.snapshot_count(&room.id).await?;
         let checkpoint_count = self.checkpoint_count(&room.id).await?;
         let (service_count, running_service_count) = {
@@ -211,7 +234,7 @@ impl Workspaces {
 }
 
 /// A machine that went away while something was asked of it, in a workspace's words.
-pub(super) fn in_words(error: Error) -> Error {
+pub(crate) fn in_words(error: Error) -> Error {
     let said = error.message.replace("sandbox ", "workspace ");
     let vague = error.kind == ErrorKind::Unavailable && error.hint.is_some();
     let error = Error {

@@ -6,7 +6,7 @@ use futures_util::SinkExt;
 use motu_core::limits;
 use motu_core::lists::*;
 use motu_core::workspace::*;
-use motu_core::{Program, Size};
+use motu_core::{Program, Size, Terminals as _};
 use serde_json::json;
 use std::collections::BTreeMap;
 

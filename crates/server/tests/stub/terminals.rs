@@ -3,6 +3,7 @@
 //! `missing` is not there, `over` was terminated. The command lines `sudo`, `python`, `top`, `slow`,
 //! `long`, `exit` and `wait` show the ways a run can come back.
 
+use super::workspaces::shell;
 use super::{OnDrop, Stub, started};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,8 +11,11 @@ use futures_util::{StreamExt, stream};
 use motu_core::exec::*;
 use motu_core::files::ByteStream;
 use motu_core::hint;
-use motu_core::lists::TerminalList;
+use motu_core::lists::{ShellList, TerminalList};
 use motu_core::terminal::*;
+use motu_core::workspace::{
+    AttachShell, OpenShell, ReadShell, Shell, ShellOutput, SignalShell, WorkspaceId, WriteShell,
+};
 use motu_core::{Error, Isolation, Program, Result, SandboxId};
 
 /// A recording of 0.3 seconds.
@@ -328,5 +332,71 @@ impl Terminals for Stub {
         let request = ExecRequest::from(Program::argv(["cat"]));
         let screen = ExecEvent::Stdout("the screen\r\n".into());
         self.start(&request, vec![started(), screen])
+    }
+    async fn open_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
+        self.note("open_shell", (id, &request));
+        Ok(shell(id, "sh-1"))
+    }
+    async fn list_shells(&self, id: &WorkspaceId) -> Result<ShellList> {
+        self.note("list_shells", id);
+        Ok(ShellList::new(id.clone(), vec![shell(id, "sh-1")]))
+    }
+    async fn read_shell(
+        &self,
+        id: &WorkspaceId,
+        shell: &str,
+        request: ReadShell,
+    ) -> Result<ShellOutput> {
+        self.note("read_shell", (id, shell, request));
+        Ok(ShellOutput {
+            workspace_id: id.clone(),
+            shell_id: shell.to_string(),
+            state: "running".to_string(),
+            cursor: request.cursor,
+            next_cursor: request.cursor + 4,
+            output: "\u{1b}[1m$ ".to_string(),
+            truncated: false,
+            lost: true,
+            plain: request.plain,
+        })
+    }
+    async fn write_shell(
+        &self,
+        id: &WorkspaceId,
+        shell_id: &str,
+        request: WriteShell,
+    ) -> Result<Shell> {
+        self.note("write_shell", (id, shell_id, &request));
+        Ok(shell(id, shell_id))
+    }
+    async fn signal_shell(
+        &self,
+        id: &WorkspaceId,
+        shell_id: &str,
+        ask: SignalShell,
+    ) -> Result<Shell> {
+        let signal = ask.signal;
+        self.note("signal_shell", (id, shell_id, signal));
+        Ok(shell(id, shell_id))
+    }
+    async fn resize_shell(&self, id: &WorkspaceId, shell_id: &str, size: TtySize) -> Result<Shell> {
+        self.note("resize_shell", (id, shell_id, size));
+        Ok(shell(id, shell_id))
+    }
+    async fn attach_shell(
+        &self,
+        id: &WorkspaceId,
+        shell_id: &str,
+        ask: AttachShell,
+    ) -> Result<ExecSession> {
+        let size = TtySize::from(ask);
+        self.note("attach_shell", (id, shell_id, size));
+        let request = ExecRequest::from(Program::argv(["cat"]));
+        let screen = ExecEvent::Stdout("the screen\r\n".into());
+        self.start(&request, vec![started(), screen])
+    }
+    async fn close_shell(&self, id: &WorkspaceId, shell_id: &str) -> Result<Shell> {
+        self.note("close_shell", (id, shell_id));
+        Ok(shell(id, shell_id))
     }
 }

@@ -49,7 +49,7 @@ use crate::osc::{Listener, MarkKind, Nonce, Notice};
 use crate::output::{self, Excerpt, Show, Span};
 use crate::record::Record;
 use crate::redact::{Redactor, Values};
-use crate::ring::Ring;
+use crate::ring::{Read, Ring};
 use crate::scan::{Piece, Scanner, Seen};
 use crate::screen::{Screen, Size, View};
 use commands::Commands;
@@ -521,6 +521,11 @@ impl Session {
             bytes: &read.bytes,
         };
         Some(output::page(span, &self.show(shape)))
+    }
+
+    /// Bytes of the stream as they are kept, at most `max`. `None` when `from` is no longer kept.
+    pub fn bytes(&self, from: u64, max: usize) -> Option<Read> {
+        (from >= self.ring.start()).then(|| self.ring.read(from, self.end(), max))
     }
 
     /// Empties the scrollback.

@@ -89,6 +89,7 @@ impl OpenArgs {
     pub async fn run(self, client: &Client, json: bool) -> Result<ExitCode> {
         let words = self.shell.iter().flat_map(|shell| shell.split_whitespace());
         let request = OpenTerminal {
+            of_workspace: false,
             owner: String::new(),
             session_id: self.which.id.to_string(),
             sandbox_id: self.sandbox,

@@ -5,8 +5,8 @@ use crate::commands::shape::word;
 use crate::detach::{Attached, Keys, attach};
 use crate::{live, show, terminal};
 use motu_api::Client;
-use motu_core::workspace::{OpenShell, SecretEnv, Workspaces};
-use motu_core::{Error, Result};
+use motu_core::workspace::{OpenShell, SecretEnv};
+use motu_core::{Error, Result, Terminals};
 use std::process::ExitCode;
 
 /// Attach this terminal to a shell of a workspace

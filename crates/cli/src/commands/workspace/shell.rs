@@ -5,11 +5,11 @@ use crate::commands::shape::Variables;
 use crate::show;
 use crate::show::answer;
 use motu_api::Client;
-use motu_core::Result;
 use motu_core::exec::TtySize;
 use motu_core::workspace::{
-    OpenShell, ReadShell, SecretEnv, Shell, ShellOutput, SignalShell, Workspaces, WriteShell,
+    OpenShell, ReadShell, SecretEnv, Shell, ShellOutput, SignalShell, WriteShell,
 };
+use motu_core::{Result, Terminals};
 use std::process::ExitCode;
 
 /// Drive persistent terminals in a workspace

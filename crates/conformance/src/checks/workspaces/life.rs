@@ -6,7 +6,7 @@ use crate::life::{Life, hear, refused, soon};
 use motu_core::exec::ExecMode;
 use motu_core::sandbox::State;
 use motu_core::workspace::*;
-use motu_core::{ErrorKind, Program};
+use motu_core::{ErrorKind, Program, Terminals as _};
 
 pub async fn commands_are_remembered(life: Life) {
     let Some(workspace) = create(&life).await else {

@@ -3,9 +3,9 @@
 use super::support::*;
 use crate::bench::Bench;
 use crate::life::{Life, eventually, refused};
-use motu_core::ErrorKind;
 use motu_core::exec::ExecMode;
 use motu_core::workspace::*;
+use motu_core::{ErrorKind, Terminals as _};
 use std::time::Duration;
 
 pub async fn a_service_is_ready_when_its_probe_says_so(life: Life) {

@@ -71,7 +71,10 @@ impl Owner {
                     self.look();
                 }
             }
-            Err(Lost(reason)) => self.end(None, reason),
+            Err(Lost(reason)) => {
+                self.end(None, reason.clone());
+                self.explain(Some(reason));
+            }
         }
     }
 
@@ -103,6 +106,8 @@ impl Owner {
             if let Some(end) = &mut row.end {
                 end.reason = why;
             }
+            // A shell of a workspace is not opened again.
+            row.terminated |= row.opened_in.is_some();
         });
         self.save();
     }

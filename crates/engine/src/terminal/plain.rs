@@ -25,60 +25,44 @@ pub fn text(raw: &str) -> String {
     page.finish()
 }
 
-/// Output that is shown again later, without what a terminal would answer: the answer
-/// would be typed into a program that asked long ago.
-pub fn without_questions(raw: &[u8]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some(at) = escape(rest) {
-        kept.extend_from_slice(&rest[..at]);
-        rest = &rest[at..];
-        let length = question(rest);
-        if length == 0 {
-            kept.push(rest[0]);
-            rest = &rest[1..];
-        } else {
-            rest = &rest[length..];
-        }
+/// The beginning of some output as text, at most `max` characters; a character that is not whole yet
+/// is left for the next read. Gives the text and how many bytes it stands for.
+pub fn beginning(bytes: &[u8], max: usize) -> (String, usize) {
+    let mut whole = bytes.len();
+    if let Err(error) = std::str::from_utf8(bytes)
+        && error.error_len().is_none()
+    {
+        whole = error.valid_up_to();
     }
-    kept.extend_from_slice(rest);
-    kept
+    let text = String::from_utf8_lossy(&bytes[..whole]);
+    if text.chars().count() <= max {
+        return (text.into_owned(), whole);
+    }
+    let cut: String = text.chars().take(max).collect();
+    // Bytes that are no text count as what they are replaced by; the count below is of the original.
+    (cut, bytes_of(&bytes[..whole], max))
 }
 
-fn escape(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| *byte == 0x1b)
-}
-
-/// The length of a question at the beginning; 0 if it is none. Reports of the device, its
-/// state and the cursor (`c`, `n`), of modes (`$p`), of colours and the clipboard (OSC with `?`).
-fn question(bytes: &[u8]) -> usize {
-    match bytes {
-        [0x1b, b'[', parameters @ ..] => {
-            let end = parameters
-                .iter()
-                .position(|byte| !(0x20..=0x3f).contains(byte));
-            let Some(end) = end else { return 0 };
-            let asks = match parameters[end] {
-                b'c' | b'n' => true,
-                b'p' => parameters[..end].ends_with(b"$"),
-                _ => false,
-            };
-            if asks { end + 3 } else { 0 }
-        }
-        [0x1b, b']', text @ ..] => {
-            let end = text.iter().position(|byte| matches!(byte, 0x07 | 0x1b));
-            let Some(end) = end else { return 0 };
-            let closing = if text[end] == 0x07 { 1 } else { 2 };
-            let asks = text[..end].ends_with(b"?");
-            if asks {
-                (end + 2 + closing).min(bytes.len())
-            } else {
-                0
+/// How many bytes the first `chars` characters of a lossy reading stand for.
+fn bytes_of(bytes: &[u8], chars: usize) -> usize {
+    let (mut left, mut used) = (chars, 0);
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if left == 0 {
+                return used;
             }
+            left -= 1;
+            used += c.len_utf8();
         }
-        [0x1b, b'Z', ..] => 2,
-        _ => 0,
+        if !chunk.invalid().is_empty() {
+            if left == 0 {
+                return used;
+            }
+            left -= 1;
+            used += chunk.invalid().len();
+        }
     }
+    used
 }
 
 #[derive(Default)]
@@ -187,26 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_not_asked_again() {
-        for (raw, kept) in [
-            (&b"a\x1b[6nb\x1b[cc\x1b[>0qd"[..], &b"abc\x1b[>0qd"[..]),
-            (b"\x1b]11;?\x07x\x1b]0;title\x07y", b"x\x1b]0;title\x07y"),
-            (b"\x1b[31mred\x1b[?2004$p", b"\x1b[31mred"),
-            (b"\x1b[6", b"\x1b[6"),
-            (b"\x1b", b"\x1b"),
-        ] {
-            assert_eq!(without_questions(raw), kept);
-        }
+    fn text_is_cut_between_characters() {
+        assert_eq!(beginning("aéz".as_bytes(), 2), ("aé".to_string(), 3));
+        assert_eq!(beginning(b"a\xc3", 9), ("a".to_string(), 1));
+        assert_eq!(beginning(b"a\xffb", 2), ("a\u{fffd}".to_string(), 2));
+        assert_eq!(beginning(b"", 5), (String::new(), 0));
     }
 
     proptest! {
-        #[test]
-        fn what_is_no_question_stays(raw in prop::collection::vec(any::<u8>(), 0..80)) {
-            let kept = without_questions(&raw);
-            prop_assert!(kept.len() <= raw.len());
-            prop_assert_eq!(without_questions(&kept.clone()).len() <= kept.len(), true);
-        }
-
         #[test]
         fn nothing_that_controls_a_terminal_is_left(raw in any::<String>()) {
             prop_assert!(!text(&raw).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
