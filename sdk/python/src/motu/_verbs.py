@@ -36,6 +36,7 @@ OPERATIONS = {
     "chmod": "chmod",
     "clear_terminal_scrollback": "clear_terminal_scrollback",
     "close_shell": "close_shell",
+    "commit_sandbox": "commit_sandbox",
     "configure_terminal": "configure_terminal",
     "create_sandbox": "create_sandbox",
     "create_snapshot": "create_snapshot",
@@ -62,6 +63,7 @@ OPERATIONS = {
     "export_environment": "export_environment",
     "export_workspace": "export_workspace",
     "export_workspace_disk": "export_workspace_disk",
+    "flush_metrics": "flush_metrics",
     "follow_audit": "follow_audit",
     "follow_service": "follow_service",
     "follow_service_output": "follow_service_output",
@@ -98,6 +100,7 @@ OPERATIONS = {
     "logs_service": "logs_service",
     "logs_workspace": "logs_workspace",
     "metrics": "metrics",
+    "metrics_history": "metrics_history",
     "mkdir": "mkdir",
     "move_file": "move_file",
     "open_shell": "open_shell",
@@ -393,6 +396,7 @@ class AsyncVerbs(AsyncTransport):
         keep: bool = False,
         network: bool = False,
         nofile: int | None = None,
+        on_idle: types.OnIdle = "destroy",
         pids_max: int | None = None,
         policy: str | None = None,
         runtime: str | None = None,
@@ -419,6 +423,7 @@ class AsyncVerbs(AsyncTransport):
             "keep": keep,
             "network": network,
             "nofile": nofile,
+            "on_idle": on_idle,
             "pids_max": pids_max,
             "policy": policy,
             "runtime": runtime,
@@ -498,6 +503,7 @@ class AsyncVerbs(AsyncTransport):
         keep: bool = False,
         network: bool = False,
         nofile: int | None = None,
+        on_idle: types.OnIdle = "destroy",
         pids_max: int | None = None,
         policy: str | None = None,
         runtime: str | None = None,
@@ -524,6 +530,7 @@ class AsyncVerbs(AsyncTransport):
             "keep": keep,
             "network": network,
             "nofile": nofile,
+            "on_idle": on_idle,
             "pids_max": pids_max,
             "policy": policy,
             "runtime": runtime,
@@ -546,6 +553,19 @@ class AsyncVerbs(AsyncTransport):
     async def get_sandbox(self, sandbox_id: str) -> types.Sandbox:
         """One sandbox."""
         return await self._json(types.Sandbox, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}")
+
+    async def commit_sandbox(
+        self,
+        sandbox_id: str,
+        *,
+        name: str,
+        then: types.AfterCommit | None = None,
+    ) -> types.Environment:
+        """Make an environment of what is on the disks of a kept sandbox."""
+        return await self._json(types.Environment, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/commit", body=wire.request({
+            "name": name,
+            "then": then,
+        }))
 
     async def read_decisions(
         self,
@@ -754,15 +774,32 @@ class AsyncVerbs(AsyncTransport):
             "count": count,
         }))
 
-    async def keepalive(self, sandbox_id: str, *, ttl_seconds: int | None = None) -> types.Sandbox:
+    async def keepalive(
+        self,
+        sandbox_id: str,
+        *,
+        idle_seconds: int | None = None,
+        on_idle: types.OnIdle | None = None,
+        ttl_seconds: int | None = None,
+    ) -> types.Sandbox:
         """Start the time to live again."""
         return await self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/keepalive", body=wire.request({
+            "idle_seconds": idle_seconds,
+            "on_idle": on_idle,
             "ttl_seconds": ttl_seconds,
         }))
 
     async def metrics(self, sandbox_id: str) -> types.Metrics:
         """What a sandbox uses right now."""
         return await self._json(types.Metrics, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/metrics")
+
+    async def flush_metrics(self, sandbox_id: str) -> types.MetricsFlushed:
+        """What a sandbox used, over time, for somebody who keeps it: it is told once."""
+        return await self._json(types.MetricsFlushed, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/metrics/flush")
+
+    async def metrics_history(self, sandbox_id: str, *, range: types.MetricsRange = "10m") -> types.MetricsHistory:
+        """What a sandbox used, over time."""
+        return await self._json(types.MetricsHistory, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/metrics/history", params={"range": range})
 
     async def pause_sandbox(self, sandbox_id: str) -> types.Sandbox:
         """Stop the clock of a sandbox."""
@@ -1930,6 +1967,7 @@ class Verbs(Transport):
         keep: bool = False,
         network: bool = False,
         nofile: int | None = None,
+        on_idle: types.OnIdle = "destroy",
         pids_max: int | None = None,
         policy: str | None = None,
         runtime: str | None = None,
@@ -1956,6 +1994,7 @@ class Verbs(Transport):
             "keep": keep,
             "network": network,
             "nofile": nofile,
+            "on_idle": on_idle,
             "pids_max": pids_max,
             "policy": policy,
             "runtime": runtime,
@@ -2035,6 +2074,7 @@ class Verbs(Transport):
         keep: bool = False,
         network: bool = False,
         nofile: int | None = None,
+        on_idle: types.OnIdle = "destroy",
         pids_max: int | None = None,
         policy: str | None = None,
         runtime: str | None = None,
@@ -2061,6 +2101,7 @@ class Verbs(Transport):
             "keep": keep,
             "network": network,
             "nofile": nofile,
+            "on_idle": on_idle,
             "pids_max": pids_max,
             "policy": policy,
             "runtime": runtime,
@@ -2083,6 +2124,19 @@ class Verbs(Transport):
     def get_sandbox(self, sandbox_id: str) -> types.Sandbox:
         """One sandbox."""
         return self._json(types.Sandbox, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}")
+
+    def commit_sandbox(
+        self,
+        sandbox_id: str,
+        *,
+        name: str,
+        then: types.AfterCommit | None = None,
+    ) -> types.Environment:
+        """Make an environment of what is on the disks of a kept sandbox."""
+        return self._json(types.Environment, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/commit", body=wire.request({
+            "name": name,
+            "then": then,
+        }))
 
     def read_decisions(
         self,
@@ -2291,15 +2345,32 @@ class Verbs(Transport):
             "count": count,
         }))
 
-    def keepalive(self, sandbox_id: str, *, ttl_seconds: int | None = None) -> types.Sandbox:
+    def keepalive(
+        self,
+        sandbox_id: str,
+        *,
+        idle_seconds: int | None = None,
+        on_idle: types.OnIdle | None = None,
+        ttl_seconds: int | None = None,
+    ) -> types.Sandbox:
         """Start the time to live again."""
         return self._json(types.Sandbox, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/keepalive", body=wire.request({
+            "idle_seconds": idle_seconds,
+            "on_idle": on_idle,
             "ttl_seconds": ttl_seconds,
         }))
 
     def metrics(self, sandbox_id: str) -> types.Metrics:
         """What a sandbox uses right now."""
         return self._json(types.Metrics, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/metrics")
+
+    def flush_metrics(self, sandbox_id: str) -> types.MetricsFlushed:
+        """What a sandbox used, over time, for somebody who keeps it: it is told once."""
+        return self._json(types.MetricsFlushed, "POST", f"/v1/sandboxes/{wire.segment(sandbox_id)}/metrics/flush")
+
+    def metrics_history(self, sandbox_id: str, *, range: types.MetricsRange = "10m") -> types.MetricsHistory:
+        """What a sandbox used, over time."""
+        return self._json(types.MetricsHistory, "GET", f"/v1/sandboxes/{wire.segment(sandbox_id)}/metrics/history", params={"range": range})
 
     def pause_sandbox(self, sandbox_id: str) -> types.Sandbox:
         """Stop the clock of a sandbox."""

@@ -10,6 +10,9 @@ from typing import Any, Literal
 #: What a caller may ask for.
 Accel = Literal["auto", "kvm", "tcg"]
 
+#: What becomes of a sandbox that an environment was made of.
+AfterCommit = Literal["start", "stop", "destroy"]
+
 #: The name of one call in the audit log: `run_`, the time in milliseconds, a counter and randomness. Names of
 #: one daemon sort by time.
 AuditId = str
@@ -49,8 +52,17 @@ Health = Literal["ok", "degraded", "failed"]
 #: The wall between a sandbox and its host, weakest first.
 Isolation = Literal["none", "container", "gvisor", "vm"]
 
+#: How far back is looked.
+MetricsRange = Literal["10m", "2h", "24h"]
+
 #: What a workspace may reach, and who may reach it.
 NetworkPolicy = Literal["off", "egress", "egress+published-ports"]
+
+#: What happens to a sandbox that nobody has used for its `idle_seconds`. A command, a transfer or a connection
+#: that goes on counts as use; what runs in the background does not.
+OnIdle = Literal["destroy", "pause"]
+
+PausedBy = Literal["caller", "idle", "shortage"]
 
 #: Whose prompt it is.
 Prompt = Literal["shell", "python", "pdb", "ipython", "node", "ruby", "psql", "mysql", "sqlite", "redis", "gdb", "lldb", "lua", "r", "julia", "php", "perl", "ghci", "scala", "java", "erlang", "elixir", "mongo", "bc", "other", "none", "unknown"]
@@ -518,6 +530,15 @@ class CommandRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSandbox:
+    """How an environment is made of a sandbox."""
+    #: What the environment will be called. One of that name that is there means this afterwards.
+    name: str
+    #: What becomes of the sandbox.
+    then: AfterCommit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigureTerminal:
     """Changes what is known of a session. What is missing stays; an empty text takes it away."""
     description: str | None = None
@@ -554,6 +575,8 @@ class CreateSandbox:
     #: Outgoing network: the policy `public`, unless `policy` names another.
     network: bool = False
     nofile: int | None = None
+    #: What happens when nobody has used it for `idle_seconds`.
+    on_idle: OnIdle | None = None
     pids_max: int | None = None
     #: The policy of its network, which it then has.
     policy: str | None = None
@@ -1032,6 +1055,9 @@ class Gap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keepalive:
     """The time to live, from now on."""
+    #: How long nobody may use it from now on; as before when missing.
+    idle_seconds: int | None = None
+    on_idle: OnIdle | None = None
     #: A new time to live; the old one again when missing.
     ttl_seconds: int | None = None
 
@@ -1047,6 +1073,17 @@ class MakeDirectory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricPoint:
+    """What a sandbox used, as the host sees it, at one time or on average up to it."""
+    at: datetime
+    #: Processor time, in hundredths of one processor: two that are busy are 200.
+    cpu_pct: float
+    #: Looked at every 30 s.
+    disk_bytes: int
+    mem_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """One measurement of a sandbox, taken now."""
     cpu_us: int
@@ -1058,6 +1095,23 @@ class Metrics:
     memory_used_bytes: int
     processes: int
     uptime_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsFlushed:
+    """The points of every range, oldest first. They are not kept any longer."""
+    points_10m: list[MetricPoint]
+    points_24h: list[MetricPoint]
+    points_2h: list[MetricPoint]
+    sandbox_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsHistory:
+    """The points of one range, oldest first."""
+    points: list[MetricPoint]
+    range: MetricsRange
+    sandbox_id: SandboxId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1236,6 +1290,13 @@ class PathList:
     #: There is more than `list_entries_max`.
     truncated: bool
     workspace_id: SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """Since when a sandbox is paused, and why."""
+    at: datetime
+    by: PausedBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1534,8 +1595,10 @@ class Sandbox:
     mem_mib: int
     #: `off`, `egress`, or `host` where nothing isolates.
     network: str
+    on_idle: OnIdle | None = None
     #: Who it belongs to: `uid:` and a user of the host. Empty when it is older than owners are.
     owner: str | None = None
+    paused: Paused | None = None
     policy: PolicyRef | None = None
     #: Why it failed.
     reason: str | None = None
