@@ -41,7 +41,7 @@ impl Args {
         match &self.id {
             Some(id) => {
                 let history = client.metrics_history(id, ReadMetrics { range }).await?;
-                answer(self.json, &history, |history| one(history));
+                answer(self.json, &history, one);
             }
             None => {
                 let all = every(&client, range).await?;

@@ -73,7 +73,7 @@ fn what_cannot_become_an_environment_says_why() {
     refused(&["commit", "kept", "debian:12"], 105, "debian:12");
     refused(&["commit", "kept", "No Name"], 102, "No Name");
     says(&story, &["exec", "kept", "--", "true"], "");
-    says(&story, &["stop", "kept"], "kept");
+    says(&story, &["stop", "kept"], "kept is stopped");
     says(&story, &["commit", "kept", "mine:1"], "mine:1");
     let listed = story.motu(&["ps", "--json"]);
     assert!(listed.stdout.contains("\"stopped\""), "{listed}");

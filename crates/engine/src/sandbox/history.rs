@@ -71,7 +71,11 @@ impl Sandboxes {
                         tokio::spawn(ask(handle.clone(), guest.clone()));
                     }
                 }
-                if let Err(error) = blocking(move || Ok(read_counters(&running))).await {
+                let read = blocking(move || {
+                    read_counters(&running);
+                    Ok(())
+                });
+                if let Err(error) = read.await {
                     tracing::warn!(%error, "what sandboxes use was not measured");
                 }
             }

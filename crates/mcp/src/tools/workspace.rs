@@ -324,7 +324,6 @@ async fn exec(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
         },
         secret_env: secret_env(&arguments),
         checkpoint: arguments.flag_maybe("checkpoint"),
-        ..WorkspaceExec::default()
     };
     let seen = Seen::default();
     let work = async {

@@ -83,7 +83,6 @@ impl Args {
                 (false, false) => None,
                 (wanted, _) => Some(wanted),
             },
-            ..WorkspaceExec::default()
         };
         if json {
             let result = client.exec_workspace(&self.which.id, request).await?;
