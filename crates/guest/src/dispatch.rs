@@ -71,7 +71,7 @@ async fn run(guest: &Arc<Guest>, verb: Verb, tx: &Sender, rx: Receiver) -> Resul
 
         Verb::Ping(_) => Ok(note(tx, Said::Pong(system::pong(guest))).await?),
         Verb::Init(request) => system::init(guest, request).await,
-        Verb::Metrics(_) => Ok(note(tx, Said::Metrics(system::metrics(guest).await?)).await?),
+        Verb::Metrics(_) => Ok(note(tx, Said::Metrics(system::metrics(guest))).await?),
         Verb::SetClock(request) => system::set_clock(request.unix_ns),
         Verb::Reseed(request) => system::reseed(&request.entropy),
         Verb::Shutdown(request) => system::shutdown(guest, request.grace_ms).await,
