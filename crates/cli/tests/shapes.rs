@@ -327,7 +327,15 @@ fn refusals(faces: &mut Faces) {
     // Each call has a name of its own in the audit log.
     settle(&mut rest);
     settle(&mut mcp);
-    assert_eq!(mcp, rest["error"]);
+    // The steps are the same; their words are each face's own.
+    let mut rest = rest["error"].clone();
+    let words = [&mut mcp, &mut rest].map(|value| value["hint"].take());
+    assert_eq!(words[0], "`workspace_list` shows them");
+    assert_eq!(
+        words[1],
+        "`GET /v1/workspaces` (list_workspaces) shows them"
+    );
+    assert_eq!(mcp, rest);
     assert_eq!(mcp["details"]["audit_id"], true);
     assert_eq!(mcp["kind"], "not_found");
 }

@@ -299,7 +299,7 @@ def fork_sandbox(w: World) -> None:
 def commit_sandbox(w: World) -> None:
     box = w.motu.create_sandbox(IMAGE, keep=True).sandbox_id
     try:
-        assert w.motu.commit_sandbox(box, "mine:4").name == "mine:4"
+        assert w.motu.commit_sandbox(box, name="mine:4").name == "mine:4"
     finally:
         w.motu.destroy_sandbox(box)
 
