@@ -25,7 +25,7 @@ const OWN: [&str; 4] = [
     "no-such-runtime",
 ];
 /// Run what `tools/setup-clients` puts into `target/clients`.
-const CLIENTS: [&str; 3] = ["mcp_clients.rs", "network.rs", "python.rs"];
+const CLIENTS: [&str; 4] = ["grpc.rs", "mcp_clients.rs", "network.rs", "python.rs"];
 
 /// A service of the tests, which runs what its clients ask for.
 const SERVERS: [&str; 1] = ["e2b/process.rs"];

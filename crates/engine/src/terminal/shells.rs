@@ -18,7 +18,7 @@ use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::terminal::{ConfigureTerminal, OpenTerminal, TerminalId};
 use motu_core::workspace::{OpenShell, ReadShell, Shell, ShellOutput, WorkspaceId, WriteShell};
-use motu_core::{Error, Result, id, limits};
+use motu_core::{Error, ErrorKind, Result, id, limits};
 use motu_terminal::output::MIN_BUDGET;
 use motu_terminal::record::Transcript;
 use motu_terminal::ring::Read;
@@ -267,18 +267,27 @@ impl Found {
     pub(super) async fn signal(self, terminals: &Terminals, signal: &str) -> Result<Shell> {
         let number = checks::signal_number(signal)?;
         self.must_run()?;
-        // The terminal itself knows whom these are for.
-        let key = match number {
-            libc::SIGINT => Some("\x03"),
-            libc::SIGQUIT => Some("\x1c"),
-            libc::SIGTSTP => Some("\x1a"),
-            _ => None,
-        };
-        match key {
-            Some(key) => self.type_in(terminals, key.to_string()).await?,
-            None => self.kill(number).await?,
+        match number {
+            // Whoever is in front. Not by a key: gVisor's terminals do not look at one that comes
+            // after a line which nobody has read yet.
+            libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP => self.signal_front(number).await?,
+            _ => self.kill(number).await?,
         }
         self.told(terminals).await
+    }
+
+    async fn signal_front(&self, signal: i32) -> Result<()> {
+        match self.known.tag() {
+            Some(tag) => {
+                let guest = self.place.guest().map_err(in_words)?;
+                match guest.signal_foreground(&tag, signal).await {
+                    // A kernel that does not say who is in front: all that was started on it.
+                    Err(error) if error.kind == ErrorKind::Unsupported => self.kill(signal).await,
+                    sent => sent,
+                }
+            }
+            None => Ok(()),
+        }
     }
 
     /// Signals everything that was started on it.
