@@ -31,6 +31,7 @@
 
 mod commands;
 mod nested;
+mod reading;
 mod request;
 mod requests;
 #[cfg(test)]
@@ -49,7 +50,7 @@ use crate::osc::{Listener, MarkKind, Nonce, Notice};
 use crate::output::{self, Excerpt, Show, Span};
 use crate::record::Record;
 use crate::redact::{Redactor, Values};
-use crate::ring::{Read, Ring};
+use crate::ring::Ring;
 use crate::scan::{Piece, Scanner, Seen};
 use crate::screen::{Screen, Size, View};
 use commands::Commands;
@@ -498,34 +499,6 @@ impl Session {
     /// Whether what the marks say is all there is to know.
     pub fn is_certain(&self) -> bool {
         !self.commands.pending && classify::by_marks(self.commands.phase, self.ended).is_some()
-    }
-
-    /// The end of the stream: the cursor of "from now on".
-    pub fn end(&self) -> u64 {
-        self.ring.end()
-    }
-
-    /// The oldest place that can still be read here; what is older is in the transcript.
-    pub fn start(&self) -> u64 {
-        self.ring.start()
-    }
-
-    /// A page of the stream as text, and the cursor after it. `None` when `from` is no longer kept.
-    pub fn read(&self, from: u64, to: u64, shape: Shape) -> Option<(String, u64)> {
-        if from < self.ring.start() {
-            return None;
-        }
-        let read = self.ring.read(from, to, output::MAX_BUDGET);
-        let span = Span {
-            from: read.from,
-            bytes: &read.bytes,
-        };
-        Some(output::page(span, &self.show(shape)))
-    }
-
-    /// Bytes of the stream as they are kept, at most `max`. `None` when `from` is no longer kept.
-    pub fn bytes(&self, from: u64, max: usize) -> Option<Read> {
-        (from >= self.ring.start()).then(|| self.ring.read(from, self.end(), max))
     }
 
     /// Empties the scrollback.
