@@ -1,4 +1,4 @@
-//! In place of a runtime that this build does not have.
+//! A stand-in for a runtime that this build does not contain.
 //!
 //! A sandbox of such a runtime keeps its name, its disks and its history; it can be looked at
 //! and deleted, and everything else is refused with the reason.
@@ -17,7 +17,7 @@ pub struct Absent {
 impl Absent {
     pub fn new(name: &str) -> Absent {
         Absent {
-            // A handful for as long as the daemon runs.
+            // `Runtime::name` is `&'static str`. The leak is small: one name per adopted sandbox.
             name: Box::leak(name.to_string().into_boxed_str()),
         }
     }

@@ -1,4 +1,4 @@
-//! From a request to a checked specification.
+//! Turns a request into a checked specification.
 //!
 //! Everything a caller sends is validated here, once, before anything is
 //! written or made.
@@ -30,11 +30,11 @@ pub struct Admitted {
     pub runtime: Arc<dyn Runtime>,
     pub sandbox: Sandbox,
     pub launch: Launch,
-    /// The caller chose the id.
+    /// True when the caller chose the id, false when it was generated.
     pub named: bool,
 }
 
-/// What admission looks at.
+/// Everything admission reads to decide about a request.
 #[derive(Debug)]
 pub struct Gate<'a> {
     pub home: &'a Home,
@@ -155,7 +155,7 @@ impl Gate<'_> {
         })
     }
 
-    /// What the sandbox may reach, by the policy that the request names.
+    /// The network of the sandbox, by the policy that the request names.
     async fn network(
         &self,
         request: &CreateSandbox,
@@ -210,13 +210,14 @@ impl Gate<'_> {
         }))
     }
 
-    /// Whether an environment is made for sudo. One that is not installed is told of later.
+    /// Whether an environment needs setuid programs (sudo). One that is not installed is reported
+    /// later.
     async fn wants_setuid(&self, name: &str) -> bool {
         let found = self.environments.resolve(name).await;
         found.is_ok_and(|found| found.wants_sudo)
     }
 
-    /// What a call asks for, or else the operator.
+    /// The accelerator of the request; `Auto` means the operator's setting.
     fn accel(&self, asked: Accel) -> Accel {
         match asked {
             Accel::Auto => self.config.accel,
@@ -295,8 +296,8 @@ impl Gate<'_> {
     }
 }
 
-/// What a sandbox without a gateway can reach. A runtime that isolates nothing shares the host's
-/// network; what a machine elsewhere reaches, nobody here knows.
+/// What a sandbox without a gateway can reach. A runtime without isolation shares the host's
+/// network; for a machine on a remote provider the answer is unknown.
 fn without_network(runtime: &dyn Runtime) -> &'static str {
     if runtime.elsewhere() {
         return "unknown";
@@ -308,7 +309,7 @@ fn without_network(runtime: &dyn Runtime) -> &'static str {
     }
 }
 
-/// What a sandbox takes from its environment.
+/// What a sandbox inherits from its environment.
 struct Root {
     digest: String,
     path: PathBuf,
@@ -319,7 +320,7 @@ struct Root {
 }
 
 impl Root {
-    /// A tree that says nothing but what it holds.
+    /// The root of a build step: a tree without image settings, so each has its default.
     fn of(root: StartRoot) -> Root {
         Root {
             digest: root.digest,
@@ -331,13 +332,13 @@ impl Root {
         }
     }
 
-    /// For runtimes that start from nothing of ours.
+    /// For runtimes that do not start from an environment.
     fn none() -> Root {
         Root {
             digest: String::new(),
             path: PathBuf::new(),
             user: String::new(),
-            // The runtime decides.
+            // Empty: the runtime decides.
             workdir: String::new(),
             wants_sudo: false,
             env: BTreeMap::new(),
@@ -345,7 +346,7 @@ impl Root {
     }
 }
 
-/// An environment's error at the border.
+/// Converts an error of the environment store to the service's `Error`.
 pub fn environment_error(error: EnvironmentError) -> Error {
     use EnvironmentError as From;
     let kind = match &error {
@@ -393,7 +394,7 @@ pub fn environment_error(error: EnvironmentError) -> Error {
     }
 }
 
-/// What helps with an environment: what it takes our verbs for is said here, the rest it says itself.
+/// The hint for an environment's error: the verb that helps, or the error's own hint.
 fn environment_hint(error: &EnvironmentError) -> Option<Hint> {
     use EnvironmentError as From;
     let pull = |name: &str| verb("pull_environment").with("name", name);
@@ -444,7 +445,7 @@ fn check_workdir(workdir: &str) -> Result<()> {
 pub enum Follow {
     /// The caller waits; the command ends with the call.
     Foreground,
-    /// The command is on its own.
+    /// The command outlives the call.
     Background,
 }
 

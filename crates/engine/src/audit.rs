@@ -1,4 +1,4 @@
-//! The audit log as streams of lines.
+//! Streams the audit log as lines.
 
 use crate::blocking::blocking;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt, once};
 use motu_audit::{Export, Follower};
 use motu_core::files::ByteStream;
 
-/// Calls as they are recorded.
+/// New records as they are written.
 pub fn followed(follower: Follower) -> ByteStream {
     let calls = stream::unfold(Some(follower), async |follower| {
         let mut follower = follower?;
@@ -16,11 +16,11 @@ pub fn followed(follower: Follower) -> ByteStream {
             Err(error) => Some((Err(error), None)),
         }
     });
-    // The answer begins at once, also while there is nothing to say.
+    // An empty first chunk sends the response headers at once, even while nothing is recorded.
     once(async { Ok(Bytes::new()) }).chain(calls).boxed()
 }
 
-/// All that is stored.
+/// All stored records.
 pub fn exported(export: Export) -> ByteStream {
     stream::unfold(Some(export), async |export| {
         let mut export = export?;

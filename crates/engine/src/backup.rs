@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "backup.json";
 const VERSION: u32 = 1;
-/// What is copied as it is, where it is there.
+/// Files and directories that are copied unchanged if they exist.
 const PLAIN: [&str; 6] = [
     "config.toml",
     "secrets.key",
@@ -50,7 +50,7 @@ struct Manifest {
     workspaces: Vec<SandboxId>,
 }
 
-/// What the copied sandboxes need beside their disks.
+/// What the copied sandboxes need besides their disks: baselines, roots and environments.
 #[derive(Debug, Default)]
 struct Needs {
     copied: Vec<SandboxId>,
@@ -67,7 +67,8 @@ impl Engine {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let staged = parent.join(format!(".{name}.motu-{}", id::random_name(12)));
         make_private(&staged)?;
-        // Holds baselines for as long as they are copied.
+        // A made-up sandbox id holds references to the baselines, so none is removed while it is
+        // copied.
         let holder = SandboxId::parse(&format!("backup-{}", id::random_name(12)))?;
         let filled = self.fill(&staged, &holder).await;
         self.release(&holder).await?;
@@ -125,7 +126,8 @@ impl Engine {
             }
         }
         prune(&staged.join("motu.db"), &needs.copied).await?;
-        // Not before: whoever starts a workspace waits for environments with its turn in hand.
+        // Taken only now: starting a workspace waits for this lock while it holds the workspace's
+        // turn, which `copy_kept` needs too.
         let _environments_stay = self.sandboxes.environments_in_use.read().await;
         let (home, to) = (self.sandboxes.shared.home.clone(), staged.to_path_buf());
         let audit = self.audit.clone();
@@ -147,7 +149,7 @@ impl Engine {
         .await
     }
 
-    /// Copies what is kept of one sandbox, unless it is gone meanwhile.
+    /// Copies the kept directory of one sandbox, unless the sandbox has been destroyed meanwhile.
     async fn copy_kept(
         &self,
         id: &SandboxId,
@@ -210,7 +212,7 @@ impl Engine {
     }
 }
 
-/// Takes out of a copied store what was not copied with it.
+/// Deletes the rows of sandboxes whose disks were not copied.
 async fn prune(database: &Path, copied: &[SandboxId]) -> Result<()> {
     let store = Store::open(database)?;
     for stored in store.all().await? {
@@ -260,7 +262,7 @@ fn copy_needs(home: &Home, to: &Path, needs: &Needs) -> Result<()> {
     Ok(())
 }
 
-/// Everything on the disk, then the name.
+/// Syncs the file system before the rename: a directory with the final name is always complete.
 fn finish(staged: &Path, output: &Path) -> Result<()> {
     let failed = |error| Error::io("finish the backup", &error);
     let dir = File::open(staged).map_err(failed)?;
@@ -280,7 +282,7 @@ fn make_private(dir: &Path) -> Result<()> {
         .map_err(|error| Error::with_file(format_args!("make {}", dir.display()), &error))
 }
 
-/// Makes an empty state directory what a backup holds. No daemon serves it meanwhile.
+/// Fills an empty state directory from a backup. No daemon may serve it meanwhile.
 pub fn restore(home: &Home, from: &Path) -> Result<Vec<SandboxId>> {
     let manifest = read_manifest(from)?;
     if home.database().exists() || !crate::record::kept(home).is_empty() {
@@ -315,7 +317,7 @@ fn read_manifest(from: &Path) -> Result<Manifest> {
     }
 }
 
-/// Moves what was copied into place, the store last: without it nothing has begun.
+/// Moves the copied parts into place, the store last: until it is there, no daemon uses the rest.
 fn place(home: &Home, staged: &Path) -> Result<()> {
     for part in [
         "environments/blobs",
@@ -338,8 +340,8 @@ fn place(home: &Home, staged: &Path) -> Result<()> {
     rename(&staged.join("motu.db"), &home.database())
 }
 
-/// The log and its key belong together. Where a log has begun already, it goes on, and that of the
-/// backup is beside it.
+/// Places the audit log together with its key. If this home has a log already, that one continues,
+/// and the log of the backup is put beside it as `audit.restored`.
 fn place_audit(home: &Home, staged: &Path) -> Result<()> {
     let begun = home.path().join("audit").exists() || home.path().join("audit.key").exists();
     let suffix = if begun { ".restored" } else { "" };
@@ -353,7 +355,7 @@ fn place_audit(home: &Home, staged: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves what is in one directory to another; what is there already stays.
+/// Moves the entries of one directory to another; existing entries of the same name are kept.
 fn merge(from: &Path, to: &Path) -> Result<()> {
     make_private(to)?;
     for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {

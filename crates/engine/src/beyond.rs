@@ -1,5 +1,5 @@
-//! Values of secrets that stay outside of one sandbox. A host that is sent one may send it back,
-//! and what is shown of that has to be without it.
+//! Values of secrets that stay outside of one sandbox. A server that receives such a value may echo
+//! it, so the values are redacted from everything that is shown.
 
 use crate::shown::{self, Pace};
 use futures_util::stream::BoxStream;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-/// The values that the gateway of a sandbox was told last. Clones know the same.
+/// The secret values last sent to the gateway of a sandbox. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Beyond {
     told: watch::Sender<Told>,
 }
 
 struct Told {
-    /// False while a new daemon has not looked yet.
+    /// False after a daemon restart until the values have been read again.
     known: bool,
     values: Values,
     redactor: Redactor,
@@ -45,23 +45,23 @@ impl Default for Beyond {
 }
 
 impl Beyond {
-    /// There are values, and nobody has looked what they are.
+    /// Marks the values as unknown: the sandbox has some, but they have not been read yet.
     pub fn forget(&self) {
         self.told.send_modify(|told| told.known = false);
     }
 
-    /// Somebody has looked; what is known now is all there is.
+    /// Marks the values as complete: they have been read.
     pub fn settle(&self) {
         self.told.send_modify(|told| told.known = true);
     }
 
-    /// Waits until somebody has looked.
+    /// Waits until the values have been read.
     pub async fn settled(&self) {
-        // It cannot close: this holds the sender.
+        // `wait_for` fails only when the sender is dropped, and `self` holds it.
         let _ = self.told.subscribe().wait_for(|told| told.known).await;
     }
 
-    /// The gateway is told these values from now on.
+    /// Records the values of a border that is sent to the gateway.
     pub fn learn(&self, border: &Border) {
         let value = |text: &str| Zeroizing::new(text.to_string());
         let pairs = border.bound.iter().map(|one| &one.secret);
@@ -80,17 +80,17 @@ impl Beyond {
         });
     }
 
-    /// All of them by name.
+    /// All values by name.
     pub fn values(&self) -> Values {
         self.told.borrow().values.clone()
     }
 
-    /// What takes them out of what is shown.
+    /// A redactor for all values.
     pub fn redactor(&self) -> Redactor {
         self.told.borrow().redactor.clone()
     }
 
-    /// A session's output without them.
+    /// A session's output with the values redacted.
     pub fn redacted(
         &self,
         events: BoxStream<'static, Result<ExecEvent>>,

@@ -1,8 +1,8 @@
-//! Work that blocks.
+//! Blocking work for async callers.
 
 use motu_core::{Error, Result};
 
-/// Work that blocks, off the daemon's own threads.
+/// Runs blocking work on tokio's blocking pool.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

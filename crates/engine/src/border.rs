@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   store:    variable, secret, placeholder; the authority, its key sealed
-//!   gateway:  the same with values, told over its socket whenever it begins or something changes
+//!   gateway:  the same plus the values, sent over its socket at its start and at each change
 //! ```
 //!
-//! Values are fetched when a gateway is told, and are written nowhere.
+//! Values are read when they are sent to a gateway, and are written nowhere.
 
 use crate::blocking::blocking;
 use crate::home::Home;
@@ -29,38 +29,38 @@ use motu_workspaces::secrets::Vault;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-// What the table of limits says of it is what the border does.
+// The table of limits must agree with the constant that the border uses.
 const _: () = assert!(limits::BORDER_BODY_BYTES.max == h1::BODY as u64);
 
-/// The variable by which programs find an SSH agent.
+/// The variable that names the socket of an SSH agent.
 const AGENT: &str = "SSH_AUTH_SOCK";
-/// What sealed keys of authorities are bound to.
+/// The scope and name that sealed private keys of authorities are bound to.
 const SEALED: (&str, &str) = ("authorities of sandboxes", "key");
 
-/// The secrets of one sandbox that stay outside. Copies of it have the same: they have its memory.
+/// The secrets of one sandbox that stay outside. A fork has the same: its memory is a copy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bindings {
-    /// Base64 of DER.
+    /// The authority's certificate, DER in base64.
     certificate: String,
-    /// Base64 of what the vault has sealed.
+    /// The authority's private key, sealed by the vault, in base64.
     key: String,
     all: Vec<Stand>,
 }
 
-/// What stands for a secret.
+/// One secret and its placeholder inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stand {
     variable: String,
     secret: String,
-    /// For a key of SSH the socket of the agent.
+    /// The value of the variable inside. For an SSH key: the socket of the agent.
     placeholder: String,
-    /// A key of SSH, which the agent signs with.
+    /// True for an SSH key: the agent signs with it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     agent: bool,
 }
 
 impl Bindings {
-    /// Variables of every command.
+    /// The variables that every command gets.
     pub fn variables(&self) -> impl Iterator<Item = (String, String)> {
         let agent = (AGENT.to_string(), network::AGENT_SOCKET.to_string());
         let agent = self.has_agent().then_some(agent);
@@ -73,7 +73,7 @@ impl Bindings {
         self.all.iter().any(|one| one.agent)
     }
 
-    /// Whether TLS of some host ends at the gateway.
+    /// Whether the gateway terminates TLS for some host.
     pub fn ends_tls(&self) -> bool {
         self.all.iter().any(|one| !one.agent)
     }
@@ -82,7 +82,7 @@ impl Bindings {
         self.all.iter().any(|one| one.secret == secret)
     }
 
-    /// The certificate of its authority, as files have it.
+    /// The certificate of the sandbox's authority as PEM.
     pub fn pem(&self) -> String {
         authority::pem(&self.certificate)
     }
@@ -127,7 +127,7 @@ pub async fn bind(
     }))
 }
 
-/// Whether a secret can be of use to a sandbox with these rules. Says whether it is a key of SSH.
+/// Whether these rules let a sandbox use the secret. Returns whether it is an SSH key.
 async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -> Result<bool> {
     let mut letters = variable.chars();
     let first = letters
@@ -181,7 +181,7 @@ async fn check(home: &Home, variable: &str, name: &str, rules: Option<&Rules>) -
     ]))
 }
 
-/// Whether SSH to a host may pass, at a port by which its keys are known.
+/// Whether the rules pass SSH to this host unread (`opaque`), at one of its known ports.
 fn is_opaque(rules: &Rules, host: &KnownHost) -> bool {
     let mut ports = host.ports.iter();
     ports.any(|port| judge::is_opaque(rules, &host.name, *port))
@@ -205,7 +205,7 @@ fn no_ssh(name: &str, known: &[KnownHost], rules: &Rules) -> Error {
 fn is_allowed(rules: &Rules, host: &Host) -> bool {
     match host {
         Host::Name(name) => judge::name(rules, name).1.allowed,
-        // Some name below it, and so would be others.
+        // A wildcard: allowed if the rules allow any name below the suffix.
         Host::Below(suffix) => {
             let any = judge::name(rules, &format!("any.{suffix}")).1.allowed;
             let below = |host: &Host| matches!(host, Host::Name(name) if name.ends_with(&format!(".{suffix}")));
@@ -215,8 +215,8 @@ fn is_allowed(rules: &Rules, host: &Host) -> bool {
     }
 }
 
-/// The border with its values, as a gateway is told. A secret that was removed since, or is bound
-/// to nothing any more, is left out: its placeholder stays one.
+/// The border with its values, as it is sent to a gateway. A secret that has been removed since, or
+/// has lost its binding, is left out: the placeholder is then sent as it is.
 pub async fn values(home: &Home, bindings: Option<&Bindings>) -> Result<Option<Border>> {
     let Some(bindings) = bindings else {
         return Ok(None);
@@ -229,7 +229,8 @@ pub async fn values(home: &Home, bindings: Option<&Bindings>) -> Result<Option<B
         let Some(binding) = kept.binding() else {
             continue;
         };
-        // One that was set again as something else is of no use to this sandbox.
+        // The secret was set again as another kind (SSH key or value): the placeholder cannot stand
+        // for it.
         if binding.ssh.is_some() != one.agent {
             continue;
         }
@@ -270,7 +271,7 @@ pub async fn values(home: &Home, bindings: Option<&Bindings>) -> Result<Option<B
     }))
 }
 
-/// The hosts that keys of SSH are bound to, as lines for the programs of the sandbox.
+/// The `known_hosts` lines of the hosts that the sandbox's SSH keys are bound to.
 pub async fn known_hosts(home: &Home, bindings: &Bindings) -> Result<Bytes> {
     let mut lines = String::new();
     for one in bindings.all.iter().filter(|one| one.agent) {
@@ -283,19 +284,19 @@ pub async fn known_hosts(home: &Home, bindings: &Bindings) -> Result<Bytes> {
     Ok(lines.into())
 }
 
-/// Certificates that hosts are verified by: base64 of DER.
+/// Root certificates that servers are verified with, DER in base64.
 #[derive(Debug)]
 pub struct Roots(Vec<String>);
 
 impl Roots {
-    /// As a file has them.
+    /// All certificates as one PEM file.
     pub fn pem(&self) -> Bytes {
         let all: Vec<String> = self.0.iter().map(|one| authority::pem(one)).collect();
         all.concat().into()
     }
 }
 
-/// Those of this host: of `SSL_CERT_FILE` of the daemon, or else of the system.
+/// The root certificates of this host: of the daemon's `SSL_CERT_FILE`, else of the system.
 pub fn roots() -> Result<Roots> {
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {

@@ -1,8 +1,8 @@
-//! Time that does not jump.
+//! Deadlines that survive changes of the wall clock.
 //!
-//! When a sandbox's time is over is told to callers by the wall clock, and decided by the time
-//! since the host was started, which goes on in suspend and is set by nobody. A deadline is
-//! written down in both; the wall clock's counts only after a boot of the host.
+//! Callers are told by the wall clock when a sandbox expires; the decision uses `CLOCK_BOOTTIME`,
+//! which counts while the host is suspended and cannot be set. A deadline is stored in both; the
+//! wall clock's counts only after a reboot of the host.
 
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The end of a time to live, by the time since the host was started.
+/// The end of a time to live, by `CLOCK_BOOTTIME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
     pub boot_id: String,
     pub at_ms: u64,
-    /// When that is by the wall clock; a different time means a different deadline.
+    /// The same moment by the wall clock; if the row's differs, the deadline is another one.
     pub expires_at: Timestamp,
 }
 
@@ -36,8 +36,8 @@ impl Now {
         }
     }
 
-    /// The deadline of what expires then. One that was written down during this boot stands,
-    /// whatever the wall clock says now; it is never further away than the time to live.
+    /// The deadline for this expiry. One that was stored during this boot stays, even if the wall
+    /// clock has changed; no deadline is further away than the time to live.
     pub fn deadline(
         &self,
         expires_at: Timestamp,
@@ -63,7 +63,7 @@ pub fn boot_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Different after every boot of the host.
+/// The kernel's id of this boot, different after every reboot.
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| {
@@ -106,7 +106,7 @@ mod tests {
         };
         assert_eq!(left(1_000_020), 41_000);
         assert_eq!(left(2_000_000), 1_000);
-        // A clock that is years behind does not make it live for years.
+        // A wall clock that is years behind does not extend the time to live by years.
         assert_eq!(left(0), 61_000);
     }
 

@@ -1,10 +1,10 @@
-//! Copies of whole trees.
+//! Copies whole trees.
 
 use motu_core::{Error, Result};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Copies a file or a tree with everything that can be: owners, times, links, attributes, holes.
+/// Copies a file or a tree with `cp -a`: owners, times, links, attributes and holes are preserved.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let failed = |error| Error::io(format_args!("copy {}", from.display()), &error);
     let output = Command::new("cp")

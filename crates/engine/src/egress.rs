@@ -33,16 +33,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-// What the table of limits says of it is what gateways do.
+// The table of limits must agree with the constants of the gateway.
 const _: () = assert!(limits::DECISION_LOG_BYTES.max == gateway::DECISION_BYTES);
 const _: () = assert!(limits::EGRESS_EXCHANGE_SECONDS.max == gateway::EXCHANGE_IDLE.as_secs());
 
-/// How long a gateway may take to answer, and to be gone once it is killed.
+/// How long a gateway may take to answer, and to exit after SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one may take to end by itself when its machine has.
+/// How long a gateway may take to exit by itself after its machine has ended.
 const GRACE: Duration = Duration::from_secs(1);
-/// Ids of gateways: far from those of people, of machines and of QEMU, and low enough for the
-/// groups that hosts commonly let ping (`net.ipv4.ping_group_range`, up to 2147483647).
+/// User ids of gateways: outside the ranges of people, of machines and of QEMU, and low enough for
+/// the groups that hosts commonly allow to ping (`net.ipv4.ping_group_range`, up to 2147483647).
 const FIRST_ID: u32 = 0x7400_0000;
 const ID_COUNT: u64 = 0x0080_0000;
 const CONTROL: &str = "control";
@@ -54,11 +54,11 @@ pub struct Gateways {
     run: PathBuf,
     decisions: PathBuf,
     program: Option<PathBuf>,
-    /// One that waits for the next machine.
+    /// A gateway process that was started ahead for the next machine.
     standby: Arc<Mutex<Option<Standby>>>,
 }
 
-/// Which process a gateway is, on which boot of the host.
+/// Which process a gateway is. The boot id guards against a reused pid after a reboot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     boot_id: String,
@@ -77,11 +77,12 @@ impl Gateways {
         Ok(gateways)
     }
 
-    /// Removes what gateways have left that are gone.
+    /// Removes the directories of gateways that no longer run.
     fn sweep(&self) {
         let entries = std::fs::read_dir(&self.run).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| find(&entry.path()).is_none()) {
-            // A file here is nobody's but ours, and says nothing that is needed again.
+            // The directory holds only a record and a socket; neither is needed without the
+            // process.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -94,7 +95,7 @@ impl Gateways {
         self.decisions.join(format!("{id}.jsonl"))
     }
 
-    /// Who takes the frames of this machine, by these rules and with these secrets.
+    /// The uplink that connects a machine to its gateway, with these rules and secrets.
     pub fn uplink(&self, id: &SandboxId, rules: Rules, border: Option<Border>) -> Arc<dyn Uplink> {
         Arc::new(Gateway {
             id: id.clone(),
@@ -104,7 +105,7 @@ impl Gateways {
         })
     }
 
-    /// A process that waits to be a gateway: the one that stands by, or a new one.
+    /// A process that waits to become a gateway: the standby, or a new one.
     fn take(&self, program: &Path) -> io::Result<Standby> {
         let waiting = self.standby.lock().ok().and_then(|mut one| one.take());
         if let Some(mut one) = waiting
@@ -115,30 +116,30 @@ impl Gateways {
         Standby::start(program, &[crate::GATEWAY])
     }
 
-    /// Starts the next one, while nobody waits for it: starting a program takes longer than all the
-    /// rest of a gateway.
+    /// Starts the next standby in the background: starting a program takes longer than all the rest
+    /// of setting up a gateway.
     fn stand_by(&self, program: PathBuf) {
         let standby = self.standby.clone();
         std::thread::spawn(move || {
             let Ok(next) = Standby::start(&program, &[crate::GATEWAY]) else {
-                // The machine that wants one starts it, and says what is wrong.
+                // The next machine starts its own gateway then, and reports the error.
                 return;
             };
             if let Ok(mut place) = standby.lock() {
-                // Another thread may have been first; one of them is enough.
+                // If another thread was faster, this process is dropped: one standby is enough.
                 place.get_or_insert(next);
             }
         });
     }
 
-    /// Ends the gateway of a machine that is gone, and waits for that.
+    /// Ends the gateway of a machine that is gone, and waits for its exit.
     pub async fn end(&self, id: &SandboxId) {
         let place = self.place(id);
         if !place.exists() {
             return;
         }
         let ended = blocking(move || {
-            // It ends with its machine, and writes down how its connections ended.
+            // A gateway exits with its machine, after it has logged how its connections ended.
             if let Some(gateway) = find(&place)
                 && wait(&gateway, GRACE).is_err()
             {
@@ -148,11 +149,11 @@ impl Gateways {
             std::fs::remove_dir_all(&place).map_err(|error| Error::io("a gateway", &error))
         });
         if let Err(error) = ended.await {
-            tracing::warn!(%id, %error, "something of a gateway is left");
+            tracing::warn!(%id, %error, "could not remove a gateway's directory");
         }
     }
 
-    /// Other rules for a machine that is there.
+    /// Replaces the rules of a running gateway.
     pub async fn replace(&self, id: &SandboxId, rules: Rules) -> Result<()> {
         match self.ask(id, Request::Replace(rules)).await? {
             Answer::Done => Ok(()),
@@ -160,7 +161,7 @@ impl Gateways {
         }
     }
 
-    /// Other secrets for a machine that is there.
+    /// Replaces the secrets of a running gateway.
     pub async fn bind(&self, id: &SandboxId, border: Border) -> Result<()> {
         match self.ask(id, Request::Bind(border)).await? {
             Answer::Done => Ok(()),
@@ -194,7 +195,7 @@ impl Gateways {
         Some(self.log(id)).filter(|log| log.exists())
     }
 
-    /// The decisions file of a new machine; the oldest of sandboxes that are gone make room.
+    /// Opens the decision log of a new machine; the oldest logs of destroyed sandboxes are removed.
     fn make_log(&self, id: &SandboxId) -> io::Result<OwnedFd> {
         make_private(&self.decisions)?;
         self.forget_oldest()?;
@@ -225,7 +226,7 @@ impl Gateways {
     }
 }
 
-/// The gateway of one machine that is being made.
+/// The gateway of a machine that is being made.
 #[derive(Debug)]
 struct Gateway {
     id: SandboxId,
@@ -274,7 +275,7 @@ impl Uplink for Gateway {
     }
 }
 
-/// The proxy that these rules name, or the one of the daemon's environment.
+/// The proxy of these rules, else of the daemon's environment variables.
 fn proxy(rules: &Rules) -> Result<Option<Proxy>> {
     let found = match rules.proxy.as_str() {
         "" => Proxy::of_variables(|name| std::env::var(name).ok()),
@@ -287,7 +288,7 @@ fn proxy(rules: &Rules) -> Result<Option<Proxy>> {
     })
 }
 
-/// A gateway that ends with this daemon, until it is told whose it is.
+/// A gateway that dies with this daemon until it is given its machine (`hold`).
 #[derive(Debug)]
 struct Waiting {
     pending: Pending,
@@ -313,8 +314,8 @@ fn make_private(dir: &Path) -> io::Result<()> {
     builder.recursive(true).mode(0o700).create(dir)
 }
 
-/// A socket address holds 107 bytes, and a state directory may be deeper: sockets are reached
-/// through the directory's descriptor.
+/// A Unix socket address holds 107 bytes, and a state directory may be deeper: sockets are reached
+/// through `/proc/self/fd` of their directory.
 fn socket(place: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(place, flags, Mode::empty())?;
@@ -336,7 +337,7 @@ fn connect(place: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path)
 }
 
-/// A handle on the gateway of this place, if that very process still runs.
+/// A pidfd of the gateway that this directory records, if that very process still runs.
 fn find(place: &Path) -> Option<OwnedFd> {
     let text = std::fs::read(place.join(RECORD)).ok()?;
     let record: Record = serde_json::from_slice(&text).ok()?;
@@ -359,7 +360,8 @@ fn wait(process: &OwnedFd, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// Who a gateway is that root starts: nobody else has the number of its directory now.
+/// The uid and gid of a gateway that root starts, derived from its directory's inode number, which
+/// is unique while the directory exists.
 fn identity(place: &Path) -> io::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -370,13 +372,13 @@ fn identity(place: &Path) -> io::Result<Option<(u32, u32)>> {
         let text = std::fs::read_to_string(map).unwrap_or_default();
         text.lines().any(|line| covers(line, own))
     };
-    // A root that is one only in a namespace of its own may have no other ids; the gateway gives
-    // up all that root may do in any case.
+    // Root in a user namespace may have no other ids mapped; the gateway then keeps its id, but
+    // drops all capabilities.
     let possible = mapped("/proc/self/uid_map") && mapped("/proc/self/gid_map");
     Ok(possible.then_some((own, own)))
 }
 
-/// Whether a line of a map of ids has this one inside.
+/// Whether a line of `uid_map` or `gid_map` contains this id.
 fn covers(line: &str, id: u32) -> bool {
     let mut numbers = line.split_whitespace().map(str::parse::<u64>);
     let (Some(Ok(first)), Some(Ok(count))) = (numbers.next(), numbers.nth(1)) else {

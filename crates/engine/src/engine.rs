@@ -23,12 +23,12 @@ pub struct Setup {
     pub home: Home,
     pub runtimes: Vec<Arc<dyn Runtime>>,
     pub environments: motu_environments::Environments,
-    /// The program of gateways, which is told to be one by [`crate::GATEWAY`]; without one no
-    /// sandbox has a network.
+    /// The executable of gateways, started with [`crate::GATEWAY`]; without one no sandbox has a
+    /// network.
     pub gateway: Option<PathBuf>,
 }
 
-/// The one who does what callers ask for. A part knows only those above it.
+/// Executes what callers ask for. Each part knows only those above it.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) sandboxes: Arc<Sandboxes>,
@@ -88,23 +88,23 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets go of what no caller knows of: machines that wait ready. Sandboxes stay.
+    /// Ends the machines of the pool, which no caller knows. Sandboxes stay.
     pub async fn close(&self) {
         self.sandboxes.pool.drain(&self.sandboxes.shared).await;
         if let Err(error) = self.sandboxes.shared.store.checkpoint().await {
-            tracing::warn!(%error, "the store's log is not written back");
+            tracing::warn!(%error, "could not write the store's WAL back");
         }
         if let Err(error) = self.audit.flush().await {
             tracing::warn!(%error, "the audit log may miss the last reads");
         }
     }
 
-    /// How many sandboxes there is something to look after for.
+    /// How many sandboxes are not stopped.
     pub fn live(&self) -> usize {
         self.sandboxes.live()
     }
 
-    /// Where calls are recorded: by whoever stands before this engine.
+    /// The audit log, which the faces write to.
     pub fn audit(&self) -> Arc<motu_audit::Log> {
         self.audit.clone()
     }

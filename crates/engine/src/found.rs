@@ -1,47 +1,47 @@
-//! What a daemon does with what it finds at its start. Pure: facts in, a verdict out.
+//! Decides what a daemon does with what it finds at its start. Pure: facts in, a verdict out.
 //!
-//! Two witnesses tell of a kept sandbox: its row in the store and the record beside its disks.
-//! The newer one is right. What neither knows is nobody's to delete: it is set aside. Only what
-//! a witness says was never acknowledged, or was being removed, is removed.
+//! A kept sandbox is described twice: by its row in the store and by the record beside its disks.
+//! The newer one is right. Data that neither describes is never deleted, but set aside. Only data
+//! whose creation was never acknowledged, or whose removal had begun, is removed.
 
 use jiff::Timestamp;
 use motu_core::sandbox::State;
 
-/// What a witness says.
+/// The facts that a row or record states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Says {
     pub state: State,
-    /// Tells a sandbox from an earlier one of the same name.
+    /// Distinguishes a sandbox from an earlier one of the same name.
     pub created_at: Timestamp,
     pub revision: u64,
 }
 
-/// A witness.
+/// A row or a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
-    /// It knows nothing.
+    /// There is none.
     Silent,
-    /// It knows something that cannot be read.
+    /// There is one, but it cannot be read.
     Unreadable,
     Says(Says),
 }
 
-/// What becomes of a directory of what is kept.
+/// What to do with a directory in `kept/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is as its row says.
+    /// Use the sandbox as its row describes it.
     UseRow,
-    /// It is as its record says; the row follows.
+    /// Use the sandbox as its record describes it, and update the row.
     UseRecord,
-    /// It was never acknowledged, or its removal was.
+    /// Remove it: it was never acknowledged, or its removal was.
     Remove(&'static str),
-    /// Nobody knows what it is.
+    /// Move it to `lost/`: it is unknown.
     SetAside(&'static str),
-    /// It stays where it is, and nobody can use it until somebody looks at it.
+    /// Leave it in place, unusable until the operator has looked at it.
     LeaveAlone(&'static str),
 }
 
-/// What becomes of what is kept for one name.
+/// Decides about the kept directory of one name.
 pub fn kept(row: Witness, record: Witness, empty: bool) -> Verdict {
     match (row, record) {
         (Witness::Says(row), Witness::Says(record)) => between(row, record),
@@ -76,7 +76,7 @@ fn between(row: Says, record: Says) -> Verdict {
     let ended = matches!(record.state, State::Destroying | State::Destroyed);
     let newer = match row.created_at == record.created_at {
         true => record.revision > row.revision,
-        // The row is of an earlier sandbox of that name: the store has lost what came after it.
+        // The row belongs to an earlier sandbox of that name: the store has lost later changes.
         false => record.created_at > row.created_at,
     };
     match (newer, ended) {
@@ -86,10 +86,10 @@ fn between(row: Says, record: Says) -> Verdict {
     }
 }
 
-/// What becomes of a directory of disks that its sandbox does not use.
+/// Decides about a directory of disks that its sandbox does not use.
 pub fn spare_disks(row_revision: u64, record: Witness) -> Verdict {
     match record {
-        // Both name other disks as the ones in use.
+        // Row and record agree that other disks are in use.
         Witness::Says(record) if record.revision == row_revision => {
             Verdict::Remove("other disks took its place")
         }
@@ -97,17 +97,17 @@ pub fn spare_disks(row_revision: u64, record: Witness) -> Verdict {
     }
 }
 
-/// What is in a state directory beside its store.
+/// The condition of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     Absent,
-    /// There is a file, and nothing is in it.
+    /// The file exists and is empty.
     Empty,
     Unreadable,
     Readable,
 }
 
-/// Whether a daemon may begin with this store, in a state directory where so much is kept.
+/// Whether a daemon may start with this store while `kept` directories exist.
 pub fn may_begin(store: Store, kept: usize) -> Result<(), &'static str> {
     match (store, kept) {
         (Store::Readable, _) | (Store::Absent | Store::Empty, 0) => Ok(()),
@@ -154,7 +154,7 @@ mod tests {
             let verdict = kept(Witness::Unreadable, record, false);
             assert!(matches!(verdict, Verdict::LeaveAlone(_)), "{verdict:?}");
         }
-        // A directory a crash left before anything was put into it is no loss.
+        // A directory that a crash left before anything was put into it holds no data.
         let verdict = kept(Witness::Silent, Witness::Silent, true);
         assert!(matches!(verdict, Verdict::Remove(_)));
     }

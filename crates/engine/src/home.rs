@@ -10,7 +10,7 @@
 //!     kept/ID/         what outlives a machine: disks-N/, snapshots/, sandbox.json, workspace.json
 //!     baselines/NAME/  what a `/workspace` was at first; nothing changes it
 //!     aside/           files on their way from a workspace to its copies
-//!     lost/ENTRY/      what was found and is known to nobody
+//!     lost/ENTRY/      data that neither store nor record describes, set aside
 //!     terminals/ID/    transcript, recording and log of a terminal session
 //!     audit/ audit.key every call, and the key that signs them
 //! ```
@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The longest name of a session's directory that is its id alone.
+/// Longest directory name of a session that is not shortened.
 const LONG_NAME: usize = 180;
 
 /// An opened state directory.
@@ -65,7 +65,7 @@ impl Home {
         &self.path
     }
 
-    /// What paths in records are relative to.
+    /// The base of relative paths in records.
     pub fn base(&self) -> Base {
         Base::new(&self.path)
     }
@@ -103,7 +103,7 @@ impl Home {
         Ok(dir)
     }
 
-    /// Directory of what a kept sandbox has beside its machine.
+    /// Directory of the data of a kept sandbox that outlives its machine.
     pub fn kept(&self, id: &SandboxId) -> PathBuf {
         self.path.join("kept").join(id.as_str())
     }
@@ -117,11 +117,12 @@ impl Home {
         self.path.join("baselines")
     }
 
-    /// Directory of what a terminal session leaves.
+    /// Directory of a terminal session's files.
     pub fn terminal(&self, id: &TerminalId) -> PathBuf {
         let mut name = motu_terminal::record::directory_name(id.as_str());
         if name.len() > LONG_NAME {
-            // A file's name has at most 255 bytes; `%%` is in no other name.
+            // File names have at most 255 bytes. `%%` occurs in no unshortened name, so the two
+            // cannot clash.
             let digest = Sha256::digest(id.as_str());
             let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             name.truncate(LONG_NAME / 2);
@@ -134,7 +135,7 @@ impl Home {
         self.path.join("terminals")
     }
 
-    /// Makes a session's directory; it may be there.
+    /// Makes a session's directory, if it does not exist.
     pub fn make_terminal(&self, id: &TerminalId) -> Result<PathBuf> {
         let dir = self.terminal(id);
         std::fs::DirBuilder::new()
@@ -162,7 +163,8 @@ impl Home {
         Err(Error::internal("there are no numbers left for disks"))
     }
 
-    /// Everything a kept sandbox has out of sight, its disks made removable by their runtime first.
+    /// Moves the kept directory of a sandbox to the trash, after its runtime has made the disks
+    /// removable.
     pub async fn discard_kept(
         &self,
         trash: &crate::trash::Trash,
@@ -171,7 +173,7 @@ impl Home {
     ) -> Result<()> {
         let kept = self.kept(id);
         if kept.exists() {
-            tracing::info!(%id, "removing what was kept");
+            tracing::info!(%id, "removing a kept directory");
         }
         for entry in std::fs::read_dir(&kept).into_iter().flatten().flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b"disks-") {

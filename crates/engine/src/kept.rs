@@ -1,19 +1,19 @@
-//! Baselines: what a `/workspace` was at first.
+//! Baselines: the initial contents of `/workspace`.
 //!
-//! A baseline is a directory tree that is made once, renamed into place and
-//! never changed. Workspaces that began alike share one.
+//! A baseline is a directory tree that is made once, renamed into place and never changed.
+//! Workspaces with the same initial contents share one.
 
 use crate::home::Home;
 use motu_core::{Error, Result, id};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The tree inside a baseline's own directory, which nobody else may enter.
+/// The tree inside a baseline's directory, which is mode 0700.
 const TREE: &str = "tree";
 
-/// How the names of baselines begin that were made from a seed and go with their last workspace.
+/// Name prefix of baselines made from a seed; they are removed with their last workspace.
 const SEEDED: &str = "base-";
-/// How the names of baselines begin that are being made.
+/// Name prefix of baselines that are being made.
 const STAGED: &str = "new-";
 
 /// The name of the baseline a tree belongs to, if that one was made from a seed.
@@ -22,7 +22,7 @@ pub fn seeded(tree: &Path) -> Option<String> {
     name.starts_with(SEEDED).then(|| name.to_string())
 }
 
-/// Who a new file belongs to, as the machine sees it.
+/// The owner of new files, as the machine sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
@@ -30,7 +30,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Only root gives files away.
+    /// The owner to set; `None` without root, which alone may change owners.
     pub fn to_set(self) -> Option<(u32, u32)> {
         let root = rustix::process::geteuid().is_root();
         root.then_some((self.uid, self.gid))
@@ -54,7 +54,7 @@ impl Baselines {
         Ok(Baselines { dir })
     }
 
-    /// An empty tree.
+    /// The baseline of an empty `/workspace`.
     pub fn empty(&self, owner: Owner) -> Result<PathBuf> {
         let name = format!("empty-{}-{}", owner.uid, owner.gid);
         let tree = self.tree(&name);
@@ -89,8 +89,8 @@ impl Baselines {
         staged.join(TREE)
     }
 
-    /// Gives a staged baseline its name; somebody may have been faster. It is on the disk before
-    /// and after it has it.
+    /// Renames a staged baseline to its name, or uses an existing one of that name. It is synced
+    /// before and after the rename.
     pub fn publish(&self, staged: &Path, name: &str) -> Result<()> {
         let failed = |error: std::io::Error| Error::io("cannot keep a baseline", &error);
         let place = self.dir.join(name);
@@ -112,12 +112,12 @@ impl Baselines {
         format!("{SEEDED}{}", id::random_name(12))
     }
 
-    /// Names of all that were made from a seed.
+    /// Names of all baselines made from a seed.
     pub fn seeded(&self) -> Vec<String> {
         self.names(SEEDED)
     }
 
-    /// What a crash left of baselines that were being made.
+    /// Names of unfinished baselines, left by a crash.
     pub fn staged(&self) -> Vec<String> {
         self.names(STAGED)
     }
@@ -133,8 +133,8 @@ impl Baselines {
     }
 }
 
-/// Brings a tree to the disk: one by one where it is small, for the host's file system may have
-/// much to write that is not ours.
+/// Syncs a tree to disk: file by file if it is small, because `syncfs` also waits for unrelated
+/// data of the same file system.
 fn flush(tree: &Path) -> std::io::Result<()> {
     const SMALL: usize = 64;
     let mut all = vec![tree.to_path_buf()];
@@ -151,7 +151,7 @@ fn flush(tree: &Path) -> std::io::Result<()> {
             }
         }
     }
-    // The deepest first: a directory is flushed when what it names is there.
+    // Deepest first: a directory is synced after the entries in it.
     for path in all.iter().rev() {
         let kind = path.symlink_metadata()?.file_type();
         if kind.is_file() || kind.is_dir() {

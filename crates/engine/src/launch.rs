@@ -1,4 +1,4 @@
-//! What a machine is made from, as the store keeps it.
+//! What a machine is made from, as it is stored.
 
 use crate::border::Bindings;
 use crate::clock::Deadline;
@@ -17,28 +17,29 @@ use std::path::PathBuf;
 /// Everything a machine is made from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
-    /// What the caller named; missing in rows of older versions, whose runtimes have no use for it.
+    /// The environment as the caller named it; missing in rows of older versions, whose runtimes do
+    /// not need it.
     #[serde(default)]
     pub environment: String,
     pub root: PathBuf,
     pub wants_sudo: bool,
     pub limits: MachineLimits,
-    /// Variables of every command.
+    /// Variables that every command gets.
     pub env: BTreeMap<String, String>,
     pub accel: Accel,
     pub kept: Option<Kept>,
-    /// When its time to live is over, by a clock that does not jump.
+    /// The end of the time to live, by `CLOCK_BOOTTIME`.
     #[serde(default)]
     pub deadline: Option<Deadline>,
-    /// What it may reach; nothing when missing.
+    /// The network; `None` if the sandbox has none.
     #[serde(default)]
     pub network: Option<Network>,
-    /// Secrets that are put into its requests outside of it.
+    /// Secrets that the gateway puts into requests.
     #[serde(default)]
     pub border: Option<Bindings>,
 }
 
-/// What a machine may reach: decided when it was asked for, and by `set_policy`.
+/// The policy of a machine's network: set at creation and by `set_policy`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Network {
     pub policy: PolicyRef,
@@ -46,8 +47,8 @@ pub struct Network {
 }
 
 impl Launch {
-    /// What a runtime must know to make this machine in this directory.
-    /// `border` has the values that `self.border` refers to.
+    /// The runtime's specification of this machine in this directory. `border` has the values that
+    /// `self.border` refers to.
     pub fn spec(
         &self,
         id: SandboxId,
@@ -71,7 +72,7 @@ impl Launch {
     }
 }
 
-/// When a time to live that begins now is over; 0 is never.
+/// The end of a time to live that begins now; 0 means never.
 pub(crate) fn expiry(ttl_seconds: u64) -> Option<Timestamp> {
     let ttl = SignedDuration::from_secs(i64::try_from(ttl_seconds).unwrap_or(i64::MAX));
     (ttl_seconds > 0)
@@ -79,7 +80,7 @@ pub(crate) fn expiry(ttl_seconds: u64) -> Option<Timestamp> {
         .flatten()
 }
 
-/// Refuses what a runtime cannot do with a sandbox that nobody uses, and what would never happen.
+/// Refuses an `on_idle` that the runtime cannot do, or that would never take effect.
 pub(crate) fn check_on_idle(
     runtime: &dyn Runtime,
     idle_seconds: u64,

@@ -1,4 +1,4 @@
-//! The engine: who does what callers ask for.
+//! The engine: executes what callers ask for.
 //!
 //! ```text
 //!   verbs ──► Engine
@@ -21,7 +21,7 @@
 //! - `driver` is the only place that changes a sandbox's state.
 //! - `guest` speaks to the program inside the machine; it never touches state.
 //! - [`store`] remembers sandboxes across restarts.
-//! - `service` has the verbs that are no part's alone.
+//! - `service` has the verbs that belong to no single part.
 
 mod absent;
 mod admission;
@@ -69,7 +69,7 @@ mod workspace;
 
 pub use engine::{Engine, Setup};
 
-/// The hidden argument by which a program is told to be a gateway.
+/// The hidden argument that makes the executable run as a gateway.
 pub const GATEWAY: &str = "__gateway";
 
 pub use home::Home;

@@ -28,9 +28,9 @@ pub enum Request {
     /// Run a command, touch a file, dial a port.
     Use,
     Pause,
-    /// Pause because of the host, until the host lets go.
+    /// Pause for lack of disk space, until the host resumes it.
     Hold,
-    /// Pause, because nobody uses it.
+    /// Pause because the sandbox is idle.
     Nap,
     Resume,
     /// End the machine, keep the disks.
@@ -56,7 +56,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// What is written down before a machine is touched for this request.
+    /// The intent that is stored before the machine is touched for this request.
     pub fn intent(self) -> Option<Intent> {
         match self {
             Request::Pause => Some(Intent::Pausing),
@@ -66,7 +66,7 @@ impl Request {
             Request::Start => Some(Intent::Starting),
             Request::Recreate => Some(Intent::Recreating),
             Request::Fork => Some(Intent::Forking),
-            // What follows these is a state of its own, or touches no machine.
+            // These change the state directly, or touch no machine.
             Request::Use
             | Request::Keepalive
             | Request::Destroy
@@ -78,7 +78,7 @@ impl Request {
     }
 }
 
-/// What a driver is doing to a machine. In the store from before it is begun until it is done.
+/// A change that a driver is making to a machine. Stored from before it begins until it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
@@ -91,19 +91,19 @@ pub enum Intent {
     Forking,
 }
 
-/// What is done about a machine that outlived its daemon.
+/// What to do with a machine that survived its daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It runs; where something made it stand still, it goes on.
+    /// Let it run; resume it if a change had paused it.
     Run,
-    /// It is paused, now if it was not.
+    /// Keep it paused; pause it if it is running.
     Pause,
-    /// It is ended in order, and its disks are kept.
+    /// Stop it in order and keep its disks.
     Stop,
 }
 
-/// Decides about a machine that is there, of a sandbox that was in this state. What was begun and
-/// asked for by a caller is finished; what the host or a copy needed for a while is undone.
+/// Decides about a machine that survived its daemon. A change that a caller asked for is finished;
+/// a pause for the host's or a copy's sake is undone.
 pub fn recover(state: State, intent: Option<Intent>) -> Recovery {
     match (state, intent) {
         (_, Some(Intent::Stopping | Intent::Recreating)) => Recovery::Stop,
@@ -114,17 +114,17 @@ pub fn recover(state: State, intent: Option<Intent>) -> Recovery {
     }
 }
 
-/// What the driver should do.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Do it; the sandbox is then in this state.
+    /// Do it; this is the next state.
     Accept(State),
-    /// It is so already: answer as if it had been done.
+    /// Nothing to do: answer as if it had been done.
     AlreadyDone,
     Refuse(Refusal),
 }
 
-/// Why not.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the sandbox is still being created")]

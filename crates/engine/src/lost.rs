@@ -1,4 +1,4 @@
-//! What was found and is known to nobody: set aside, never deleted.
+//! Data that neither store nor record describes: set aside, never deleted.
 //!
 //! ```text
 //!   MOTU_HOME/lost/ENTRY/
@@ -20,25 +20,25 @@ use std::path::{Path, PathBuf};
 const REASON: &str = "reason.json";
 const CONTENT: &str = "content";
 
-/// What something was.
+/// What an entry was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LostKind {
-    /// All that is kept of a workspace or a kept sandbox.
+    /// The kept directory of a workspace or sandbox.
     Kept,
     /// Disks that their workspace does not use.
     Disks,
     Baseline,
     /// A store that could not be used.
     Store,
-    /// Machines of the state directory this one is a copy of.
+    /// Machines of another state directory, of which this one is a copy.
     Machines,
 }
 
 /// One thing that was set aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostEntry {
-    /// What `motu recover` calls it.
+    /// Its name in `motu recover`.
     pub entry: String,
     pub kind: LostKind,
     /// Where it was, in the state directory.
@@ -62,7 +62,7 @@ impl Lost {
         }
     }
 
-    /// Sets something aside. The reason is written first, so nothing is ever there without one.
+    /// Sets something aside. The reason is written first, so no content is ever without one.
     pub fn put(&self, kind: LostKind, path: &Path, reason: &str) -> Result<LostEntry> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let was_at = path.strip_prefix(&self.home).unwrap_or(path);
@@ -97,7 +97,7 @@ impl Lost {
         all
     }
 
-    /// An entry by its name, or by the name of what it was.
+    /// Finds an entry by its name, or by the original name.
     pub fn find(&self, name: &str) -> Result<LostEntry> {
         let mut found = self.list();
         let was = |entry: &LostEntry| entry.was_at.file_name().is_some_and(|was| was == name);
@@ -119,12 +119,12 @@ impl Lost {
         }
     }
 
-    /// Where the thing itself is.
+    /// The path of the content.
     pub fn content(&self, entry: &LostEntry) -> PathBuf {
         self.dir.join(&entry.entry).join(CONTENT)
     }
 
-    /// Puts it back where it was.
+    /// Moves the content back to where it was.
     pub fn put_back(&self, entry: &LostEntry) -> Result<()> {
         let place = self.home.join(&entry.was_at);
         let failed = |error| Error::io(format_args!("put {} back", entry.entry), &error);
@@ -143,14 +143,14 @@ impl Lost {
         std::fs::remove_dir(&dir).map_err(failed)
     }
 
-    /// Deletes it for good.
+    /// Deletes an entry for good.
     pub fn remove(&self, entry: &LostEntry) -> Result<()> {
         let failed = |error| Error::io(format_args!("remove {}", entry.entry), &error);
         std::fs::remove_dir_all(self.dir.join(&entry.entry)).map_err(failed)
     }
 }
 
-/// An entry that is whole.
+/// Reads an entry; `None` if it is incomplete.
 fn read(dir: &Path) -> Option<LostEntry> {
     let text = std::fs::read(dir.join(REASON)).ok()?;
     let entry: LostEntry = serde_json::from_slice(&text).ok()?;
@@ -160,7 +160,7 @@ fn read(dir: &Path) -> Option<LostEntry> {
     (named && dir.join(CONTENT).symlink_metadata().is_ok()).then_some(entry)
 }
 
-/// Writes a small file whole: it is the old one or the new one, and on the disk.
+/// Replaces a small file atomically and durably.
 pub(crate) fn write(dir: &Path, name: &str, content: &[u8]) -> std::io::Result<()> {
     let staged = dir.join(format!(".{name}.{}", id::random_name(8)));
     let written = (|| {

@@ -1,4 +1,4 @@
-//! What the programs of a machine with a network must know of the world outside.
+//! Network settings for the programs of a machine: name server, certificates, SSH agent.
 
 use crate::blocking::blocking;
 use crate::border::{self, Bindings};
@@ -8,30 +8,30 @@ use motu_core::{Error, Result};
 use motu_link::network;
 use std::io::Read;
 
-/// The daemon's variable that names further certificates, as OpenSSL knows it: of a company that
-/// looks into its own traffic.
+/// The daemon's variable that names additional certificates, as OpenSSL does: for companies that
+/// inspect their own TLS traffic.
 const VARIABLE: &str = "SSL_CERT_FILE";
-/// A larger file is no list of certificates.
+/// Largest accepted file of certificates.
 const MOST: u64 = 4 << 20;
 
-/// Names and trust. Nothing, for a machine without a network.
+/// The settings of one machine; empty without a network.
 #[derive(Debug, Default)]
 pub struct Outside {
     pub nameserver: String,
     pub certificates: Bytes,
-    /// Whether there is an SSH agent.
+    /// Whether the machine has an SSH agent.
     pub agent: bool,
-    /// The hosts that its keys are for.
+    /// `known_hosts` lines of the hosts that its SSH keys are bound to.
     pub known_hosts: Bytes,
 }
 
 impl Outside {
-    /// As this host has it, and with the authority of the sandbox's own border.
+    /// The settings of this host, plus the certificate of the sandbox's own authority.
     pub async fn of_host(home: &Home, bindings: Option<Bindings>) -> Result<Outside> {
         let ends_tls = bindings.as_ref().is_some_and(Bindings::ends_tls);
         let certificates = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
             Some(path) => blocking(move || read(path.as_ref())).await?,
-            // One file for all of them: programs inside must go on trusting everybody else.
+            // The variables name one file, so it needs the public roots as well as our authority.
             None if ends_tls => blocking(border::roots).await?.pem(),
             None => Bytes::new(),
         };
@@ -53,7 +53,7 @@ impl Outside {
         })
     }
 
-    /// Variables by which programs find the certificates and the keys of hosts.
+    /// The variables that name the file of certificates and of host keys.
     pub fn variables(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         if !self.certificates.is_empty() {

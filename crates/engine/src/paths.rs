@@ -1,14 +1,13 @@
-//! Paths as the store has them: relative to the state directory.
+//! Stored paths, relative to the state directory.
 //!
-//! So a state directory that was moved, copied or is reached by another link keeps everything.
-//! Rows of earlier versions have absolute paths, perhaps of a place where the directory is no
-//! longer: what is kept lies inside the state directory by construction, so such a path is read
-//! from the part of the layout it names (`…/kept/ID/disks-1`).
+//! A state directory can be moved, copied or reached through another link. Rows of earlier versions
+//! have absolute paths, perhaps of a former location: these are resolved by the part of the layout
+//! that they name (`…/kept/ID/disks-1`).
 
 use serde_json::Value;
 use std::path::{Component, Path, PathBuf};
 
-/// Where a row's JSON has paths, and in which part of the state directory they lie.
+/// JSON pointers to paths in a row, and the part of the state directory each lies in.
 type Fields = &'static [(&'static str, &'static str)];
 
 pub(crate) const LAUNCH: Fields = &[
@@ -18,7 +17,7 @@ pub(crate) const LAUNCH: Fields = &[
 ];
 pub(crate) const MACHINE: Fields = &[("/dir", "machines"), ("/record/kept", "kept")];
 
-/// Environments may be shared with other state directories and lie elsewhere.
+/// Environments may be shared between state directories and lie outside of this one.
 const ENVIRONMENTS: &str = "environments";
 
 /// The state directory that paths are relative to.
@@ -34,7 +33,7 @@ impl Base {
         }
     }
 
-    /// A row's JSON as it is stored.
+    /// Makes the paths in a row's JSON relative.
     pub(crate) fn stored(&self, mut value: Value, fields: Fields) -> Value {
         for (pointer, part) in fields {
             replace(&mut value, pointer, |path| self.relative(path, part));
@@ -42,11 +41,11 @@ impl Base {
         value
     }
 
-    /// A row's JSON as it is used.
+    /// Makes the paths in a row's JSON absolute.
     pub(crate) fn loaded(&self, mut value: Value, fields: Fields) -> Value {
         for (pointer, part) in fields {
             replace(&mut value, pointer, |path| {
-                // Joining an absolute path gives that path.
+                // `join` with an absolute path gives that path.
                 self.home.join(self.relative(path, part))
             });
         }
@@ -67,7 +66,7 @@ impl Base {
     }
 }
 
-/// A path from the last place on where this part of a state directory begins.
+/// The end of a path, from the last component with this name.
 fn tail(path: &Path, part: &str) -> Option<PathBuf> {
     let names: Vec<Component<'_>> = path.components().collect();
     let at = names.iter().rposition(|name| name.as_os_str() == part)?;
@@ -106,7 +105,7 @@ mod tests {
         assert_eq!(old.loaded(stored.clone(), LAUNCH), launch);
         let moved = new.loaded(stored, LAUNCH);
         assert_eq!(moved["kept"]["dir"], "/new/kept/ws-1/disks-1");
-        // Not in this state directory, so where it was.
+        // A path outside of the state directory is not changed.
         assert_eq!(moved["root"], launch["root"]);
     }
 
@@ -131,7 +130,7 @@ mod tests {
         let base = Base::new(home.path());
         let stored = base.stored(json!({ "root": format!("/old/{root}") }), LAUNCH);
         assert_eq!(stored["root"], root);
-        // A machine on the host itself has none.
+        // A machine of the `host` runtime has no root.
         assert_eq!(base.loaded(json!({ "root": "" }), LAUNCH)["root"], "");
     }
 }

@@ -1,4 +1,4 @@
-//! Between streams of the daemon and code that blocks.
+//! Connects async streams with blocking code.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -8,12 +8,12 @@ use motu_core::{Error, Result};
 use std::io::{self, Read, Write};
 use tokio::sync::mpsc;
 
-/// Pieces on the way.
+/// Chunks buffered between the two sides.
 const PIECES: usize = 16;
-/// The size of a piece that is written.
+/// Size of a chunk that is written.
 const PIECE: usize = 256 * 1024;
 
-/// Reads a stream from a thread that may block.
+/// A blocking reader over a stream.
 pub fn reader(mut stream: ByteStream) -> impl Read + Send + 'static {
     let (send, pieces) = mpsc::channel(PIECES);
     tokio::spawn(async move {
@@ -50,8 +50,8 @@ impl Read for Pieces {
     }
 }
 
-/// Runs work that writes on a thread that may block; the stream is what it writes.
-/// An error of the work is the stream's last item.
+/// Runs a blocking writer on a thread; the returned stream is what it writes. An error of the
+/// writer is the stream's last item.
 pub fn written<F>(work: F) -> ByteStream
 where
     F: FnOnce(&mut dyn Write) -> Result<()> + Send + 'static,

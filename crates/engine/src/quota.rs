@@ -1,5 +1,5 @@
-//! What one owner may have at once. Pure: the table asks while it is locked, so that two who ask
-//! at the same time cannot both be the last.
+//! Quotas of one owner. Pure: the table checks them under its lock, so that two concurrent requests
+//! cannot both take the last place.
 
 use crate::launch::Launch;
 use motu_core::config::QuotaConfig;
@@ -9,7 +9,7 @@ use motu_core::limits::{self, Limit};
 use motu_core::sandbox::Sandbox;
 use motu_core::{Error, Result};
 
-/// Whose a sandbox is, and what it takes.
+/// The owner of a sandbox and the resources it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     pub owner: String,
@@ -27,7 +27,7 @@ impl Claim {
     }
 }
 
-/// What an owner has. Sandboxes that are stopped have a disk, and nothing else.
+/// The resources an owner uses. A stopped sandbox counts only with its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     pub sandboxes: u64,
@@ -36,7 +36,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// Adds a sandbox that has a machine, or one that has only its disk.
+    /// Adds a sandbox, with or without a machine.
     pub fn add(&mut self, claim: &Claim, has_machine: bool) {
         if has_machine {
             self.sandboxes += 1;
@@ -46,7 +46,7 @@ impl Used {
     }
 }
 
-/// Whether an owner may have this much.
+/// Checks usage against a quota.
 pub fn check(quota: &QuotaConfig, owner: &str, then: &Used) -> Result<()> {
     for (limit, most, would, what) in [
         (

@@ -1,12 +1,12 @@
-//! What is kept carries its own records, beside its disks.
+//! Records of kept sandboxes and workspaces, stored beside their disks.
 //!
 //! ```text
 //!   kept/ID/sandbox.json     the sandbox's row
 //!   kept/ID/workspace.json   the workspace's row and its sealed secrets
 //! ```
 //!
-//! They are on the disk before anything is acknowledged, and paths in them are relative to the
-//! state directory. With them a store that is lost, or has lost its latest changes, is made again.
+//! A record is on disk before anything is acknowledged, and its paths are relative to the state
+//! directory. With the records a store that is lost, or has lost its latest changes, is rebuilt.
 
 use crate::found::{Says, Witness};
 use crate::home::Home;
@@ -20,7 +20,7 @@ const SANDBOX: &str = "sandbox.json";
 const WORKSPACE: &str = "workspace.json";
 const VERSION: u32 = 1;
 
-/// A file of one record.
+/// The contents of a record's file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Versioned<T> {
     version: u32,
@@ -28,7 +28,7 @@ struct Versioned<T> {
     record: T,
 }
 
-/// What was found in a directory.
+/// The result of reading a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found<T> {
     None,
@@ -55,7 +55,7 @@ impl Found<SandboxRow> {
     }
 }
 
-/// What a row says.
+/// The facts a row states, for [`crate::found`].
 pub fn says(row: &SandboxRow) -> Says {
     Says {
         state: row.sandbox.state,
@@ -87,7 +87,7 @@ fn write(dir: &Path, name: &str, record: impl Serialize) -> Result<()> {
         .map_err(|error| Error::io(format_args!("write {name} beside the disks"), &error))
 }
 
-/// The record of a kept sandbox in a directory: its own, or one set aside.
+/// Reads a sandbox's record from a directory: its own, or one in `lost/`.
 pub fn read_sandbox(home: &Home, dir: &Path) -> Found<SandboxRow> {
     match read::<serde_json::Value>(dir, SANDBOX) {
         Found::Record(value) => match SandboxRow::from_json(value, &home.base()) {
@@ -130,8 +130,8 @@ pub fn kept(home: &Home) -> Vec<(SandboxId, std::path::PathBuf)> {
     all
 }
 
-/// Whether nothing was ever put into what is kept for a name: no disks, no snapshots, no record
-/// of a sandbox. A workspace's record alone is that of a create which got no further.
+/// Whether a kept directory holds no data: no disks, no snapshots, no sandbox record. A workspace's
+/// record alone was left by a create that got no further.
 pub fn is_empty(dir: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return false;

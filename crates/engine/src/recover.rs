@@ -1,7 +1,7 @@
 //! Recovering a state directory that no daemon serves.
 //!
-//! What was set aside is listed, put back or removed; a store that is lost is made again from
-//! the records beside the disks. Whoever calls these holds the lock of the state directory.
+//! Entries that were set aside are listed, put back or removed; a lost store is rebuilt from the
+//! records beside the disks. The caller holds the lock of the state directory.
 
 use crate::found::{self, Verdict, Witness};
 use crate::home::Home;
@@ -17,26 +17,26 @@ use std::path::PathBuf;
 
 pub use crate::lost::{LostEntry, LostKind};
 
-/// The files of a store.
+/// Suffixes of the files of a SQLite database.
 const FILES: [&str; 3] = ["", "-wal", "-shm"];
 
-/// What a rebuild found of one name.
+/// One name that a rebuild found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rebuilt {
     pub id: SandboxId,
-    /// Why there is no row for it; nothing, when there is one.
+    /// Why it has no row; `None` if it has one.
     pub left_out: Option<String>,
 }
 
-/// What a rebuild did.
+/// The result of a rebuild.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rebuild {
     pub found: Vec<Rebuilt>,
-    /// What became of the store that was there.
+    /// The files of the old store.
     pub set_aside: Vec<LostEntry>,
 }
 
-/// Refuses to begin with a new or damaged store where something is kept already.
+/// Refuses to start with an empty or damaged store if data is kept already.
 pub(crate) fn check(home: &Home) -> Result<()> {
     let kept = record::kept(home).len() + crate::kept::Baselines::open(home)?.seeded().len();
     found::may_begin(Store::look(&home.database()), kept).map_err(|what| {
@@ -57,7 +57,7 @@ pub fn list(home: &Home) -> Vec<LostEntry> {
     Lost::of(home).list()
 }
 
-/// Puts back what was set aside; the next daemon finds it.
+/// Puts an entry back; the next daemon adopts it.
 pub fn restore(home: &Home, name: &str) -> Result<LostEntry> {
     let lost = Lost::of(home);
     let entry = lost.find(name)?;
@@ -88,7 +88,7 @@ pub fn restore(home: &Home, name: &str) -> Result<LostEntry> {
     Ok(entry)
 }
 
-/// Deletes for good what was set aside.
+/// Deletes an entry for good.
 pub fn remove(home: &Home, name: &str) -> Result<LostEntry> {
     let lost = Lost::of(home);
     let entry = lost.find(name)?;
@@ -96,7 +96,7 @@ pub fn remove(home: &Home, name: &str) -> Result<LostEntry> {
     Ok(entry)
 }
 
-/// Makes the store again from the records beside the disks. The one that is there is set aside.
+/// Rebuilds the store from the records beside the disks. The existing one is set aside.
 pub async fn rebuild(home: &Home) -> Result<Rebuild> {
     let database = home.database();
     if Store::look(&database) == found::Store::Readable && Store::is_whole(&database) {
@@ -105,7 +105,7 @@ pub async fn rebuild(home: &Home) -> Result<Rebuild> {
                 .hint(hint![host("motu recover"), " lists what was set aside"]),
         );
     }
-    // Staged beside the old one and renamed: there is one or the other.
+    // Built beside the old store and renamed, so there is always one of the two.
     let staged = home.path().join(format!("motu.db.new-{}", random_name(8)));
     let built = fill(home, &staged).await;
     let found = match built {
@@ -149,7 +149,7 @@ async fn fill(home: &Home, staged: &std::path::Path) -> Result<Vec<Rebuilt>> {
         };
         all.push(Rebuilt { id, left_out });
     }
-    // Everything is in the one file that is renamed.
+    // Write the WAL back: only the one database file is renamed.
     store.checkpoint().await?;
     store.close().await;
     Ok(all)

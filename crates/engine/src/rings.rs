@@ -1,5 +1,5 @@
-//! The last points of what one sandbox used, at three distances. Pure: no clock, no I/O, but for
-//! [`Reading::now`].
+//! Resource usage of one sandbox in three ring buffers of different resolution. Pure, except for
+//! the clock in [`Reading::now`].
 
 use crate::clock;
 use jiff::Timestamp;
@@ -8,11 +8,11 @@ use motu_core::report::Metrics;
 use motu_core::runtime::Usage;
 use std::collections::VecDeque;
 
-/// What was counted at one moment.
+/// The counters at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     pub at: Timestamp,
-    /// The same moment, by a clock that does not jump.
+    /// The same moment by `CLOCK_BOOTTIME`.
     pub boot_ms: u64,
     pub usage: Usage,
 }
@@ -32,7 +32,7 @@ pub struct Rings {
     rings: [Ring; 3],
     last: Option<Reading>,
     disk_bytes: u64,
-    /// No guest was asked yet.
+    /// True until the guest has been asked for the first time.
     new: bool,
 }
 
@@ -56,7 +56,7 @@ impl Rings {
         self.new = false;
     }
 
-    /// Takes what a guest says of itself: of its disk only, where the host counts the rest.
+    /// Adds a guest's own metrics: only the disk's, if the host counts the rest.
     pub fn told(&mut self, metrics: &Metrics, counted: bool) {
         self.disk_bytes = metrics.disk_used_bytes;
         if !counted {
@@ -67,8 +67,8 @@ impl Rings {
         }
     }
 
-    /// Takes what was counted. The first reading only says where the counter stands; so does one
-    /// of a counter that begins again, of another machine.
+    /// Adds a reading. The first one only sets the start of the counter, and so does one after the
+    /// counter was reset by a new machine.
     pub fn add(&mut self, reading: Reading) {
         let Some(last) = self.last.replace(reading) else {
             return;
@@ -103,7 +103,7 @@ impl Rings {
 struct Ring {
     range: MetricsRange,
     points: VecDeque<MetricPoint>,
-    /// What the next point will be the mean of, and since when it is gathered.
+    /// Points that are averaged into the next one, and when the first was added.
     gathered: Vec<MetricPoint>,
     since_ms: Option<u64>,
 }

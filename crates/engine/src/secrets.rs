@@ -1,4 +1,4 @@
-//! Secrets by name, for calls: sealed in a file each, or fetched when they are needed.
+//! Secrets by name, for calls: each sealed in a file, or fetched when needed.
 
 mod ssh;
 
@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 pub(crate) use ssh::Ssh;
 
-/// What sealed values are bound to, beside their names.
+/// The scope that sealed values are bound to, besides their names.
 const BOUND: &str = "secrets of calls";
 /// How long a program may take to print a secret.
 const COMMAND_TIME: Duration = Duration::from_secs(10);
@@ -48,13 +48,13 @@ pub(crate) struct Binding {
     pub hosts: Vec<Host>,
     pub body: bool,
     pub aws: bool,
-    /// A private key of SSH: nothing is put into requests.
+    /// Set for an SSH private key, which is never put into requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Ssh>,
 }
 
 impl Binding {
-    /// With another value.
+    /// The same binding for another value.
     fn with(mut self, name: &str, value: &str) -> Result<Self> {
         match self.ssh {
             Some(ssh) => self.ssh = Some(ssh.with(name, value)?),
@@ -67,7 +67,7 @@ impl Binding {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Source {
-    /// Base64 of what the vault has sealed.
+    /// A value sealed by the vault, in base64.
     Sealed(String),
     Variable(String),
     Command(Vec<String>),
@@ -101,7 +101,7 @@ impl Kept {
     }
 }
 
-/// A secret by its name: where its value is, and the hosts it is bound to.
+/// Reads a secret's record: the source of its value, and the hosts it is bound to.
 pub(crate) async fn find(home: &Home, name: &str) -> Result<Option<Kept>> {
     let (home, name) = (home.path().to_path_buf(), name.to_string());
     blocking(move || read(&home, &name)).await
@@ -112,7 +112,7 @@ impl Kept {
         self.binding.as_ref()
     }
 
-    /// Its value, as it is now.
+    /// Reads the current value.
     pub(crate) async fn value(&self, home: &Home, name: &str) -> Result<Zeroizing<String>> {
         let value = match &self.source {
             Source::Sealed(text) => {
@@ -139,7 +139,7 @@ impl Kept {
     }
 }
 
-/// What is put into a header must fit into one.
+/// A value that is put into a header must be one line.
 fn one_line(name: &str, value: &str) -> Result<()> {
     if value.bytes().all(|byte| byte >= b' ' && byte != 0x7f) {
         return Ok(());
@@ -150,7 +150,7 @@ fn one_line(name: &str, value: &str) -> Result<()> {
     .hint("bind a token or a password of one line"))
 }
 
-/// What a program prints. Nothing of it reaches a message.
+/// Runs a program that prints a secret. Its output never reaches a message.
 async fn printed(name: &str, command: &[String]) -> Result<Zeroizing<String>> {
     let failed = |why: String| {
         Error::unavailable(format!("secret {name}: its command {why}"))
@@ -188,7 +188,7 @@ async fn printed(name: &str, command: &[String]) -> Result<Zeroizing<String>> {
     }
 }
 
-/// A name is part of a path: nothing in it may lead elsewhere.
+/// The file of a secret. The name becomes part of a path, so it must not contain separators.
 fn place(home: &Path, name: &str) -> Result<PathBuf> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -265,7 +265,7 @@ pub(crate) fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSumma
     };
     let now = Timestamp::now();
     let kept = Kept {
-        // Those who know nothing of hosts, or of keys, must not hand it over.
+        // Older daemons must refuse a secret whose binding they do not understand.
         version: match &binding {
             Some(Binding { ssh: Some(_), .. }) => 3,
             Some(_) => 2,
@@ -281,12 +281,12 @@ pub(crate) fn set(home: &Path, name: &str, ask: SetSecret) -> Result<SecretSumma
     Ok(kept.summary(name))
 }
 
-/// Whether it says anything of what a secret is bound to.
+/// Whether a request binds the secret to anything.
 fn binds(ask: &SetSecret) -> bool {
     !ask.hosts.is_empty() || ask.body || ask.aws || ask.ssh || ask.known_hosts.is_some()
 }
 
-/// The hosts that a secret is to be bound to, if it is.
+/// The binding of a request, if it has one.
 fn bound(name: &str, ask: &SetSecret) -> Result<Option<Binding>> {
     if ask.hosts.is_empty() {
         return match binds(ask) {
@@ -354,7 +354,7 @@ fn seal(home: &Path, name: &str, value: &str) -> Result<Source> {
     Ok(Source::Sealed(STANDARD.encode(sealed)))
 }
 
-/// The old file or the new one, and on the disk when this returns.
+/// Replaces a file atomically; it is on disk when this returns.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(path);
     let mut builder = std::fs::DirBuilder::new();

@@ -38,7 +38,7 @@ use motu_core::template::{RebuildTemplate, Template, TemplateDefinition};
 use motu_core::{Error, Result, SandboxId, Service};
 use motu_link::message as link;
 
-/// Calls a guest and puts a broken connection in terms of the sandbox.
+/// Calls a guest; a broken connection is reported as the state of the sandbox.
 macro_rules! guest {
     ($engine:expr, $id:expr, $guest:ident => $call:expr) => {{
         let handle = $engine.sandboxes.handle($id).await?;
@@ -215,7 +215,7 @@ impl Service for Engine {
     async fn destroy_sandbox(&self, id: &SandboxId) -> Result<Sandbox> {
         self.workspaces.not_a_workspace(id)?;
         match self.sandboxes.table.get(id) {
-            // Lost a race with another destroy: the tombstone says how it went.
+            // Lost a race with another destroy: the tombstone has the result.
             Some(handle) => match handle.destroy().await {
                 Ok(sandbox) => Ok(sandbox),
                 Err(_) => self.get_sandbox(id).await,
@@ -551,7 +551,7 @@ impl Service for Engine {
     }
 }
 
-/// A session whose broken connection is put in terms of the sandbox.
+/// Wraps a session so that a broken connection is reported as the state of the sandbox.
 fn explained(session: ExecSession, handle: std::sync::Arc<crate::driver::Handle>) -> ExecSession {
     let events = session.events.then(move |event| {
         let handle = handle.clone();

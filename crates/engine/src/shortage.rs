@@ -1,11 +1,11 @@
-//! What is said of a sandbox that the host has no space for.
+//! The error for a sandbox that is paused for lack of disk space.
 
 use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::sandbox::State;
 use motu_core::{Error, SandboxId};
 
-/// The answer to a call that a sandbox cannot serve because the host has no space.
+/// The answer to a call while the sandbox is paused for lack of disk space.
 pub(crate) fn shortage(id: &SandboxId, reason: &str) -> Error {
     Error::limit(format!("{id} is paused: {reason}"))
         .hint(hint![

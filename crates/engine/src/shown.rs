@@ -1,4 +1,4 @@
-//! What a session shows, with secrets taken out.
+//! Redacts secrets from a session's output.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -10,17 +10,17 @@ use motu_redaction::{Patterns, Redactor, Stream};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long somebody at a terminal waits for what may be the beginning of a secret.
+/// How long output that may be the start of a secret is held back at a terminal.
 const HOLD: Duration = Duration::from_millis(300);
 
 /// Who reads a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// A program, or somebody who reads lines: what may be the beginning of a secret waits until
-    /// it is certain, or until the end.
+    /// A program, or a person who reads lines: output that may be the start of a secret is held
+    /// back until that is decided, or until the end.
     Pipe,
-    /// Somebody who types and wants to see it: it waits for a moment. If it becomes a secret after
-    /// all, only its rest is covered.
+    /// A person who types and wants an echo: output is held back only briefly. If it turns out to
+    /// be a secret, only the rest of it is redacted.
     Terminal,
 }
 
@@ -35,7 +35,7 @@ impl Pace {
 
 type Events = BoxStream<'static, Result<ExecEvent>>;
 
-/// What the operator wants to be looked for.
+/// The patterns that the operator has enabled.
 pub fn patterns(config: &RedactionConfig) -> Result<Patterns> {
     if !config.patterns {
         return Ok(Patterns::none());
@@ -47,7 +47,7 @@ pub fn patterns(config: &RedactionConfig) -> Result<Patterns> {
     })
 }
 
-/// A session's output without what the redactor looks for.
+/// A session's output, redacted.
 pub fn redacted(redactor: &Redactor, events: Events, pace: Pace) -> Events {
     if redactor.is_idle() {
         return events;
@@ -67,7 +67,7 @@ pub fn redacted(redactor: &Redactor, events: Events, pace: Pace) -> Events {
     .boxed()
 }
 
-/// An error whose texts show no secrets.
+/// An error whose texts are redacted.
 pub fn clean_error(redactor: &Redactor, error: Error) -> Error {
     Error {
         message: redactor.text(&error.message),
@@ -143,7 +143,7 @@ impl Clean {
         }
     }
 
-    /// Nobody waits any longer for what is held back.
+    /// Releases output that was held back for long enough.
     fn lapse(&mut self) {
         let stdout = collected(|sink| self.stdout.lapse(sink));
         self.show(stdout, ExecEvent::Stdout);
@@ -151,7 +151,7 @@ impl Clean {
         self.show(stderr, ExecEvent::Stderr);
     }
 
-    /// Gives out what was held back: nothing can complete it any more.
+    /// Releases all output that was held back: nothing can complete it any more.
     fn flush(&mut self) {
         let stdout = std::mem::replace(&mut self.stdout, self.redactor.stream());
         let stdout = collected(|sink| stdout.finish(sink));

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor whose readiness can be waited for.
+/// A descriptor that can be awaited for readability.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is owned by the result and stays open until it is deregistered.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)

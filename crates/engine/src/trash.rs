@@ -1,9 +1,8 @@
 //! Removing directories off the hot path.
 //!
-//! A destroyed machine's directory is renamed away at once and deleted by a
-//! thread of its own: taking a disk image apart can cost the file system far more
-//! than ending the machine did. What a crash leaves in the trash is found there at
-//! the next start.
+//! A directory is renamed into the trash at once and deleted by a thread of its own: deleting a
+//! disk image can take the file system far longer than ending the machine. What a crash leaves in
+//! the trash is deleted at the next start.
 
 use motu_core::{Error, ErrorKind, Result, id};
 use std::fs;
@@ -47,7 +46,7 @@ impl Trash {
         Ok(Trash { dir, full })
     }
 
-    /// Takes a directory out of sight; it may be gone already.
+    /// Moves a directory to the trash; no error if it is gone already.
     pub fn discard(&self, dir: &Path) -> Result<()> {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let place = self.dir.join(format!("{name}.{}", id::random_name(6)));

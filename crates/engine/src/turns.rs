@@ -1,23 +1,23 @@
-//! One after the other: whoever has the turn of a name is alone with it.
+//! Locks by name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Mutex as Waiting, OwnedMutexGuard};
 
-/// Ends when it is dropped.
+/// Released when it is dropped.
 pub type Turn = OwnedMutexGuard<()>;
 
-/// Names that somebody has or waits for.
+/// Names whose lock is held or waited for.
 #[derive(Debug, Default)]
 pub struct Turns(Mutex<HashMap<String, Weak<Waiting<()>>>>);
 
 impl Turns {
-    /// Waits for the turn of a name.
+    /// Waits for the lock of a name.
     pub async fn take(&self, name: &str) -> Turn {
         self.of(name).lock_owned().await
     }
 
-    /// The turn of a name, if nobody has it.
+    /// The lock of a name, if it is free.
     pub fn try_take(&self, name: &str) -> Option<Turn> {
         self.of(name).try_lock_owned().ok()
     }

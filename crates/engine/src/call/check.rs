@@ -1,4 +1,4 @@
-//! A typed call against the bounds of its policy. Pure: what comes out can be carried out.
+//! Checks a typed call against the bounds of its policy. Pure: the result can be executed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,10 +10,10 @@ use motu_core::hint::verb;
 use motu_core::policy::CallBounds;
 use motu_core::{Error, ErrorKind, Result};
 
-/// Below these a call may write and read; the first is where it works.
+/// Calls may read and write below these directories; the first is the working directory.
 const ROOTS: [&str; 3] = [WORK, "/workspace", "/tmp"];
 
-/// A call that may be made.
+/// A call that has passed all checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     pub environment: String,
@@ -21,7 +21,7 @@ pub struct Checked {
     pub timeout_seconds: u64,
     pub max_output_bytes: u64,
     pub retention: Retention,
-    /// Of what is kept.
+    /// The time to live of the workspace that the call leaves behind.
     pub ttl_seconds: u64,
     pub files_out: Vec<GuestPath>,
 }
@@ -34,7 +34,7 @@ pub struct Input {
     pub mode: u32,
 }
 
-/// Each check that needs no look at the host, whatever the others say.
+/// The result of each check that needs no access to the host; all are made, even after a failure.
 pub fn every(request: &CallRequest, bounds: &CallBounds) -> Vec<(&'static str, Result<()>)> {
     vec![
         ("command", check_command(request)),
@@ -49,7 +49,7 @@ pub fn every(request: &CallRequest, bounds: &CallBounds) -> Vec<(&'static str, R
     ]
 }
 
-/// Checks everything that needs no look at the host.
+/// All checks that need no access to the host; stops at the first failure.
 pub fn check(request: &CallRequest, bounds: &CallBounds) -> Result<Checked> {
     check_command(request)?;
     let retention = check_state(request, bounds)?;
@@ -189,7 +189,7 @@ fn environment(request: &CallRequest, bounds: &CallBounds) -> Result<String> {
     }
 }
 
-/// A path of the machine, and never anything that could be meant for the host.
+/// Parses a path inside the machine and confines it to `ROOTS`.
 fn guest_path(path: &str, field: &str) -> Result<GuestPath> {
     let wrong = |why: &str| {
         Error::invalid(format!("{field}: {path:?} {why}")).hint(format!(

@@ -1,7 +1,7 @@
-//! A typed call that is only looked at: every check is made, and nothing is started.
+//! Dry run of a typed call: every check is made, and nothing is started.
 //!
-//! A call ends with the first thing that is wrong; a dry run tells all of them. Programs that
-//! print secrets are not run: it is only looked whether the secret is known.
+//! A call ends at its first failure; a dry run reports all of them. Programs that print secrets are
+//! not run: only the existence of the secret is checked.
 
 use super::Calls;
 use super::check::{self, Checked};
@@ -48,7 +48,7 @@ impl Calls {
         Ok(plan)
     }
 
-    /// The machine that the call would get.
+    /// Chooses the runtime that the call would get.
     async fn place(
         &self,
         plan: &mut CallPlan,
@@ -97,7 +97,7 @@ impl Calls {
         }
     }
 
-    /// The secrets of a call that stay outside; no value is looked at.
+    /// The secrets of a call that stay outside of the machine; no value is read.
     async fn bound(&self, request: &CallRequest) -> BTreeMap<String, SecretRef> {
         let mut bound = BTreeMap::new();
         for (variable, secret) in &request.secrets {
@@ -111,7 +111,7 @@ impl Calls {
         bound
     }
 
-    /// Whether every secret that a call refers to is there.
+    /// Whether every secret of a call exists.
     async fn known(&self, request: &CallRequest) -> Result<()> {
         let kept = self.sandboxes.known_secrets().await?;
         for secret in request.secrets.values() {
@@ -125,7 +125,7 @@ impl Calls {
     }
 }
 
-/// What the policy says of each destination that is asked for.
+/// The policy's decision about each requested destination.
 fn destinations(request: &CallRequest, known: &Known) -> Vec<CheckedDestination> {
     if request.network.mode == CallNetworkMode::None {
         return Vec::new();

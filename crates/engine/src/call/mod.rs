@@ -38,14 +38,14 @@ use motu_core::{Error, ErrorKind, Isolation, Program, Result, SandboxId, Workspa
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How much longer than its command a machine of a call may live, if nobody ends it.
+/// How long a call's machine may outlive the time limit of its command, if nothing ends it earlier.
 const SLACK_SECONDS: u64 = 120;
-/// The name of the snapshot of a call.
+/// The name of the snapshot that a call leaves.
 const SNAPSHOT: &str = "call";
-/// The label of workspaces that calls have left.
+/// The label of workspaces that calls leave behind.
 const LABEL: &str = "motu.call";
 
-/// What is kept open while a call runs.
+/// The machine of a running call.
 struct Machine {
     id: SandboxId,
     handle: Arc<Handle>,
@@ -115,7 +115,7 @@ impl Calls {
         Ok(self.answer(machine, &checked, known.reference(), (ran, files_out, kept)))
     }
 
-    /// What a call refers to: values under the names of its variables, and what stays outside.
+    /// Resolves the secrets of a call: values by variable name, and the ones that stay outside.
     async fn given(
         &self,
         wanted: &BTreeMap<String, SecretRef>,
@@ -127,7 +127,7 @@ impl Calls {
         ))
     }
 
-    /// The machine of a call: one that goes with it, or a workspace that stays.
+    /// Makes the machine of a call: a sandbox that ends with it, or a workspace that stays.
     async fn machine(
         &self,
         request: &CallRequest,
@@ -173,7 +173,7 @@ impl Calls {
         }
     }
 
-    /// Destroys a machine, and says so if something of it is left.
+    /// Destroys a machine, and fails if something of it is left.
     async fn destroyed(&self, machine: &Machine) -> Result<()> {
         let gone = machine.handle.destroy().await?;
         let dir = self
@@ -191,7 +191,8 @@ impl Calls {
         }
     }
 
-    /// Brings the state of a call to what was asked for; the name of its snapshot, if it has one.
+    /// Brings the state of a call to its requested retention. Returns the name of the snapshot, if
+    /// any.
     async fn settle(&self, machine: &Machine, retention: Retention) -> Result<Option<String>> {
         let id = &machine.id;
         match retention {
@@ -248,7 +249,7 @@ impl Calls {
     }
 }
 
-/// Whether the policy has the network that a call asks for.
+/// Checks that the policy has any network, if the call asks for one.
 fn opens(request: &CallRequest, known: &motu_policy::Known) -> Result<()> {
     if request.network.mode == CallNetworkMode::Bridge && known.rules.allow.is_empty() {
         let name = &known.policy.name;
@@ -261,7 +262,7 @@ fn opens(request: &CallRequest, known: &motu_policy::Known) -> Result<()> {
     Ok(())
 }
 
-/// The policy of a call's network, and what it is narrowed to.
+/// The policy of a call's network, and the destinations it is narrowed to.
 fn network_of(request: &CallRequest) -> (Option<String>, Option<Vec<CallDestination>>) {
     let network = &request.network;
     match network.mode {
@@ -273,7 +274,7 @@ fn network_of(request: &CallRequest) -> (Option<String>, Option<Vec<CallDestinat
     }
 }
 
-/// The sandbox of a call that leaves nothing.
+/// The sandbox of a call that leaves no state.
 fn sandbox_of(request: &CallRequest, checked: &Checked, floor: Isolation) -> CreateSandbox {
     let (policy, narrowed) = network_of(request);
     CreateSandbox {
@@ -316,12 +317,12 @@ fn exec(request: &CallRequest, checked: &Checked, given: &Secrets) -> ExecReques
     })
 }
 
-/// Makes the place where the command works, and puts its files there.
+/// Makes the working directory of the command and writes its files there.
 async fn prepare(machine: &Machine, checked: &Checked) -> Result<()> {
     let work = GuestPath::new(Bytes::from_static(WORK.as_bytes()))?;
     match checked.retention {
         Retention::Destroy => machine.guest.mkdir(&work, None).await.map(drop)?,
-        // What is kept of a workspace is kept below /workspace.
+        // A workspace keeps only `/workspace`, so the working directory is a symbolic link to it.
         _ => link_work(machine).await?,
     }
     for file in &checked.files {
@@ -360,7 +361,7 @@ async fn link_work(machine: &Machine) -> Result<()> {
     }
 }
 
-/// The files that were asked for; one that cannot be had says why.
+/// Reads the requested files; a file that cannot be read is reported with the reason.
 async fn read_out(
     machine: &Machine,
     checked: &Checked,
@@ -422,7 +423,7 @@ fn failure(class: FailureClass, message: &str) -> Failure {
     }
 }
 
-/// What the end of a command means to a call.
+/// The failure of a call whose command did not end with 0.
 fn of_command(ran: &ExecResult) -> Option<Failure> {
     if ran.timed_out {
         let message = "the command ran out of its time and was ended, with all it had started";
@@ -445,7 +446,7 @@ fn of_command(ran: &ExecResult) -> Option<Failure> {
     })
 }
 
-/// An error with the class of failure that it is to a call.
+/// Adds the class of failure to an error's details.
 fn classed(error: Error) -> Error {
     let class = FailureClass::of(error.kind);
     let mut details = match error.details.clone() {

@@ -1,4 +1,4 @@
-//! What may happen to a sandbox between its making and its end.
+//! Changes of a sandbox between its creation and its end.
 
 use super::handle::{Prepare, held, paused_by, refused};
 use super::{Driver, Keep};
@@ -22,7 +22,8 @@ const STOP_TIME: Duration = Duration::from_secs(20);
 impl Driver {
     pub(super) async fn pause(&mut self) -> Result<Sandbox> {
         if paused_by(&self.row.sandbox).is_some_and(|by| by != PausedBy::Caller) {
-            // From now on it stays paused because somebody wants it.
+            // A caller's pause replaces the host's or the idle one: the sandbox is not resumed
+            // automatically.
             self.row.sandbox.reason = None;
             self.become_paused(PausedBy::Caller).await?;
         }
@@ -31,7 +32,7 @@ impl Driver {
         Ok(self.row.sandbox.clone())
     }
 
-    /// Pauses what nobody uses.
+    /// Pauses an idle sandbox.
     pub(super) async fn nap(&mut self) {
         let (id, used) = (
             self.row.sandbox.sandbox_id.clone(),
@@ -41,19 +42,20 @@ impl Driver {
             .stand_still_for(Request::Nap, PausedBy::Idle, None)
             .await
         {
-            tracing::warn!(%id, %error, "a sandbox that nobody uses could not be paused");
-            // It is tried again when as much time has passed.
+            tracing::warn!(%id, %error, "could not pause an idle sandbox");
+            // Count the failure as use: the next attempt comes after another idle period.
             self.inside.touch();
         }
-        // Whoever began to use it meanwhile saw it run, and waits for an answer.
+        // A call that arrived during the pause saw the state `running` and waits for the guest:
+        // resume.
         if self.inside.last_used_ms() > used
             && let Err(error) = self.wake().await
         {
-            tracing::warn!(%id, %error, "a sandbox that is used again does not go on");
+            tracing::warn!(%id, %error, "could not resume a sandbox that was paused while idle");
         }
     }
 
-    /// Lets go on what was paused because nobody used it.
+    /// Resumes a sandbox that was paused because it was idle.
     pub(super) async fn wake(&mut self) -> Result<()> {
         if paused_by(&self.row.sandbox) == Some(PausedBy::Idle) {
             self.resume().await?;
@@ -61,7 +63,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Pauses the machine, if it runs.
+    /// Pauses the machine, if it is running.
     async fn stand_still_for(
         &mut self,
         request: Request,
@@ -84,7 +86,7 @@ impl Driver {
         self.become_paused(by).await
     }
 
-    /// Pauses a machine that runs, with a reason; where machines cannot be paused, nothing.
+    /// Pauses a running machine with a reason; does nothing where machines cannot be paused.
     pub(super) async fn hold(&mut self, reason: String) -> Result<()> {
         let can = self.runtime.capabilities().pause && self.row.machine.is_some();
         if can && matches!(self.decide(Request::Hold), Ok(Some(_))) {
@@ -105,7 +107,7 @@ impl Driver {
         }
     }
 
-    /// Lets the machine go on, if it is paused.
+    /// Resumes the machine, if it is paused.
     async fn go_on(&mut self) -> Result<()> {
         let Some(machine) = self.row.machine.clone() else {
             return self.decide(Request::Resume).map(drop);
@@ -130,7 +132,7 @@ impl Driver {
         Ok(self.row.sandbox.clone())
     }
 
-    /// The guest's silence means nothing from now on.
+    /// Stops the silence timeout of the guest, which is about to be paused.
     pub(super) fn excuse(&self) {
         if let Some(guest) = self.inside.guest().as_ref() {
             guest.hold();
@@ -155,7 +157,7 @@ impl Driver {
         Ok(self.row.sandbox.clone())
     }
 
-    /// Finishes what a former daemon had begun with a machine that it left running.
+    /// Finishes a change that a previous daemon began on a machine that is still running.
     pub(super) async fn finish(&mut self) -> Result<()> {
         let Some(intent) = self.row.intent else {
             return Ok(());
@@ -175,13 +177,13 @@ impl Driver {
         }
     }
 
-    /// Gives back to the host what the files of a machine that has ended no longer use.
+    /// Lets the runtime release unused space of the disks of a machine that has ended.
     async fn tend(&self) {
         let launch = self.row.launch.as_ref();
         if let Some(kept) = launch.and_then(|launch| launch.kept.as_ref())
             && let Err(error) = self.runtime.tend(kept, true).await
         {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "a disk keeps what it does not use");
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not return a disk's unused space to the host");
         }
     }
 
@@ -195,7 +197,7 @@ impl Driver {
         Ok(self.row.sandbox.clone())
     }
 
-    /// The machine again, on other disks; the old ones go when the new one is there.
+    /// Replaces the machine by one on other disks; the old disks are deleted when it runs.
     pub(super) async fn recreate(&mut self, kept: Kept, prepare: Prepare) -> Result<Sandbox> {
         self.must_be_kept("made again")?;
         let Some(next) = self.intend(Request::Recreate).await? else {
@@ -203,7 +205,7 @@ impl Driver {
         };
         if self.decide(Request::Stop)?.is_some() {
             self.end_machine().await?;
-            // For those whose programs ended with it.
+            // Callers whose commands ended with the old machine see this as the reason.
             self.row.sandbox.reason = Some(BEING_RESET.to_string());
             self.become_state(State::Stopped).await?;
         }
@@ -245,16 +247,16 @@ impl Driver {
         if on_own_disks {
             self.check_disks()?;
         }
-        // A directory that an unclean end left behind is in the way.
+        // The directory of a machine that ended uncleanly would be in the way.
         self.discard_machine().await;
         self.bring_up(prepare).await
     }
 
-    /// Disks that nobody will start from again.
+    /// Deletes disks that no machine will start from again.
     async fn throw_away(&self, disks: &std::path::Path) {
         let ready = self.runtime.discard(disks).await;
         if let Err(error) = ready.and_then(|()| self.shared.trash.discard(disks)) {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "disks are left behind");
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not remove old disks");
         }
     }
 
@@ -274,7 +276,7 @@ impl Driver {
         ]))
     }
 
-    /// Disks that vanished are not made again: a blank one in their place would pass for them.
+    /// Fails if the disks have vanished: making blank ones in their place would hide the loss.
     fn check_disks(&self) -> Result<()> {
         let launch = self.launch()?;
         let Some(kept) = launch.kept else {
@@ -325,7 +327,7 @@ impl Driver {
         if let Some(guest) = guest {
             let asked = tokio::time::timeout(STOP_TIME, guest.shutdown(STOP_GRACE)).await;
             if !matches!(asked, Ok(Ok(()))) {
-                tracing::warn!(id = %self.row.sandbox.sandbox_id, ?asked, "the guest did not stop in order");
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, ?asked, "the guest did not shut down in order");
             }
         }
         self.release().await;
@@ -334,7 +336,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Copies of the machine. The driver does nothing else meanwhile.
+    /// Forks the machine. The driver takes no other request meanwhile.
     pub(super) async fn fork(&mut self, copies: &[MachineSpec]) -> Result<Vec<Machine>> {
         if !self.runtime.capabilities().fork {
             return Err(self.runtime.cannot("fork").hint(hint![
@@ -384,7 +386,7 @@ impl Driver {
         if let Ok(Some(next)) = self.decide(request) {
             self.row.sandbox.reason = Some(ended.reason);
             if let Err(error) = self.become_state(next).await {
-                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "a failure is not in the store");
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not store the end of a machine");
             }
             self.release().await;
             if next == State::Stopped {
@@ -393,18 +395,18 @@ impl Driver {
         }
     }
 
-    /// Ends everything the sandbox has. Never fails half way: what cannot be
-    /// removed now is found again by its directory at the next start.
+    /// Ends everything the sandbox has. It does not stop at an error: the next start of the daemon
+    /// finds leftovers by their directory.
     pub(super) async fn destroy(&mut self) {
         if let Ok(Some(next)) = self.decide(Request::Destroy) {
             if let Err(error) = self.become_state(next).await {
-                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "destroying without a record");
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not store the state `destroying`");
             }
             self.release().await;
             self.discard_disks().await;
         }
         if let Err(error) = self.become_state(State::Destroyed).await {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "destroyed without a record");
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not store the state `destroyed`");
         }
     }
 
@@ -423,7 +425,7 @@ impl Driver {
             None => Ok(()),
         };
         if let Err(error) = forgotten.and(gone).and(released) {
-            tracing::warn!(%id, %error, "something that was kept is left behind");
+            tracing::warn!(%id, %error, "could not remove the kept directory of a destroyed sandbox");
         }
     }
 
@@ -439,22 +441,22 @@ impl Driver {
         if let Some(machine) = &self.row.machine {
             let gone = self.runtime.destroy(machine).await;
             if let Err(error) = gone.and_then(|()| self.shared.trash.discard(&machine.dir)) {
-                tracing::warn!(%id, %error, "something of a sandbox was left behind");
+                tracing::warn!(%id, %error, "could not remove the machine of a destroyed sandbox completely");
             }
         }
         let gateways = self.shared.gateways.clone();
         match self.keep {
             Keep::Stored => gateways.end(&id).await,
-            // Nobody asks after a one-shot again. Its gateway ends by itself; the kernel takes
-            // 20 ms to remove its device.
+            // A one-shot does not wait for its gateway, which ends by itself: the kernel takes 20
+            // ms to remove its device.
             Keep::Transient => drop(tokio::spawn(async move { gateways.end(&id).await })),
         }
         // After the machine's end, so that calls in progress see why they ended.
         self.release_guest().await;
     }
 
-    /// Decides about a request and writes down that it is begun. Gives the state that follows, or
-    /// nothing when it is so already.
+    /// Decides about a request and stores the intent. Returns the next state, or `None` if the
+    /// sandbox is in it already.
     async fn intend(&mut self, request: Request) -> Result<Option<State>> {
         let next = self.decide(request)?;
         if next.is_some() {
@@ -466,13 +468,13 @@ impl Driver {
         Ok(next)
     }
 
-    /// Writes down that nothing is being done to the machine any more, and the state is as it was.
+    /// Removes the stored intent after a failed change; the state is unchanged.
     async fn give_up(&mut self) {
         self.row.intent = None;
         if self.keep == Keep::Stored
             && let Err(error) = self.shared.store.intend(&self.row).await
         {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "an intent stays in the store");
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not clear the intent of a failed change in the store");
         }
     }
 
@@ -482,7 +484,7 @@ impl Driver {
         self.become_state(State::Paused).await
     }
 
-    /// Writes the state down, then shows it.
+    /// Stores the state, then publishes it.
     pub(super) async fn become_state(&mut self, next: State) -> Result<()> {
         self.row.intent = None;
         self.row.sandbox.state = next;

@@ -15,8 +15,9 @@ use std::time::Duration;
 const SYNC_TIME: Duration = Duration::from_secs(60);
 
 impl Driver {
-    /// Copies what is kept to a new directory. What the machine had written before is in it.
-    /// A daemon that dies meanwhile leaves a paused machine; the next one lets it go on.
+    /// Copies the kept directory to a new one. Everything the machine had written before is in the
+    /// copy. If the daemon dies meanwhile, the machine stays paused until the next daemon resumes
+    /// it.
     pub(super) async fn copy_disks(&mut self, to: PathBuf) -> Result<()> {
         let running = self.row.sandbox.state == State::Running;
         let machine = self.row.machine.clone().filter(|_| running);
@@ -33,10 +34,10 @@ impl Driver {
 
     async fn copy_still(&self, flush: bool, to: PathBuf) -> Result<()> {
         if let Some(kept) = self.launch()?.kept.filter(|_| flush) {
-            // The second time nothing is left to write, but what the first began has ended.
+            // Flush twice: the second one returns only after the writes that the first began.
             for _ in 0..2 {
                 match self.runtime.flush(&kept).await {
-                    // A machine that has ended took everything to its disks.
+                    // A machine that has ended has flushed its disks.
                     Err(error) if error.kind == ErrorKind::Unavailable => {}
                     other => other?,
                 }
@@ -46,8 +47,8 @@ impl Driver {
         blocking(move || crate::copy_tree::copy(&from, &to)).await
     }
 
-    /// Pauses a machine after it has written out what only its own kernel knows of; false where
-    /// machines cannot be paused.
+    /// Pauses a machine after a `sync` inside, which writes out the page cache of its own kernel.
+    /// Returns false where machines cannot be paused.
     async fn stand_still(&self, machine: &Machine) -> Result<bool> {
         if matches!(
             self.row.sandbox.isolation,
@@ -62,7 +63,8 @@ impl Driver {
         Ok(true)
     }
 
-    /// Only in machines with a kernel of their own: elsewhere this would be all of the host.
+    /// Runs `sync` inside. Only for machines with a kernel of their own: elsewhere it would sync
+    /// the host.
     async fn sync_inside(&self) {
         let Some(guest) = self.inside.guest().clone() else {
             return;
@@ -85,7 +87,7 @@ impl Driver {
         };
         let ran = tokio::time::timeout(SYNC_TIME, ran).await;
         if !matches!(ran, Ok(Ok(()))) {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, ?ran, "a machine is copied as after a crash");
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, ?ran, "sync inside the machine failed: its disks are copied as after a crash");
         }
     }
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Brings the inside of a new machine to where it should be before anyone may use it.
+/// Prepares the inside of a new machine before it may be used.
 pub type Prepare = Box<dyn FnOnce(Arc<Guest>) -> BoxFuture<'static, Result<()>> + Send>;
 
 /// The outside of a driver.
@@ -31,21 +31,21 @@ pub struct Handle {
     pub(super) inside: Arc<Inside>,
 }
 
-/// What a driver and its handle both reach. A driver never holds its own handle: with the last
-/// handle the inbox closes, and the driver leaves.
+/// The state that a driver shares with its handle. A driver never holds its own handle: the inbox
+/// closes with the last handle, and the driver ends.
 #[derive(Debug)]
 pub(super) struct Inside {
     pub(super) guest: Mutex<Option<Arc<Guest>>>,
     pub(super) last_active_ms: AtomicI64,
-    /// The disks of the machine there is now, where they are kept.
+    /// The kept disks of the current machine.
     pub(super) disk: Mutex<Option<(Arc<dyn Runtime>, Kept)>>,
     /// When the machine was last used, in milliseconds since the host was started.
     last_used_ms: AtomicU64,
-    /// When the time to live is over, since the host was started.
+    /// The end of the time to live, in milliseconds since the host was started.
     deadline_ms: AtomicU64,
-    /// Values that its gateway puts into requests.
+    /// Secret values that its gateway puts into requests.
     pub(super) beyond: Beyond,
-    /// What it used, over time.
+    /// Resource usage over time.
     rings: Mutex<Rings>,
 }
 
@@ -65,7 +65,7 @@ impl Inside {
         }
     }
 
-    /// When it was last used: now, while something of its guest is used.
+    /// When the sandbox was last used; the current time while a call to its guest is running.
     pub(super) fn last_used_ms(&self) -> u64 {
         let known = self.last_used_ms.load(Ordering::SeqCst);
         let guest = self.guest();
@@ -112,7 +112,7 @@ impl Inside {
 }
 
 impl Handle {
-    /// The disk of a sandbox that has met errors, in words; nothing for one that has not.
+    /// The error to report if the sandbox's disk has met I/O errors.
     pub(crate) fn faulty(&self) -> Option<Error> {
         let (runtime, kept) = self.disk()?;
         let count = runtime.disk_errors(&kept);
@@ -129,12 +129,12 @@ impl Handle {
         })
     }
 
-    /// The secrets that stay outside of it, as its gateway knows them.
+    /// The secrets that stay outside of the sandbox, as its gateway knows them.
     pub fn beyond(&self) -> &Beyond {
         &self.inside.beyond
     }
 
-    /// The sandbox as it is now.
+    /// The current record of the sandbox.
     pub fn sandbox(&self) -> Sandbox {
         let mut sandbox = self.status.borrow().clone();
         if let Some(active) = self.inside.last_active() {
@@ -147,17 +147,17 @@ impl Handle {
         self.status.borrow().state
     }
 
-    /// The sandbox as it changes.
+    /// Follows changes of the record.
     pub fn watch(&self) -> watch::Receiver<Sandbox> {
         self.status.clone()
     }
 
-    /// Its time to live is over.
+    /// Whether the time to live is over.
     pub fn expired(&self) -> bool {
         self.inside.expired()
     }
 
-    /// Counts as activity.
+    /// Records activity.
     pub fn touch(&self) {
         self.inside.touch();
     }
@@ -169,20 +169,20 @@ impl Handle {
             if let Decision::Refuse(refusal) = lifecycle::decide(status.state, Request::Use) {
                 return Err(refused(&status, refusal));
             }
-            // While the state is borrowed: a driver that pauses what nobody uses looks after it
-            // has shown the new state, and finds this.
+            // Touch while the state is borrowed: a driver that pauses an idle sandbox checks the
+            // last use after it has published the new state, and so sees this one.
             self.inside.touch();
         }
         let guest = self.inside.guest().clone();
         guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
     }
 
-    /// Whether it is paused because nobody uses it.
+    /// Whether it is paused because it was idle.
     pub fn naps(&self) -> bool {
         paused_by(&self.status.borrow()) == Some(PausedBy::Idle)
     }
 
-    /// The guest, for somebody who uses it. What was paused because nobody did goes on first.
+    /// The guest, for a use that resumes a sandbox paused while idle.
     pub async fn wake(&self) -> Result<Arc<Guest>> {
         if self.naps() {
             self.touch();
@@ -201,18 +201,18 @@ impl Handle {
         guest.ok_or_else(|| Error::internal("a running sandbox has no guest"))
     }
 
-    /// The disks of the machine there is now, where they are kept.
+    /// The kept disks of the current machine.
     pub fn disk(&self) -> Option<(Arc<dyn Runtime>, Kept)> {
         self.inside.disk().clone()
     }
 
-    /// What it used, over time.
+    /// Resource usage over time.
     pub fn rings(&self) -> MutexGuard<'_, Rings> {
         let rings = self.inside.rings.lock();
         rings.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whether it is paused until there is space on the host's disk.
+    /// Whether it is paused until the host's disk has space again.
     pub fn is_held(&self) -> bool {
         held(&self.status.borrow())
     }
@@ -260,7 +260,7 @@ impl Handle {
         self.ask(|answer| Command::Hold(reason, answer)).await
     }
 
-    /// Lets go on what was held.
+    /// Resumes a sandbox that [`Handle::hold`] paused.
     pub async fn release(&self) -> Result<()> {
         self.ask(Command::Release).await
     }
@@ -275,8 +275,8 @@ impl Handle {
         self.ask(Command::Start).await
     }
 
-    /// Throws the machine and its disks away and makes it again on others. If that
-    /// fails, the old disks stay and the sandbox is stopped.
+    /// Replaces the machine by one on other disks and discards the old ones. If that fails, the old
+    /// disks stay and the sandbox is stopped.
     pub async fn recreate(&self, kept: Kept, prepare: Prepare) -> Result<Sandbox> {
         self.touch();
         self.ask(|answer| Command::Recreate(kept, prepare, answer))
@@ -291,24 +291,24 @@ impl Handle {
         self.ask(Command::Destroy).await
     }
 
-    /// What its machine was made from.
+    /// The specification that its machine was made from.
     pub async fn launch(&self) -> Result<Launch> {
         self.ask(Command::Launch).await
     }
 
-    /// What it may reach from now on.
+    /// Replaces the network rules.
     pub async fn set_network(&self, known: Known) -> Result<Sandbox> {
         self.touch();
         self.ask(|answer| Command::SetNetwork(known.into(), answer))
             .await
     }
 
-    /// Copies of its machine, in the places the specifications name.
+    /// Forks the machine, into the directories that the specifications name.
     pub async fn fork(&self, copies: Vec<MachineSpec>) -> Result<Vec<Machine>> {
         self.ask(|answer| Command::Fork(copies, answer)).await
     }
 
-    /// Copies what is kept of it to a new directory. A machine that runs is paused meanwhile.
+    /// Copies the kept directory to a new one. A running machine is paused meanwhile.
     pub async fn copy_disks(&self, to: PathBuf) -> Result<()> {
         self.ask(|answer| Command::CopyDisks(to, answer)).await
     }
@@ -339,12 +339,13 @@ impl Handle {
     }
 }
 
-/// Whether a sandbox is paused for a reason of the host's, not because a caller asked.
+/// Whether the host paused the sandbox for lack of disk space.
 pub(super) fn held(sandbox: &Sandbox) -> bool {
     paused_by(sandbox) == Some(PausedBy::Shortage)
 }
 
-/// Why a sandbox is paused, if it is. Rows of older versions have only a reason, of the host's.
+/// Why a sandbox is paused, if it is. Rows of older versions have only a reason, which the host
+/// set.
 pub(super) fn paused_by(sandbox: &Sandbox) -> Option<PausedBy> {
     match (sandbox.state, sandbox.paused, &sandbox.reason) {
         (State::Paused, Some(paused), _) => Some(paused.by),
@@ -354,12 +355,12 @@ pub(super) fn paused_by(sandbox: &Sandbox) -> Option<PausedBy> {
     }
 }
 
-/// Whether a guest could not be spoken to.
+/// Whether the error means that the guest could not be reached.
 fn unreachable(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Transport | ErrorKind::Unavailable)
 }
 
-/// The time to live ended what was going on.
+/// The error of a call that was cut off because the time to live ended.
 fn outlived(sandbox: &Sandbox) -> Error {
     let seconds = sandbox.ttl_seconds;
     Error::new(
@@ -373,7 +374,7 @@ fn outlived(sandbox: &Sandbox) -> Error {
     .details(serde_json::json!({"limit": "ttl_seconds", "value": seconds}))
 }
 
-/// A refusal at the border.
+/// Converts a lifecycle refusal to the service's `Error`.
 pub fn refused(sandbox: &Sandbox, refusal: Refusal) -> Error {
     let id = &sandbox.sandbox_id;
     let details = serde_json::json!({ "sandbox_id": id, "state": sandbox.state });

@@ -1,4 +1,4 @@
-//! How a sandbox comes to have a machine.
+//! Makes the machine of a sandbox.
 
 use super::handle::Prepare;
 use super::{Driver, Keep, Launch};
@@ -14,18 +14,18 @@ use tokio::sync::oneshot;
 
 /// How long a new guest may take to accept its identity.
 const INIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Randomness for a machine whose memory was somebody else's before.
+/// Entropy for a virtual machine from the pool, whose random state others may share.
 const ENTROPY_BYTES: usize = 64;
 
 /// Where a sandbox's first machine comes from.
 pub enum Origin {
-    /// It is made now, and prepared before anyone may use it.
+    /// A new machine, prepared before it may be used.
     New(Option<Prepare>),
-    /// It was made ahead and waits; its guest answers.
+    /// A machine from the pool, whose guest answers already.
     Pool(Machine, Arc<Guest>),
-    /// It will be a copy of another sandbox's, handed over when it is there.
+    /// A fork of another sandbox's machine, handed over when it exists.
     Copy {
-        /// Told when the copy is in the store: its machine is made after that.
+        /// Signalled when the fork's row is stored: its machine is made only after that.
         written: oneshot::Sender<()>,
         machine: oneshot::Receiver<Machine>,
     },
@@ -40,7 +40,8 @@ impl Driver {
                 if answer.send(Ok(self.row.sandbox.clone())).is_ok() {
                     self.drive().await;
                 } else {
-                    // Nobody ever learnt of it.
+                    // The create was never acknowledged, so no client knows this sandbox: remove
+                    // it.
                     self.destroy().await;
                     self.leave();
                 }
@@ -54,8 +55,8 @@ impl Driver {
         }
     }
 
-    /// Finds the machine of a sandbox that was there before this daemon, and finishes what the
-    /// former one had begun with it.
+    /// Reconnects to the machine of a sandbox that a previous daemon made, and finishes what that
+    /// daemon had begun with it.
     pub async fn find_again(&mut self) {
         if let Some(machine) = self.row.machine.clone()
             && matches!(self.row.sandbox.state, State::Running | State::Paused)
@@ -66,11 +67,11 @@ impl Driver {
             }
         }
         if let Err(error) = self.finish().await {
-            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "what was begun with a machine is not finished");
+            tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not finish a change that the previous daemon began");
         }
     }
 
-    /// Looks after a sandbox that was there before this daemon. It can be used before the task runs.
+    /// Takes over a sandbox of a previous daemon. It can be used before the returned task runs.
     pub fn adopt(self) -> impl Future<Output = ()> {
         let bound = self
             .row
@@ -81,9 +82,10 @@ impl Driver {
             self.inside.beyond.forget();
         }
         async move {
-            // What a former daemon wrote down last may not have reached the gateway.
+            // Send the stored rules again: the previous daemon may have died before the gateway got
+            // them.
             if let Err(error) = self.enforce().await {
-                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "a sandbox has no network");
+                tracing::warn!(id = %self.row.sandbox.sandbox_id, %error, "could not send the network rules to the gateway of an adopted sandbox");
             }
             self.inside.beyond.settle();
             self.drive().await;
@@ -122,7 +124,7 @@ impl Driver {
         self.become_state(State::Running).await
     }
 
-    /// Makes a machine and gives it its identity; the state is the caller's to change.
+    /// Makes a machine and initializes its guest; the caller changes the state.
     pub(super) async fn bring_up(&mut self, prepare: Option<Prepare>) -> Result<()> {
         let spec = self.spec().await?;
         let machine = self.runtime.create(&spec).await?;
@@ -134,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// What the runtime is to make, in an empty directory.
+    /// The runtime's specification of the machine, with an empty directory.
     async fn spec(&self) -> Result<MachineSpec> {
         let id = &self.row.sandbox.sandbox_id;
         let dir = self.shared.home.make_machine(self.runtime.name(), id)?;
@@ -151,7 +153,7 @@ impl Driver {
         launch.ok_or_else(|| Error::internal("it is not known what the machine is made from"))
     }
 
-    /// Writes a machine down as this sandbox's and tells its guest who it is.
+    /// Stores a machine as this sandbox's and initializes its guest.
     async fn own(&mut self, machine: Machine, guest: Arc<Guest>, used_before: bool) -> Result<()> {
         self.row.sandbox.limits = machine.limits.clone();
         self.row.sandbox.accelerator = machine.accelerator.clone();
@@ -162,7 +164,7 @@ impl Driver {
             self.row.sandbox.workdir = around.workdir.unwrap_or_else(|| "/".to_string());
         }
         let sandbox = &self.row.sandbox;
-        // A machine with a clock and randomness of its own may have waited for long.
+        // A virtual machine from the pool has an old clock and perhaps shared randomness: renew both.
         let renew = used_before && machine.accelerator.is_some();
         let outside = match sandbox.policy {
             Some(_) => Outside::of_host(&self.shared.home, self.launch()?.border).await?,
@@ -184,27 +186,27 @@ impl Driver {
             .map_err(|_| Error::new(ErrorKind::Timeout, "the guest did not come up in 30 s"))?
     }
 
-    /// Removes every trace of a machine that did not come to be.
+    /// Removes every trace of a machine whose creation failed.
     async fn unmake(&mut self) {
         let id = self.row.sandbox.sandbox_id.clone();
         self.discard_machine().await;
         let (home, trash) = (&self.shared.home, &self.shared.trash);
         if let Err(error) = home.discard_kept(trash, self.runtime.as_ref(), &id).await {
-            tracing::warn!(%id, %error, "disks of a failed create are left");
+            tracing::warn!(%id, %error, "could not remove the disks of a failed create");
         }
         if self.keep == Keep::Stored
             && let Err(error) = self.shared.store.delete(&id).await
         {
-            tracing::warn!(%id, %error, "a failed create is still in the store");
+            tracing::warn!(%id, %error, "could not delete the row of a failed create");
         }
         if let Some(baseline) = self.row.baseline()
             && let Err(error) = self.shared.release_baseline(&baseline, &id).await
         {
-            tracing::warn!(%id, %error, "the baseline of a failed create is left");
+            tracing::warn!(%id, %error, "could not release the baseline of a failed create");
         }
     }
 
-    /// Removes a machine that is of no use, and its directory.
+    /// Removes the machine and its directory.
     pub(super) async fn discard_machine(&mut self) {
         let id = self.row.sandbox.sandbox_id.clone();
         let dir = self.shared.home.machine(self.runtime.name(), &id);
@@ -214,13 +216,13 @@ impl Driver {
             None => self.runtime.sweep(&id, &dir).await,
         };
         if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
-            tracing::warn!(%id, %error, "something was left of a machine that did not come to be");
+            tracing::warn!(%id, %error, "could not remove a failed machine completely");
         }
         self.shared.gateways.end(&id).await;
     }
 }
 
-/// A name, and for a machine with a clock and randomness of its own, new ones.
+/// The guest's `Init`: a hostname, and a new clock and entropy for a machine that needs them.
 pub(crate) fn identity(name: &str, renew: bool) -> Result<link::Init> {
     Ok(link::Init {
         hostname: name.to_string(),

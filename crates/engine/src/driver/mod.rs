@@ -9,7 +9,7 @@
 //!   making     how the machine comes to be
 //!   changing   pause, stop, start, fork, end
 //!   copying    the disks, for a backup
-//!   network    what it may reach
+//!   network    the rules and their gateway
 //! ```
 
 mod changing;
@@ -48,24 +48,24 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Requests that may wait for a driver.
+/// Capacity of a driver's inbox.
 const INBOX: usize = 32;
-/// How often a sandbox that never expires looks at the clock.
+/// How often the driver of a sandbox without deadline wakes up.
 const NO_DEADLINE: Duration = Duration::from_secs(86_400);
-/// How often one that expires does, at least: sleeping does not go on while the host is suspended.
+/// Longest sleep until a deadline: tokio's sleep does not count while the host is suspended.
 const LOOK: Duration = Duration::from_secs(60);
-/// How often a machine's directory is looked for.
+/// How often the existence of a machine's directory is checked.
 const LOOK_FOR_DIRECTORY: Duration = Duration::from_secs(5);
 
 type Answer<T> = oneshot::Sender<Result<T>>;
 
-/// What a driver can be asked.
+/// Requests to a driver.
 enum Command {
     Pause(Answer<Sandbox>),
     Resume(Answer<Sandbox>),
-    /// Lets go on what was paused because nobody used it.
+    /// Resumes a sandbox that was paused while idle.
     Wake(Answer<()>),
-    /// Pauses for a reason of the host's.
+    /// Pauses for lack of disk space on the host.
     Hold(String, Answer<()>),
     Release(Answer<()>),
     Stop(Answer<Sandbox>),
@@ -79,21 +79,21 @@ enum Command {
     Destroy(Answer<Sandbox>),
 }
 
-/// What the clock says is to be done.
+/// What a deadline requires.
 enum Due {
     Nothing,
-    /// Nobody uses it: it is paused until somebody does.
+    /// Pause the idle sandbox.
     Nap,
-    /// Its end, and why.
+    /// Destroy it, for this reason.
     End(&'static str),
 }
 
-/// Whether a sandbox is remembered across restarts.
+/// Whether a sandbox survives restarts of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// In the store, until it is destroyed.
+    /// Kept in the store until it is destroyed.
     Stored,
-    /// One-shots: found by their directory if the daemon dies, and removed.
+    /// Not stored. If the daemon dies, the next one finds the directory and removes it.
     Transient,
 }
 
@@ -107,22 +107,23 @@ pub struct Shared {
     pub gateways: Gateways,
     /// How long guests may be silent.
     pub bounds: crate::guest::Bounds,
-    /// The table that lists live sandboxes; a driver removes itself at its end.
+    /// The table of live sandboxes; a driver removes itself at its end.
     pub table: Weak<Table>,
 }
 
 impl Shared {
-    /// Writes a row down: beside its disks, if it has any that are kept, and in the store.
+    /// Stores a row: in the record beside its kept disks, if it has any, and in the store.
     pub async fn persist(&self, row: &mut SandboxRow) -> Result<()> {
         row.revision += 1;
         if row.sandbox.keep && self.home.kept(&row.sandbox.sandbox_id).exists() {
             let (home, beside) = (self.home.clone(), row.clone());
             let written = crate::blocking::blocking(move || record::write_sandbox(&home, &beside));
             match written.await {
-                // Whoever is told that it runs can rely on the record.
+                // A sandbox is reported as running only if its record is written: recovery relies
+                // on it.
                 Err(error) if row.sandbox.state == State::Running => return Err(error),
                 Err(error) => {
-                    tracing::warn!(id = %row.sandbox.sandbox_id, %error, "a record is not up to date");
+                    tracing::warn!(id = %row.sandbox.sandbox_id, %error, "could not write the record beside the disks");
                 }
                 Ok(()) => {}
             }
@@ -130,7 +131,7 @@ impl Shared {
         self.store.update(row).await
     }
 
-    /// Lets go of a baseline, which goes when nobody else needs it.
+    /// Releases a baseline, and removes it when this was its last user.
     pub async fn release_baseline(&self, baseline: &str, id: &SandboxId) -> Result<()> {
         match self.store.release_baseline(baseline, id).await? {
             true => self.remove_baseline(baseline).await,
@@ -138,9 +139,9 @@ impl Shared {
         }
     }
 
-    /// Removes a baseline that nobody needs.
+    /// Removes a baseline that no sandbox uses.
     pub async fn remove_baseline(&self, baseline: &str) -> Result<()> {
-        tracing::info!(baseline, "removing a baseline that no workspace needs");
+        tracing::info!(baseline, "removing a baseline without references");
         self.baselines.discard(&self.trash, baseline)?;
         self.store.baseline_removed(baseline).await
     }
@@ -156,7 +157,7 @@ pub struct Driver {
     inbox: mpsc::Receiver<Command>,
     inside: Arc<Inside>,
     handle: Weak<Handle>,
-    /// There is another machine to watch than before.
+    /// Set when the machine has changed, so that the new one is watched.
     watch_again: bool,
 }
 
@@ -191,7 +192,7 @@ impl Driver {
         (driver, handle)
     }
 
-    /// Works out when the time to live is over; written down with the row.
+    /// Computes the deadline of the time to live; it is stored with the row.
     fn set_deadline(&mut self) {
         let Sandbox {
             expires_at,
@@ -208,7 +209,7 @@ impl Driver {
         }
     }
 
-    /// The end of the machine there is now.
+    /// A future that resolves when the current machine ends.
     fn watch(&self) -> BoxFuture<'static, Ended> {
         let alive = matches!(self.row.sandbox.state, State::Running | State::Paused);
         match self.row.machine.clone().filter(|_| alive) {
@@ -317,8 +318,7 @@ impl Driver {
             .map_or(known, |active| active.max(known))
     }
 
-    /// When nobody has used it for long enough. One that would be paused then, and does not run,
-    /// has nothing to wait for.
+    /// When the sandbox becomes idle. `None` if idling would pause it and it is not running.
     fn idle_deadline(&self) -> Option<u64> {
         let Sandbox {
             idle_seconds,
@@ -359,7 +359,7 @@ impl Driver {
     }
 }
 
-/// Returns when a machine's directory is gone: nobody can reach the machine any more.
+/// Returns when a machine's directory is gone: the machine cannot be reached any more.
 async fn removed(dir: &Path) {
     loop {
         tokio::time::sleep(LOOK_FOR_DIRECTORY).await;

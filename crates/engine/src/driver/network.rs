@@ -1,4 +1,4 @@
-//! What a sandbox may reach, changed while it is there.
+//! Changes the network rules of a live sandbox.
 
 use super::Driver;
 use crate::launch::Network;
@@ -9,8 +9,8 @@ use motu_core::{Error, Result};
 use motu_policy::Known;
 
 impl Driver {
-    /// Other rules from now on. They are written down first: a daemon that finds the sandbox
-    /// after a crash puts in force what is written.
+    /// Replaces the rules. They are stored first: after a crash the next daemon applies the stored
+    /// ones.
     pub(super) async fn set_network(&mut self, known: Known) -> Result<Sandbox> {
         let id = self.row.sandbox.sandbox_id.clone();
         let network = self.row.launch.as_mut().map(|launch| &mut launch.network);
@@ -39,7 +39,7 @@ impl Driver {
         Ok(self.row.sandbox.clone())
     }
 
-    /// Puts in force what is written down.
+    /// Sends the stored rules and secrets to the gateway.
     pub(super) async fn enforce(&self) -> Result<()> {
         let sandbox = &self.row.sandbox;
         let launch = self.row.launch.as_ref();

@@ -20,7 +20,7 @@ pub struct Table {
 struct Place {
     handle: Arc<Handle>,
     claim: Claim,
-    /// Requests that give it a machine right now.
+    /// Requests that are giving it a machine right now.
     starting: u32,
 }
 
@@ -30,14 +30,14 @@ impl Place {
     }
 }
 
-/// How much may be entered: all together, and of one owner.
+/// Limits on entries: in total, and per owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
     pub sandboxes: usize,
     pub quota: &'a QuotaConfig,
 }
 
-/// A stopped sandbox that is given a machine: it counts as one that has it.
+/// A stopped sandbox that is being started: it counts against quotas as if it had a machine.
 #[derive(Debug)]
 pub struct Starting {
     table: Arc<Table>,
@@ -59,7 +59,8 @@ impl Table {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Enters a sandbox, unless its name is taken, the table is full, or its owner has enough.
+    /// Enters a sandbox, unless its name is taken, the table is full, or its owner's quota is used
+    /// up.
     pub(crate) fn enter(
         &self,
         id: &SandboxId,
@@ -85,15 +86,15 @@ impl Table {
         Ok(())
     }
 
-    /// Whether one more of this owner could be entered now.
+    /// Whether one more sandbox of this owner could be entered now.
     pub(crate) fn could_enter(&self, claim: &Claim, bounds: Bounds<'_>) -> Result<()> {
         let live = self.live();
         full(&live, bounds.sandboxes)?;
         within(&live, claim, bounds.quota)
     }
 
-    /// Lets a stopped sandbox have a machine, unless its owner has enough. What is given counts
-    /// until it is dropped; then the sandbox's state says whether it has one.
+    /// Reserves quota for the machine of a stopped sandbox. The reservation ends when the result is
+    /// dropped; from then on the sandbox's state tells whether it has a machine.
     pub(crate) fn starts(
         self: &Arc<Self>,
         id: &SandboxId,
@@ -103,7 +104,7 @@ impl Table {
         if let Some(place) = live.get(id)
             && !place.has_machine()
         {
-            // Its disk is counted already.
+            // A stopped sandbox's disk is counted already.
             let claim = Claim {
                 disk_mib: 0,
                 ..place.claim.clone()
@@ -119,7 +120,7 @@ impl Table {
         })
     }
 
-    /// Takes a sandbox out, if that name still means this one.
+    /// Removes a sandbox, unless another one has taken its name.
     pub(crate) fn remove(&self, id: &SandboxId, handle: &Weak<Handle>) {
         let mut live = self.live();
         if live
@@ -156,7 +157,7 @@ fn full(live: &HashMap<SandboxId, Place>, max: usize) -> Result<()> {
     }
 }
 
-/// Whether the owner of a claim may have it beside what they have.
+/// Checks a claim against the quota of its owner.
 fn within(live: &HashMap<SandboxId, Place>, claim: &Claim, quota: &QuotaConfig) -> Result<()> {
     let mut used = Used::default();
     let theirs = live

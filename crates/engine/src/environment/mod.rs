@@ -9,7 +9,7 @@ use crate::turns::Turns;
 use motu_core::limits;
 use std::sync::Arc;
 
-// What the table of limits says of them is what their store keeps to.
+// The table of limits must agree with the constants of the store.
 const _: () = assert!(limits::ENVIRONMENT_BYTES.max == motu_environments::MAX_ROOT_BYTES);
 const _: () = assert!(limits::ENVIRONMENT_ENTRIES.max == motu_environments::MAX_ROOT_ENTRIES);
 
@@ -17,7 +17,7 @@ const _: () = assert!(limits::ENVIRONMENT_ENTRIES.max == motu_environments::MAX_
 #[derive(Debug)]
 pub struct Environments {
     sandboxes: Arc<Sandboxes>,
-    /// Steps of builds that use one cache wait for each other.
+    /// Serializes build steps that use the same cache.
     turns: Turns,
 }
 

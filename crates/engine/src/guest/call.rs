@@ -9,9 +9,9 @@
 //!   command   a command outlives its own time limit and a grace (see `exec`): `timeout`
 //! ```
 //!
-//! While the driver holds a machine still (pause, fork) none of them counts. But where it does so
-//! because the host's disk is full, nobody can say for how long: a call that has waited for one
-//! silence is answered `limit`, with the reason.
+//! While the driver holds a machine (pause, fork) none of these bounds counts. But if it is held
+//! because the host's disk is full, there is no end in sight: a call that has waited for one
+//! `silence` is answered `limit`, with the reason.
 
 use super::{Guest, broken};
 use crate::clock;
@@ -26,15 +26,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Looks at a link that somebody waits on, in one silence.
+/// How often the link is checked during one `silence`.
 const LOOKS: u32 = 6;
 
 /// How long a guest may be silent.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// As a whole, while somebody waits for it.
+    /// On the whole link, while a call waits.
     pub silence: Duration,
-    /// About one call.
+    /// On one call.
     pub call: Duration,
 }
 
@@ -47,24 +47,24 @@ impl From<&Config> for Bounds {
     }
 }
 
-/// What every call to one guest knows of it.
+/// State that all calls to one guest share.
 #[derive(Debug)]
 pub(super) struct About {
     pub id: SandboxId,
     pub bounds: Bounds,
-    /// The host itself holds the machine still.
+    /// The host has paused the machine.
     held: AtomicBool,
-    /// Why it does, when there is no end in sight.
+    /// Why it is paused, if for lack of disk space.
     shortage: watch::Sender<Option<String>>,
-    /// Why the machine must end.
+    /// Why the machine must be ended.
     doom: watch::Sender<Option<String>>,
-    /// Calls that count as use for as long as they last.
+    /// Calls that count as use of the sandbox while they last.
     uses: AtomicUsize,
-    /// When the last of them ended, in milliseconds since the host was started.
+    /// When the last of these calls ended, in milliseconds since the host was started.
     used_ms: AtomicU64,
 }
 
-/// One of [`About::uses`].
+/// Counts as one of [`About::uses`] until it is dropped.
 #[derive(Debug)]
 pub(super) struct InUse(Arc<About>);
 
@@ -88,8 +88,8 @@ impl About {
         }
     }
 
-    /// What is asked of a guest counts as use until it is answered. Not so what the host asks for
-    /// its own sake, and what somebody follows who may have gone to lunch.
+    /// A call counts as use of the sandbox until it is answered. Requests that the host makes for
+    /// itself, and streams that a caller may follow unattended (attach, watch), do not.
     pub fn in_use(self: &Arc<About>, verb: &Verb) -> Option<InUse> {
         let looks_on = matches!(
             verb,
@@ -113,10 +113,10 @@ impl About {
         self.shortage.send_replace(Some(reason.to_string()));
     }
 
-    /// Returns when the machine has been without space for too long to wait, with the answer.
+    /// Returns an error when the machine has been without disk space for one `silence`.
     pub async fn starved(&self) -> Error {
         let mut shortage = self.shortage.subscribe();
-        // The sender lives in `self`, so waiting cannot fail.
+        // `wait_for` cannot fail: `self` holds the sender.
         loop {
             let begun = shortage.wait_for(Option::is_some).await;
             let reason = begun.ok().and_then(|why| why.clone()).unwrap_or_default();
@@ -145,12 +145,12 @@ impl About {
 }
 
 impl Guest {
-    /// The host holds the machine still from now on, so its silence means nothing.
+    /// Marks the machine as paused by the host, so that silence is no fault.
     pub fn hold(&self) {
         self.about.held.store(true, Ordering::Relaxed);
     }
 
-    /// The host holds the machine still because it has no space; nobody knows for how long.
+    /// Marks the machine as paused for lack of disk space.
     pub fn starve(&self, reason: &str) {
         self.about.starve(reason);
     }
@@ -160,7 +160,8 @@ impl Guest {
         self.about.shortage.send_replace(None);
     }
 
-    /// When it was last used, in milliseconds since the host was started: now, while it is.
+    /// When the guest was last used, in milliseconds since the host was started; now, if a call
+    /// runs.
     pub fn last_used_ms(&self) -> u64 {
         match self.about.uses.load(Ordering::SeqCst) {
             0 => self.about.used_ms.load(Ordering::SeqCst),
@@ -171,7 +172,7 @@ impl Guest {
     /// Returns when the machine must be ended, with the reason.
     pub async fn doomed(&self) -> String {
         let mut doom = self.about.doom.subscribe();
-        // The sender lives in `self`, so waiting cannot fail.
+        // `wait_for` cannot fail: `self` holds the sender.
         let found = doom.wait_for(Option::is_some).await;
         found.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
@@ -197,7 +198,7 @@ impl Call {
         }
     }
 
-    /// The next event, which may not take longer than a call may be silent.
+    /// The next event; a timeout after `Bounds::call`.
     pub async fn recv(&mut self) -> Result<Event> {
         loop {
             let waiting = tokio::time::timeout(self.about.bounds.call, self.rx.recv());
@@ -213,12 +214,12 @@ impl Call {
         }
     }
 
-    /// The next event of a stream on which silence is no fault.
+    /// The next event of a stream that may be silent for any time.
     pub async fn recv_some_day(&mut self) -> Result<Event> {
         self.rx.recv().await.map_err(broken)
     }
 
-    /// Sends data; the guest may not take longer to make room than a call may be silent.
+    /// Sends data; a timeout if the guest grants no credit within `Bounds::call`.
     pub async fn data(&self, channel: u8, bytes: Bytes) -> std::result::Result<(), Refused> {
         let sending = self.tx.data(channel, bytes);
         match tokio::time::timeout(self.about.bounds.call, sending).await {
@@ -234,16 +235,16 @@ impl Call {
     }
 }
 
-/// Why data was not taken.
+/// Why data was not sent.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The guest has said its last word already, which tells more.
+    /// The guest has ended the stream already; its outcome says why.
     Answered,
     Late(Error),
 }
 
-/// Ends a link whose guest says nothing at all while somebody waits for it. Time is counted in
-/// looks, so that a daemon that was itself stopped for a while blames nobody.
+/// Closes a link whose guest sends nothing at all while a call waits for it. Time is counted in
+/// checks, not by the clock: a daemon that was itself stopped for a while blames no guest.
 pub(super) async fn watch_silence(link: Link, about: Arc<About>) {
     let pause = about.bounds.silence / LOOKS;
     while !link.is_closed() {
@@ -274,7 +275,7 @@ pub(super) async fn watch_silence(link: Link, about: Arc<About>) {
     }
 }
 
-/// Makes a guest that has nothing to say show that it is there.
+/// Makes an idle guest prove that it is alive.
 async fn ping(link: Link) {
     let request = Request::from(Verb::Ping(Ping {})).encode_to_vec();
     if let Ok(mut stream) = link.open(Bytes::from(request)).await {

@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Inputs a caller may have waiting; standard input itself is held back by the link's credit.
+/// Inputs a caller may have queued; standard input itself is bounded by the link's credit.
 const INPUT_QUEUE: usize = 8;
 /// How much longer than its time limit a command may take before the host ends it.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a guest that was asked to kill a command may take, before its machine is ended.
+/// How long a guest may take to kill a command before its machine is ended.
 const KILL_GRACE: Duration = Duration::from_secs(10);
 const KILL: i32 = 9;
-/// How often a command that was killed is looked for.
+/// How often the host checks whether a killed command is gone.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Guest {
@@ -45,7 +45,7 @@ impl Guest {
         Ok(session(call, self.me.upgrade(), limit))
     }
 
-    /// Starts a command that runs on by itself.
+    /// Starts a command without following it.
     pub async fn start_background(&self, start: link::Start) -> Result<Started> {
         let limit = time_limit(&start);
         let mut stream = self.open(Verb::Start(start)).await?;
@@ -78,7 +78,7 @@ impl Guest {
                 forget: false,
             }))
             .await?;
-        // An unknown process is an answer, not a torn stream.
+        // Read the first note now: an unknown process is then an error, not a broken stream.
         let first = next_note(&mut stream).await?;
         let mut session = session(stream, self.me.upgrade(), None);
         let started = match first {
@@ -105,7 +105,7 @@ impl Guest {
         Ok(all)
     }
 
-    /// Whether a command that was started here runs; nothing when the guest does not say.
+    /// Whether a command still runs; `None` if the guest does not answer.
     async fn lives(&self, pid: u32) -> Option<bool> {
         let processes = tokio::time::timeout(KILL_GRACE, self.processes()).await;
         let processes = processes.ok()?.ok()?;
@@ -113,7 +113,7 @@ impl Guest {
         Some(found.is_some_and(|process| process.exited.is_none()))
     }
 
-    /// Types as much as comes, and closes standard input after it when told to.
+    /// Writes a stream to standard input, and closes it afterwards if asked to.
     pub async fn write_input(
         &self,
         process: Selector,
@@ -140,7 +140,7 @@ impl Guest {
         .await
     }
 
-    /// Drops what the machine still has of a process that ended.
+    /// Drops the guest's record and buffers of a process that has ended.
     pub async fn forget(&self, tag: &str) -> Result<()> {
         let process = selector(Selector::Tag(tag.to_string()));
         self.tell(Verb::Forget(process)).await
@@ -156,7 +156,7 @@ impl Guest {
     }
 }
 
-/// Why a machine was ended that did not end a command.
+/// Why a machine was ended whose guest did not kill a command.
 const OUTLIVED: &str = "a command outlived its time limit and could not be ended alone";
 
 async fn kill(guest: Arc<Guest>, pid: u32) {
@@ -164,10 +164,10 @@ async fn kill(guest: Arc<Guest>, pid: u32) {
     let _ = tokio::time::timeout(KILL_GRACE, killed).await;
 }
 
-/// Ends a command that nobody follows when it outlives its time limit.
+/// Enforces the time limit of a command that no caller follows.
 async fn end_in_time(guest: std::sync::Weak<Guest>, pid: u32, limit: Duration) {
     tokio::time::sleep(limit).await;
-    // A machine that is gone has no commands.
+    // The machine is gone, and its commands with it.
     let Some(guest) = guest.upgrade() else { return };
     while guest.about.is_held() {
         tokio::time::sleep(GRACE).await;
@@ -201,8 +201,8 @@ fn time_limit(start: &link::Start) -> Option<Duration> {
     (start.timeout_ms > 0).then(|| Duration::from_millis(start.timeout_ms).saturating_add(GRACE))
 }
 
-/// Turns a stream into a session: events come straight off the link, so the
-/// caller's pace is the command's pace.
+/// Turns a stream into a session: events come straight off the link, so a slow caller slows the
+/// command down.
 fn session(call: Call, guest: Option<Arc<Guest>>, limit: Option<Duration>) -> ExecSession {
     let (input, inputs) = mpsc::channel(INPUT_QUEUE);
     tokio::spawn(send_inputs(call.tx.clone(), inputs));
@@ -227,16 +227,16 @@ struct Follow {
     ready: VecDeque<ExecEvent>,
     over: bool,
     guest: Option<Arc<Guest>>,
-    /// How long to wait for more, in all; the caller's own slowness does not count.
+    /// Time left to wait for events; time the caller takes between them does not count.
     left: Option<Duration>,
-    /// The command's time was over and the guest was asked to kill it.
+    /// The time limit has passed and the guest was asked to kill the command.
     killing: bool,
     pid: Option<u32>,
 }
 
 impl Drop for Follow {
-    /// Says at once that nobody listens any more, even while an input still waits for room. The
-    /// command's time limit holds on.
+    /// Resets the stream at once, even while an input waits for credit. The command's time limit
+    /// stays in force.
     fn drop(&mut self) {
         if !self.over {
             self.call.tx.reset();
@@ -293,7 +293,7 @@ impl Follow {
                 let kills = self.guest.as_ref().map(|guest| &guest.kills);
                 exited.out_of_memory |=
                     exited.exit_code != 0 && kills.is_some_and(|kills| kills.any_new());
-                // The guest did not know why it had to kill it.
+                // The host asked for the kill, so only the host knows that it was a timeout.
                 exited.timed_out |= self.killing;
                 ExecEvent::Exited(exited)
             }
@@ -301,8 +301,8 @@ impl Follow {
         }
     }
 
-    /// The next event. A command that outlives its time limit is ended by the host: through the
-    /// guest, and if that does not do it, with its machine.
+    /// The next event. A command that exceeds its time limit is killed by the host: through the
+    /// guest, and if that fails, together with its machine.
     async fn wait(&mut self) -> Result<Event> {
         loop {
             let Some(left) = self.left else {
@@ -350,7 +350,7 @@ impl Follow {
         Some(Err(error))
     }
 
-    /// A program that cannot be started is a result, as it is in any shell: 127, or 126 if it is there.
+    /// A program that cannot be started is a result, as in a shell: 127, or 126 if the file exists.
     fn ended(&mut self, last: &Bytes) -> Result<()> {
         let Ok(found) = Outcome::decode(&last[..]) else {
             return outcome(last);

@@ -32,7 +32,7 @@ impl Guest {
         expect_entry(self.ask(Verb::Stat(request)).await?).map(entry)
     }
 
-    /// The files of one directory of this machine, and of nothing outside it.
+    /// Access to the files of one directory of this machine, and to nothing outside of it.
     pub fn within(self: &Arc<Self>, top: GuestPath) -> Within {
         Within {
             guest: self.clone(),
@@ -90,7 +90,8 @@ impl Guest {
         range: ReadRange,
         within: Bytes,
     ) -> Result<(FileEntry, ByteStream)> {
-        // A length of nothing is a question about the file, and 0 means "to the end" to the guest.
+        // For the guest, length 0 means "to the end": a read of nothing only needs the file's
+        // metadata.
         if range.length == Some(0) {
             return Ok((
                 self.stat_in(path, true, within).await?,
@@ -126,7 +127,7 @@ impl Guest {
                 sync: false,
             }))
             .await?;
-        // An error of the caller's stream drops ours: the guest throws its staged file away.
+        // An error in the caller's stream drops ours, and the guest then deletes its staged file.
         send_all(&mut stream, content).await?;
         let file = expect_entry(next_note(&mut stream).await?).map(entry)?;
         finish(&mut stream).await?;
@@ -226,7 +227,7 @@ impl Guest {
         self.tree_of(path, "", archive).await
     }
 
-    /// As [`Guest::write_tree`], with the owners that the archive names.
+    /// Like [`Guest::write_tree`], with the owners that the archive names.
     pub async fn write_owned_tree(
         &self,
         path: &GuestPath,
@@ -263,7 +264,7 @@ impl Guest {
     }
 }
 
-/// Files at or below one directory: what a symbolic link leads to elsewhere is refused.
+/// Files at or below one directory: a symbolic link that leads out of it is refused.
 #[derive(Debug)]
 pub struct Within {
     guest: Arc<Guest>,
@@ -288,7 +289,7 @@ impl Within {
     }
 }
 
-/// The data of a stream up to its end; a failure at the end is the last item.
+/// The data of a stream; a failure at its end is the last item.
 pub(super) fn data(stream: Call) -> ByteStream {
     unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
@@ -307,7 +308,7 @@ pub(super) fn data(stream: Call) -> ByteStream {
     .boxed()
 }
 
-/// Waits for the first item, so that a failure is an answer and not a torn body.
+/// Waits for the first item, so that an early failure is an error and not a truncated body.
 async fn first_data(mut stream: ByteStream) -> Result<ByteStream> {
     match stream.next().await {
         None => Ok(futures_util::stream::empty().boxed()),
@@ -403,7 +404,7 @@ fn change(found: link::Change) -> FileChange {
     }
 }
 
-/// A glob pattern is a path with wildcards; it is bounded like one.
+/// Parses a glob pattern; it is bounded like a path.
 pub fn parse_pattern(pattern: &str) -> Result<GuestPath> {
     GuestPath::new(Bytes::copy_from_slice(pattern.as_bytes())).map_err(|error| Error {
         message: format!("the pattern: {}", error.message),

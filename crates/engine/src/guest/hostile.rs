@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// What a flood sends before it gives up: many times what the daemon may hold.
+/// Bytes that a flood sends: many times what the daemon may buffer.
 const FLOOD: usize = 96 << 20;
-/// How much larger this process may be than before; it is the daemon and the guest.
+/// How much this process, which is daemon and guest at once, may grow.
 const GROWTH_KIB: u64 = 80 << 10;
 const SOON: Duration = Duration::from_secs(60);
 
@@ -67,7 +67,7 @@ async fn flood(mut io: DuplexStream, frames: &(impl Fn(u32) -> Vec<Frame> + ?Siz
         io.write_all(&bytes).await.ok()?;
         sent += bytes.len();
     }
-    // The host must end it: a guest that is done says nothing more.
+    // The host must end the stream: this guest never does.
     std::future::pending().await
 }
 

@@ -1,8 +1,7 @@
 //! The host's side of a machine's guest.
 //!
-//! Keeps one link, opened when first needed and again when it broke while the
-//! machine lives on. Everything a guest says is foreign: it is decoded here,
-//! bounded by the link, and never trusted further.
+//! Keeps one link, opened when first needed and reopened if it breaks while the machine lives on.
+//! Everything a guest sends is untrusted: it is decoded here, within the bounds of the link.
 
 mod call;
 pub mod exec;
@@ -27,19 +26,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 
-/// How long a guest may take to answer a handshake. One that stays silent is asked again, from
-/// the beginning: whoever spoke to it before may have been cut off in the middle of a word.
+/// How long a guest may take to answer a handshake. A silent guest is asked again on a new
+/// connection: an earlier peer may have been cut off in the middle of a frame.
 const HELLO_TIMEOUTS: [Duration; 3] = [
     Duration::from_secs(2),
     Duration::from_secs(4),
     Duration::from_secs(8),
 ];
-/// Notes one answer may consist of: a full page of the longest paths needs fewer.
+/// Notes per answer: a full page of the longest paths needs fewer.
 const MAX_NOTES: usize = 1024;
 /// Bytes of the notes of one answer: a full page of the longest paths has fewer.
 const MAX_NOTE_BYTES: usize = 64 * 1024 * 1024;
-/// How often a guest may break the protocol before its machine is ended. One that was taken over
-/// does it again at once; noise on a serial line is no reason to end anything.
+/// Protocol breaches before the machine is ended. A hostile guest repeats them at once; a single
+/// one may be noise on a serial line.
 const MAX_BREACHES: u32 = 3;
 
 /// One machine's guest.
@@ -49,16 +48,16 @@ pub struct Guest {
     runtime: Arc<dyn Runtime>,
     machine: Machine,
     link: Mutex<Option<Link>>,
-    /// Attempts to open a link that failed, and why the last one did.
+    /// The number of failed attempts to open a link, and the last error.
     failed: std::sync::Mutex<(u64, Option<Error>)>,
     about: Arc<About>,
     kills: Arc<Kills>,
     breaches: Arc<Breaches>,
-    /// The machine's disks, where they are kept.
+    /// The machine's disks, if they are kept.
     kept: Option<Kept>,
 }
 
-/// What a guest did that no guest of ours does.
+/// Counts protocol breaches of one guest.
 #[derive(Debug, Default)]
 struct Breaches {
     count: AtomicU32,
@@ -69,7 +68,7 @@ struct Breaches {
 impl Breaches {
     fn add(&self, id: &SandboxId, what: &str) {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        tracing::warn!(%id, what, count, "a guest broke the protocol; its link was cut");
+        tracing::warn!(%id, what, count, "a guest breached the protocol; its link was closed");
         if count >= MAX_BREACHES {
             let reason = format!("its guest broke the link's protocol: {what}");
             self.verdict.send_replace(Some(reason));
@@ -77,7 +76,7 @@ impl Breaches {
     }
 }
 
-/// What the host's memory limit did to a machine, which its guest may not be able to see.
+/// Counts kills by the host's memory limit, which the guest may not be able to see.
 #[derive(Debug)]
 struct Kills {
     runtime: Arc<dyn Runtime>,
@@ -86,7 +85,7 @@ struct Kills {
 }
 
 impl Kills {
-    /// Whether the limit has killed something since the last time this was asked.
+    /// Whether the memory limit has killed a process since the last call.
     fn any_new(&self) -> bool {
         let now = self.runtime.memory_kills(&self.machine);
         now > self.seen.swap(now, Ordering::Relaxed)
@@ -98,7 +97,7 @@ impl Guest {
         Guest::keeping(runtime, machine, bounds, None)
     }
 
-    /// Of a machine whose disks may be kept.
+    /// For a machine whose disks may be kept.
     pub fn keeping(
         runtime: Arc<dyn Runtime>,
         machine: Machine,
@@ -122,7 +121,7 @@ impl Guest {
         })
     }
 
-    /// Brings files that were received to the host's disk, where the guest cannot.
+    /// Flushes received files to the host's disk, for runtimes whose guest cannot do it.
     async fn settle(&self) -> Result<()> {
         match &self.kept {
             Some(kept) if !self.runtime.guest_flushes() => self.runtime.flush(kept).await,
@@ -130,14 +129,15 @@ impl Guest {
         }
     }
 
-    /// The link, opened if there is none that works.
+    /// The link; opens one if none works.
     pub async fn link(&self) -> Result<Link> {
         let (before, _) = self.last_failure();
         let mut slot = self.link.lock().await;
         if let Some(link) = slot.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
         }
-        // Those who waited while somebody else tried in vain do not try one after another.
+        // Callers that waited while another attempt failed share its error instead of retrying in
+        // turn.
         if let (now, Some(error)) = self.last_failure()
             && now > before
         {
@@ -178,19 +178,19 @@ impl Guest {
         .hint("the machine may be stopped or overloaded; its processes go on"))
     }
 
-    /// Comes when the guest has broken the protocol so often that its machine must be ended, and
-    /// says why.
+    /// Resolves when the guest has breached the protocol so often that its machine must be ended;
+    /// gives the reason.
     pub async fn misbehaved(&self) -> String {
         let mut verdict = self.breaches.verdict.subscribe();
         let reason = verdict.wait_for(Option::is_some).await;
-        // The sender is ours, so waiting cannot fail.
+        // `wait_for` cannot fail: `self` holds the sender.
         reason
             .ok()
             .and_then(|reason| reason.clone())
             .unwrap_or_default()
     }
 
-    /// Cuts a guest off whose answers make no sense.
+    /// Closes the link to a guest that has breached the protocol.
     async fn breach(&self, what: &str) -> Error {
         self.breaches.add(&self.machine.id, what);
         self.close().await;
@@ -231,7 +231,7 @@ impl Guest {
         let request = Bytes::from(Request::from(verb).encode_to_vec());
         let link = self.link().await?;
         let stream = match link.open(request.clone()).await {
-            // The link broke between two calls and nothing was sent: once more on a fresh one.
+            // The link broke between two calls and nothing was sent: try once more on a new one.
             Err(_) if link.is_closed() => {
                 let link = self.link().await?;
                 link.open(request).await
@@ -334,7 +334,7 @@ fn decode_note(bytes: &[u8]) -> Result<Said> {
         .ok_or_else(|| Error::transport("the guest sent a note that cannot be read"))
 }
 
-/// A stream that ended the wrong way round.
+/// The error for an answer of the wrong type.
 fn unexpected() -> Error {
     Error::transport("the guest gave an answer to another question")
 }
@@ -349,7 +349,7 @@ fn broken(error: LinkError) -> Error {
     }
 }
 
-/// Reads a guest's last word.
+/// Decodes the outcome at the end of a stream.
 fn outcome(bytes: &[u8]) -> Result<()> {
     let outcome = Outcome::decode(bytes)
         .map_err(|_| Error::transport("the guest sent an outcome that cannot be read"))?;

@@ -12,7 +12,7 @@ use motu_link::message as link;
 use motu_link::message::{Said, Verb};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Bytes read from a dialling caller at a time.
+/// Bytes read at a time from a caller of `dial`.
 const DIAL_CHUNK: usize = 64 * 1024;
 
 impl Guest {
@@ -20,7 +20,7 @@ impl Guest {
         self.tell(Verb::Init(init)).await
     }
 
-    /// Ends everything that runs and writes out what is on the disks.
+    /// Ends all processes and syncs the disks.
     pub async fn shutdown(&self, grace: std::time::Duration) -> Result<()> {
         let grace_ms = grace.as_millis() as u64;
         self.tell(Verb::Shutdown(link::Shutdown { grace_ms })).await
@@ -33,7 +33,7 @@ impl Guest {
         }
     }
 
-    /// What the host counts of its machine, where it does.
+    /// Resource usage by the host's counters, if the runtime has them.
     pub fn usage(&self) -> Option<Usage> {
         self.runtime.usage(&self.machine)
     }
@@ -55,7 +55,7 @@ impl Guest {
         }
     }
 
-    /// Errors that the file systems of a machine with a kernel of its own have met.
+    /// I/O errors counted by the file systems of a machine with its own kernel.
     pub async fn disk_errors(&self) -> Result<u64> {
         match self.ask(Verb::Metrics(link::MetricsRequest {})).await? {
             Said::Metrics(found) => Ok(found.disk_errors),
@@ -99,7 +99,7 @@ impl Guest {
 /// Carries bytes both ways until both sides have finished.
 async fn carry(call: Call, io: tokio::io::DuplexStream) {
     let (mut read, mut write) = tokio::io::split(io);
-    // In use until both sides have finished.
+    // `in_use` is kept until both sides have finished.
     let Call {
         tx,
         mut rx,
@@ -134,7 +134,7 @@ async fn carry(call: Call, io: tokio::io::DuplexStream) {
             }
         }
     };
-    // The guest's end is the end; the caller's end only half-closes.
+    // When the guest ends the stream, the connection is over; the caller's EOF only half-closes it.
     tokio::pin!(downward);
     tokio::select! {
         _ = &mut downward => {}
@@ -155,7 +155,7 @@ pub(super) async fn send_all(
     while let Some(piece) = content.next().await {
         match stream.data(CHANNEL_IN, piece?).await {
             Ok(()) => {}
-            // The guest has answered early: its outcome says why.
+            // The guest has ended the stream early: its outcome says why.
             Err(Refused::Answered) => return Ok(()),
             Err(Refused::Late(error)) => return Err(error),
         }
@@ -167,7 +167,7 @@ pub(super) async fn send_all(
     }
 }
 
-/// A note that must say one thing.
+/// Expects a note with exactly one entry.
 pub(super) fn expect_entry(said: Said) -> Result<link::Entry> {
     match said {
         Said::Entries(mut page) if page.entries.len() == 1 => Ok(page.entries.remove(0)),

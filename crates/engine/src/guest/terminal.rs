@@ -1,4 +1,4 @@
-//! The kernel's view of a terminal in a machine.
+//! The guest kernel's view of a terminal.
 
 use super::exec::selector;
 use super::{Guest, unexpected};
@@ -10,19 +10,19 @@ use motu_link::message::{Said, Verb};
 use motu_terminal::KernelFacts;
 use motu_terminal::classify::Process;
 
-/// The most processes, arguments and bytes of text that a guest is believed.
+/// Bounds on what a guest may report: processes, arguments, bytes of text.
 const MEMBERS: usize = 32;
 const ARGUMENTS: usize = 64;
 const TEXT: usize = 4096;
 const CARRIERS: usize = 8;
 
-/// What a look found.
+/// The result of one look at a terminal.
 #[derive(Clone, Debug)]
 pub struct Looked {
     pub facts: KernelFacts,
-    /// The directory the shell is in.
+    /// The working directory of the shell.
     pub cwd: Option<String>,
-    /// The directory of who is in front.
+    /// The working directory of the foreground process.
     pub front_cwd: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Guest {
         }
     }
 
-    /// Signals whoever is in front of a terminal.
+    /// Signals the foreground process group of a terminal.
     pub async fn signal_foreground(&self, tag: &str, signal: i32) -> Result<()> {
         self.tell(Verb::SignalForeground(link::SignalForeground {
             process: Some(selector(Selector::Tag(tag.to_string()))),

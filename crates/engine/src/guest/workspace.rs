@@ -1,4 +1,4 @@
-//! `/workspace` of a machine beside its baseline.
+//! `/workspace` of a machine, compared with its baseline.
 
 use super::files::data;
 use super::system::send_all;
@@ -13,15 +13,15 @@ use motu_link::message as link;
 use motu_link::message::{Said, Verb};
 use motu_link::{Event, LinkError};
 
-/// Bytes of the list of operations in one change.
+/// Longest encoded list of operations in one change.
 const MAX_APPLY_LIST: usize = 240 * 1024;
-/// Bytes of the notes that say what differs: about as many as half a million paths need.
+/// Bytes of the notes of one `changes` answer: enough for about half a million paths.
 const MAX_CHANGED_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of paths sent at once.
 const LIST_CHUNK: usize = 64 * 1024;
 
 impl Guest {
-    /// What differs from the baseline, in the order of the paths; an error after `max` entries.
+    /// The differences from the baseline, sorted by path; an error after `max` entries.
     pub async fn changes(&self, max: u64) -> Result<Vec<link::ChangedEntry>> {
         let request = link::Changes { path: Bytes::new() };
         let mut stream = self.open(Verb::Changes(request)).await?;
@@ -30,7 +30,7 @@ impl Guest {
         loop {
             match stream.recv().await? {
                 Event::Message(bytes) => match decode_note(&bytes)? {
-                    // A guest sends what differs, and nothing else.
+                    // An honest guest sends no empty pages; a hostile one could send them forever.
                     Said::Changed(page) if page.entries.is_empty() => {
                         return Err(self.breach("the guest sent an empty page").await);
                     }
@@ -64,14 +64,15 @@ impl Guest {
         collect(data(stream), max).await
     }
 
-    /// An archive of exactly these paths; what is no longer there is not in it.
+    /// An archive of exactly these paths; paths that no longer exist are left out.
     pub async fn pick(&self, paths: Vec<Bytes>) -> Result<ByteStream> {
         let request = link::Pick {
             paths: Vec::new(),
             more: true,
         };
         let stream = self.open(Verb::Pick(request)).await?;
-        // The guest may begin to answer before it has heard the whole list.
+        // Send the list in a task of its own: the guest may begin to answer before it has read all
+        // of it.
         let tx = stream.tx.clone();
         tokio::spawn(async move {
             let mut list = name_list(paths);
@@ -106,7 +107,7 @@ impl Guest {
         })
     }
 
-    /// Changes files, all or none. On a refusal the first element says which operation and why.
+    /// Changes files, all or none. A refusal names the operation and the reason.
     pub async fn apply(
         &self,
         operations: Vec<link::Operation>,
@@ -116,7 +117,7 @@ impl Guest {
             operations,
             user: String::new(),
         };
-        // The list goes in one message, which the link bounds.
+        // The list is sent in one message, whose size the link bounds.
         if prost::Message::encoded_len(&request) > MAX_APPLY_LIST {
             return Err(Error::limit(format!(
                 "{} files are changed at once, which is too long a list",
@@ -155,7 +156,7 @@ fn name_list(paths: Vec<Bytes>) -> ByteStream {
     pieces.boxed()
 }
 
-/// A stream as one piece, cut at `max` bytes.
+/// Collects a stream into one buffer, cut at `max` bytes.
 pub async fn collect(mut stream: ByteStream, max: u64) -> Result<Bytes> {
     let mut whole = BytesMut::new();
     while let Some(piece) = stream.next().await {

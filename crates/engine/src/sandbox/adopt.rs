@@ -1,10 +1,10 @@
-//! Coming back: after a crash of the daemon, an upgrade, a reboot of the host.
+//! Adopts sandboxes after a crash of the daemon, an upgrade or a reboot of the host.
 //!
-//! Rows say what was acknowledged, and so do the records beside the disks; directories say what
-//! may exist ([`crate::reconcile`]). A row whose machine lives is adopted as it is; a row whose
-//! machine is gone has failed, with a reason, or is stopped if its disks are kept; what was half
-//! made or half destroyed is finished off. A machine without a row is one that ends with its
-//! daemon. Anything else that nobody knows is set aside.
+//! Rows and the records beside the disks say what was acknowledged; directories say what may exist
+//! ([`crate::reconcile`]). A row whose machine lives is adopted; if the machine is gone, the
+//! sandbox has failed, with a reason, or is stopped if its disks are kept. Half-made and
+//! half-destroyed sandboxes are removed. A machine without a row is a one-shot's or the pool's and
+//! ends with its daemon. All other unknown data is set aside.
 
 use super::Sandboxes;
 use super::reconcile::{Known, without_machine};
@@ -70,7 +70,7 @@ impl Sandboxes {
         Lost::of(&self.shared.home)
     }
 
-    /// The create was never answered: nobody knows of it.
+    /// Undoes a create that was never acknowledged: no client knows the sandbox.
     async fn undo_create(&self, runtime: Arc<dyn Runtime>, row: SandboxRow) -> Result<()> {
         let id = &row.sandbox.sandbox_id;
         self.remove_machine(&runtime, id).await;
@@ -83,7 +83,7 @@ impl Sandboxes {
         if let Some(machine) = &row.machine
             && let Err(error) = runtime.destroy(machine).await
         {
-            tracing::warn!(id = %row.sandbox.sandbox_id, %error, "cannot finish a destroy");
+            tracing::warn!(id = %row.sandbox.sandbox_id, %error, "could not finish an interrupted destroy");
         }
         self.remove_machine(&runtime, &row.sandbox.sandbox_id).await;
         self.remove_disks(&runtime, &row.sandbox.sandbox_id).await;
@@ -103,7 +103,7 @@ impl Sandboxes {
         mut recorded: bool,
     ) -> Result<()> {
         let alive = match &row.machine {
-            // Nobody can reach a machine without its directory.
+            // A machine whose directory is gone cannot be reached, so it counts as ended.
             Some(machine) => machine.dir.exists() && runtime.alive(machine).await,
             None => false,
         };
@@ -114,7 +114,7 @@ impl Sandboxes {
             if let Some(machine) = &row.machine
                 && let Err(error) = runtime.destroy(machine).await
             {
-                tracing::warn!(id = %row.sandbox.sandbox_id, %error, "something of a lost machine is left");
+                tracing::warn!(id = %row.sandbox.sandbox_id, %error, "could not remove the remains of a machine that has ended");
             }
         }
         if !alive {
@@ -129,15 +129,15 @@ impl Sandboxes {
             recorded = true;
         }
         if row.sandbox.keep && !recorded {
-            // From a version that kept no records, or what is written last was not.
+            // Older versions kept no records, or the daemon died before it wrote the last one.
             self.shared.persist(&mut row).await?;
         }
         self.look_after(runtime, row).await
     }
 
-    /// Brings a machine that outlived its daemon to where the rules want it, before anyone sees it.
-    /// One that is to stop is ended by its driver, which asks the guest first.
-    /// Says whether the row is another one now.
+    /// Brings a machine that survived its daemon to the state that [`lifecycle::recover`] asks for,
+    /// before it can be used. One that is to stop is ended by its driver, which asks the guest
+    /// first. Returns whether the row has changed.
     async fn settle(
         &self,
         runtime: &Arc<dyn Runtime>,
@@ -153,7 +153,7 @@ impl Sandboxes {
             _ => Ok(()),
         };
         if let Err(error) = &settled {
-            tracing::warn!(id = %row.sandbox.sandbox_id, %error, ?state, ?intent, "a machine is not as it should be");
+            tracing::warn!(id = %row.sandbox.sandbox_id, %error, ?state, ?intent, "could not pause or resume an adopted machine");
         }
         if recovery == Recovery::Stop {
             return false;
@@ -170,11 +170,11 @@ impl Sandboxes {
         row.sandbox.state != state || intent.is_some()
     }
 
-    /// A sandbox whose runtime this build does not have keeps its name, its disks and its
-    /// history. Its row is not changed: a build that has the runtime finds it as it was.
+    /// Adopts a sandbox whose runtime is not in this build, with its name, disks and history. Its
+    /// row is not changed: a build with the runtime finds it as it was.
     async fn show_unavailable(&self, mut row: SandboxRow) -> Result<()> {
         let name = row.sandbox.runtime.clone();
-        tracing::warn!(id = %row.sandbox.sandbox_id, runtime = name, "its runtime is not in this build");
+        tracing::warn!(id = %row.sandbox.sandbox_id, runtime = name, "the sandbox's runtime is not in this build");
         without_machine(&mut row, &Absent::reason(&name));
         row.machine = None;
         self.look_after(Arc::new(Absent::new(&name)), row).await
@@ -186,13 +186,14 @@ impl Sandboxes {
         let (mut driver, handle) = Driver::new(self.shared.clone(), runtime, Keep::Stored, row);
         driver.find_again().await;
         let driving = driver.adopt();
-        // What is alive is alive, whatever the limit says now.
+        // A machine that survived the daemon's restart is adopted even if the limit has been
+        // lowered since.
         self.table.enter(&id, handle, claim, None)?;
         tokio::spawn(driving);
         Ok(())
     }
 
-    /// Machines that no row knows: those of one-shots and of the pool, which end with their daemon.
+    /// Removes machines without a row: one-shots and the pool's, which end with their daemon.
     async fn sweep_strays(&self, runtime: &Arc<dyn Runtime>, known: &HashSet<SandboxId>) {
         let Ok(entries) = std::fs::read_dir(self.shared.home.machines(runtime.name())) else {
             return;
@@ -201,7 +202,7 @@ impl Sandboxes {
             let name = entry.file_name();
             match name.to_str().map(SandboxId::parse) {
                 Some(Ok(id)) if !known.contains(&id) => {
-                    tracing::info!(%id, runtime = runtime.name(), "removing a machine that nobody has");
+                    tracing::info!(%id, runtime = runtime.name(), "removing a machine without a row (one-shot or warm pool)");
                     self.remove_machine(runtime, &id).await;
                 }
                 Some(Ok(_)) => {}
@@ -210,8 +211,8 @@ impl Sandboxes {
         }
     }
 
-    /// Lets go of baselines whose workspace is gone or never came to be, and of what was half
-    /// made. One that no reference names is set aside.
+    /// Releases baselines whose workspace is gone, and removes half-made ones. A baseline without
+    /// any reference is set aside.
     async fn settle_baselines(&self, needed: &HashMap<SandboxId, String>) -> Result<()> {
         let shared = &self.shared;
         for (id, baseline) in needed {
@@ -245,7 +246,7 @@ impl Sandboxes {
         let dir = self.shared.home.machine(runtime.name(), id);
         let swept = runtime.sweep(id, &dir).await;
         if let Err(error) = swept.and_then(|()| self.shared.trash.discard(&dir)) {
-            tracing::warn!(%id, %error, "cannot clean up after a machine");
+            tracing::warn!(%id, %error, "could not remove a machine completely");
         }
         self.shared.gateways.end(id).await;
     }
@@ -253,12 +254,13 @@ impl Sandboxes {
     async fn remove_disks(&self, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
         let (home, trash) = (&self.shared.home, &self.shared.trash);
         if let Err(error) = home.discard_kept(trash, runtime.as_ref(), id).await {
-            tracing::warn!(%id, %error, "disks that nobody keeps are left");
+            tracing::warn!(%id, %error, "could not remove unused disks");
         }
     }
 }
 
-/// A sandbox whose machine is gone: as it was asked to be, or for no reason that is known.
+/// Marks a sandbox whose machine is gone: stopped, if that had been asked for, else ended
+/// unexpectedly.
 fn ended(row: &mut SandboxRow) {
     let intent = row.intent.take();
     without_machine(row, GONE);
@@ -269,7 +271,7 @@ fn ended(row: &mut SandboxRow) {
     }
 }
 
-/// Whether a row in this state is taken over; others are undone or finished off.
+/// Whether a row in this state is adopted; others are removed.
 fn stays(state: State) -> bool {
     match state {
         State::Running | State::Paused | State::Stopped | State::Failed => true,

@@ -1,4 +1,4 @@
-//! Decisions about a sandbox's traffic, as its gateway has written them.
+//! Reads the decision log that a sandbox's gateway writes.
 
 use super::Sandboxes;
 use crate::blocking::blocking;
@@ -21,12 +21,12 @@ use tokio::sync::watch;
 const PIECE: usize = 64 * 1024;
 
 impl Sandboxes {
-    /// All of them, and with `follow` those to come, until the sandbox is gone.
+    /// All decisions, and with `follow` new ones, until the sandbox is gone.
     pub(crate) async fn decisions(&self, id: &SandboxId, ask: ReadDecisions) -> Result<ByteStream> {
         let live = self.handle(id).await.ok();
         let Some(path) = self.shared.gateways.decisions(id) else {
             return match live {
-                // It has no network, so nothing was ever decided.
+                // The sandbox has no network, so there are no decisions.
                 Some(_) => Ok(futures_util::stream::empty().boxed()),
                 None => Err(Error::not_found(format!(
                     "there are no decisions about a sandbox {id}"
@@ -54,7 +54,7 @@ impl Sandboxes {
     }
 }
 
-/// The file, to be read from a place on; from its end, if there is no such place yet.
+/// Opens the file at an offset, or at its end if it is shorter.
 fn open_at(path: &Path, from: u64) -> io::Result<std::fs::File> {
     let mut file = std::fs::File::open(path)?;
     let end = file.metadata()?.len();
@@ -62,7 +62,7 @@ fn open_at(path: &Path, from: u64) -> io::Result<std::fs::File> {
     Ok(file)
 }
 
-/// A file that may still grow.
+/// A log that may still grow.
 struct Reading {
     file: std::fs::File,
     news: Option<News>,
@@ -71,7 +71,7 @@ struct Reading {
 struct News {
     written: AsyncFd<OwnedFd>,
     sandbox: watch::Receiver<Sandbox>,
-    /// The sandbox is gone: what is there now is all.
+    /// The sandbox is gone: nothing more will be written.
     over: bool,
 }
 
@@ -79,7 +79,7 @@ impl Reading {
     async fn next(&mut self) -> Option<Result<Bytes>> {
         loop {
             let mut piece = vec![0; PIECE];
-            // A regular file of a few megabytes, mostly in memory.
+            // A blocking read is fine: a regular file of a few megabytes, mostly in the page cache.
             match self.file.read(&mut piece) {
                 Ok(0) => {}
                 Ok(count) => {
@@ -97,7 +97,7 @@ impl Reading {
 }
 
 impl News {
-    /// Until something was written, or the sandbox has ended.
+    /// Waits until the log grows or the sandbox ends.
     async fn wait(&mut self) {
         let ended = |sandbox: &Sandbox| {
             matches!(
@@ -109,7 +109,7 @@ impl News {
             ready = self.written.readable() => {
                 if let Ok(mut ready) = ready {
                     let mut events = [0; 4096];
-                    // What is in the events is known: the file has changed.
+                    // Discard the inotify events: only the fact that the file has changed matters.
                     while rustix::io::read(self.written.get_ref(), &mut events).is_ok() {}
                     ready.clear_ready();
                 }

@@ -1,11 +1,11 @@
-//! What a template adds to a request. What the request says itself stays.
+//! Fills a request from a template. Fields that the request sets itself are kept.
 
 use motu_core::sandbox::CreateSandbox;
 use motu_core::template::{Template, TemplateDefinition};
 use motu_core::workspace::{CreateWorkspace, NetworkPolicy};
 use std::collections::BTreeMap;
 
-/// Makes a request one for a machine of a template.
+/// Applies a template to a request.
 pub fn from_template(template: &Template, ask: &mut CreateSandbox) {
     sandbox(&template.definition, ask);
     ask.environment = template.start().to_string();
@@ -48,7 +48,7 @@ fn word(asked: &mut Option<String>, usual: Option<&str>) {
     }
 }
 
-/// Adds what is not there yet.
+/// Adds entries whose key is missing.
 fn add<T: Clone>(to: &mut BTreeMap<String, T>, from: &BTreeMap<String, T>) {
     for (key, value) in from {
         to.entry(key.clone()).or_insert_with(|| value.clone());

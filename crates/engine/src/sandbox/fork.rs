@@ -1,8 +1,7 @@
-//! Live copies of a sandbox.
+//! Forks of a running sandbox.
 //!
-//! Every copy is entered and written down before there is a machine for it, so a
-//! crash at any point leaves nothing unknown: rows in `creating` are undone, with
-//! whatever is in their directories.
+//! Every copy is entered into the table and stored before its machine is made. A crash at any point
+//! leaves only rows in `creating`, which are undone together with their directories.
 
 use super::Sandboxes;
 use crate::admission::Admitted;
@@ -30,7 +29,7 @@ impl Sandboxes {
         self.fork_as(id, ids).await
     }
 
-    /// Copies under these ids, all or none.
+    /// Makes copies with these ids, all or none.
     pub(crate) async fn fork_as(
         &self,
         id: &SandboxId,
@@ -134,7 +133,7 @@ async fn finish(waiting: Vec<Waiting>, machines: Vec<Machine>) -> Result<Vec<San
     Ok(sandboxes)
 }
 
-/// Lets every copy undo itself, and waits for that.
+/// Makes every copy undo itself, and waits for that.
 async fn give_up(waiting: Vec<Waiting>, error: Error) -> Error {
     for copy in waiting {
         drop(copy.hand_over);

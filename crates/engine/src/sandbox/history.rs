@@ -1,8 +1,8 @@
-//! What sandboxes used, over time: one task looks at all of them.
+//! Resource usage over time: one task samples all sandboxes.
 //!
-//! The host's own counters are read every half second; they cost a few system calls. What only a
-//! guest knows (how full its disk is) is asked for every 30 s, and so is everything, where the host
-//! has no counters of a machine. Machines that do not run are left alone.
+//! The host's counters are read every half second, which takes a few system calls. Guests are asked
+//! every 30 s for what only they know (disk usage), and for everything if the host has no counters
+//! of their machine. Machines that are not running are skipped.
 
 use super::Sandboxes;
 use crate::blocking::blocking;
@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 
 /// How often guests are asked.
 const ASK: Duration = MetricsRange::TwoHours.reach().1;
-/// How long one may take to answer.
+/// How long a guest may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Sandboxes {
@@ -48,7 +48,7 @@ impl Sandboxes {
         })
     }
 
-    /// Looks for as long as the engine lives.
+    /// Samples for as long as the engine lives.
     pub(crate) fn watch_usage(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);
         let (_, apart) = MetricsRange::TenMinutes.reach();
@@ -76,7 +76,7 @@ impl Sandboxes {
                     Ok(())
                 });
                 if let Err(error) = read.await {
-                    tracing::warn!(%error, "what sandboxes use was not measured");
+                    tracing::warn!(%error, "could not sample the resource usage of sandboxes");
                 }
             }
         });
@@ -91,7 +91,7 @@ impl Sandboxes {
     }
 }
 
-/// What the host counts of each.
+/// Reads the host's counters.
 fn read_counters(running: &[(Arc<Handle>, Arc<Guest>)]) {
     for (handle, guest) in running {
         if let Some(usage) = guest.usage() {
@@ -100,7 +100,7 @@ fn read_counters(running: &[(Arc<Handle>, Arc<Guest>)]) {
     }
 }
 
-/// What a guest knows of itself. One that does not answer now is asked again the next time.
+/// Asks a guest for its metrics. If it does not answer, the next round asks again.
 async fn ask(handle: Arc<Handle>, guest: Arc<Guest>) {
     handle.rings().asked();
     if let Ok(Ok(metrics)) = tokio::time::timeout(PATIENCE, guest.metrics()).await {

@@ -1,4 +1,4 @@
-//! Environments that are wanted and may have to be pulled first.
+//! Finds environments, and pulls them if needed.
 
 use super::Sandboxes;
 use crate::admission::environment_error;
@@ -7,8 +7,8 @@ use motu_core::report::{ProgressEvent, ProgressSink};
 use motu_environments::{Environment, EnvironmentError};
 
 impl Sandboxes {
-    /// An environment, after pulling it if it is not installed. One that would be read from files
-    /// of the host is not: that is asked for by name.
+    /// Finds an environment, after pulling it if it is not installed. One that would be read from
+    /// files of the host is never pulled implicitly.
     pub(crate) async fn installed(
         &self,
         name: &str,
@@ -32,7 +32,7 @@ impl Sandboxes {
     }
 }
 
-/// A step of an environment's pull, in the service's words.
+/// Converts a progress event of the environment store.
 pub(crate) fn progress_event(event: motu_environments::ProgressEvent) -> ProgressEvent {
     ProgressEvent {
         stage: event.stage,

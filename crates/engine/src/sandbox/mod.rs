@@ -61,9 +61,9 @@ pub struct Sandboxes {
     pub(crate) environments_in_use: RwLock<()>,
     pub(crate) pool: Pool,
     pub(crate) templates: TemplateTable,
-    /// Well-known credentials that are taken out of what is shown.
+    /// Patterns of well-known credentials that are redacted from output.
     pub(crate) patterns: Patterns,
-    /// Takes them out of what commands of plain sandboxes show, if the operator wants that.
+    /// Redacts these patterns in commands of plain sandboxes, if the operator enables it.
     pub(crate) commands: Redactor,
 }
 
@@ -92,7 +92,7 @@ impl Sandboxes {
         }
     }
 
-    /// How many sandboxes there is something to look after for.
+    /// How many sandboxes are not stopped.
     pub fn live(&self) -> usize {
         let all = self.table.all();
         all.iter()
@@ -100,12 +100,12 @@ impl Sandboxes {
             .count()
     }
 
-    /// Lets runtimes let go of what they made from environments that are gone. What is left of it
-    /// is only space, and goes the next time.
+    /// Lets runtimes delete what they derived from removed environments. A failure only costs space
+    /// until the next time.
     pub(crate) async fn tell_of_removal(&self) {
         for runtime in self.runtimes.all() {
             if let Err(error) = runtime.environments_removed().await {
-                tracing::warn!(runtime = runtime.name(), %error, "something of a removed environment is left");
+                tracing::warn!(runtime = runtime.name(), %error, "could not remove a runtime's files of a removed environment");
             }
         }
     }
@@ -188,7 +188,7 @@ impl Sandboxes {
         Ok((handle, answered))
     }
 
-    /// Makes sure that an id is nobody's before anything is put under it.
+    /// Checks that an id is unused before anything is stored under it.
     pub(crate) async fn unused(&self, id: &SandboxId) -> Result<()> {
         let taken = self.table.get(id).is_some() || self.shared.home.kept(id).exists();
         if taken {
@@ -198,7 +198,7 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// The live sandbox of that name, or why there is none.
+    /// The live sandbox with this id, or an error that says why there is none.
     pub(crate) async fn handle(&self, id: &SandboxId) -> Result<Arc<Handle>> {
         if let Some(handle) = self.table.get(id) {
             handle.beyond().settled().await;
@@ -214,13 +214,13 @@ impl Sandboxes {
         }
     }
 
-    /// A policy as it is now.
+    /// Reads a policy.
     pub(crate) async fn policy(&self, name: &str) -> Result<motu_policy::Known> {
         let (shelf, name) = (self.shared.home.policies(), name.to_string());
         blocking(move || shelf.get(&name)).await
     }
 
-    /// The environments of sandboxes, of machines that wait for one, and of templates.
+    /// Digests of environments that sandboxes, the pool or templates use.
     pub(crate) fn digests_in_use(&self) -> HashSet<String> {
         let sandboxes = self.table.all();
         let digests = sandboxes.iter().map(|handle| handle.sandbox().digest);

@@ -43,7 +43,7 @@ impl Sandboxes {
     }
 }
 
-/// Ends the sandbox when it goes.
+/// Destroys the sandbox on drop.
 struct Life {
     handle: Arc<Handle>,
     ending: Option<oneshot::Receiver<Result<Sandbox>>>,
@@ -92,14 +92,15 @@ impl Run {
         if let Some(sandbox) = self.first.take() {
             return Some(Ok(ExecEvent::Sandbox(Box::new(sandbox))));
         }
-        // After the command's end nothing more comes but the end of the sandbox, which breaks its link.
+        // After the command's exit the only further event would be the link breaking when the
+        // sandbox ends.
         let event = match self.exited {
             true => None,
             false => self.events.next().await,
         };
         match event {
             Some(Ok(event)) => {
-                // The end of the sandbox begins while the caller reads how the command ended.
+                // Start destroying the sandbox while the caller reads the exit status.
                 if matches!(event, ExecEvent::Exited(_)) {
                     self.exited = true;
                     self.life.end();

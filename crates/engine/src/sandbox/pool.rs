@@ -1,13 +1,12 @@
-//! Machines that wait ready.
+//! The warm pool: machines that are made ahead of time.
 //!
-//! The operator names kinds in `config.toml`, and templates name theirs while the daemon runs.
-//! For each a few machines are made
-//! ahead, in the background and one at a time; a call that asks for exactly such a
-//! machine takes one, with the id it was made under, and its guest is told whom it
-//! works for. Kinds that are the same are one, with as many machines as they have together. A machine that was taken never comes back. The next one is made when
-//! the caller has what it came for: made at once, it would take the processors that
-//! the taken one is to answer with. The daemon's crash leaves directories that no
-//! row knows, which the next start sweeps.
+//! The operator names kinds in `config.toml`, and templates add theirs while the daemon runs. A few
+//! machines of each kind are made ahead, in the background and one at a time. A call that asks for
+//! exactly such a machine takes one, with the id it was made under, and its guest is told whom it
+//! works for; the machine never comes back. Equal kinds are merged, and their counts added. The
+//! pool is refilled only when the caller has its answer: making a machine at once would take the
+//! CPUs that the taken one needs. After a crash the next start of the daemon sweeps the pool's
+//! directories, which no row mentions.
 
 use super::{Sandboxes, fill};
 use crate::admission::Admitted;
@@ -29,16 +28,16 @@ use tokio::sync::{Notify, watch};
 
 /// How long the first command of a waiting machine may take.
 const WARM_TIME: Duration = Duration::from_secs(10);
-/// How long a kind that could not be made is left alone.
+/// How long to wait before a kind that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// How long callers who are being served may hold up the making of machines.
-const CALLERS_FIRST: Duration = Duration::from_millis(250);
+/// How long running calls may delay the refilling of the pool.
+const REFILL_DELAY: Duration = Duration::from_millis(250);
 
-/// How long a daemon that leaves waits for the machine it is making.
+/// How long a daemon that shuts down waits for the machine it is making.
 const LAST_MACHINE: Duration = Duration::from_secs(5);
 
-/// What two machines must have in common to stand for each other.
+/// The properties two machines must share to replace each other.
 #[derive(Clone, Debug, PartialEq)]
 struct Kind {
     runtime: String,
@@ -76,36 +75,36 @@ impl Kind {
     }
 }
 
-/// A kind that machines are kept ready of.
+/// A kind, and how many machines of it are wanted.
 #[derive(Clone, Debug)]
 struct Target {
     kind: Kind,
     request: CreateSandbox,
     ready: u64,
-    /// The templates that want it, if it is not the operator's alone.
+    /// The templates that want it; empty if only the operator does.
     templates: Vec<String>,
 }
 
-/// Whether one more machine of a kind is wanted.
+/// Whether one more machine of a kind may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
     Free,
     Enough,
-    /// All that wait together have as much memory as they may.
+    /// The waiting machines use all the memory that the pool may have.
     NoMemory,
 }
 
-/// What is known of the pools of templates.
+/// The state of the pools of templates.
 #[derive(Debug, Default)]
 struct Notes {
     targets: Vec<Target>,
-    /// Machines that were taken, by template.
+    /// How many machines were taken, by template.
     taken: BTreeMap<String, u64>,
-    /// Why there are too few, by template.
+    /// Why there are too few machines, by template.
     problems: BTreeMap<String, String>,
 }
 
-/// A machine nobody has used.
+/// A machine that has not been used.
 #[derive(Debug)]
 struct Ready {
     kind: Kind,
@@ -119,20 +118,20 @@ struct Ready {
 #[derive(Debug, Default)]
 pub struct Pool {
     ready: Arc<Mutex<Vec<Ready>>>,
-    /// Something was taken, or ended.
+    /// Notified when a machine was taken or has ended.
     wanted: Arc<Notify>,
-    /// Callers who wait for a machine, or for the one command it is there for.
+    /// The number of calls that wait for a machine, or for the one command it is made for.
     served: Arc<watch::Sender<usize>>,
-    /// Held while a machine is made that nobody could find yet.
+    /// Held while a machine is made that is not in `ready` yet.
     making: tokio::sync::Mutex<()>,
-    /// The daemon leaves: no more machines are made.
+    /// The daemon is shutting down: no more machines are made.
     closed: AtomicBool,
-    /// Counts changes of what is wanted.
+    /// Counts changes of the wanted kinds.
     changes: AtomicU64,
     notes: Mutex<Notes>,
 }
 
-/// A caller who is being served, for as long as this lives.
+/// A running call that delays refilling, until this is dropped.
 #[derive(Debug)]
 pub struct Served(Arc<watch::Sender<usize>>);
 
@@ -151,7 +150,7 @@ impl Pool {
         lock(&self.notes)
     }
 
-    /// What waits for a template.
+    /// The state of a template's pool.
     pub fn of_template(&self, name: &str) -> TemplatePool {
         let notes = self.notes();
         let mut targets = notes.targets.iter();
@@ -170,7 +169,7 @@ impl Pool {
         notes.problems.remove(name);
     }
 
-    /// Notes why there are too few machines of a kind, or that there are enough.
+    /// Records why there are too few machines of a kind, or that there are enough.
     fn note(&self, target: &Target, problem: Option<&str>) {
         let mut notes = self.notes();
         for name in &target.templates {
@@ -181,7 +180,7 @@ impl Pool {
         }
     }
 
-    /// Takes out the machines that nobody wants any more.
+    /// Takes out the machines that are no longer wanted.
     fn take_surplus(&self, targets: &[Target]) -> Vec<Ready> {
         let mut ready = self.ready();
         let (mut kept, mut surplus) = (Vec::new(), Vec::new());
@@ -197,28 +196,28 @@ impl Pool {
         surplus
     }
 
-    /// Counts a caller among those that machines are not to be made beside.
+    /// Registers a running call, which delays refilling.
     pub fn serve(&self) -> Served {
         self.served.send_modify(|callers| *callers += 1);
         Served(self.served.clone())
     }
 
-    /// Waits until nobody is being served; those who take their time are not waited for.
+    /// Waits until no call is running, but at most `REFILL_DELAY`.
     async fn lull(&self) {
         let mut served = self.served.subscribe();
         let nobody = served.wait_for(|callers| *callers == 0);
-        // Late or not, the machine is made.
-        let _ = tokio::time::timeout(CALLERS_FIRST, nobody).await;
+        // The machine is made even if calls are still running.
+        let _ = tokio::time::timeout(REFILL_DELAY, nobody).await;
     }
 
-    /// A machine for this sandbox, which then has the machine's id. Limits that a caller
-    /// insists on are looked at by `create`, so such a call is never served from here.
+    /// A machine for this sandbox, which then takes the machine's id. A call that insists on limits
+    /// is never served from the pool: `create` checks whether they can be enforced.
     pub fn claim(&self, admitted: &mut Admitted) -> Option<Origin> {
         let launch = &admitted.launch;
         if admitted.named || launch.kept.is_some() || insists(&launch.limits) {
             return None;
         }
-        // What waits has no network device.
+        // Machines of the pool have no network device.
         if launch.network.is_some() {
             return None;
         }
@@ -245,8 +244,8 @@ impl Pool {
             .collect()
     }
 
-    /// Ends every waiting machine, and the one that is being made. One that takes too long is left
-    /// to the next daemon, which removes what nobody has.
+    /// Ends every waiting machine, and the one that is being made. If that takes too long, the next
+    /// daemon removes it as a machine without a row.
     pub async fn drain(&self, shared: &Shared) {
         self.closed.store(true, Ordering::SeqCst);
         let _made = tokio::time::timeout(LAST_MACHINE, self.making.lock()).await;
@@ -257,7 +256,8 @@ impl Pool {
     }
 }
 
-/// Sizes the caller named are checked for being enforceable; those are fine, the others have no size in a pool.
+/// Whether the caller set a limit that only `create` checks (processes, open files); the other
+/// sizes are part of the kind.
 fn insists(limits: &MachineLimits) -> bool {
     limits.pids_max.explicit || limits.nofile.explicit
 }
@@ -268,8 +268,8 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Lets a machine do once what its caller will ask for first: what it has run before, it
-/// runs faster. An environment without a shell is as good as any other.
+/// Runs a first command in a waiting machine, which fills its caches and makes the caller's first
+/// command faster. An environment without a shell is no error.
 async fn warm(found: &Ready) -> Result<()> {
     let guest = &found.guest;
     let owns_kernel = found.machine.accelerator.is_some();
@@ -289,7 +289,7 @@ async fn warm(found: &Ready) -> Result<()> {
             timeout_ms: WARM_TIME.as_millis() as u64,
             ..link::Start::default()
         };
-        // What cannot be started here is no reason not to wait.
+        // A command that cannot be started is no reason to reject the machine.
         let Ok(mut session) = guest.start(first).await else {
             continue;
         };
@@ -298,7 +298,7 @@ async fn warm(found: &Ready) -> Result<()> {
     Ok(())
 }
 
-/// Adds a kind to those that are wanted.
+/// Adds a kind to the wanted ones, or raises the count of an equal kind.
 fn add(targets: &mut Vec<Target>, target: Target) {
     match targets.iter_mut().find(|known| known.kind == target.kind) {
         Some(known) => {
@@ -313,7 +313,7 @@ async fn end(found: Ready, shared: &Shared) {
     found.guest.close().await;
     let gone = found.runtime.destroy(&found.machine).await;
     if let Err(error) = gone.and_then(|()| shared.trash.discard(&found.machine.dir)) {
-        tracing::warn!(id = %found.id, %error, "something of a waiting machine was left behind");
+        tracing::warn!(id = %found.id, %error, "could not remove a machine of the warm pool completely");
     }
 }
 
@@ -329,7 +329,8 @@ impl Sandboxes {
                     Some(engine) => engine.fill_once().await,
                     None => return,
                 };
-                // A kind that cannot be made now may be possible later (an environment is pulled).
+                // A kind that cannot be made now may be possible later, for example after its
+                // environment is pulled.
                 match filled {
                     true => wanted.notified().await,
                     false => {
@@ -340,16 +341,15 @@ impl Sandboxes {
         });
     }
 
-    /// What is wanted has changed: ends the machines that nobody wants now, and has those made that
-    /// are missing.
+    /// Called when the wanted kinds have changed: ends surplus machines and starts refilling.
     pub(crate) async fn settle_pool(&self) {
         self.pool.changes.fetch_add(1, Ordering::SeqCst);
         self.pool.wanted.notify_one();
         self.targets().await;
     }
 
-    /// What is wanted now; nothing that could not be asked for. Machines of other kinds are ended,
-    /// unless something could not be asked for: they may be of that.
+    /// The wanted kinds, without those that admission refuses. Ends machines of other kinds, unless
+    /// something was refused: they may belong to that.
     async fn targets(&self) -> (Vec<Target>, bool) {
         let mut whole = true;
         let mut targets: Vec<Target> = Vec::new();
@@ -378,7 +378,7 @@ impl Sandboxes {
         (targets, whole)
     }
 
-    /// Requests for the machines that are to wait, and how many: of the operator, and of templates.
+    /// The requests and counts of all wanted kinds: the operator's and the templates'.
     fn kinds(&self) -> Vec<(CreateSandbox, u64)> {
         let operators = self.config.pool.iter().map(|wanted| {
             let request = CreateSandbox {
@@ -412,7 +412,7 @@ impl Sandboxes {
         })
     }
 
-    /// Makes what is missing; false if something could not be made.
+    /// Makes the missing machines; returns false if one could not be made.
     async fn fill_once(self: Arc<Self>) -> bool {
         let changes = self.pool.changes.load(Ordering::SeqCst);
         let (targets, mut filled) = self.targets().await;
@@ -446,7 +446,7 @@ impl Sandboxes {
         filled
     }
 
-    /// Makes one more machine of a kind, if there is room for it and nothing else is wanted now.
+    /// Makes one more machine of a kind, if there is room and the wanted kinds have not changed.
     async fn add_ready(&self, target: &Target, changes: u64) -> Result<Space> {
         let _environments_stay = self.environments_in_use.read().await;
         let _making = self.pool.making.lock().await;
@@ -508,7 +508,7 @@ impl Sandboxes {
         }
     }
 
-    /// A machine that ends while it waits leaves the pool.
+    /// Removes a machine from the pool when it ends while waiting.
     fn watch_ready(&self, found: &Ready) {
         let (runtime, machine) = (found.runtime.clone(), found.machine.clone());
         let ready: Weak<Mutex<Vec<Ready>>> = Arc::downgrade(&self.pool.ready);

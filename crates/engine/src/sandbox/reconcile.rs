@@ -1,7 +1,7 @@
-//! Bringing store and disks together at the start.
+//! Reconciles the store with the disks at the start of the daemon.
 //!
-//! The rules are in [`crate::found`]; this module gathers their facts and carries out their
-//! verdicts. Every removal and everything that is set aside is logged.
+//! The rules are in [`crate::found`]; this module gathers their facts and executes their verdicts.
+//! Every removal and everything that is set aside is logged.
 
 use super::Sandboxes;
 use crate::found::{self, Verdict, Witness};
@@ -15,19 +15,19 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The key of the fact where the state directory is.
+/// The key under which the store remembers the location of its state directory.
 const PLACE: &str = "place";
 
-/// What is known of a name when store and disks agree.
+/// A row that store and disks agree on.
 #[derive(Clone, Debug)]
 pub struct Known {
     pub row: SandboxRow,
-    /// The record beside its disks says the same.
+    /// The record beside the disks is up to date.
     pub recorded: bool,
 }
 
-/// What is known of something whose disks are gone: the row of a removal that had begun when the
-/// daemon ended may not say so yet, and would be of a workspace without disks.
+/// A row whose disks are gone: its removal had begun when the daemon ended, even if the row does
+/// not say so, so it is marked as `destroying`.
 fn ending(mut known: Known) -> Known {
     let state = &mut known.row.sandbox.state;
     if matches!(
@@ -40,7 +40,7 @@ fn ending(mut known: Known) -> Known {
 }
 
 impl Sandboxes {
-    /// Every sandbox that is remembered, by the newest that is known of it.
+    /// All known sandboxes, each by the newest of its row and record.
     pub(crate) async fn reconcile(&self) -> Result<Vec<Known>> {
         let mut rows: BTreeMap<SandboxId, Known> = BTreeMap::new();
         let mut unreadable = Vec::new();
@@ -75,7 +75,7 @@ impl Sandboxes {
         Ok(rows.into_values().collect())
     }
 
-    /// Decides about one directory; gives what is known of its sandbox afterwards.
+    /// Decides about one kept directory; returns the sandbox's row afterwards.
     async fn reconcile_kept(
         &self,
         id: &SandboxId,
@@ -100,14 +100,14 @@ impl Sandboxes {
                     return Ok(known);
                 };
                 let workspace = record::read_workspace(dir).into_record();
-                tracing::warn!(%id, "its row is made again from the record beside its disks");
+                tracing::warn!(%id, "restoring the row from the record beside the disks");
                 self.shared.store.restore(&row, workspace.as_ref()).await?;
                 self.clear_disks(&row, dir, witness).await?;
                 let recorded = true;
                 Ok(Some(Known { row, recorded }))
             }
             Verdict::Remove(why) => {
-                tracing::info!(%id, why, "removing what was kept");
+                tracing::info!(%id, why, "removing a kept directory");
                 let runtime = known
                     .as_ref()
                     .map(|known| known.row.sandbox.runtime.clone());
@@ -120,7 +120,7 @@ impl Sandboxes {
                 Ok(known)
             }
             Verdict::LeaveAlone(why) => {
-                tracing::error!(%id, why, "left alone");
+                tracing::error!(%id, why, "leaving a kept directory in place, unused");
                 Ok(known)
             }
         }
@@ -134,11 +134,11 @@ impl Sandboxes {
             None => trash.discard(&home.kept(id)),
         };
         if let Err(error) = removed {
-            tracing::warn!(%id, %error, "what was kept is left behind");
+            tracing::warn!(%id, %error, "could not remove a kept directory");
         }
     }
 
-    /// Disks beside those that are in use: of a reset that was cut off, or from before one.
+    /// Removes or sets aside disks that are not in use: left by a reset, finished or interrupted.
     async fn clear_disks(&self, row: &SandboxRow, dir: &Path, record: Witness) -> Result<()> {
         let launch = row.launch.as_ref();
         let Some(kept) = launch.and_then(|launch| launch.kept.as_ref()) else {
@@ -156,7 +156,7 @@ impl Sandboxes {
                     self.lost().put(LostKind::Disks, &path, why)?;
                 }
                 _ => {
-                    tracing::info!(path = %path.display(), "removing disks that are not used");
+                    tracing::info!(path = %path.display(), "removing unused disks");
                     if let Some(runtime) = self.runtimes.named(&row.sandbox.runtime) {
                         runtime.discard(&path).await?;
                     }
@@ -167,28 +167,30 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// What copies of workspaces left on their way when a daemon died.
+    /// Removes temporary copies in `aside/` that a crash left.
     fn clear_staging(&self) {
         let aside = self.shared.home.path().join("aside");
         let found = std::fs::read_dir(aside).into_iter().flatten().flatten();
         for entry in found {
-            tracing::info!(path = %entry.path().display(), "removing what a copy left");
+            tracing::info!(path = %entry.path().display(), "removing the temporary files of an interrupted copy");
             if let Err(error) = self.shared.trash.discard(&entry.path()) {
-                tracing::warn!(%error, "what a copy left stays");
+                tracing::warn!(%error, "could not remove the temporary files of an interrupted copy");
             }
         }
     }
 
-    /// Lets go of machines that are another state directory's: this one is a copy of it, made
-    /// since the host was started. They are not touched; the copies of their directories are
-    /// set aside.
+    /// Drops machines that belong to another state directory, if this one is a copy of it made
+    /// since the host's last boot. The machines are not touched; the copies of their directories
+    /// are set aside.
     pub(crate) async fn let_go_of_others(&self, rows: &mut [Known]) -> Result<()> {
         let here = place(&self.shared.home)?;
         let before = self.shared.store.meta(PLACE).await?;
         if before.is_none_or(|before| !is_copy(&before, &here)) {
             return Ok(());
         }
-        tracing::warn!("this state directory is a copy of another one: its machines are not ours");
+        tracing::warn!(
+            "this state directory is a copy of another one: ignoring the other one's machines"
+        );
         for known in rows {
             known.row.machine = None;
         }
@@ -202,14 +204,14 @@ impl Sandboxes {
 }
 
 impl Sandboxes {
-    /// Remembers where the state directory is, once nothing in it is another one's any more.
+    /// Remembers the location of the state directory, once no row refers to another one's machines.
     pub(crate) async fn settle_here(&self) -> Result<()> {
         let here = place(&self.shared.home)?;
         self.shared.store.set_meta(PLACE, here).await
     }
 }
 
-/// Where a state directory is: the boot of the host, the file system and the directory itself.
+/// Identifies a state directory: boot id, device and inode.
 fn place(home: &Home) -> Result<String> {
     let found = std::fs::metadata(home.path())
         .map_err(|error| Error::io("look at the state directory", &error))?;
@@ -217,14 +219,14 @@ fn place(home: &Home) -> Result<String> {
     Ok(format!("{boot} {} {}", found.dev(), found.ino()))
 }
 
-/// Whether a directory that was there before is another one now. After a boot nothing runs
-/// any more, and devices may have other numbers.
+/// Whether the state directory is a copy: another directory than before, in the same boot. After a
+/// reboot no machine runs any more, and device numbers may change.
 fn is_copy(before: &str, here: &str) -> bool {
     let boot = |place: &str| place.split(' ').next().map(str::to_string);
     before != here && boot(before) == boot(here)
 }
 
-/// A sandbox that nobody has to look after any more, with the reason.
+/// Marks a sandbox as without a machine, with the reason.
 pub(crate) fn without_machine(row: &mut SandboxRow, reason: &str) {
     row.sandbox.state = match row.sandbox.keep {
         true => State::Stopped,

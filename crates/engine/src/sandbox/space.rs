@@ -1,10 +1,9 @@
 //! The space on the host's disk, and the disks of machines on it.
 //!
-//! Images are sparse: a machine may write to a disk of its own that has room while
-//! the host's has none, and what it wrote is lost with an error far from whoever
-//! wrote it. So the free space under the state directory is looked at as long as
-//! machines run, the more often the less there is. Before the disk is full, every
-//! machine is paused with a reason; when there is space again, they go on.
+//! Disk images are sparse: the host's disk may fill up while a machine's own disk still has room,
+//! and its writes then fail with errors far from their cause. So the free space under the state
+//! directory is checked while machines run, the more often the less there is. Before the disk is
+//! full, every machine is paused with a reason; when there is space again, they are resumed.
 //!
 //! ```text
 //!   min_free_disk_mib ──── nothing is made below this; paused machines go on above it
@@ -21,19 +20,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// How often the disk is looked at when there is plenty.
+/// Check interval with plenty of space.
 const SELDOM: Duration = Duration::from_secs(1);
-/// How often when there is hardly any.
+/// Check interval with hardly any space.
 const OFTEN: Duration = Duration::from_millis(20);
-/// What all machines together can write in a microsecond: 4 GB/s, faster than the disks we know.
+/// Assumed upper bound of the machines' total write rate: 4 GB/s.
 const BYTES_PER_MICROSECOND: u64 = 4096;
-/// How long the drivers may take to pause their machines before the disk is looked at again.
+/// How long drivers may take to pause their machines before the next check.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often space that machines have freed is given back to the host.
+/// How often freed space of running machines' disks is returned to the host.
 const TEND: Duration = Duration::from_secs(600);
 
 impl Sandboxes {
-    /// Looks at the disk for as long as the engine lives.
+    /// Checks the disk for as long as the engine lives.
     pub(crate) fn watch_space(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -53,7 +52,7 @@ impl Sandboxes {
         });
     }
 
-    /// Pauses or resumes what has to be; says when to look again.
+    /// Pauses or resumes machines as needed; returns the time until the next check.
     async fn look_at_space(&self) -> Duration {
         let reserve = self.config.min_free_disk_mib * MIB;
         let machines = self.table.all();
@@ -67,7 +66,7 @@ impl Sandboxes {
         let free = match self.shared.home.free_bytes() {
             Ok(free) => free,
             Err(error) => {
-                tracing::warn!(%error, "the space on the disk is not known");
+                tracing::warn!(%error, "could not read the free disk space");
                 return SELDOM;
             }
         };
@@ -90,20 +89,20 @@ impl Sandboxes {
         Duration::from_micros(room / BYTES_PER_MICROSECOND).clamp(OFTEN, SELDOM)
     }
 
-    /// Gives back what the disks of running machines no longer use.
+    /// Returns unused space in the disks of running machines to the host.
     async fn tend_disks(&self) {
         for handle in self.table.all() {
             if let Some((runtime, kept)) = handle.disk()
                 && handle.state() == State::Running
                 && let Err(error) = runtime.tend(&kept, false).await
             {
-                tracing::warn!(id = %handle.sandbox().sandbox_id, %error, "a disk keeps what it does not use");
+                tracing::warn!(id = %handle.sandbox().sandbox_id, %error, "could not return a disk's unused space to the host");
             }
         }
     }
 }
 
-/// Asks all drivers at once; one that is busy does not keep the others waiting.
+/// Asks all drivers concurrently; a busy one does not delay the others.
 async fn every<'a, F, A>(handles: &'a [Arc<Handle>], ask: F)
 where
     F: Fn(&'a Arc<Handle>) -> A,
@@ -116,6 +115,6 @@ where
                 tracing::warn!(%error, "a machine could not be paused or resumed");
             }
         }
-        Err(_) => tracing::warn!("a machine takes long to be paused or resumed"),
+        Err(_) => tracing::warn!("pausing or resuming a machine takes too long"),
     }
 }

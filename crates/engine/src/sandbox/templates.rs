@@ -1,4 +1,4 @@
-//! The templates there are, and whose turn it is to change one.
+//! The table of templates, with a lock for each name.
 
 use motu_core::hint;
 use motu_core::hint::verb;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::OwnedMutexGuard;
 
-/// Held by whoever prepares or removes a template.
+/// The lock of one name: held while its template is prepared or removed.
 pub type Turn = OwnedMutexGuard<()>;
 
 #[derive(Debug, Default)]
@@ -22,18 +22,18 @@ impl TemplateTable {
         lock(&self.all)
     }
 
-    /// Waits until nobody else changes the template of that name.
+    /// Waits for the lock of a name.
     pub async fn turn(&self, name: &str) -> Turn {
         let turn = {
             let mut turns = lock(&self.turns);
-            // Those that nobody holds or waits for.
+            // Drop locks that are neither held nor waited for.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             turns.entry(name.to_string()).or_default().clone()
         };
         turn.lock_owned().await
     }
 
-    /// The template of that name, or those whose names are near.
+    /// The template with this name, or an error that suggests similar names.
     pub fn get(&self, name: &str) -> Result<Template> {
         let all = self.all();
         if let Some(found) = all.get(name) {
@@ -57,12 +57,12 @@ impl TemplateTable {
         self.all().values().cloned().collect()
     }
 
-    /// Whether one more may be there.
+    /// Checks that one more template may be added.
     pub fn check_room(&self, name: &str) -> Result<()> {
         room(&self.all(), name)
     }
 
-    /// Enters a template, in the place of one with its name, which is returned.
+    /// Adds or replaces a template; returns the replaced one.
     pub fn enter(&self, template: Template) -> Result<Option<Template>> {
         let mut all = self.all();
         room(&all, &template.name)?;
@@ -73,7 +73,7 @@ impl TemplateTable {
         self.all().remove(name)
     }
 
-    /// Digests of roots that setups made.
+    /// Digests of environments built by setups.
     pub fn digests(&self) -> Vec<String> {
         let all = self.all();
         let built = all.values().filter_map(|template| template.built.as_ref());

@@ -1,4 +1,4 @@
-//! Secrets on their way out of the vault: to typed calls, to workspaces, to gateways.
+//! Resolves secrets for typed calls, workspaces and gateways.
 
 use super::Sandboxes;
 use crate::blocking::blocking;
@@ -11,11 +11,11 @@ use motu_core::{Error, Result};
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
-/// Secrets that were asked for by name.
+/// Secrets of a request, sorted by where their values go.
 pub(crate) struct Sorted {
-    /// Values to hand over, by variable.
+    /// Values that are handed to the machine, by variable.
     pub values: Vec<(String, Zeroizing<String>)>,
-    /// Those that stay outside.
+    /// Secrets that stay outside, by variable.
     pub bound: BTreeMap<String, SecretRef>,
 }
 
@@ -40,14 +40,14 @@ impl Sandboxes {
         Ok(gone)
     }
 
-    /// Tells every gateway that has a secret what has become of it.
+    /// Sends the new state of a secret to every gateway that has it.
     async fn tell_gateways(&self, name: &str) -> Result<()> {
         for handle in self.table.all() {
             let sandbox = handle.sandbox();
             if !matches!(sandbox.state, State::Running | State::Paused) {
                 continue;
             }
-            // One that ends meanwhile needs no secrets.
+            // A sandbox that ends meanwhile needs no secrets.
             let Ok(launch) = handle.launch().await else {
                 continue;
             };
@@ -67,7 +67,7 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Secrets by name: those that are bound to hosts, and the values of all others.
+    /// Sorts secrets into those bound to hosts and the values of all others.
     pub(crate) async fn sort(&self, wanted: &BTreeMap<String, SecretRef>) -> Result<Sorted> {
         let mut sorted = Sorted {
             values: Vec::new(),

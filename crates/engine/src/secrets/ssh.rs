@@ -1,4 +1,4 @@
-//! Secrets that are private keys of SSH: what they are bound to beside their hosts.
+//! Bindings of secrets that are SSH private keys.
 
 use motu_border::agent::{HOST_KEYS, KNOWN_HOSTS, KeyError, KnownError, KnownHost, MESSAGE};
 use motu_border::agent::{PrivateKey, known_hosts};
@@ -7,12 +7,12 @@ use motu_core::{Error, Result, limits};
 use motu_egress::host::Host;
 use serde::{Deserialize, Serialize};
 
-// What the table of limits says of it is what the border does.
+// The table of limits must agree with the constants of the border.
 const _: () = assert!(limits::SECRET_HOST_KEYS.max == HOST_KEYS as u64);
 const _: () = assert!(limits::KNOWN_HOSTS_BYTES.max == KNOWN_HOSTS as u64);
 const _: () = assert!(limits::AGENT_MESSAGE_BYTES.max == MESSAGE as u64);
 
-/// What is known of a key without the key.
+/// Public facts about an SSH key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ssh {
@@ -21,7 +21,7 @@ pub(crate) struct Ssh {
     pub fingerprint: String,
 }
 
-/// The host keys of hosts that a key is to be bound to, if it is one.
+/// The host keys that an SSH key is to be bound to; `None` if the secret is no SSH key.
 pub(super) fn bound(name: &str, ask: &SetSecret, hosts: &[Host]) -> Result<Option<Ssh>> {
     let wrong =
         |what: &str, hint: &str| Error::invalid(format!("secret {name:?}: {what}")).hint(hint);
@@ -86,7 +86,7 @@ fn not_known(name: &str, error: &KnownError) -> Error {
 }
 
 impl Ssh {
-    /// With another key. It is read, so that one that is of no use is refused now.
+    /// The same binding for another key, which is parsed, so that an unusable one is refused now.
     pub(super) fn with(self, name: &str, value: &str) -> Result<Self> {
         let key = PrivateKey::read(value).map_err(|error| unfit(name, error))?;
         Ok(Self {

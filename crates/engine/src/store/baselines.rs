@@ -1,26 +1,26 @@
-//! Who needs which baseline.
+//! References from sandboxes to baselines.
 //!
-//! A baseline is leased to a sandbox before it has its name, and the transaction that inserts
-//! the sandbox's row turns the lease into a reference: it is refused when nobody holds the
-//! baseline any more. The last reference to go leaves a mark, which stays until the baseline's
-//! directory is gone. So no baseline is removed that a row needs, and none is forgotten.
+//! A baseline is leased to a sandbox before it is published, and the transaction that inserts the
+//! sandbox's row turns the lease into a reference: it fails if no lease or reference exists.
+//! Removing the last reference leaves a mark, which stays until the baseline's directory is gone.
+//! So no baseline is removed while a row needs it, and none is leaked.
 
 use super::Store;
 use motu_core::{Result, SandboxId};
 use rusqlite::{Transaction, params};
 
-/// The sandbox of a baseline that nobody needs.
+/// The sandbox id that marks a baseline without references.
 const NOBODY: &str = "";
 
-/// What is known of references to baselines.
+/// One reference to a baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaselineRef {
     pub baseline: String,
-    /// `None`: it is being removed.
+    /// `None`: the baseline is being removed.
     pub sandbox: Option<SandboxId>,
 }
 
-/// Adds a reference, if somebody holds the baseline already.
+/// Adds a reference, if the baseline has a lease or reference already.
 pub(super) fn refer(
     transaction: &Transaction<'_>,
     baseline: &str,
@@ -41,7 +41,7 @@ pub(super) fn refer(
 }
 
 impl Store {
-    /// Holds a baseline for a sandbox that has no row yet, or whose row is older than references.
+    /// Leases a baseline to a sandbox that has no row yet, or whose row predates references.
     pub async fn lease_baseline(&self, baseline: &str, id: &SandboxId) -> Result<()> {
         let (baseline, id) = (baseline.to_string(), id.to_string());
         self.with("lease", move |transaction| {
@@ -49,7 +49,7 @@ impl Store {
                 "INSERT OR IGNORE INTO baseline_refs VALUES (?1, ?2)",
                 params![baseline, id],
             )?;
-            // It is needed again.
+            // The baseline is in use again: remove the mark for removal.
             transaction.execute(
                 "DELETE FROM baseline_refs WHERE baseline = ?1 AND sandbox_id = ?2",
                 params![baseline, NOBODY],
@@ -59,7 +59,7 @@ impl Store {
         .await
     }
 
-    /// Lets go of a baseline; true when nobody needs it any more and it is to be removed.
+    /// Drops a reference; true if it was the last one and the baseline is to be removed.
     pub async fn release_baseline(&self, baseline: &str, id: &SandboxId) -> Result<bool> {
         let (baseline, id) = (baseline.to_string(), id.to_string());
         self.with_durable("release", move |transaction| {
@@ -84,7 +84,7 @@ impl Store {
         .await
     }
 
-    /// Forgets a baseline whose directory is gone.
+    /// Removes the mark of a baseline whose directory is gone.
     pub async fn baseline_removed(&self, baseline: &str) -> Result<()> {
         let baseline = baseline.to_string();
         self.with("release", move |transaction| {
@@ -129,7 +129,7 @@ mod tests {
         store.lease_baseline("base-a", &id("one")).await.unwrap();
         store.lease_baseline("base-a", &id("two")).await.unwrap();
         assert!(!store.release_baseline("base-a", &id("one")).await.unwrap());
-        // Twice is once.
+        // Releasing twice has no further effect.
         assert!(!store.release_baseline("base-a", &id("one")).await.unwrap());
         assert!(store.release_baseline("base-a", &id("two")).await.unwrap());
         let left = store.baseline_refs().await.unwrap();

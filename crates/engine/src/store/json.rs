@@ -10,12 +10,12 @@ pub(super) fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T>
     serde_json::from_str(text).map_err(|error| damaged(&error))
 }
 
-/// The rows that can be read; one that cannot costs itself.
+/// The rows that can be parsed; the others are logged and skipped.
 pub(super) fn readable<T: serde::de::DeserializeOwned>(what: &str, rows: &[String]) -> Vec<T> {
     let read = |text: &String| match from_json(text) {
         Ok(row) => Some(row),
         Err(error) => {
-            tracing::error!(what, %error, "a row of the store was passed over");
+            tracing::error!(what, %error, "skipping a row of the store that cannot be parsed");
             None
         }
     };

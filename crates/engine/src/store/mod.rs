@@ -1,11 +1,10 @@
-//! What the daemon remembers across restarts: SQLite, on a thread of its own.
+//! The store: SQLite, on a thread of its own.
 //!
-//! WAL with `synchronous=NORMAL`: a commit survives `kill -9` of the daemon. An
-//! ordinary sandbox does not survive a power cut, so nothing is lost when its row
-//! does not either; what is kept (workspaces) is written with `FULL`. The write-ahead log is
-//! written back when it is large, when a daemon begins and when it ends: what was acknowledged
-//! before that is in `motu.db` itself. The schema is a list of numbered steps; `user_version`
-//! says how many of them a database has taken.
+//! WAL with `synchronous=NORMAL`: a commit survives `kill -9` of the daemon. An ordinary sandbox
+//! does not survive a power cut, so neither need its row; kept ones (workspaces) are written with
+//! `FULL`. The WAL is checkpointed when it is large, when a daemon starts and when it ends:
+//! everything acknowledged before that is in `motu.db` itself. The schema is a list of numbered
+//! steps; `user_version` is the number of steps a database has taken.
 
 mod baselines;
 mod json;
@@ -39,20 +38,20 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0006_templates.sql"),
 ];
 
-/// How long another process may hold the database.
+/// How long to wait while another process locks the database.
 const BUSY: std::time::Duration = std::time::Duration::from_secs(5);
-/// Pages of the write-ahead log (of 4 KiB) that are written back to the database at once.
+/// WAL pages (of 4 KiB) after which SQLite checkpoints.
 const LOG_PAGES: u32 = 256;
 
-/// The version of a database with every step taken.
+/// The schema version after all steps.
 pub const STORE_VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// What an answered transaction survives.
+/// What a committed transaction survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Durability {
-    /// The end of the daemon.
+    /// A crash of the daemon.
     Process,
-    /// The end of the host.
+    /// A power cut of the host.
     Host,
 }
 
@@ -94,7 +93,7 @@ impl Store {
         Ok(Store { jobs, base })
     }
 
-    /// Looks at a database without changing it.
+    /// Checks a database without changing it.
     pub fn look(path: &Path) -> found::Store {
         match path.metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -126,7 +125,7 @@ impl Store {
         check().is_ok_and(|said| said == "ok")
     }
 
-    /// Writes the write-ahead log back into the database, which then is all there is.
+    /// Writes the WAL back into the database file, which then has everything.
     pub async fn checkpoint(&self) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
@@ -141,11 +140,11 @@ impl Store {
             .map_err(|_| Error::internal("the store has stopped"))?
     }
 
-    /// Ends the store's thread; other handles find it gone.
+    /// Ends the store's thread; calls on other handles fail.
     pub async fn close(self) {
         let (ended, wait) = oneshot::channel::<()>();
         let job: Job = Box::new(move |connection| {
-            // What is not written back now is found in the write-ahead log.
+            // If the final checkpoint fails, the data is still in the WAL.
             let memory = Connection::open_in_memory();
             if let Ok(memory) = memory {
                 drop(std::mem::replace(connection, memory));
@@ -243,7 +242,7 @@ fn prepare(connection: &mut Connection) -> Result<()> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
-        // The daemon's memory budget is small and so is the database.
+        // A small page cache: the daemon's memory budget is small, and so is the database.
         connection.pragma_update(None, "cache_size", -512)?;
         connection.pragma_query_value(None, "user_version", |row| row.get(0))
     };

@@ -12,23 +12,23 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Destroyed sandboxes that are still remembered by name.
+/// Number of destroyed sandboxes that are remembered.
 const TOMBSTONES: u32 = 1000;
 
-/// One remembered sandbox.
+/// One stored sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxRow {
     pub sandbox: Sandbox,
-    /// What is being done to its machine.
+    /// The change that is being made to its machine.
     pub intent: Option<Intent>,
     pub machine: Option<Machine>,
-    /// What its machine is made from, while that may be needed again.
+    /// What its machine is made from, while it may be needed again.
     pub launch: Option<Launch>,
-    /// Counts its changes.
+    /// Incremented by each change.
     pub revision: u64,
 }
 
-/// A row, or that there is one which cannot be read.
+/// A row, or an error if it cannot be parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stored {
     Row(Box<SandboxRow>),
@@ -44,7 +44,7 @@ pub struct RowJson {
     revision: u64,
 }
 
-/// A sandbox and what is being done to its machine, which only the store knows.
+/// A sandbox with its intent, which is not part of the API.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Intended {
     #[serde(flatten)]
@@ -85,7 +85,7 @@ impl SandboxRow {
         })
     }
 
-    /// The baseline that goes when nobody needs it, if the sandbox has one.
+    /// The seeded baseline of the sandbox, which is removed with its last user.
     pub fn baseline(&self) -> Option<String> {
         let kept = self.launch.as_ref()?.kept.as_ref()?;
         crate::kept::seeded(&kept.baseline)
@@ -93,7 +93,7 @@ impl SandboxRow {
 }
 
 impl Store {
-    /// Remembers a sandbox before anything is made for it; an id in use is a conflict.
+    /// Inserts a sandbox before anything is made for it; an id in use is a conflict.
     pub async fn insert(&self, row: &SandboxRow) -> Result<()> {
         let (sandbox, machine, launch, _) = self.encode(row)?;
         let key = row.sandbox.sandbox_id.to_string();
@@ -105,7 +105,7 @@ impl Store {
             {
                 return Ok(false);
             }
-            // A tombstone does not keep its name.
+            // A tombstone does not reserve its name.
             transaction.execute(
                 "DELETE FROM sandboxes WHERE sandbox_id = ?1 AND state = 'destroyed'",
                 params![key],
@@ -124,7 +124,7 @@ impl Store {
         }
     }
 
-    /// Writes a sandbox's new state.
+    /// Stores a sandbox's new state.
     pub async fn update(&self, row: &SandboxRow) -> Result<()> {
         let (sandbox, machine, launch, _) = self.encode(row)?;
         let key = row.sandbox.sandbox_id.to_string();
@@ -146,8 +146,8 @@ impl Store {
         .await
     }
 
-    /// Writes down what is being done to a machine, or that nothing is any more. It survives the
-    /// end of the daemon; the end of the host is that of the machine too.
+    /// Stores or clears an intent. It survives a crash of the daemon; a power cut would end the
+    /// machine too.
     pub async fn intend(&self, row: &SandboxRow) -> Result<()> {
         let (sandbox, _, _, _) = self.encode(row)?;
         let key = row.sandbox.sandbox_id.to_string();
@@ -161,7 +161,7 @@ impl Store {
         .await
     }
 
-    /// Forgets a sandbox that never came to be.
+    /// Deletes a sandbox whose creation failed.
     pub async fn delete(&self, id: &SandboxId) -> Result<()> {
         let key = id.to_string();
         self.with("delete", move |transaction| {
@@ -188,7 +188,7 @@ impl Store {
         found.map(|columns| self.decode(columns)).transpose()
     }
 
-    /// Sandboxes that are gone and still remembered.
+    /// Destroyed sandboxes that are still remembered.
     pub async fn tombstones(&self) -> Result<Vec<Sandbox>> {
         let rows: Vec<String> = self
             .with("list", |transaction| {
@@ -198,12 +198,13 @@ impl Store {
                 rows.collect()
             })
             .await?;
-        // One that cannot be read is a memory less.
+        // A tombstone that cannot be parsed is skipped.
         let read = |text: String| serde_json::from_str(&text).ok();
         Ok(rows.into_iter().filter_map(read).collect())
     }
 
-    /// Every remembered sandbox, tombstones included. One row that cannot be read costs that row.
+    /// All stored sandboxes, tombstones included. A row that cannot be parsed is returned as an
+    /// error.
     pub async fn all(&self) -> Result<Vec<Stored>> {
         let rows: Vec<(String, Columns)> = self
             .with("list", |transaction| {
@@ -224,7 +225,7 @@ impl Store {
         Ok(rows.into_iter().map(stored).collect())
     }
 
-    /// Makes the rows of a kept sandbox what the records beside its disks say.
+    /// Restores the rows of a kept sandbox from the records beside its disks.
     pub async fn restore(
         &self,
         row: &SandboxRow,
@@ -312,7 +313,7 @@ pub(super) fn make_relative(connection: &mut Connection, base: &Base) -> rusqlit
 /// A sandbox, its machine and its launch, as JSON; the row's revision.
 type Columns = (String, Option<String>, Option<String>, i64);
 
-/// A kept sandbox outlives the host's own restarts.
+/// Rows of kept sandboxes must survive a power cut.
 fn durability(row: &SandboxRow) -> super::Durability {
     match row.sandbox.keep {
         true => super::Durability::Host,

@@ -1,4 +1,4 @@
-//! Rows of templates. They outlive the host's restarts.
+//! Rows of templates. They survive a power cut.
 
 use super::Store;
 use super::json::{readable, to_json};
@@ -7,7 +7,7 @@ use motu_core::template::Template;
 use rusqlite::params;
 
 impl Store {
-    /// Writes a template down, in the place of one with its name.
+    /// Stores a template; replaces one with its name.
     pub async fn put_template(&self, template: &Template) -> Result<()> {
         let (key, json) = (template.name.clone(), to_json(template)?);
         self.with_durable("template", move |transaction| {

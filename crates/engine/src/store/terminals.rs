@@ -9,7 +9,7 @@ use motu_core::{Isolation, Result, SandboxId};
 use rusqlite::params;
 use serde::{Deserialize, Serialize};
 
-/// What is remembered of a session.
+/// One stored session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TerminalRow {
     pub session_id: TerminalId,
@@ -17,51 +17,51 @@ pub struct TerminalRow {
     pub runtime: String,
     pub isolation: Isolation,
     pub command: Vec<String>,
-    /// The newest shell; gone when it is known to be.
+    /// The newest shell; `None` once it is known to be gone.
     pub shell: Option<TerminalShell>,
     pub size: TtySize,
     pub started_at: Timestamp,
-    /// Of a shell of a workspace: the directory it was opened in.
+    /// For a workspace's shell: the directory it was opened in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_in: Option<String>,
     pub description: Option<String>,
     pub prompt_regex: Option<String>,
     pub quiescence_ms: u64,
-    /// Once the shell has ended.
+    /// Set when the shell has ended.
     pub end: Option<TerminalEnd>,
-    /// Ended for good.
+    /// The session was terminated for good.
     pub terminated: bool,
 }
 
 /// A shell in its machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TerminalShell {
-    /// What the guest calls its process.
+    /// The tag of its process in the guest.
     pub tag: String,
-    /// Signs its marks; `None` for a program that makes none.
+    /// The word that signs its marks; `None` for a program without marks.
     pub nonce: Option<String>,
 }
 
-/// How a shell came to its end.
+/// How a shell ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TerminalEnd {
     pub reason: String,
     pub exit_code: Option<i32>,
     pub at: Timestamp,
-    /// Where its stream ended.
+    /// The stream position of the end.
     pub cursor: u64,
     pub cwd: Option<String>,
 }
 
 impl TerminalRow {
-    /// The shell runs, as far as is known.
+    /// Whether the shell still runs, as far as is known.
     pub fn is_alive(&self) -> bool {
         self.end.is_none() && !self.terminated
     }
 }
 
 impl Store {
-    /// Writes a session down, before anything is done about it.
+    /// Stores a session, before anything is done about it.
     pub async fn put_terminal(&self, row: &TerminalRow) -> Result<()> {
         let (key, json) = (row.session_id.to_string(), to_json(row)?);
         self.with("terminal", move |transaction| {

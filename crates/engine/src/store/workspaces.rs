@@ -1,4 +1,4 @@
-//! Rows of workspaces and of what belongs to them.
+//! Rows of workspaces and their tables.
 
 use super::Store;
 use super::json::{readable, to_json};
@@ -12,12 +12,12 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything that belongs to a workspace.
+/// All tables with rows of a workspace.
 const TABLES: [&str; 5] = ["workspaces", "secrets", "commands", "services", "shells"];
-/// What a reset clears.
+/// Tables that a reset clears.
 const HISTORY: [&str; 3] = ["commands", "services", "shells"];
 
-/// What is remembered of a workspace beside its sandbox.
+/// The stored part of a workspace that is not in its sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkspaceRow {
     pub workspace_id: WorkspaceId,
@@ -29,7 +29,7 @@ pub struct WorkspaceRow {
     pub reset_count: u64,
     pub last_reset_at: Option<Timestamp>,
     pub created_at: Timestamp,
-    /// Counts its changes; the record beside its disks has the same count.
+    /// Incremented by each change; the record beside its disks has the same number.
     #[serde(default)]
     pub revision: u64,
     /// Save `/workspace` before each command.
@@ -37,7 +37,7 @@ pub struct WorkspaceRow {
     pub checkpoint: bool,
 }
 
-/// A secret as it is at rest.
+/// A secret as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedSecret {
     pub name: String,
@@ -45,25 +45,25 @@ pub struct SealedSecret {
     pub sealed: Vec<u8>,
 }
 
-/// What is remembered of a service; secrets by name only.
+/// A stored service; secrets are referred to by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceRow {
     pub status: ServiceStatus,
-    /// What the guest calls its process.
+    /// The tag of its process in the guest.
     pub tag: String,
     pub mode: ExecMode,
     #[serde(default)]
     pub user: Option<String>,
     pub env: BTreeMap<String, String>,
     pub secret_env: Vec<SecretEnv>,
-    /// What it said last, once it has ended.
+    /// The end of its output, once it has ended.
     pub stdout: String,
     pub stderr: String,
-    /// It said more than that.
+    /// The output was longer than that.
     pub cut: bool,
 }
 
-/// Writes a workspace and its secrets, whatever was there.
+/// Writes a workspace and its secrets, replacing existing rows.
 pub(super) fn put(
     transaction: &Transaction<'_>,
     key: &str,
@@ -83,7 +83,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// What is remembered of a workspace beside its disks.
+/// The contents of `workspace.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkspaceRecord {
     pub workspace: WorkspaceRow,
@@ -91,7 +91,7 @@ pub struct WorkspaceRecord {
 }
 
 impl Store {
-    /// Remembers a workspace and its secrets, before anything is made for it.
+    /// Stores a workspace and its secrets, before anything is made for it.
     pub async fn insert_workspace(
         &self,
         row: &WorkspaceRow,
@@ -111,7 +111,7 @@ impl Store {
         .await
     }
 
-    /// Makes a workspace's row what the record beside its disks says.
+    /// Restores a workspace's row from the record beside its disks.
     pub async fn put_workspace(&self, record: &WorkspaceRecord) -> Result<()> {
         let key = record.workspace.workspace_id.to_string();
         let (json, secrets) = (to_json(&record.workspace)?, record.secrets.clone());
@@ -133,7 +133,7 @@ impl Store {
         .await
     }
 
-    /// Writes a workspace that was reset, and clears its history with it.
+    /// Stores a workspace after a reset, and clears its history.
     pub async fn reset_workspace(&self, row: &WorkspaceRow) -> Result<()> {
         let (key, json) = (row.workspace_id.to_string(), to_json(row)?);
         self.with_durable("reset", move |transaction| {
@@ -173,7 +173,7 @@ impl Store {
         .await
     }
 
-    /// Adds a command to the history and gives it its number; the oldest make room.
+    /// Adds a command to the history and numbers it; the oldest are removed.
     pub async fn begin_command(
         &self,
         id: &WorkspaceId,
@@ -190,7 +190,7 @@ impl Store {
                     |row| row.get(0),
                 )?;
                 let next = last.unwrap_or(0) + 1;
-                // The number is taken now; the rest follows at once.
+                // Reserve the number first; the record, which contains it, is written next.
                 transaction.execute(
                     "INSERT INTO commands VALUES (?1, ?2, '')",
                     params![key, next],
@@ -277,7 +277,7 @@ impl Store {
         Ok(readable("service", &found))
     }
 
-    /// Forgets all that belongs to a workspace; nothing, for other sandboxes.
+    /// Deletes all rows of a workspace; no effect for other sandboxes.
     pub async fn forget_workspace(&self, id: &SandboxId) -> Result<()> {
         let key = id.to_string();
         self.with_durable("forget", move |transaction| {

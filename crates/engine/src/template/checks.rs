@@ -1,4 +1,4 @@
-//! What a template says, checked before anything is made of it.
+//! Validates a template before anything is made of it.
 
 use crate::labels;
 use motu_core::hint;
@@ -8,7 +8,7 @@ use motu_core::template::TemplateDefinition;
 use motu_core::{Error, Result};
 use sha2::{Digest, Sha256};
 
-/// A name is part of the name of an environment.
+/// Checks a template's name, which becomes part of an environment's name.
 pub(super) fn name(name: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
     let starts = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -26,7 +26,7 @@ pub(super) fn name(name: &str) -> Result<()> {
     }
 }
 
-/// Everything that can be said without looking at anything else.
+/// All checks that need nothing but the definition.
 pub(super) fn definition(ask: &TemplateDefinition) -> Result<()> {
     if ask.environment.is_empty() {
         return Err(
@@ -83,7 +83,7 @@ fn at_most(limit: Limit, size: usize, what: &str) -> Result<()> {
     .details(serde_json::json!({"limit": limit.name, "value": size, "max": limit.max})))
 }
 
-/// The digest of what machines are made from.
+/// The digest of the parts of a definition that machines are made from.
 pub(super) fn digest(ask: &TemplateDefinition) -> Result<String> {
     let hash = Sha256::digest(ask.essence()?.as_bytes());
     let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();

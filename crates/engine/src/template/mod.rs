@@ -1,13 +1,13 @@
 //! Templates: machines that are described once, prepared ahead and asked for by name.
 //!
 //! ```text
-//!   put ──► checks ──► its environment is there ──► admitted once, to see that all of it holds
-//!             └──► setup: built as any environment is ──► written down ──► the pool is told
-//!   use ──► what the setup made is still there, or is built again ──► fill ──► admission
+//!   put ──► checks ──► pull its environment ──► admission once, as a check of the whole
+//!             └──► setup: built like any environment ──► stored ──► the pool is notified
+//!   use ──► build the setup again if its result is gone ──► fill ──► admission
 //! ```
 //!
-//! A template that is written down is whole: a daemon that is killed while it builds one knows
-//! nothing of it, or has the old one; what the finished steps made is in the cache of builds.
+//! A stored template is complete: a daemon that is killed while it builds one has no trace of it,
+//! or has the old one; finished steps are in the build cache.
 
 mod checks;
 
@@ -28,7 +28,7 @@ use motu_core::{Error, Isolation, Result};
 use motu_environments::{Environment, EnvironmentError};
 use std::sync::Arc;
 
-/// What makes the machines of builds that do not say.
+/// The runtime of setups that name none.
 const BUILDER: &str = "container";
 
 /// All templates.
@@ -46,7 +46,7 @@ impl Templates {
         }
     }
 
-    /// Reads the templates of an earlier daemon.
+    /// Loads the stored templates.
     pub(crate) async fn adopt(&self) -> Result<()> {
         for template in self.sandboxes.shared.store.templates().await? {
             self.sandboxes.templates.enter(template)?;
@@ -54,7 +54,7 @@ impl Templates {
         Ok(())
     }
 
-    /// A template with what waits for it now.
+    /// A template with the state of its pool.
     pub(crate) fn get(&self, name: &str) -> Result<Template> {
         self.sandboxes
             .templates
@@ -110,7 +110,7 @@ impl Templates {
         Ok(self.with_pool(kept))
     }
 
-    /// Forgets a template. Its waiting machines end; sandboxes that came from it stay.
+    /// Removes a template. Its waiting machines end; sandboxes made from it stay.
     pub(crate) async fn remove(&self, name: &str) -> Result<Template> {
         let turn = self.sandboxes.templates.turn(name).await;
         let gone = self.get(name)?;
@@ -126,7 +126,7 @@ impl Templates {
         Ok(gone)
     }
 
-    /// Prepares what a definition describes and writes it down. The caller has the turn.
+    /// Builds what a definition describes and stores it. The caller holds the lock of the name.
     async fn prepare(
         &self,
         name: &str,
@@ -160,8 +160,8 @@ impl Templates {
             updated_at: now,
             pool: TemplatePool::default(),
         };
-        // In this order nothing comes between the two for a caller who leaves: the store has its
-        // work as soon as it is asked.
+        // Enter the table first: if the caller goes away at the `await`, the store has its job
+        // already, so both have the template.
         self.sandboxes.templates.enter(template.clone())?;
         if let Err(error) = self.sandboxes.shared.store.put_template(&template).await {
             match before {
@@ -177,7 +177,7 @@ impl Templates {
         Ok(template)
     }
 
-    /// Sees that everything a definition says holds, and builds its setup if it has one.
+    /// Checks a definition as a whole, and builds its setup if it has one.
     async fn build_setup(
         &self,
         definition: &TemplateDefinition,
@@ -223,15 +223,15 @@ impl Templates {
         }))
     }
 
-    /// Whether machines of this runtime, or of the operator's, start from environments of ours.
+    /// Whether machines of this runtime, or of the default one, start from environments.
     fn uses_environments(&self, runtime: Option<&str>) -> bool {
         let name = runtime.unwrap_or(&self.sandboxes.config.runtime);
         let found = self.sandboxes.runtimes.named(name);
         found.is_none_or(|runtime| runtime.capabilities().uses_environment)
     }
 
-    /// What makes the machines of the setup: containers, as in every build, unless the template
-    /// wants more between its commands and the host than that.
+    /// The runtime of the setup: containers, as in every build, unless the template demands
+    /// stronger isolation.
     fn builder(
         &self,
         definition: &TemplateDefinition,
@@ -259,8 +259,7 @@ impl Templates {
         })))
     }
 
-    /// Lets go of what a setup made that is no template's any more. A sandbox that still uses it
-    /// keeps it.
+    /// Removes the environment of a former setup, unless a sandbox still uses it.
     async fn forget_built(&self, built: Option<&TemplateBuild>) {
         let Some(built) = built else { return };
         let nobody_takes_one = self.sandboxes.environments_in_use.write().await;
@@ -276,12 +275,12 @@ impl Templates {
             Ok(_) | Err(EnvironmentError::InUse { .. } | EnvironmentError::NotInstalled { .. }) => {
             }
             Err(error) => {
-                tracing::warn!(environment = built.environment, %error, "an old build of a template is left");
+                tracing::warn!(environment = built.environment, %error, "could not remove the environment of a template's previous setup");
             }
         }
     }
 
-    /// A template whose machines can be made now.
+    /// A template whose environment is installed, so that machines can be made now.
     async fn ready_template(&self, name: &str, runtime: Option<&str>) -> Result<Template> {
         let template = self.sandboxes.templates.get(name)?;
         let runtime = runtime.or(template.definition.runtime.as_deref());
@@ -293,7 +292,7 @@ impl Templates {
         if self.is_there(&template).await {
             return Ok(template);
         }
-        // Nobody listens to the steps; the caller waits for the machine.
+        // Progress is discarded: the caller only waits for the machine.
         let (progress, _) = tokio::sync::mpsc::channel(1);
         let Some(_) = &template.built else {
             self.sandboxes
@@ -308,14 +307,14 @@ impl Templates {
         }
         tracing::info!(
             template = name,
-            "what its setup made is gone and is built again"
+            "the environment of a template's setup is gone: building it again"
         );
         let definition = owned(&template);
         self.prepare(name, definition, Some(template), false, progress)
             .await
     }
 
-    /// Whether the environment that a template starts from is installed, and what it was.
+    /// Whether the environment of a template is installed with the expected digest.
     async fn is_there(&self, template: &Template) -> bool {
         let found = self.sandboxes.environments.resolve(template.start()).await;
         found.is_ok_and(|found| match &template.built {
@@ -324,7 +323,7 @@ impl Templates {
         })
     }
 
-    /// Fills in what a request leaves to its template.
+    /// Fills a sandbox request from its template.
     pub(crate) async fn fill_sandbox(&self, mut ask: CreateSandbox) -> Result<CreateSandbox> {
         let Some(name) = ask.template.take() else {
             return Ok(ask);
@@ -335,7 +334,7 @@ impl Templates {
         Ok(ask)
     }
 
-    /// The same for a workspace.
+    /// Fills a workspace request from its template.
     pub(crate) async fn fill_workspace(&self, mut ask: CreateWorkspace) -> Result<CreateWorkspace> {
         let Some(name) = ask.template.take() else {
             return Ok(ask);
@@ -349,7 +348,7 @@ impl Templates {
     }
 }
 
-/// The definition of a template that is there: the machines of its setup are its owner's.
+/// The definition of a stored template, owned by the template's owner.
 fn owned(template: &Template) -> TemplateDefinition {
     TemplateDefinition {
         owner: template.owner.clone(),
@@ -357,7 +356,7 @@ fn owned(template: &Template) -> TemplateDefinition {
     }
 }
 
-/// What the environment of a template is called that has a setup.
+/// The name of the environment that a template's setup builds.
 fn environment_name(name: &str, digest: &str) -> String {
     let digits: String = digest
         .trim_start_matches("sha256:")
@@ -367,7 +366,7 @@ fn environment_name(name: &str, digest: &str) -> String {
     format!("template-{name}:{digits}")
 }
 
-/// The setup of a template as a build. Its machines run commands as those of the base would.
+/// The build request of a setup. Its commands run as the user of the base environment.
 fn build_request(definition: &TemplateDefinition, base: &Environment) -> BuildRequest {
     let own = definition.setup_policy.clone();
     BuildRequest {

@@ -1,4 +1,4 @@
-//! What a session is and did, in the service's words.
+//! Converts the state of a session to the service's types.
 
 use super::owner::Owner;
 use crate::store::TerminalRow;
@@ -11,7 +11,7 @@ use motu_terminal::classify::Phase;
 use motu_terminal::session::Outcome;
 use motu_terminal::{View, render, screen};
 
-/// What is known of a session that has a task.
+/// A session that has a task.
 pub fn terminal(owner: &Owner) -> Terminal {
     let row = owner.known.row();
     let session = &owner.session;
@@ -45,7 +45,8 @@ fn cwd(owner: &Owner) -> Option<String> {
     let session = &owner.session;
     let marked = session.cwd().map(str::to_string);
     if session.phase() == Phase::AtPrompt {
-        // The shell has just said where it is, on this host or another.
+        // At a prompt the shell has just reported its directory, which may be on another host
+        // (ssh).
         return marked.or(owner.cwd.clone());
     }
     let inner = session.last_facts().is_some_and(KernelFacts::shell);
@@ -53,7 +54,7 @@ fn cwd(owner: &Owner) -> Option<String> {
     seen.or(owner.cwd.clone()).or(marked)
 }
 
-/// What is known of a session without one.
+/// A session without a task.
 pub fn resting(row: &TerminalRow) -> Terminal {
     let end = row.end.as_ref();
     let state = match row.terminated {
@@ -137,7 +138,8 @@ pub fn terminated(row: &TerminalRow) -> TerminalAnswer {
     }
 }
 
-/// A picture that is still to be drawn: that takes a while, and the session is not kept from its work.
+/// A screen that is still to be rendered, which takes a while and is done outside of the session's
+/// task.
 pub struct Picture {
     view: View,
     screen: TerminalScreen,
@@ -184,7 +186,7 @@ impl Picture {
     }
 }
 
-/// What helps against frames in the place of characters.
+/// A note about characters that no font has.
 fn missing_fonts(missing: &[char]) -> Option<String> {
     if missing.is_empty() {
         return None;
@@ -200,7 +202,7 @@ fn missing_fonts(missing: &[char]) -> Option<String> {
     ))
 }
 
-/// The rows with text; down to the cursor's at least, so that it can be found by its number.
+/// The rows with text; at least down to the cursor's row, so that its number can be used.
 fn rows_of_text(view: &View) -> String {
     let mut rows: Vec<&str> = view
         .lines
@@ -218,7 +220,7 @@ pub fn scrollback(owner: &Owner, rows: usize, strip_ansi: bool) -> TerminalScrol
     let screen = owner.session.screen();
     let size = screen.size();
     let mut lines = screen.scrollback(0);
-    // Blank rows below the text are not asked for.
+    // Blank rows below the text are dropped.
     let used = lines.iter().rposition(|line| !line.text().is_empty());
     let cursor = screen.scrollback_rows() + usize::from(screen.cursor().row);
     lines.truncate(used.map_or(0, |row| row + 1).max(cursor + 1));

@@ -1,4 +1,4 @@
-//! What callers give, checked.
+//! Validates callers' input.
 
 use motu_core::exec::TtySize;
 use motu_core::terminal::{OpenTerminal, SendToTerminal, Wait};
@@ -37,7 +37,7 @@ pub fn size(size: Option<TtySize>) -> Result<TtySize> {
     )))
 }
 
-/// An empty text is none.
+/// An empty text means no description.
 pub fn description(text: Option<String>) -> Result<Option<String>> {
     let chars = text.as_deref().map_or(0, |text| text.chars().count());
     if chars > DESCRIPTION_CHARS {
@@ -48,7 +48,7 @@ pub fn description(text: Option<String>) -> Result<Option<String>> {
     Ok(text.filter(|text| !text.is_empty()))
 }
 
-/// An empty pattern is none.
+/// An empty pattern means none.
 pub fn prompt_regex(text: Option<&str>) -> Result<Option<Regex>> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         return Ok(None);
@@ -75,7 +75,7 @@ pub fn quiescence(asked: Option<u64>) -> Result<u64> {
     limits::TERMINAL_QUIESCENCE_MS.resolve(asked)
 }
 
-/// What an open request says of the session itself.
+/// The settings of an open request for the session itself.
 #[derive(Debug)]
 pub struct Wanted {
     pub size: TtySize,
@@ -93,7 +93,7 @@ pub fn wanted(request: &OpenTerminal) -> Result<Wanted> {
     })
 }
 
-/// How long to wait and how the output is to look.
+/// The timeout and the output format of a wait.
 pub fn wait(wait: &Wait, default: f64) -> Result<(Duration, Shape)> {
     let budget = limits::TERMINAL_OUTPUT_BYTES.resolve(wait.max_output_bytes)?;
     let shape = Shape {
@@ -103,7 +103,7 @@ pub fn wait(wait: &Wait, default: f64) -> Result<(Duration, Shape)> {
     Ok((wait.timeout(default)?, shape))
 }
 
-/// Exactly one way of typing.
+/// Exactly one kind of input must be given.
 pub fn input(send: &SendToTerminal) -> Result<Input> {
     let mut given = Vec::new();
     given.extend(send.text.clone().map(Input::Text));

@@ -1,8 +1,8 @@
-//! Letting go of sessions that ended long ago.
+//! Forgets sessions that ended long ago.
 //!
-//! What has ended stays known with its files, but only so many of them: whenever
-//! a session is opened or terminated, and when a daemon begins, the oldest beyond
-//! `terminals_kept` are forgotten. Nobody waits for that.
+//! An ended session stays known with its files. Whenever a session is opened or terminated, and
+//! when a daemon starts, the oldest ended ones beyond `terminals_kept` are forgotten, in the
+//! background.
 
 use super::Terminals;
 use super::owner::{Freshness, Owner};
@@ -30,7 +30,7 @@ impl Terminals {
     }
 }
 
-/// Forgets one, unless somebody is just opening or ending it.
+/// Forgets one session, unless it is being opened or ended right now.
 async fn forget(
     sessions: &Sessions,
     shared: &Shared,
@@ -52,17 +52,18 @@ async fn forget(
     forgotten
 }
 
-/// Takes away what is kept of a session that has ended. Whoever calls this has its turn.
+/// Deletes an ended session and its files. The caller holds its turn.
 pub(super) async fn let_go(shared: &Shared, id: &TerminalId, entry: &Arc<Entry>) -> Result<()> {
-    // From here on it is not found; the name is free once its files are gone.
+    // From here on the session is not found; its name is free once its files are gone.
     if let Some(handle) = entry.forget() {
-        // Its last words are written first, lest they are written afterwards.
+        // Let pending output be written first: a later write would recreate the files.
         if let Ok(Some(pen)) = handle.ask(Freshness::Any, Owner::forget).await {
             pen.reached().await;
         }
         handle.gone().await;
     }
-    // The row goes last: what a crash leaves is still known, and forgotten by the next daemon.
+    // The row is deleted last: after a crash the next daemon still knows the session and forgets
+    // it.
     shared.trash.discard(&shared.home.terminal(id))?;
     shared.store.delete_terminal(id).await
 }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Questions that may wait for a session's task.
+/// Capacity of a session task's inbox.
 const INBOX: usize = 64;
 
 static NEXT_REQUEST: AtomicU64 = AtomicU64::new(1);
 
-/// The way to a session's task.
+/// Sends requests to a session's task.
 #[derive(Clone, Debug)]
 pub struct Handle {
     inbox: mpsc::Sender<Ask>,
@@ -25,17 +25,17 @@ impl Handle {
         (Handle { inbox }, asks)
     }
 
-    /// The task has left.
+    /// Whether the task has ended.
     pub fn is_gone(&self) -> bool {
         self.inbox.is_closed()
     }
 
-    /// Waits until the task has left.
+    /// Waits until the task has ended.
     pub async fn gone(&self) {
         self.inbox.closed().await;
     }
 
-    /// Has something done by the task, which owns the session.
+    /// Runs a closure in the task, which owns the session.
     pub async fn ask<T: Send + 'static>(
         &self,
         freshness: Freshness,
@@ -49,8 +49,8 @@ impl Handle {
         answered.await.map_err(|_| gone())
     }
 
-    /// Makes a request of the session and waits for its outcome. Whoever goes away before cancels
-    /// it; what was typed stays typed.
+    /// Makes a request of the session and waits for its outcome. Dropping the future cancels the
+    /// request; input that was typed stays typed.
     pub async fn request(
         &self,
         freshness: Freshness,
@@ -87,7 +87,7 @@ impl Handle {
         outcome.map_err(|_| gone())?
     }
 
-    /// Asks without waiting for anything.
+    /// Runs a closure in the task without waiting for it.
     pub fn tell(&self, work: impl FnOnce(&mut Owner) + Send + 'static) {
         let ask = Ask::new(Freshness::Any, work);
         if let Err(mpsc::error::TrySendError::Full(ask)) = self.inbox.try_send(ask) {
@@ -97,7 +97,7 @@ impl Handle {
     }
 }
 
-/// Cancels a request when whoever made it goes away.
+/// Cancels a request when it is dropped.
 struct Leaving<'a> {
     handle: &'a Handle,
     number: u64,

@@ -1,4 +1,4 @@
-//! The way from a session to its machine.
+//! Connects a session to its machine.
 
 use crate::driver;
 use crate::guest::Guest;
@@ -8,18 +8,19 @@ use motu_core::sandbox::{Sandbox, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a machine that should be there may give no answer.
+/// How long a machine that should run may be unreachable.
 const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// A shell that ends with its machine ends a moment before it.
+/// How long to wait for the machine's end after the shell's: a shell that dies with its machine
+/// dies first.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Why there is no way: the session has ended.
+/// Why there is no connection: the session has ended.
 #[derive(Debug)]
 pub struct Lost(pub String);
 
-/// Follows a shell from a place in its output on; waits for a machine that is paused or comes back.
+/// Attaches to a shell's output at an offset; waits for a machine that is paused or coming back.
 pub async fn join(
     place: &driver::Handle,
     tag: &str,
@@ -57,13 +58,13 @@ pub async fn join(
         if Instant::now() >= deadline {
             return Err(Lost(format!("its machine does not answer: {error}")));
         }
-        // A broken link and a dead machine arrive in either order.
+        // A broken link and a machine's end may be noticed in either order.
         let _ = tokio::time::timeout(pause, status.changed()).await;
         pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
-/// Why a shell that has ended did, if it was for its machine.
+/// The reason for a shell's end, if its machine has ended.
 pub async fn why_it_ends(place: &driver::Handle) -> Option<String> {
     let mut status = place.watch();
     let ended = status.wait_for(|sandbox| sandbox.state != State::Running);

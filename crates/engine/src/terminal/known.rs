@@ -1,10 +1,10 @@
-//! A session's row, for its task and for everyone else.
+//! A session's row, shared by its task and everyone else.
 
 use crate::store::TerminalRow;
 use motu_core::SandboxId;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What is known of a session whether or not a task has it.
+/// The row of a session, with or without a task.
 #[derive(Debug)]
 pub struct Known(Mutex<TerminalRow>);
 
@@ -13,7 +13,7 @@ impl Known {
         Arc::new(Known(Mutex::new(row)))
     }
 
-    /// A copy: nobody holds the lock while they do something else.
+    /// A copy, so that the lock is held only briefly.
     pub fn row(&self) -> TerminalRow {
         self.locked().clone()
     }
@@ -22,7 +22,7 @@ impl Known {
         change(&mut self.locked())
     }
 
-    /// What the guest calls the newest shell.
+    /// The tag of the newest shell in the guest.
     pub fn tag(&self) -> Option<String> {
         let row = self.locked();
         row.shell.as_ref().map(|shell| shell.tag.clone())

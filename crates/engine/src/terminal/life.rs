@@ -1,8 +1,7 @@
-//! Opening, finding again, ending.
+//! Opens, adopts and ends sessions.
 //!
-//! A session is written down before its shell is started, and its end before it
-//! is brought about: whatever a crash interrupts, the next daemon finds a shell
-//! that it knows, or knows that there is none.
+//! A session is stored before its shell is started, and its end before the shell is killed. After a
+//! crash at any point, the next daemon either knows the shell or knows that there is none.
 
 use super::Terminals;
 use super::answers;
@@ -31,11 +30,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of an old stream, what is put on the screen of a session that is found again.
+/// Bytes of the transcript that are replayed to the screen of an adopted session.
 const TAIL_BYTES: usize = 1024 * 1024;
-/// How long a shell may take to draw its first prompt before it is told what there is.
+/// How long to wait for a shell's first prompt before its state is reported anyway.
 const FIRST_PROMPT: Duration = Duration::from_secs(10);
-/// Segments of a transcript.
+/// Segments that a transcript is divided into.
 const SEGMENTS: u64 = 8;
 
 impl Terminals {
@@ -50,7 +49,7 @@ impl Terminals {
             let entry = self.sessions.entry(&id);
             let turn = entry.turn.lock().await;
             if !self.sessions.is(&id, &entry) {
-                // Whoever had the place before could not use it.
+                // The entry was removed while we waited for its turn: start over with a new one.
                 continue;
             }
             let opened = self.open_entry(&id, &entry, &request, wanted).await;
@@ -69,7 +68,7 @@ impl Terminals {
         wanted: Wanted,
     ) -> Result<TerminalOpened> {
         if entry.known().is_some_and(|known| known.is_terminated()) {
-            // The name is free; what was kept of the old session makes room for the new one.
+            // The name may be used again: delete the terminated session's files first.
             forget::let_go(&self.sandboxes.shared, id, entry).await?;
         }
         let known = entry.known();
@@ -87,7 +86,7 @@ impl Terminals {
         let handle = match handle {
             Ok(handle) => handle,
             Err(error) => {
-                // As it was before.
+                // Restore the previous row.
                 entry.unset(known);
                 match row {
                     Some(row) => self.sandboxes.shared.store.put_terminal(&row).await?,
@@ -99,7 +98,7 @@ impl Terminals {
         let begun = handle.request(Freshness::Any, |session, now| {
             session.begin(FIRST_PROMPT, now)
         });
-        // One that ends at once is told as ended.
+        // An error means that the shell has ended already; its state is reported below.
         let _ = begun.await;
         let terminal = handle.ask(Freshness::New, |owner| answers::terminal(owner));
         Ok(TerminalOpened {
@@ -108,7 +107,7 @@ impl Terminals {
         })
     }
 
-    /// A session that is there; what the request says of it is taken over.
+    /// An existing session; the request's settings are applied to it.
     async fn found(
         &self,
         id: &TerminalId,
@@ -136,7 +135,7 @@ impl Terminals {
         })
     }
 
-    /// Writes a session down, starts its shell and gives it a task.
+    /// Stores a session, starts its shell and its task.
     async fn begin_session(
         &self,
         id: &TerminalId,
@@ -172,7 +171,7 @@ impl Terminals {
         let dir = self.sandboxes.shared.home.make_terminal(id)?;
         let header = header(&row);
         let writer = self.sessions.writer()?;
-        // The last words of the shell before this one, in the same files, come first.
+        // Wait for pending output of the previous shell, which goes to the same files.
         writer.reached().await;
         let (pen, offset) = blocking({
             move || {
@@ -270,7 +269,7 @@ impl Terminals {
                 .put_terminal(&known.row())
                 .await?;
         }
-        // First of all, so that nobody takes what dying programs print for an answer.
+        // First, so that output of dying programs is not taken for an answer.
         if let Some(handle) = entry.handle() {
             handle.ask(Freshness::Any, Owner::terminate).await?;
         }
@@ -290,7 +289,7 @@ impl Terminals {
         Ok(answers::resting(&row))
     }
 
-    /// The task of a session; one that has left is brought back from the files.
+    /// The task of a session; if it has ended, a new one is made from the files.
     pub(super) fn awake(&self, id: &TerminalId, entry: &Arc<Entry>) -> Result<Handle> {
         if let Some(handle) = entry.handle() {
             return Ok(handle);
@@ -336,7 +335,7 @@ impl Terminals {
         Ok(handle)
     }
 
-    /// Finds the sessions of a former daemon, after their sandboxes.
+    /// Adopts the sessions of a previous daemon, after their sandboxes.
     pub(crate) async fn adopt(&self) -> Result<()> {
         for mut row in self.sandboxes.shared.store.terminals().await? {
             let id = row.session_id.clone();
@@ -346,7 +345,7 @@ impl Terminals {
                 .is_some_and(|place| matches!(place.state(), State::Running | State::Paused));
             if row.terminated {
                 if let (Some(place), Some(shell)) = (place.filter(|_| running), row.shell.take()) {
-                    // The former daemon had no time to.
+                    // The previous daemon died before it could make the machine forget the shell.
                     self.forget_shell_later(place, shell.tag, row.clone());
                 }
             } else if row.is_alive() && !running {
@@ -374,13 +373,13 @@ impl Terminals {
                 Ok(()) => store.put_terminal(&row).await,
                 Err(error) => Err(error),
             } {
-                tracing::warn!(%error, session = %row.session_id, "cannot finish a terminate");
+                tracing::warn!(%error, session = %row.session_id, "could not finish terminating a session");
             }
         });
     }
 }
 
-/// An end of which only the reason is known.
+/// An end with nothing but a reason.
 fn ended_with(reason: &str) -> TerminalEnd {
     TerminalEnd {
         reason: reason.to_string(),
@@ -391,9 +390,9 @@ fn ended_with(reason: &str) -> TerminalEnd {
     }
 }
 
-/// Kills everything on a terminal and has the machine forget it.
+/// Kills everything on a terminal and makes the guest forget it.
 async fn forget_shell(place: &driver::Handle, tag: &str) -> Result<()> {
-    // A machine that does not run has nothing to kill.
+    // A machine that is not running has nothing to kill.
     let Ok(guest) = place.guest() else {
         return Ok(());
     };
@@ -404,7 +403,7 @@ async fn forget_shell(place: &driver::Handle, tag: &str) -> Result<()> {
     };
     gone(guest.signal(selector, libc::SIGKILL, true).await)?;
     match guest.forget(tag).await {
-        // Its exit has not been noticed yet; the machine forgets it in its time.
+        // The guest has not noticed the exit yet; it forgets the process later by itself.
         Err(error) if error.kind == ErrorKind::Invalid => Ok(()),
         other => gone(other),
     }
@@ -422,7 +421,7 @@ fn size(size: TtySize) -> Size {
     Size::new(size.cols, size.rows)
 }
 
-/// What must not be shown of a session.
+/// Values and patterns to redact from a session.
 #[derive(Clone)]
 struct Hidden {
     patterns: Patterns,
@@ -430,7 +429,7 @@ struct Hidden {
 }
 
 impl Terminals {
-    /// Well-known credentials, and the secrets of the workspace or the sandbox that a session is in.
+    /// Patterns of well-known credentials, and the secrets of the session's workspace or sandbox.
     fn hidden(&self, row: &TerminalRow) -> Hidden {
         let id = &row.sandbox_id;
         let values = match self.workspaces.rooms.get(id) {
@@ -465,7 +464,7 @@ fn open_files(dir: &Path, header: &CastHeader) -> Result<Files> {
         .map_err(|error| Error::io("cannot record the session", &error))
 }
 
-/// A session from its files: its screen as it was, and where its machine is to go on.
+/// Restores a session from its files: the screen, and the offset to continue from.
 fn find(
     dir: &Path,
     row: &TerminalRow,
@@ -475,7 +474,7 @@ fn find(
     let failed = |error| Error::io("cannot read the transcript", &error);
     let tag = row.shell.as_ref().map(|shell| shell.tag.as_str());
     let position = Position::read(dir).filter(|position| Some(position.tag.as_str()) == tag);
-    // A session that rests is only read.
+    // The files of an ended session are only read.
     let mut files = match living {
         true => Some(open_files(dir, &header(row))?),
         false => None,
@@ -484,7 +483,7 @@ fn find(
         Some(files) => {
             let transcript = files.recorder.transcript_mut();
             if let Some(position) = &position {
-                // What was written after it comes once more.
+                // Output after the saved position is received again: cut it from the transcript.
                 transcript.cut(position.stream).map_err(failed)?;
             }
             tail(transcript)

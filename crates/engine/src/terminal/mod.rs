@@ -75,10 +75,10 @@ impl Terminals {
     }
 }
 
-/// A session as a caller finds it.
+/// A session as a request finds it.
 enum Found {
     Here(Handle),
-    /// It was ended for good.
+    /// It was terminated.
     Terminated(Box<crate::store::TerminalRow>),
 }
 
@@ -93,7 +93,7 @@ impl Terminals {
         Ok(Found::Here(self.awake(id, &entry)?))
     }
 
-    /// Has a request made of a session that is not terminated.
+    /// Makes a request of a session that is not terminated.
     async fn with_session<F, Fut>(&self, id: &TerminalId, request: F) -> Result<TerminalAnswer>
     where
         F: FnOnce(Handle) -> Fut + Send,
@@ -108,7 +108,7 @@ impl Terminals {
         }
     }
 
-    /// Has the sandbox of a session go on, if it was paused because nobody used it.
+    /// Resumes the sandbox of a session, if it was paused while idle.
     async fn wake_place(&self, id: &TerminalId) -> Result<()> {
         let place = self.sessions.get(id)?.known();
         let place = place.and_then(|known| self.sandboxes.table.get(&known.place()));
@@ -118,7 +118,7 @@ impl Terminals {
         Ok(())
     }
 
-    /// Looks at a session, terminated or not.
+    /// Reads the state of a session, terminated or not.
     async fn view_session<T: Send + 'static>(
         &self,
         id: &TerminalId,
@@ -129,7 +129,7 @@ impl Terminals {
         self.awake(id, &entry)?.ask(freshness, view).await
     }
 
-    /// What is known of a session; one without a task is not woken for that.
+    /// Describes a session; one without a task is not restored for that.
     async fn describe_session(
         &self,
         entry: &table::Entry,
@@ -324,7 +324,7 @@ impl motu_core::Terminals for Terminals {
         let picture = move |owner: &mut Owner| answers::picture(owner, format);
         let picture = self.view_session(id, Freshness::New, picture).await?;
         match format {
-            // A picture of a large screen is a lot of pixels.
+            // Rendering a large screen takes long: do it on the blocking pool.
             ScreenFormat::Png => crate::blocking::blocking(move || Ok(picture.draw())).await,
             _ => Ok(picture.draw()),
         }
@@ -416,7 +416,7 @@ impl motu_core::Terminals for Terminals {
     }
 }
 
-/// Signals whoever is in front, for a request that waits for what it does.
+/// Signals the foreground process group, for a request that waits for the effect.
 fn send_signal(owner: &mut Owner, request: u64, signal: i32) {
     let (Some(guest), Some(tag)) = (owner.guest.clone(), owner.known.tag()) else {
         let error = Error::unavailable("the machine of this session does not answer now");

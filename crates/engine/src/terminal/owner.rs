@@ -7,9 +7,9 @@
 //!   the clock ───────┘            └─► the recorder
 //! ```
 //!
-//! It never waits for one of them: whatever takes time is a job whose result
-//! comes back as work. When the shell has ended it stays for a while, for those
-//! who still look, and leaves; the files have everything.
+//! The task never blocks on any of them: whatever takes time is a job whose result comes back as
+//! work. After the shell's end the task stays for `LINGER`, for further requests, and then ends;
+//! the files have everything.
 
 mod hearing;
 mod looking;
@@ -38,42 +38,42 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Output taken before anything else is looked at.
+/// Output processed in one go before other events are handled.
 const BATCH_BYTES: usize = 1024 * 1024;
-/// Input that may wait for a program that does not read.
+/// Input queued for a program that does not read.
 const OUTGOING_BYTES: usize = 4 * 1024 * 1024;
-/// How long an answer waits for what was typed to reach the machine.
+/// How long an answer waits for its input to reach the machine.
 const REACH_TIME: Duration = Duration::from_secs(2);
-/// The most input handed to the link at once.
+/// Largest piece of input passed to the link.
 const INPUT_PIECE: usize = 32 * 1024;
-/// How old what a view says of the kernel may be.
+/// Maximum age of kernel facts for a view.
 const VIEW_AGE: Duration = Duration::from_millis(50);
-/// How long a view waits for the guest to look at the kernel.
+/// How long a view waits for new kernel facts.
 const VIEW_PATIENCE: Duration = Duration::from_millis(200);
-/// How long a view waits for that look where a secret must not be shown, or the session was just found again.
+/// The same where a secret prompt must be recognized, or the session was just restored.
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
-/// A guest that could not look is left alone for this long.
+/// Pause after a guest failed to deliver kernel facts.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How long the task of an ended session stays for those who look at it.
+/// How long the task of an ended session stays for further requests.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Something to be done by the task.
+/// A closure that the task runs.
 pub type Work = Box<dyn FnOnce(&mut Owner) + Send>;
 
-/// How much a question wants to know of the kernel first.
+/// How recent the kernel facts must be for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// What is known will do.
+    /// Whatever is known.
     Any,
-    /// A look since the last thing that happened, where marks do not say everything.
+    /// Newer than the last event, unless the marks already make the state certain.
     Fresh,
-    /// As `Fresh`, but only while a command runs that something is typed into.
+    /// Like `Fresh`, but only while a command is running that may read the input.
     InCommand,
-    /// A look that begins now.
+    /// From a look that begins after the request.
     New,
 }
 
-/// A question.
+/// A request to the task.
 pub struct Ask {
     freshness: Freshness,
     work: Work,
@@ -88,31 +88,31 @@ impl Ask {
     }
 }
 
-/// A question that waits for a look at the kernel.
+/// A request that waits for kernel facts.
 struct Deferred {
     ask: Ask,
     until: Instant,
-    /// Looks that had begun when it was asked.
+    /// The number of looks begun when it was made.
     looks: u64,
 }
 
-/// The machine's side of a session.
+/// The connection to the shell.
 struct Wire {
     events: BoxStream<'static, Result<ExecEvent>>,
     input: mpsc::Sender<ExecInput>,
 }
 
-/// What an owner begins with.
+/// The initial state of an owner.
 pub struct Begin {
     pub session: Session,
     pub known: Arc<Known>,
     pub store: Store,
-    /// `None` for a session that only rests.
+    /// `None` for an ended session.
     pub place: Option<Arc<driver::Handle>>,
     pub pen: Option<Pen>,
-    /// Where in the machine's count of output the session begins.
+    /// The offset in the machine's output at which the session begins.
     pub machine_from: u64,
-    /// It was found again: what its machine has printed since comes before anything is answered.
+    /// The session was restored: output printed since is processed before any request.
     pub found: bool,
 }
 
@@ -125,7 +125,7 @@ pub struct Owner {
     pub(super) pen: Option<Pen>,
     pub(super) guest: Option<Arc<Guest>>,
     wire: Option<Wire>,
-    /// The machine's count of output when the session had received nothing.
+    /// The machine's output offset that corresponds to stream position 0.
     base: u64,
     start: Instant,
     waiting: Vec<(u64, Ticket, oneshot::Sender<Result<Outcome>>)>,
@@ -133,28 +133,28 @@ pub struct Owner {
     jobs: FuturesUnordered<BoxFuture<'static, Work>>,
     outgoing: VecDeque<ExecInput>,
     outgoing_bytes: usize,
-    /// How much output there was when something was last typed, until that has reached the machine.
+    /// The output position at the last input, until that input has reached the machine.
     typed: Option<u64>,
     looks: u64,
     looks_done: u64,
     look_after: Instant,
-    /// The guest cannot look at all.
+    /// The guest cannot deliver kernel facts at all.
     blind: bool,
-    /// Output of before this daemon is still to come.
+    /// Output from before this daemon is still to come.
     behind: bool,
-    /// Facts whose output has not come yet.
+    /// Kernel facts that are ahead of the received output.
     early: Option<(u64, Looked)>,
-    /// Input the machine had been given before this daemon typed anything.
+    /// Input bytes the machine had received before this daemon typed anything.
     typed_before: Option<u64>,
     pub(super) cwd: Option<String>,
-    /// The directory of who was in front at the last look.
+    /// The directory of the foreground process at the last look.
     pub(super) front_cwd: Option<String>,
     pub(super) pid: Option<u32>,
     pub(super) watchers: Watchers,
     pub(super) ended: Option<Ended>,
-    /// When an ended session was last asked something.
+    /// When an ended session was last used.
     asked: Instant,
-    /// It is being forgotten: nobody looks any more.
+    /// The session is being forgotten: the task ends without lingering.
     forgotten: bool,
 }
 
@@ -203,7 +203,7 @@ impl Owner {
         self.start.elapsed()
     }
 
-    /// Lives until the session has ended and nobody looks, or nobody is left to ask.
+    /// Runs until the session has ended and `LINGER` is over, or all handles are dropped.
     pub async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
         loop {
             self.settle();
@@ -242,7 +242,7 @@ impl Owner {
         self.jobs.is_empty() && (self.forgotten || unwatched)
     }
 
-    /// The next time something is to be done without being asked.
+    /// The next time something is due.
     fn wake(&self) -> Instant {
         let session = self.session.wake_at().map(|at| self.start + at);
         let deferred = self.deferred.iter().map(|deferred| deferred.until).min();
@@ -257,7 +257,7 @@ impl Owner {
         all.into_iter().flatten().min().unwrap_or(far)
     }
 
-    /// Does what the session wants done after anything happened.
+    /// Does what the session needs after an event.
     fn settle(&mut self) {
         let now = self.now();
         self.answer_deferred();
@@ -274,7 +274,7 @@ impl Owner {
                 outcome.warnings.push(lost);
             }
             if outcome.end == End::SessionEnded && self.ended == Some(Ended::Eof) {
-                // Of how the shell ended the session itself knows nothing.
+                // The session does not know how its shell ended; the row does.
                 if let Some(end) = self.known.row().end {
                     outcome.exit_code = outcome.exit_code.or(end.exit_code);
                     outcome.state.reason = end.reason;
@@ -296,32 +296,34 @@ impl Owner {
         self.watchers.catch_up(&self.session);
     }
 
-    /// Answers when what was typed has reached the machine: from then on our end loses none of it.
+    /// Answers a request once its input has reached the machine: from then on a crash of the daemon
+    /// loses none of it.
     fn answer(&mut self, reply: oneshot::Sender<Result<Outcome>>, outcome: Outcome) {
         let typed = self.typed.take_if(|at| *at == self.session.received());
-        // Output since then is proof enough.
+        // Output after the input proves that it has arrived.
         let (Some(_), Some(wire), Some(guest)) = (typed, &self.wire, self.guest.clone()) else {
-            // Whoever left has cancelled it.
+            // A failed send means that the caller has gone and cancelled the request.
             let _ = reply.send(Ok(outcome));
             return;
         };
         let input = wire.input.clone();
         self.job(async move {
             let reached = async {
-                // What is asked when the queue is empty is heard after what was in it.
+                // Waiting for the whole capacity drains the queue; the ping is then handled after
+                // all input.
                 let _ = input.reserve_many(input.max_capacity()).await;
                 guest.ping().await
             };
             let reached = tokio::time::timeout(REACH_TIME, reached).await;
             if !matches!(reached, Ok(Ok(_))) {
-                tracing::debug!(?reached, "what was typed may not have been taken");
+                tracing::debug!(?reached, "could not confirm that input reached the machine");
             }
             let _ = reply.send(Ok(outcome));
             Box::new(|_: &mut Owner| {}) as Work
         });
     }
 
-    /// Shows output to those who watch and hands everything to the recorder.
+    /// Passes output to watchers and records to the recorder.
     fn keep(&mut self, records: Vec<Record>) {
         if !self.watchers.is_empty() {
             for record in &records {
@@ -342,7 +344,7 @@ impl Owner {
         );
     }
 
-    // What callers ask.
+    // Requests of callers.
 
     fn take(&mut self, ask: Ask) {
         self.asked = Instant::now();
@@ -366,7 +368,7 @@ impl Owner {
         self.look();
     }
 
-    /// Whether a question may be answered now, if `looks` had begun when it was asked.
+    /// Whether the kernel facts suffice for a request that was made after `looks` looks had begun.
     fn knows_enough(&self, freshness: Freshness, looks: u64) -> bool {
         if self.behind && self.ended.is_none() {
             return false;
@@ -379,7 +381,7 @@ impl Owner {
             Freshness::Any => true,
             Freshness::InCommand | Freshness::Fresh if certain => true,
             Freshness::InCommand if self.session.phase() != Phase::InCommand => true,
-            // A program may have come or gone without a word: what was seen long ago is nothing.
+            // Programs come and go without output, so facts older than `VIEW_AGE` do not count.
             Freshness::InCommand | Freshness::Fresh => {
                 self.looks_done > looks || self.session.facts_age(self.now()) < VIEW_AGE
             }
@@ -401,7 +403,7 @@ impl Owner {
                 rest.push(deferred);
             }
         }
-        // What was answered may have asked again.
+        // An answered request may have deferred new ones.
         rest.append(&mut self.deferred);
         self.deferred = rest;
         if !self.deferred.is_empty() {
@@ -409,7 +411,7 @@ impl Owner {
         }
     }
 
-    /// Makes a request; false when it was refused.
+    /// Makes a request; returns false if it was refused.
     pub fn request(
         &mut self,
         number: u64,
@@ -439,7 +441,7 @@ impl Owner {
         }
     }
 
-    /// Nobody waits for a request any more.
+    /// Drops a request whose caller has gone.
     pub fn cancel(&mut self, number: u64) {
         let found = self
             .waiting
@@ -452,7 +454,7 @@ impl Owner {
         }
     }
 
-    /// A request comes to nothing.
+    /// Answers a request with an error.
     pub fn fail(&mut self, number: u64, error: Error) {
         let found = self
             .waiting
@@ -466,7 +468,7 @@ impl Owner {
         }
     }
 
-    /// Starts something that takes time.
+    /// Starts a job.
     pub fn job(&mut self, job: impl Future<Output = Work> + Send + 'static) {
         self.jobs.push(job.boxed());
     }
@@ -486,7 +488,7 @@ impl Owner {
             let piece = bytes.split_to(bytes.len().min(INPUT_PIECE));
             self.outgoing.push_back(ExecInput::Stdin(piece));
         }
-        // The usual case: there is room, and the answer is a turn of the loop nearer.
+        // Fast path: if there is room, send now and save a turn of the loop.
         while let Some(wire) = &self.wire
             && let Ok(permit) = wire.input.try_reserve()
             && let Some(input) = self.outgoing.pop_front()
@@ -496,7 +498,7 @@ impl Owner {
         }
     }
 
-    /// There is room for input.
+    /// Sends the next input, now that there is room.
     fn pass_on(&mut self, permit: Option<mpsc::OwnedPermit<ExecInput>>) {
         let Some(permit) = permit else { return };
         if let Some(input) = self.outgoing.pop_front() {
@@ -505,12 +507,12 @@ impl Owner {
         }
     }
 
-    /// The row is written down some time soon.
+    /// Stores the row in the background.
     pub fn save(&mut self) {
         let (store, row) = (self.store.clone(), self.known.row());
         self.job(async move {
             if let Err(error) = store.put_terminal(&row).await {
-                tracing::warn!(%error, session = %row.session_id, "cannot write a session down");
+                tracing::warn!(%error, session = %row.session_id, "could not store a terminal session");
             }
             Box::new(|_: &mut Owner| {}) as Work
         });
@@ -524,7 +526,7 @@ fn size_of_input(input: &ExecInput) -> usize {
     }
 }
 
-/// The next thing the machine says; never, when there is no way to it.
+/// The next event of the machine; pending forever without a connection.
 async fn next(wire: &mut Option<Wire>) -> Option<Result<ExecEvent>> {
     match wire {
         Some(wire) => wire.events.next().await,

@@ -1,4 +1,4 @@
-//! Where a session's shell runs.
+//! Chooses the sandbox of a session.
 
 use super::Terminals;
 use crate::driver;
@@ -13,7 +13,7 @@ const HOST_PLACE: &str = "terminals-host";
 const HOST_RUNTIME: &str = "host";
 
 impl Terminals {
-    /// The sandbox a session is to run in, running.
+    /// The sandbox for a session, running.
     pub(super) async fn terminal_place(
         &self,
         request: &OpenTerminal,
@@ -28,7 +28,7 @@ impl Terminals {
         if request.host {
             return self.host_place(&request.owner).await;
         }
-        // A session that is opened again goes where it was, if that is still there.
+        // A reopened session returns to its sandbox, if that still exists.
         if let Some(id) = before.filter(|id| self.sandboxes.table.get(id).is_some()) {
             return self.running(id).await;
         }
@@ -63,9 +63,9 @@ impl Terminals {
         .await
     }
 
-    /// A workspace of ours, made on first use.
+    /// A shared workspace for sessions, made on first use.
     async fn shared_place(&self, workspace: CreateWorkspace) -> Result<Arc<driver::Handle>> {
-        // Two first uses at once make it once.
+        // Serialize first uses, so that only one makes it.
         let _one_at_a_time = self.sessions.making.lock().await;
         let id = workspace.workspace_id.clone();
         let id = id.ok_or_else(|| Error::internal("a place without a name"))?;
@@ -75,13 +75,13 @@ impl Terminals {
         self.running(&id).await
     }
 
-    /// A sandbox that is there; a workspace that is stopped is started.
+    /// An existing sandbox; a stopped workspace is started.
     async fn running(&self, id: &SandboxId) -> Result<Arc<driver::Handle>> {
         let handle = self.sandboxes.handle(id).await?;
         if handle.state() == State::Stopped && self.workspaces.not_a_workspace(id).is_err() {
             self.workspaces.start_workspace(id).await?;
         }
-        // Says why, where it cannot be used.
+        // Fails with the reason if the sandbox cannot be used.
         handle.wake().await?;
         Ok(handle)
     }

@@ -1,12 +1,12 @@
-//! Terminal output as a person would read it.
+//! Converts terminal output to plain text.
 //!
-//! Control sequences go; a carriage return and a backspace move back over the
-//! line, so that a progress bar is its last state.
+//! Control sequences are removed; carriage return and backspace move the cursor within the line, so
+//! that a progress bar appears in its last state.
 
-/// What a line may grow to before it is taken as it is.
+/// A line longer than this is emitted as it is.
 const LINE: usize = 64 * 1024;
 
-/// The text that is left to read.
+/// The readable text.
 pub fn text(raw: &str) -> String {
     let mut page = Page::default();
     let mut rest = raw.chars().peekable();
@@ -25,8 +25,8 @@ pub fn text(raw: &str) -> String {
     page.finish()
 }
 
-/// The beginning of some output as text, at most `max` characters; a character that is not whole yet
-/// is left for the next read. Gives the text and how many bytes it stands for.
+/// The first `max` characters of some output; an incomplete UTF-8 sequence is left for the next
+/// read. Returns the text and the number of bytes it was made from.
 pub fn beginning(bytes: &[u8], max: usize) -> (String, usize) {
     let mut whole = bytes.len();
     if let Err(error) = std::str::from_utf8(bytes)
@@ -39,11 +39,11 @@ pub fn beginning(bytes: &[u8], max: usize) -> (String, usize) {
         return (text.into_owned(), whole);
     }
     let cut: String = text.chars().take(max).collect();
-    // Bytes that are no text count as what they are replaced by; the count below is of the original.
+    // Count original bytes: an invalid sequence was replaced by a character of another length.
     (cut, bytes_of(&bytes[..whole], max))
 }
 
-/// How many bytes the first `chars` characters of a lossy reading stand for.
+/// How many bytes the first `chars` characters of a lossy conversion stand for.
 fn bytes_of(bytes: &[u8], chars: usize) -> usize {
     let (mut left, mut used) = (chars, 0);
     for chunk in bytes.utf8_chunks() {
@@ -98,7 +98,7 @@ impl Page {
         self.done
     }
 
-    /// What follows the cursor is erased.
+    /// Erases from the cursor to the end of the line.
     fn erase_right(&mut self) {
         self.line.truncate(self.at);
     }
@@ -106,18 +106,18 @@ impl Page {
 
 type Rest<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// After ESC.
+/// Skips an escape sequence, after ESC.
 fn skip_sequence(rest: &mut Rest<'_>, page: &mut Page) {
     match rest.next() {
         Some('[') => skip_control(rest, page),
         Some(']' | 'P' | '_' | '^' | 'X') => skip_string(rest),
-        // Which character set: one more character.
+        // Selects a character set: one more character follows.
         Some('(' | ')' | '*' | '+' | '#' | '%') => drop(rest.next()),
         _ => {}
     }
 }
 
-/// After CSI: parameters, then one letter.
+/// Skips a control sequence, after CSI: parameters, then a final letter.
 fn skip_control(rest: &mut Rest<'_>, page: &mut Page) {
     let mut parameters = String::new();
     for c in rest.by_ref() {
@@ -136,7 +136,7 @@ fn skip_control(rest: &mut Rest<'_>, page: &mut Page) {
     }
 }
 
-/// Up to BEL or ESC \.
+/// Skips a control string up to BEL or ST (`ESC \`).
 fn skip_string(rest: &mut Rest<'_>) {
     while let Some(c) = rest.next() {
         match c {

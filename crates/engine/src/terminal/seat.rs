@@ -1,4 +1,4 @@
-//! Sitting at a session: a person watches what an agent does, or takes over.
+//! Attaches a person to a session, to watch or to take over.
 
 use super::Terminals;
 use super::checks;
@@ -41,7 +41,7 @@ impl Terminals {
         };
         let events = handle.ask(Freshness::Any, watch).await?;
         let (input, inputs) = mpsc::channel(INPUTS);
-        // Whoever only watches finds that nobody takes their input.
+        // A watcher's input has no receiver: its sends fail.
         if seat.is_some() {
             tokio::spawn(take_inputs(handle, inputs));
         }
@@ -49,14 +49,15 @@ impl Terminals {
     }
 }
 
-/// Types what comes from a seat, until whoever has it leaves.
+/// Types the input of a seat until it is left.
 async fn take_inputs(handle: Handle, mut inputs: mpsc::Receiver<ExecInput>) {
     while let Some(input) = inputs.recv().await {
         let typed = match input {
             ExecInput::Stdin(bytes) => {
                 let type_in = move |owner: &mut Owner| {
                     let now = owner.now();
-                    // Too much at once, or a session that has ended: the watcher sees that.
+                    // Fails if there is too much input or the session has ended; the watcher sees
+                    // either.
                     let _ = owner.session.type_in(&bytes, now);
                 };
                 handle.ask(Freshness::Any, type_in).await
@@ -72,7 +73,7 @@ async fn take_inputs(handle: Handle, mut inputs: mpsc::Receiver<ExecInput>) {
                 let send = move |owner: &mut Owner| signal_front(owner, signal);
                 handle.ask(Freshness::Any, send).await
             }
-            // Whoever leaves does not end the shell.
+            // Leaving a seat does not end the shell.
             ExecInput::CloseStdin => Ok(()),
         };
         if typed.is_err() {
@@ -84,7 +85,7 @@ async fn take_inputs(handle: Handle, mut inputs: mpsc::Receiver<ExecInput>) {
 fn signal_front(owner: &mut Owner, signal: i32) {
     if let (Some(guest), Some(tag)) = (owner.guest.clone(), owner.known.tag()) {
         owner.job(async move {
-            // One that cannot be sent has no effect, which the watcher sees.
+            // A signal that cannot be sent has no effect, which the watcher sees.
             let _ = guest.signal_foreground(&tag, signal).await;
             Box::new(|_: &mut Owner| {}) as Work
         });

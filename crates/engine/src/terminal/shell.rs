@@ -1,4 +1,4 @@
-//! Starting a shell that says what it does.
+//! Starts shells with our integration, which reports commands and directories.
 
 use super::Terminals;
 use crate::admission::{Follow, command};
@@ -15,19 +15,19 @@ use motu_terminal::integration::{InjectedFile, Injection, Shell, ShellRequest, S
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where our files are in a machine: outside of what is the user's, written by root.
+/// The directory of our files in a machine: outside of the user's, owned by root.
 const DIR: &str = "/run/motu/terminal";
 const DEFAULT_SHELL: &str = "bash";
-/// Shells that are looked for when the one that is wanted is missing.
+/// Shells that are suggested if the wanted one is missing.
 const SHELLS: [&str; 6] = ["bash", "zsh", "fish", "dash", "ash", "sh"];
 const SHELL_DIRS: [&str; 4] = ["/bin", "/usr/bin", "/usr/local/bin", "/sbin"];
 
 /// A shell that can be started.
 #[derive(Debug)]
 pub struct Plan {
-    /// As it was asked for.
+    /// The command as requested.
     pub command: Vec<String>,
-    /// Signs its marks.
+    /// The word that signs its marks.
     pub nonce: Option<Nonce>,
     argv: Vec<String>,
     env: BTreeMap<String, String>,
@@ -35,7 +35,7 @@ pub struct Plan {
 }
 
 impl Terminals {
-    /// What is to be started for a request.
+    /// Plans the shell of a request.
     pub(super) fn plan_shell(
         &self,
         request: &OpenTerminal,
@@ -59,7 +59,7 @@ impl Terminals {
         if let Some((shell, startup)) = integrated(&plan.command, request.user_files) {
             let nonce = Nonce::random()
                 .map_err(|error| Error::internal(format!("no random numbers: {error}")))?;
-            // On the host itself the daemon's own directory is at hand, and nobody else's.
+            // On the host itself the files go to the daemon's private directory.
             let dir = match place.sandbox().on_host_files() {
                 true => self.sandboxes.shared.home.terminals().join("integration"),
                 false => PathBuf::from(DIR),
@@ -86,7 +86,7 @@ impl Terminals {
         Ok(plan)
     }
 
-    /// Starts it on a terminal.
+    /// Starts the shell on a terminal.
     pub(super) async fn start_shell(
         &self,
         request: &OpenTerminal,
@@ -139,7 +139,7 @@ fn integrated(command: &[String], user_files: bool) -> Option<(Shell, Startup)> 
     (command.len() <= 2).then_some((shell, startup))
 }
 
-/// Writes a file of ours, unless it is there.
+/// Writes one of our files, unless it exists with the same size.
 async fn place_file(guest: &Guest, file: &InjectedFile) -> Result<()> {
     let path = guest_path(&file.path)?;
     let there = guest.stat(&path, false).await;
@@ -165,7 +165,7 @@ fn guest_path(path: &Path) -> Result<GuestPath> {
     GuestPath::new(Bytes::copy_from_slice(path.as_os_str().as_bytes()))
 }
 
-/// Names the shells there are instead.
+/// Suggests the shells that exist.
 async fn no_shell(guest: &Guest, error: Error) -> Error {
     let mut found = Vec::new();
     for shell in SHELLS {
@@ -180,7 +180,7 @@ async fn no_shell(guest: &Guest, error: Error) -> Error {
         }
     }
     if found.is_empty() || found.contains(&DEFAULT_SHELL) {
-        // It is something else.
+        // No shell was found at all: the error has another cause.
         return error;
     }
     let first = found[0];

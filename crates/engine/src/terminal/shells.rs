@@ -1,7 +1,7 @@
 //! Shells of workspaces: sessions that belong to a workspace and are read by a cursor.
 //!
-//! Everything here is a translation. The session has the terminal, its output and its end; a shell
-//! adds whose it is, and ends for good with the machine it was opened in.
+//! This module only translates. The session has the terminal, its output and its end; a shell adds
+//! the workspace it belongs to, and ends for good with its machine.
 
 use super::handle::Handle;
 use super::known::Known;
@@ -29,14 +29,14 @@ use tokio::time::Instant;
 
 const COLS: u16 = 120;
 const ROWS: u16 = 30;
-/// How long a read may wait for silence.
+/// How long a read waits for the output to become idle.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// bash where there is one.
+/// bash if it exists, else sh.
 const SCRIPT: &str = "if [ -x /bin/bash ]; then exec /bin/bash -i; else exec /bin/sh -i; fi";
 /// How long a closed shell may take to end before it is killed.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
-/// A shell that was opened.
+/// An open shell.
 pub(super) struct Found {
     pub(super) session: TerminalId,
     entry: Arc<Entry>,
@@ -47,7 +47,7 @@ pub(super) struct Found {
 impl Terminals {
     pub(super) async fn new_shell(&self, id: &WorkspaceId, request: OpenShell) -> Result<Shell> {
         let (room, place) = self.workspaces.room(id).await?;
-        // A workspace that is stopped is not started for it.
+        // A stopped workspace is not started for a shell.
         place.guest().map_err(in_words)?;
         self.admit_shell(&room)?;
         let mut env = request.env;
@@ -147,7 +147,7 @@ impl Found {
         }
     }
 
-    /// What is known of it.
+    /// Describes the shell.
     async fn told(&self, terminals: &Terminals) -> Result<Shell> {
         let pid = match self.known.is_alive() {
             true => {
@@ -182,7 +182,7 @@ impl Found {
             until_idle(&handle, Duration::from_millis(ms)).await?;
         }
         let cursor = request.cursor;
-        // A character has at most four bytes.
+        // A UTF-8 character has at most four bytes.
         let (read, end) = self
             .bytes(terminals, &handle, cursor, max_chars * 4)
             .await?;
@@ -210,8 +210,8 @@ impl Found {
         })
     }
 
-    /// At most `most` bytes from a place on, and where all of them end: from memory, or from the
-    /// transcript if they are too old for that.
+    /// At most `most` bytes from an offset, and the end of the output: from memory, or from the
+    /// transcript if they are older.
     async fn bytes(
         &self,
         terminals: &Terminals,
@@ -248,7 +248,7 @@ impl Found {
         self.told(terminals).await
     }
 
-    /// Types something. It has reached the machine when this returns.
+    /// Types text; it has reached the machine when this returns.
     async fn type_in(&self, terminals: &Terminals, text: String) -> Result<()> {
         self.must_run()?;
         let send = Send {
@@ -268,8 +268,8 @@ impl Found {
         let number = checks::signal_number(signal)?;
         self.must_run()?;
         match number {
-            // Whoever is in front. Not by a key: gVisor's terminals do not look at one that comes
-            // after a line which nobody has read yet.
+            // Signal the foreground process group directly instead of typing Ctrl-C: gVisor's line
+            // discipline does not notice it behind an unread line.
             libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP => self.signal_front(number).await?,
             _ => self.kill(number).await?,
         }
@@ -281,7 +281,8 @@ impl Found {
             Some(tag) => {
                 let guest = self.place.guest().map_err(in_words)?;
                 match guest.signal_foreground(&tag, signal).await {
-                    // A kernel that does not say who is in front: all that was started on it.
+                    // Without kernel support for the foreground group: signal everything started on
+                    // the terminal.
                     Err(error) if error.kind == ErrorKind::Unsupported => self.kill(signal).await,
                     sent => sent,
                 }
@@ -290,7 +291,7 @@ impl Found {
         }
     }
 
-    /// Signals everything that was started on it.
+    /// Signals everything that was started on the terminal.
     async fn kill(&self, signal: i32) -> Result<()> {
         match self.known.tag() {
             Some(tag) => {
@@ -316,7 +317,7 @@ impl Found {
             let mut events = watch(&self.handle(terminals)?).await?;
             self.kill(libc::SIGHUP).await?;
             let ended = async { while events.next().await.is_some() {} };
-            // Whoever is left is killed with the session.
+            // Processes that are left are killed with the session.
             let _ = tokio::time::timeout(CLOSE_GRACE, ended).await;
         }
         terminals.terminate(&self.session).await?;
@@ -328,7 +329,7 @@ impl Found {
     }
 }
 
-/// What a session prints from now on, until it ends.
+/// Output from now on, until the session ends.
 async fn watch(handle: &Handle) -> Result<BoxStream<'static, Result<ExecEvent>>> {
     let watch = |owner: &mut Owner| match owner.ended {
         Some(_) => futures_util::stream::empty().boxed(),
@@ -337,7 +338,7 @@ async fn watch(handle: &Handle) -> Result<BoxStream<'static, Result<ExecEvent>>>
     handle.ask(Freshness::Any, watch).await
 }
 
-/// Returns when a session has printed nothing for so long, or has ended.
+/// Returns when the output has been idle for this long, or the session has ended.
 async fn until_idle(handle: &Handle, idle: Duration) -> Result<()> {
     let mut events = watch(handle).await?;
     let patience = Instant::now() + PATIENCE;

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Mutex as Turn;
 
-/// One session, or the place for one that is being opened.
+/// One session, or the reservation for one that is being opened.
 #[derive(Debug, Default)]
 pub struct Entry {
     known: Mutex<Option<Arc<Known>>>,
     handle: Mutex<Option<Handle>>,
     opening: AtomicBool,
-    /// Held by whoever starts or ends the shell.
+    /// Held while the shell is started or ended.
     pub turn: Turn<()>,
 }
 
@@ -33,19 +33,19 @@ impl Entry {
             .filter(|handle| !handle.is_gone())
     }
 
-    /// Has a task from now on.
+    /// Sets the row and the task.
     pub fn set(&self, known: Arc<Known>, handle: Option<Handle>) {
         *locked(&self.known) = Some(known);
         *locked(&self.handle) = handle;
     }
 
-    /// It was not opened after all.
+    /// Undoes an open that failed.
     pub fn unset(&self, known: Option<Arc<Known>>) {
         *locked(&self.known) = known;
         *locked(&self.handle) = None;
     }
 
-    /// Has a task from now on, unless it was forgotten meanwhile.
+    /// Sets a new task, unless the session was forgotten meanwhile.
     pub fn wake(&self, was: &Arc<Known>, task: Handle) -> bool {
         let known = locked(&self.known);
         let still = known.as_ref().is_some_and(|known| Arc::ptr_eq(known, was));
@@ -55,7 +55,7 @@ impl Entry {
         still
     }
 
-    /// Is not known from now on; what had the task, if there is one.
+    /// Forgets the session; returns its task, if one runs.
     pub fn forget(&self) -> Option<Handle> {
         let mut known = locked(&self.known);
         *known = None;
@@ -70,7 +70,7 @@ impl Entry {
     }
 }
 
-/// A place among the living, while a session is being opened.
+/// Counts as a living session while it is being opened.
 #[derive(Debug)]
 pub struct Opening(Arc<Entry>);
 
@@ -84,7 +84,7 @@ impl Drop for Opening {
 #[derive(Debug, Default)]
 pub struct Sessions {
     entries: Mutex<HashMap<TerminalId, Arc<Entry>>>,
-    /// Held while a place for sessions is made.
+    /// Held while the shared workspace of sessions is made.
     pub(super) making: Turn<()>,
     /// Held while old sessions are forgotten.
     pub(super) forgetting: Turn<()>,
@@ -99,19 +99,19 @@ impl Sessions {
             .ok_or_else(|| missing(id))
     }
 
-    /// The session of that name, or a place for it.
+    /// The session with this name; reserves it if there is none.
     pub fn entry(&self, id: &TerminalId) -> Arc<Entry> {
         locked(&self.entries).entry(id.clone()).or_default().clone()
     }
 
-    /// Whether that name still means this one.
+    /// Whether the name still refers to this entry.
     pub fn is(&self, id: &TerminalId, entry: &Arc<Entry>) -> bool {
         locked(&self.entries)
             .get(id)
             .is_some_and(|found| Arc::ptr_eq(found, entry))
     }
 
-    /// Takes a place out that nothing was put into.
+    /// Removes an entry that stayed empty.
     pub fn leave(&self, id: &TerminalId, entry: &Arc<Entry>) {
         let mut entries = locked(&self.entries);
         let mine = entries
@@ -126,7 +126,7 @@ impl Sessions {
         locked(&self.entries).values().cloned().collect()
     }
 
-    /// The sessions that ended before the newest `kept` of the ended ones.
+    /// The ended sessions beyond the newest `kept` ones.
     pub fn too_old(&self, kept: u64) -> Vec<(TerminalId, Arc<Entry>)> {
         let ended = |(id, entry): (&TerminalId, &Arc<Entry>)| {
             let row = entry.known().map(|known| known.row())?;
@@ -140,7 +140,7 @@ impl Sessions {
         all.into_iter().map(|(_, id, entry)| (id, entry)).collect()
     }
 
-    /// Counts one more among the living, if there is room.
+    /// Reserves a place among the living sessions.
     pub fn admit(&self, entry: &Arc<Entry>) -> Result<Opening> {
         let entries = locked(&self.entries);
         let living = entries.values().filter(|entry| entry.counts()).count() as u64;
@@ -158,7 +158,7 @@ impl Sessions {
         Ok(Opening(entry.clone()))
     }
 
-    /// The thread that records all of them; started with the first.
+    /// The thread that records all sessions; started with the first one.
     pub fn writer(&self) -> Result<Arc<Writer>> {
         let mut writer = locked(&self.writer);
         if let Some(writer) = writer.as_ref() {
@@ -189,7 +189,7 @@ mod tests {
     use motu_core::exec::TtySize;
     use motu_core::{ErrorKind, Isolation, SandboxId};
 
-    /// A session that lives, or ended so many seconds after the beginning of time.
+    /// A session that lives, or ended this many seconds after the epoch.
     fn put(terminals: &Sessions, name: &str, ended: Option<i64>) -> Arc<Entry> {
         let id = TerminalId::parse(name).unwrap();
         let entry = terminals.entry(&id);
@@ -256,7 +256,7 @@ mod tests {
         let alive = terminals.all().iter().filter(|one| one.counts()).count() as u64;
         assert_eq!(alive, living);
         assert!(terminals.get(&TerminalId::parse("ended").unwrap()).is_ok());
-        // Whoever could not be opened, or has ended, makes room.
+        // A session that was not opened, or has ended, makes room.
         drop(last);
         let last = terminals.admit(&place("more"));
         assert!(last.is_ok());

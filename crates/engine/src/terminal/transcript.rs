@@ -1,4 +1,4 @@
-//! Reading back what a session printed.
+//! Reads back a session's output.
 
 use super::Terminals;
 use super::life::transcript_limits;
@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 /// Bytes of a recording sent at a time.
 const PIECE: u64 = 256 * 1024;
 
-/// What the session itself says to a reader.
+/// The session's own answer to a reader.
 struct Told {
     state: TerminalState,
     size: Size,
     from: u64,
     end: u64,
-    /// The text and where it ends, if it was still in memory.
+    /// The text and its end, if it was still in memory.
     page: Option<(String, u64)>,
     pen: Option<super::writer::Pen>,
 }
@@ -68,7 +68,7 @@ impl Terminals {
             let file = file.map_err(|error| Error::io("cannot open the recording", &error))?;
             let length = file.metadata();
             let length = length.map_err(|error| Error::io("cannot open the recording", &error))?;
-            // As it is now: one that is being written has no end.
+            // Up to its current length: a recording that is being written has no end.
             Ok(file.take(length.len()))
         })
         .await?;
@@ -118,7 +118,7 @@ fn page(dir: &Path, told: Told, shape: Shape) -> Result<TerminalTranscript> {
         Some(page) => (told.from, page),
         None => {
             let most = shape.budget.max(MIN_BUDGET);
-            // Controls take bytes that are not shown.
+            // Control sequences take bytes that are not shown, so read more than `most`.
             let read = transcript.read(told.from, told.end, most.saturating_mul(4));
             let read = read.map_err(failed)?;
             let span = Span {

@@ -1,7 +1,7 @@
-//! Those who watch a session live.
+//! Watchers of a session's live output.
 //!
-//! A watcher that falls behind loses output, is told of the gap, and sees the
-//! whole screen again when it has caught up. It never holds up the session.
+//! A watcher that falls behind loses output, gets a gap event, and sees the whole screen again once
+//! it has caught up. It never slows the session down.
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, unfold};
@@ -12,15 +12,15 @@ use motu_terminal::session::Session;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Events a watcher may have waiting.
+/// Capacity of a watcher's queue.
 const QUEUE: usize = 64;
-/// How often one that has fallen behind is looked after.
+/// How often a watcher that has fallen behind is checked.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 struct Watcher {
     events: mpsc::Sender<ExecEvent>,
-    /// Where what it missed begins.
+    /// The position at which the gap begins.
     lost: Option<u64>,
 }
 
@@ -33,11 +33,11 @@ impl Watchers {
         self.0.is_empty()
     }
 
-    /// One more; sees `first` and then what comes.
+    /// Adds a watcher, which gets `first` and then new output.
     pub fn add(&mut self, first: Vec<ExecEvent>) -> BoxStream<'static, Result<ExecEvent>> {
         let (events, queue) = mpsc::channel(QUEUE);
         for event in first {
-            // The queue is longer than any beginning.
+            // `first` is always shorter than the queue.
             let _ = events.try_send(event);
         }
         self.0.push(Watcher { events, lost: None });
@@ -47,7 +47,7 @@ impl Watchers {
         unfold(queue, next).boxed()
     }
 
-    /// Output that begins at `from`.
+    /// Sends output that begins at `from`.
     pub fn show(&mut self, from: u64, bytes: &[u8]) {
         let bytes = Bytes::copy_from_slice(bytes);
         self.0.retain_mut(|watcher| {
@@ -65,7 +65,7 @@ impl Watchers {
         });
     }
 
-    /// Those who have read what they had see the screen as it is now.
+    /// Sends the current screen to watchers that have emptied their queue after a gap.
     pub fn catch_up(&mut self, session: &Session) {
         for watcher in &mut self.0 {
             let Some(from) = watcher.lost.filter(|_| watcher.events.capacity() == QUEUE) else {
@@ -83,21 +83,21 @@ impl Watchers {
         }
     }
 
-    /// When somebody is to be looked after.
+    /// When a watcher is to be checked next.
     pub fn wake(&self) -> Option<Instant> {
         let behind = self.0.iter().any(|watcher| watcher.lost.is_some());
-        // Whoever leaves is noticed with the next output, or when the session ends.
+        // A watcher that has left is noticed with the next output, or when the session ends.
         behind.then(|| Instant::now() + PAUSE)
     }
 
-    /// Nothing more will come.
+    /// Ends all watchers.
     pub fn end(&mut self, exit_code: i32) {
         for watcher in self.0.drain(..) {
             let exited = Exited {
                 exit_code,
                 ..Exited::default()
             };
-            // One that is behind sees the end of its stream.
+            // A watcher with a full queue only sees the end of its stream.
             let _ = watcher.events.try_send(ExecEvent::Exited(exited));
         }
     }

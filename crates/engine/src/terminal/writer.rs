@@ -1,8 +1,7 @@
-//! Writing down what sessions print, off everybody's way.
+//! Writes sessions' output to files, on a thread of its own.
 //!
-//! One thread writes for all sessions. A session may have only so much waiting
-//! here; then it reads no more output until there is room, and the program that
-//! prints waits. Nothing that is answered waits for a disk.
+//! One thread writes for all sessions. A session may have a bounded amount queued; beyond that it
+//! reads no more output, and the program that prints is slowed down. No answer waits for a disk.
 
 use motu_core::{Error, Result};
 use motu_terminal::record::{Record, Recorder};
@@ -18,21 +17,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// Bytes of one session that may wait to be written.
+/// Bytes one session may have queued.
 const WAITING_BYTES: usize = 4 * 1024 * 1024;
-/// Where a session that is found again goes on.
+/// The file with the position to continue from after a restart.
 const POSITION: &str = "position.json";
-/// The longest line of it: paths are not longer than this.
+/// Longest line in it, which contains paths.
 const POSITION_BYTES: u64 = 16 * 1024;
 
-/// How far the files of a session are, in the machine's count and in the stream's.
+/// How far the files of a session reach, in machine offsets and stream positions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// The shell whose output it is.
+    /// The shell that printed the output.
     pub tag: String,
-    /// Bytes of its output that are in the files.
+    /// The machine offset up to which output is in the files.
     pub machine: u64,
-    /// Where the stream, and so the transcript, ends.
+    /// The end of the stream, and so of the transcript.
     pub stream: u64,
     pub carried: Carried,
 }
@@ -43,13 +42,14 @@ impl Position {
         let mut text = Vec::new();
         let file = File::open(dir.join(POSITION)).ok()?;
         file.take(POSITION_BYTES).read_to_end(&mut text).ok()?;
-        // A shorter line leaves the rest of a longer one behind it.
+        // The file is overwritten in place: a shorter line leaves the end of a longer one behind
+        // it.
         let line = text.split(|byte| *byte == b'\n').next()?;
         serde_json::from_slice(line).ok()
     }
 }
 
-/// What one session has on disk.
+/// The open files of one session.
 #[derive(Debug)]
 pub struct Files {
     pub recorder: Recorder,
@@ -71,12 +71,12 @@ impl Files {
         self.recorder.write(records)?;
         let mut line = serde_json::to_vec(position)?;
         line.push(b'\n');
-        // In one piece: whoever kills the daemon finds the old line or the new one.
+        // One `pwrite`: a killed daemon leaves the old line or the new one.
         self.position.write_all_at(&line, 0)
     }
 }
 
-/// One session's place at the writer.
+/// The state of one session in the writer.
 #[derive(Debug)]
 struct Lane {
     files: Mutex<Files>,
@@ -115,7 +115,7 @@ enum Job {
     Reached(oneshot::Sender<()>),
 }
 
-/// The thread. It writes all it was given before it ends.
+/// The writer's thread. It writes everything it was given before it ends.
 #[derive(Debug)]
 pub struct Writer {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
@@ -145,7 +145,7 @@ impl Writer {
     fn send(&self, job: Job) {
         let jobs = self.jobs.lock().unwrap_or_else(|lost| lost.into_inner());
         if let Some(jobs) = jobs.as_ref() {
-            // The thread lives as long as this does.
+            // The thread lives as long as `self`.
             let _ = jobs.send(job);
         }
     }
@@ -157,7 +157,7 @@ impl Drop for Writer {
         jobs.unwrap_or_else(|lost| lost.into_inner()).take();
         let thread = self.thread.get_mut();
         if let Some(thread) = thread.unwrap_or_else(|lost| lost.into_inner()).take() {
-            // A panic of the thread was told when it happened.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -187,7 +187,7 @@ fn work(job: Job) {
     }
 }
 
-/// A session's way to the writer.
+/// A session's handle to the writer.
 #[derive(Clone, Debug)]
 pub struct Pen {
     writer: Arc<Writer>,
@@ -223,7 +223,7 @@ impl Pen {
         self.writer.send(job);
     }
 
-    /// More than a session may have waiting.
+    /// Whether more is queued than a session may have.
     pub fn is_full(&self) -> bool {
         self.lane.waiting.load(Ordering::Acquire) > WAITING_BYTES
     }
@@ -235,7 +235,7 @@ impl Pen {
         }
     }
 
-    /// Something could not be written.
+    /// Whether a write has failed.
     pub fn is_broken(&self) -> bool {
         self.lane.broken.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! States of `/workspace` before commands, and going back to them in place.
+//! Checkpoints of `/workspace` before commands, and undo in place.
 //!
-//! They are snapshots in a store of their own, numbered, and the oldest make room. Going back
-//! changes only the files that differ: the machine, its services and its shells go on.
+//! Checkpoints are numbered snapshots in a store of their own; the oldest are removed. Undo changes
+//! only the files that differ: the machine, its services and its shells keep running.
 
 use super::Workspaces;
 use super::room::{Room, in_words};
@@ -24,8 +24,7 @@ impl Workspaces {
         blocking(move || Ok(known(&dir)?.1.len() as u64)).await
     }
 
-    /// Saves `/workspace` before a command changes it. A promise: without a checkpoint the command
-    /// does not run.
+    /// Saves `/workspace` before a command changes it. If that fails, the command does not run.
     pub(super) async fn checkpoint(&self, room: &Room, handle: &Handle) -> Result<String> {
         // Commands may begin together; their checkpoints are made one after the other.
         let _turn = room.wait_turn().await;
@@ -64,13 +63,13 @@ impl Workspaces {
             }
             _ => return Err(too_far(id, steps, numbers.len())),
         };
-        // Patches and pushes wait until the files are as they were.
+        // Patches and pushes wait until the files are restored.
         let _alone = room.edit.lock().await;
         let target = name_of(numbers[left]);
         let (restored_count, removed_count) = self.go_back(&handle, &store, &target).await?;
         let taken_back: Vec<u64> = numbers[left..].iter().rev().copied().collect();
         let commands = self.commands_of(id, &taken_back).await?;
-        // Only now: what was interrupted is done again by the next undo.
+        // Delete the checkpoints last: an interrupted undo is repeated by the next one.
         blocking(move || {
             taken_back
                 .into_iter()
@@ -88,7 +87,7 @@ impl Workspaces {
         })
     }
 
-    /// Brings the files of a running machine to a saved state. Says how many paths were put back
+    /// Restores the files of a running machine to a snapshot. Returns how many paths were restored
     /// and how many removed.
     async fn go_back(
         &self,
@@ -98,7 +97,7 @@ impl Workspaces {
     ) -> Result<(u64, u64)> {
         let guest = handle.guest().map_err(in_words)?;
         let mut current = guest.changes(limits::SEED_ENTRIES.max).await?;
-        // The sockets of services that run are left to them.
+        // Sockets of running services are not touched.
         current.retain(lasting);
         let kept = handle.launch().await?.kept;
         let baseline = kept.ok_or_else(|| Error::internal("the workspace has no baseline"))?;
@@ -115,12 +114,12 @@ impl Workspaces {
         Ok((restored, removed))
     }
 
-    /// The commands before which these were made, as far as the history has them.
+    /// The commands that these checkpoints precede, as far as the history has them.
     async fn commands_of(&self, id: &WorkspaceId, numbers: &[u64]) -> Result<Vec<Vec<String>>> {
         let history = self.sandboxes.shared.store.commands(id).await?;
         let command = |number: &u64| {
             let name = name_of(*number);
-            // A number is used again after an undo: the last is meant.
+            // Numbers are reused after an undo: take the newest command.
             let mut newest = history.iter().rev();
             newest.find(|record| record.checkpoint.as_deref() == Some(&name))
         };
@@ -129,7 +128,7 @@ impl Workspaces {
     }
 }
 
-/// The store, if there is one, and the numbers of its checkpoints in order.
+/// The store, if it exists, and the numbers of its checkpoints in order.
 fn known(dir: &std::path::Path) -> Result<(Option<Snapshots>, Vec<u64>)> {
     if !dir.exists() {
         return Ok((None, Vec::new()));

@@ -1,4 +1,4 @@
-//! What callers give, checked before anything is made of it.
+//! Validates callers' input before anything is made of it.
 
 pub use crate::labels::{label_key, labels};
 
@@ -9,7 +9,7 @@ use motu_core::{Error, Result};
 use motu_workspaces::{PathError, WorkspacePath};
 use std::path::{Path, PathBuf};
 
-/// A name people read: one line, not empty.
+/// Checks a display name: one line, not empty.
 pub fn name(text: &str) -> Result<String> {
     let text = text.trim();
     within(limits::NAME_CHARS, text.chars().count(), "the name")?;
@@ -19,7 +19,7 @@ pub fn name(text: &str) -> Result<String> {
     Ok(text.to_string())
 }
 
-/// The name of a service: safe as a tag.
+/// Checks a service's name, which is also its tag.
 pub fn service_name(text: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     let ok =
@@ -52,7 +52,7 @@ pub fn below(path: &str) -> Result<WorkspacePath> {
     inside(path)?.ok_or_else(|| Error::invalid("the path is /workspace itself"))
 }
 
-/// The path as the machine has it, where `/workspace` is `root`.
+/// The path in the machine, where `/workspace` is at `root`.
 pub fn in_machine(root: &str, path: Option<&WorkspacePath>) -> Result<GuestPath> {
     let mut whole = root.trim_end_matches('/').as_bytes().to_vec();
     if let Some(path) = path {

@@ -1,4 +1,4 @@
-//! Files of a running workspace: looked at, written, pushed, exported.
+//! Files of a running workspace: read, write, push, export.
 
 use super::Workspaces;
 use super::checks;
@@ -23,7 +23,7 @@ use motu_workspaces::output::{Replace, unpack_file, unpack_tree};
 use motu_workspaces::seed::{Mode, Options};
 use std::path::Path;
 
-/// As deep as a guest lists.
+/// The depth limit of a guest's listing.
 const ALL_LEVELS: u32 = 64;
 
 /// Makes a baseline's tree from a directory or an archive of the host.
@@ -143,7 +143,8 @@ impl Workspaces {
         })
     }
 
-    /// Copies to the host: to a new name or an empty directory, over a plain file if asked to.
+    /// Exports to the host: to a new name or an empty directory, or over a regular file if asked
+    /// to.
     pub(super) async fn export(
         &self,
         id: &WorkspaceId,
@@ -169,7 +170,8 @@ impl Workspaces {
             }
             FileType::Directory => {
                 let reader = pipe::reader(guest.read_tree(&place).await?);
-                // A tree is put where nothing is: what it would replace cannot be seen at a glance.
+                // A tree is never exported over an existing one: the caller could not see what
+                // would be replaced.
                 let nothing = Replace::Nothing;
                 let unpacked = blocking(move || unpack_tree(reader, &output, nothing, most));
                 let totals = unpacked.await?;
@@ -194,7 +196,7 @@ impl Workspaces {
     }
 }
 
-/// The beginning of a text file, or why it is none.
+/// The beginning of a text file, or an error if it is not text.
 pub(super) fn text_of(
     id: &WorkspaceId,
     path: &[u8],
@@ -206,7 +208,7 @@ pub(super) fn text_of(
     let truncated = size > bytes.len() as u64;
     let whole = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        // A character the budget cut in two is left out.
+        // Drop a character that the budget has cut in two.
         Err(error) if truncated && error.error_len().is_none() => {
             std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
         }

@@ -1,4 +1,4 @@
-//! The disks of a stopped workspace, read without a machine.
+//! Reads the disks of a stopped workspace without a machine.
 
 use super::Workspaces;
 use super::checks;
@@ -22,7 +22,7 @@ use std::path::Path;
 const MOUNT: &[u8] = b"workspace";
 
 impl Workspaces {
-    /// Where the disks are, if they may be read now.
+    /// The disks, if they may be read now.
     async fn at_rest(&self, id: &WorkspaceId) -> Result<AtRest> {
         let (_, handle) = self.room(id).await?;
         let sandbox = handle.sandbox();
@@ -123,7 +123,7 @@ impl Workspaces {
     }
 }
 
-/// A path of the machine; relative ones begin in `/workspace`.
+/// A path in the machine; relative ones start in `/workspace`.
 fn absolute(path: &str) -> Result<String> {
     let whole = match path.starts_with('/') {
         true => path.to_string(),
@@ -133,7 +133,7 @@ fn absolute(path: &str) -> Result<String> {
     Ok(whole)
 }
 
-/// The machine's whole tree, as it saw it.
+/// The machine's whole tree, merged from its layers.
 fn view(rest: &AtRest) -> Result<Merged> {
     let mut layers: Vec<Box<dyn Layer>> = Vec::new();
     for (number, layer) in rest.workspace.iter().enumerate() {

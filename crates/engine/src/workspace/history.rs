@@ -1,4 +1,4 @@
-//! Commands in a workspace, and what is remembered of them.
+//! Runs commands in a workspace and keeps their history.
 
 use super::Workspaces;
 use super::room::{Room, in_words};
@@ -42,7 +42,7 @@ impl Workspaces {
             .await
     }
 
-    /// Runs a command in a workspace, whoever asked for it and by whichever verb.
+    /// Runs a command in a workspace; all verbs that run commands end up here.
     pub(crate) async fn follow_remembered(
         &self,
         room: Arc<Room>,
@@ -81,7 +81,7 @@ impl Workspaces {
         ))
     }
 
-    /// Enters a command into the history, after the checkpoint it is to have.
+    /// Adds a command to the history, after its checkpoint.
     async fn remember(
         &self,
         room: &Room,
@@ -113,8 +113,8 @@ impl Workspaces {
         Ok(Remembered::new(store.clone(), room.id.clone(), record))
     }
 
-    /// Starts a command in a workspace that runs on by itself. Its output stays with the machine;
-    /// the history knows that it was started.
+    /// Starts a background command in a workspace. Its output stays in the machine; the history
+    /// records only its start.
     pub(crate) async fn start_remembered(
         &self,
         room: &Room,
@@ -140,7 +140,7 @@ impl Workspaces {
         }
     }
 
-    /// Where commands of a workspace run unless told otherwise.
+    /// The default directory of commands.
     pub(crate) fn workdir(&self, handle: &Handle) -> String {
         let workdir = handle.sandbox().workdir;
         match workdir.is_empty() {
@@ -159,7 +159,8 @@ impl Workspaces {
         })
     }
 
-    /// Commands whose end nobody saw: they ended with the link of a daemon that died.
+    /// Marks commands as lost that were running when the previous daemon died: they ended with its
+    /// link.
     pub(super) async fn end_lost_commands(&self, id: &WorkspaceId) -> Result<()> {
         for mut record in self.sandboxes.shared.store.commands(id).await? {
             if record.status == "running" {
@@ -175,7 +176,7 @@ impl Workspaces {
     }
 }
 
-/// A command that is being followed and remembered.
+/// A command that is being followed and recorded.
 struct Run {
     events: BoxStream<'static, Result<ExecEvent>>,
     remembered: Remembered,
@@ -204,7 +205,8 @@ impl Run {
                 } else {
                     "exited"
                 };
-                // Written before it is said: who has seen the end finds it in the history.
+                // Written before the event is passed on: a caller that has seen the end finds it in
+                // the history.
                 self.remembered.finish(status, Some(exited)).await;
                 self.handle.touch();
             }
@@ -214,7 +216,7 @@ impl Run {
     }
 }
 
-/// The beginning of one channel.
+/// The beginning of one output channel.
 #[derive(Debug, Default)]
 struct Beginning {
     bytes: Vec<u8>,
@@ -233,7 +235,7 @@ impl Beginning {
     }
 }
 
-/// A row of the history in the making. Written at the latest when it goes.
+/// A history record in the making; written when it is dropped, at the latest.
 struct Remembered {
     store: Store,
     id: WorkspaceId,
@@ -271,13 +273,13 @@ impl Remembered {
     async fn finish(&mut self, status: &str, exited: Option<&Exited>) {
         let record = self.close(status, exited);
         if let Err(error) = self.store.write_command(&self.id, &record).await {
-            tracing::warn!(id = %self.id, %error, "a command is not in the history");
+            tracing::warn!(id = %self.id, %error, "could not add a command to the history");
         }
     }
 }
 
 impl Drop for Remembered {
-    /// The caller left before the command ended, which ended it.
+    /// Dropped before the command ended: the caller has left, which cancels the command.
     fn drop(&mut self) {
         if self.written {
             return;

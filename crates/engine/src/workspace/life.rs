@@ -1,8 +1,8 @@
 //! Create, stop, start, reset, fork, delete.
 //!
-//! A workspace is written down before its sandbox; a sandbox that is undone or
-//! destroyed takes its workspace's rows and files with it. So whatever a crash
-//! interrupts, the next start finds either all of a workspace or knows what to remove.
+//! A workspace's row is stored before its sandbox's; undoing or destroying the sandbox also removes
+//! the workspace's rows and files. So after a crash the next start finds either a complete
+//! workspace, or what to remove.
 
 use super::Workspaces;
 use super::checks;
@@ -32,7 +32,8 @@ impl Workspaces {
         let name = request.name.as_deref().map(checks::name).transpose()?;
         checks::labels(&request.labels)?;
         let referred = self.sandboxes.sort(&request.secret_refs).await?;
-        // One that is bound to no host is one of the workspace, as if it had been handed over.
+        // A secret that is bound to no host becomes one of the workspace, as if the caller had
+        // given its value.
         let mut sources = request.secrets.clone();
         sources.extend(
             referred
@@ -88,7 +89,7 @@ impl Workspaces {
         begun
     }
 
-    /// Writes a workspace down, makes its machine and enters it.
+    /// Stores a workspace, makes its machine and enters it into the table.
     async fn begin(
         &self,
         admitted: Admitted,
@@ -103,7 +104,8 @@ impl Workspaces {
             .store
             .insert_workspace(&row, sealed.clone())
             .await?;
-        // Only after that: the name may be another's, whose record is not touched.
+        // Written after the insert: if the name were taken, this would overwrite another
+        // workspace's record.
         let started = match self.record_workspace(&row, sealed).await {
             Ok(()) => {
                 let origin = Origin::New(prepare);
@@ -114,7 +116,7 @@ impl Workspaces {
         let handle = match started {
             Ok((_, handle)) => handle,
             Err(error) => {
-                // The driver has undone the rest.
+                // The driver has undone the sandbox.
                 self.sandboxes.shared.store.forget_workspace(&id).await?;
                 self.sandboxes
                     .shared
@@ -164,7 +166,7 @@ impl Workspaces {
         Ok(admitted)
     }
 
-    /// The tree `/workspace` begins as.
+    /// The baseline of `/workspace`.
     async fn baseline(
         &self,
         id: &WorkspaceId,
@@ -182,7 +184,7 @@ impl Workspaces {
             return Ok((self.sandboxes.shared.baselines.empty(owner)?, seed));
         };
         let name = Baselines::new_name();
-        // Before it has its name: whatever a crash leaves under that name is known.
+        // Lease it before it is published, so that a crash leaves no baseline without a reference.
         self.sandboxes
             .shared
             .store
@@ -312,8 +314,8 @@ impl Workspaces {
         Ok(last)
     }
 
-    /// Copies of a workspace. A runtime that can copies memory and disks; elsewhere the
-    /// copies are new machines with the same files in `/workspace`.
+    /// Forks a workspace. A runtime with `fork` copies memory and disks; otherwise the copies are
+    /// new machines with the same files in `/workspace`.
     pub(super) async fn fork(
         &self,
         id: &WorkspaceId,
@@ -369,7 +371,7 @@ impl Workspaces {
             return Err(error);
         }
         for row in rows {
-            // Each copy has a gateway of its own.
+            // Each copy has its own gateway, and so its own set of secret values.
             let handle = self.sandboxes.table.get(&row.workspace_id);
             let beyond = handle.map(|handle| handle.beyond().clone());
             let secrets = room.secrets.clone().and(&beyond.unwrap_or_default());
@@ -409,7 +411,7 @@ impl Workspaces {
             let prepare = restoring(saved.reopen()?);
             let begun = self.begin(admitted, row, room.secrets.clone(), Some(prepare));
             if let Err(error) = begun.await {
-                // All or none.
+                // All or none: delete the copies made so far.
                 for made in ids {
                     let _ = self.delete(&made).await;
                 }
@@ -420,7 +422,7 @@ impl Workspaces {
         Ok(ids)
     }
 
-    /// Finds the workspaces of a former daemon, after their sandboxes.
+    /// Adopts the workspaces of a previous daemon, after their sandboxes.
     pub(crate) async fn adopt(&self) -> Result<()> {
         let mut rows = self.sandboxes.shared.store.workspaces().await?;
         rows.extend(self.unreadable_rows(&rows).await?);
@@ -434,7 +436,7 @@ impl Workspaces {
             let secrets = match self.open_secrets(&id).await {
                 Ok(secrets) => secrets,
                 Err(error) => {
-                    tracing::error!(%id, %error, "its secrets cannot be opened; it has none now");
+                    tracing::error!(%id, %error, "could not unseal a workspace's secrets; it runs without them");
                     Secrets::none(&self.sandboxes.patterns)?
                 }
             };
@@ -475,7 +477,8 @@ impl Workspaces {
         Ok(())
     }
 
-    /// What is newest of a workspace: its row in the store, or the record beside its disks.
+    /// The newest version of a workspace's row: from the store, or from the record beside its
+    /// disks.
     async fn newest_row(&self, row: WorkspaceRow) -> Result<WorkspaceRow> {
         let id = &row.workspace_id;
         let beside = record::read_workspace(&self.sandboxes.shared.home.kept(id)).into_record();
@@ -484,7 +487,7 @@ impl Workspaces {
                 if beside.workspace.created_at == row.created_at
                     && beside.workspace.revision > row.revision =>
             {
-                tracing::warn!(%id, "its row is made again from the record beside its disks");
+                tracing::warn!(%id, "restoring the row from the record beside the disks");
                 self.sandboxes
                     .shared
                     .store
@@ -494,17 +497,18 @@ impl Workspaces {
             }
             Some(beside) if beside.workspace == row => Ok(row),
             _ => {
-                // The record is for the day the store is lost. A workspace that cannot have one, as
-                // when its disks have vanished, keeps its name and costs no other its start.
+                // The record is needed only if the store is lost. A workspace without one, for
+                // example because its disks have vanished, keeps its name and does not stop the
+                // others from starting.
                 if let Err(error) = self.record_again(&row).await {
-                    tracing::error!(%id, %error, "it has no record beside its disks");
+                    tracing::error!(%id, %error, "could not write the record beside the disks");
                 }
                 Ok(row)
             }
         }
     }
 
-    /// Workspaces whose row is missing or cannot be read, by the records beside their disks.
+    /// Workspaces whose row is missing or unreadable, from the records beside their disks.
     async fn unreadable_rows(&self, known: &[WorkspaceRow]) -> Result<Vec<WorkspaceRow>> {
         let mut found = Vec::new();
         for (id, dir) in record::kept(&self.sandboxes.shared.home) {
@@ -514,7 +518,7 @@ impl Workspaces {
                 continue;
             }
             if let Some(beside) = record::read_workspace(&dir).into_record() {
-                tracing::warn!(%id, "its row is made again from the record beside its disks");
+                tracing::warn!(%id, "restoring the row from the record beside the disks");
                 self.sandboxes.shared.store.put_workspace(&beside).await?;
                 found.push(beside.workspace);
             }
@@ -522,8 +526,8 @@ impl Workspaces {
         Ok(found)
     }
 
-    /// Forgets a workspace that has no sandbox any more, or never had one. One whose sandbox
-    /// nobody can read, or whose disks are there, keeps its name and its history.
+    /// Deletes a workspace whose sandbox is gone or was never made. If the sandbox's row is
+    /// unreadable, or its disks exist, the workspace keeps its name and history.
     async fn forget_gone(&self, id: &WorkspaceId) -> Result<()> {
         let gone = match self.sandboxes.shared.store.get(id).await {
             Ok(None) => !self.sandboxes.shared.home.kept(id).exists(),
@@ -570,7 +574,7 @@ async fn baseline_of(handle: &Handle) -> Result<std::path::PathBuf> {
     Ok(kept.baseline)
 }
 
-/// Brings a new machine's `/workspace` to a saved state.
+/// Prepares a new machine by restoring `/workspace` from a saved state.
 fn restoring(saved: Saved) -> Prepare {
     Box::new(move |guest| async move { saved.restore(&guest).await }.boxed())
 }

@@ -17,12 +17,12 @@ use motu_workspaces::patch::{self, Action, Patch};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Files whose contents are fetched at once for a diff.
+/// Files fetched concurrently for a diff.
 const AT_ONCE: usize = 16;
 /// The permission bits a rename or copy takes along.
 const MODE: u32 = 0o777;
 
-/// A file as it was found before it is changed.
+/// A file's state before it is changed.
 #[derive(Clone, Debug)]
 struct Found {
     content: Bytes,
@@ -146,14 +146,14 @@ impl Workspaces {
         }
         let report = diff_report(id, BASELINE, "current", builder.finish());
         Ok(DiffReport {
-            // What a secret was written to is a file like any other, but not in what is shown.
+            // Secrets written to files appear in the diff, so redact it.
             patch: room.secrets.redact(&report.patch),
             ..report
         })
     }
 }
 
-/// The contents of a changed path that the report needs.
+/// Both versions of a changed path, as far as the report needs them.
 async fn both_sides(
     guest: &Guest,
     root: &str,
@@ -169,7 +169,7 @@ async fn both_sides(
         true => {
             let path = WorkspacePath::parse(&path)
                 .map_err(|_| Error::transport("the guest named a path that is none"))?;
-            // A file that went meanwhile reads as empty: the next diff says the rest.
+            // A file that was removed meanwhile reads as empty; the next diff shows its removal.
             Some(
                 read_file(guest, root, &path, max)
                     .await?
@@ -240,7 +240,7 @@ fn diff_entry(entry: diff::Entry) -> DiffEntry {
     }
 }
 
-/// What a change of a patch asks of the guest, and the content that goes with it.
+/// The guest's operation for a change of a patch, and its content.
 fn operation(
     change: &patch::Change,
     before: Option<&Found>,
@@ -287,7 +287,7 @@ pub(super) fn write(path: &WorkspacePath, mode: u32) -> link::Operation {
     }
 }
 
-/// Lets the guest do it, all or nothing.
+/// Makes the guest execute the operations, all or none.
 pub(super) async fn carry_out(
     guest: &Guest,
     operations: Vec<link::Operation>,

@@ -1,4 +1,4 @@
-//! What shows that a service does its work.
+//! Readiness probes of services.
 
 use crate::admission::{Follow, command};
 use crate::guest::Guest;
@@ -13,21 +13,21 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
-/// The first pause between two tries where nothing announces a change.
+/// The first pause between attempts, for probes without events.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// The longest one for what is cheap to try.
+/// The longest pause between attempts of cheap probes.
 const CHEAP_PAUSE: Duration = Duration::from_millis(20);
-/// How long one answer to a probe may take.
+/// How long one attempt may take.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// Bytes of an HTTP answer that are looked at.
+/// Bytes of an HTTP response that are read.
 const STATUS_BYTES: usize = 64;
 
-/// What a probe works with.
+/// The context of a probe.
 pub struct Scene<'a> {
     pub guest: &'a Guest,
     pub config: &'a Config,
     pub workdir: &'a str,
-    /// The longest pause between two tries.
+    /// The longest pause between attempts.
     pub interval: Duration,
     /// Turns true when the log has matched.
     pub logged: watch::Receiver<bool>,
@@ -60,7 +60,7 @@ pub fn pattern_of(pattern: &str) -> Result<regex::bytes::Regex> {
         .map_err(|error| Error::invalid(format!("the pattern of a probe: {error}")))
 }
 
-/// Waits until the probe says yes. The caller bounds the time.
+/// Waits until the probe succeeds. The caller bounds the time.
 pub async fn wait(readiness: &Readiness, mut scene: Scene<'_>) -> Result<()> {
     match readiness {
         Readiness::File { path } => file_exists(path, &scene).await,
@@ -86,7 +86,8 @@ pub async fn wait(readiness: &Readiness, mut scene: Scene<'_>) -> Result<()> {
     }
 }
 
-/// Tries until it works; pauses grow up to `most`. Only a broken machine is an error.
+/// Retries until success, with pauses growing up to `most`. Only an unreachable machine is an
+/// error.
 async fn retry<F, T>(most: Duration, mut once: F) -> Result<()>
 where
     F: FnMut() -> T,
@@ -113,7 +114,7 @@ fn file(path: &str, workdir: &str) -> Result<GuestPath> {
     GuestPath::new(whole.into_bytes())
 }
 
-/// Watches the directory, so that the file's making is the event.
+/// Watches the parent directory, so that the creation of the file is an event.
 async fn file_exists(path: &str, scene: &Scene<'_>) -> Result<()> {
     let place = file(path, scene.workdir)?;
     let parent = match place.as_bytes().iter().rposition(|byte| *byte == b'/') {
@@ -121,7 +122,7 @@ async fn file_exists(path: &str, scene: &Scene<'_>) -> Result<()> {
         Some(at) => GuestPath::new(place.as_bytes().slice(..at))?,
     };
     loop {
-        // The watch first: what comes after the look is an event.
+        // Watch before the check, so that no creation between the two is missed.
         let changes = scene.guest.watch(&parent, false).await;
         if exists(scene.guest, &place).await? {
             return Ok(());
@@ -130,14 +131,14 @@ async fn file_exists(path: &str, scene: &Scene<'_>) -> Result<()> {
             Ok(mut changes) => {
                 let _ = tokio::time::timeout(scene.interval, changes.next()).await;
             }
-            // The directory itself is not there yet.
+            // The directory itself does not exist yet.
             Err(error) if unreachable(&error) => return Err(error),
             Err(_) => tokio::time::sleep(CHEAP_PAUSE.min(scene.interval)).await,
         }
     }
 }
 
-/// Whether the guest itself, not what it was asked about, is missing.
+/// Whether the error is about the guest itself, not about what it was asked for.
 fn unreachable(error: &motu_core::Error) -> bool {
     use ErrorKind::{Timeout, Transport, Unavailable};
     matches!(error.kind, Transport | Unavailable | Timeout)

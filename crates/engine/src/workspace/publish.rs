@@ -1,6 +1,6 @@
-//! Ports of the host that lead into a machine.
+//! Published ports: listeners on the host that lead into a machine.
 //!
-//! The guest dials: nothing of this needs a network device in the machine.
+//! The guest dials the port, so the machine needs no network device.
 
 use crate::driver::Handle;
 use motu_core::hint;
@@ -13,19 +13,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 const LOOPBACK: &str = "127.0.0.1";
-/// Ports below this belong to the host's own services.
+/// Ports below this are reserved for the host.
 const FIRST_PORT: u16 = 1024;
-/// Bytes on the way in each direction of one connection.
+/// Buffer of one connection per direction.
 const BUFFER: usize = 256 * 1024;
 
-/// A listener that has its port but nobody to lead to yet.
+/// A bound listener that does not accept yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
     port: PublishedPort,
 }
 
-/// Open ports; they close when this goes.
+/// Open ports, closed on drop.
 #[derive(Debug, Default)]
 pub struct Published {
     tasks: Vec<AbortHandle>,
@@ -39,7 +39,7 @@ impl Drop for Published {
     }
 }
 
-/// Takes every port, or none of them.
+/// Binds every port, or none.
 pub async fn bind(wanted: &[Publish], policy: NetworkPolicy) -> Result<Vec<Bound>> {
     if wanted.is_empty() {
         return Ok(Vec::new());
@@ -113,7 +113,7 @@ impl Bound {
     }
 }
 
-/// Lets callers in.
+/// Starts accepting connections.
 pub fn open(bound: Vec<Bound>, handle: &Arc<Handle>) -> Published {
     let tasks = bound.into_iter().map(|bound| {
         let handle = handle.clone();
@@ -133,8 +133,8 @@ async fn accept(bound: Bound, handle: Arc<Handle>) {
                     callers.spawn(carry(caller, bound.port.guest_port, handle.clone()));
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely: callers that leave make room.
-                    tracing::warn!(%error, "a published port could not take a caller");
+                    // Probably out of file descriptors: wait until a connection ends.
+                    tracing::warn!(%error, "could not accept a connection on a published port");
                     if callers.join_next().await.is_none() {
                         return;
                     }
@@ -159,6 +159,6 @@ async fn carry(mut caller: TcpStream, port: u16, handle: Arc<Handle>) {
                 tokio::io::copy_bidirectional_with_sizes(&mut caller, &mut inside, BUFFER, BUFFER);
             let _ = carried.await;
         }
-        Err(error) => tracing::debug!(port, %error, "nobody listens behind a published port"),
+        Err(error) => tracing::debug!(port, %error, "could not connect to the port in the machine"),
     }
 }

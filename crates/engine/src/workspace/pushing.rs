@@ -1,7 +1,7 @@
-//! Bringing later content of the host into a running workspace.
+//! Pushes content of the host into a running workspace.
 //!
-//! What the destination has is known without walking it in the machine: the
-//! baseline is a tree on this host, and the guest says what differs from it.
+//! The contents of the destination are known without walking it in the machine: the baseline is a
+//! tree on this host, and the guest lists the differences from it.
 
 use super::Workspaces;
 use super::checks;
@@ -83,7 +83,8 @@ impl Workspaces {
         report.mode = "tar_archive".to_string();
         let totals = {
             let source = source.clone();
-            // Looked through before anything is sent: a bad entry is found while nothing is changed.
+            // Check the whole archive first, so that a bad entry is found before anything is
+            // changed.
             blocking(move || {
                 let archive = archive::open(&source)?;
                 Ok(archive::read(archive, options.limits, |_, _| Ok(()))?)
@@ -101,7 +102,7 @@ impl Workspaces {
         Ok(report)
     }
 
-    /// Who new files belong to, as the machine sees it.
+    /// The owner of new files, as the machine sees it.
     async fn owner_inside(&self, handle: &Handle) -> Result<(u32, u32)> {
         let sandbox = handle.sandbox();
         if sandbox.on_host_files() {
@@ -130,7 +131,7 @@ fn is_directory(source: &Path) -> Result<bool> {
     }
 }
 
-/// What is in the machine below a path: the baseline, and what was made of it.
+/// The entries in the machine below a path: the baseline plus the changes.
 fn listing(baseline: &Path, changes: &[ChangedEntry], prefix: &[u8]) -> Vec<Listed> {
     let mut there = BTreeMap::new();
     let mut begin = baseline.to_path_buf();
@@ -166,7 +167,7 @@ fn relative<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Everything in a tree of ours; what cannot be read is not there.
+/// Lists a tree on the host; unreadable entries are skipped.
 fn walk(root: &Path, there: &mut BTreeMap<Vec<u8>, Listed>) {
     let mut rest: Vec<(PathBuf, Vec<u8>)> = vec![(root.to_path_buf(), Vec::new())];
     while let Some((directory, above)) = rest.pop() {
@@ -198,8 +199,8 @@ fn walk(root: &Path, there: &mut BTreeMap<Vec<u8>, Listed>) {
     }
 }
 
-/// Directories in the place of something else, and what is in the place of a directory: nothing
-/// else has to be gone before it is replaced.
+/// Paths that must be removed first: directories that become something else, and other entries that
+/// become directories. Everything else is replaced in place.
 fn in_the_way(plan: &Plan, source: &Path, there: &[Listed], prefix: &[u8]) -> Vec<Bytes> {
     let kinds: BTreeMap<&[u8], Kind> = there
         .iter()
@@ -221,7 +222,8 @@ fn in_the_way(plan: &Plan, source: &Path, there: &[Listed], prefix: &[u8]) -> Ve
         .collect()
 }
 
-/// What an earlier push had begun when its machine ended. No other is under way: pushes take turns.
+/// Temporary files of a push that was interrupted by the machine's end. Pushes take turns, so no
+/// other one is running.
 fn unfinished(changes: &[ChangedEntry]) -> impl Iterator<Item = Bytes> {
     let named = |path: &[u8]| {
         let name = path.rsplit(|byte| *byte == b'/').next();

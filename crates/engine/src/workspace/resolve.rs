@@ -1,15 +1,15 @@
-//! What a caller means by an id that is not written out.
+//! Resolves abbreviated ids.
 //!
-//! An id means itself. Where there is none of that name, the beginning of a generated id
-//! (`sb-3f9`) and the name of a workspace mean the one they fit. Ids that callers chose are never
-//! completed: `rm build`, tried again, must not find `build-2`.
+//! A full id always means itself. If there is none, a prefix of a generated id (`sb-3f9`) or the
+//! name of a workspace is resolved, if it is unique. Ids chosen by callers are never completed: a
+//! repeated `rm build` must not match `build-2`.
 
 use super::Workspaces;
 use motu_core::{Error, Result, SandboxId};
 
-/// Characters of a generated id: its kind, a dash and twelve more.
+/// Length of a generated id: its kind, a dash and twelve characters.
 const GENERATED: usize = 15;
-/// The fewest characters that are completed.
+/// Shortest prefix that is completed.
 const SHORTEST: usize = 6;
 
 impl Workspaces {
@@ -38,7 +38,7 @@ fn begins(id: &SandboxId, word: &SandboxId) -> bool {
     generated && word.len() >= SHORTEST && id.starts_with(word)
 }
 
-/// The only one that fits; the word itself where none does, for the verb to say so.
+/// The only match; the word itself if there is none, so that the verb reports it.
 fn one(word: SandboxId, mut fitting: Vec<SandboxId>) -> Result<SandboxId> {
     match fitting.len() {
         0 => Ok(word),

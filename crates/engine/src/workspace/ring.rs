@@ -1,4 +1,4 @@
-//! What a machine still has of a process's output.
+//! Reads a process's output that the machine still has.
 
 use crate::guest::Guest;
 use bytes::BytesMut;
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub struct Part {
     pub bytes: BytesMut,
-    /// Offset behind the last byte here.
+    /// The offset after the last byte.
     pub end: u64,
-    /// Something before the first byte here was no longer kept.
+    /// Output before the first byte is no longer available.
     pub lost: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Output {
     pub stderr: Part,
 }
 
-/// How much is read, and when it is enough.
+/// When to stop reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Enough {
     /// Bytes per channel.
@@ -42,7 +42,7 @@ pub async fn find(guest: &Guest, tag: &str) -> Result<Process> {
     found.ok_or_else(|| Error::not_found("its process is no longer known to the machine"))
 }
 
-/// Reads what there is now, and with `idle` what still comes.
+/// Reads the available output, and with `idle` also what follows.
 pub async fn read(guest: &Guest, tag: &str, from: AttachFrom, enough: Enough) -> Result<Output> {
     let process = find(guest, tag).await?;
     let mut session = guest.attach(Selector::Tag(tag.to_string()), from).await?;

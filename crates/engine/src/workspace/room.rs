@@ -1,4 +1,4 @@
-//! What the daemon knows of each workspace while it runs.
+//! The in-memory state of each workspace.
 
 use super::Workspaces;
 use super::supervised::Supervised;
@@ -23,14 +23,14 @@ use super::secrets::Secrets;
 pub struct Room {
     pub(super) id: WorkspaceId,
     row: Mutex<WorkspaceRow>,
-    /// Held by whoever changes the whole: stop, start, reset, fork, snapshots, delete.
+    /// Held while the workspace as a whole is changed: stop, start, reset, fork, snapshots, delete.
     turn: Turn<()>,
-    /// Held while the files are changed by a patch, so that two patches do not mix.
+    /// Held while a patch or push changes files, so that two do not interleave.
     pub(super) edit: Turn<()>,
     /// Held while a service is given its name.
     pub(super) naming: Turn<()>,
     pub(super) secrets: Secrets,
-    /// Shells that were opened before this ended with their machine.
+    /// Shells opened before this time have ended with their machine.
     shells_since: Mutex<Timestamp>,
     pub(super) services: Mutex<BTreeMap<String, Arc<Supervised>>>,
 }
@@ -49,7 +49,7 @@ impl Room {
         }
     }
 
-    /// A session of this workspace without the values of its secrets.
+    /// A session of this workspace with its secrets redacted.
     pub(crate) fn shown(
         &self,
         events: BoxStream<'static, Result<ExecEvent>>,
@@ -58,12 +58,12 @@ impl Room {
         self.secrets.redacted(events, pace)
     }
 
-    /// Shells end with their machine.
+    /// Marks all shells as ended: they end with their machine.
     pub(super) fn forget_shells(&self) {
         *self.since() = Timestamp::now();
     }
 
-    /// Whether a session is a shell of the workspace as it is now.
+    /// Whether a session is a shell of the current machine.
     pub(crate) fn has_shell(&self, row: &TerminalRow) -> bool {
         let reset = self.row().last_reset_at;
         let opened = row.opened_in.is_some() && !row.terminated && row.sandbox_id == self.id;
@@ -93,12 +93,12 @@ impl Room {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The right to change the whole, after whoever has it.
+    /// Waits for the right to change the workspace as a whole.
     pub(crate) async fn wait_turn(&self) -> TurnGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// The right to change the whole; somebody else who has it is a conflict, not a queue.
+    /// The right to change the workspace as a whole; a conflict if it is taken.
     pub(super) fn take_turn(&self) -> Result<TurnGuard<'_, ()>> {
         self.turn.try_lock().map_err(|_| {
             Error::conflict(format!(
@@ -135,7 +135,7 @@ impl Rooms {
         self.rooms().get(id).cloned()
     }
 
-    /// Those with this name.
+    /// Workspaces with this name.
     pub(crate) fn named(&self, name: &str) -> Vec<WorkspaceId> {
         let rooms = self.rooms();
         let named = rooms
@@ -150,7 +150,7 @@ impl Rooms {
 }
 
 impl Workspaces {
-    /// A workspace and its sandbox, or why there is none.
+    /// A workspace and its sandbox, or an error that says why there is none.
     pub(crate) async fn room(&self, id: &WorkspaceId) -> Result<(Arc<Room>, Arc<Handle>)> {
         let missing = || {
             Error::not_found(format!("there is no workspace {id}"))
@@ -163,14 +163,14 @@ impl Workspaces {
                 Ok((room, handle))
             }
             None => {
-                // Its time to live was over.
+                // The sandbox is gone: its time to live was over.
                 self.rooms.leave(id);
                 Err(missing())
             }
         }
     }
 
-    /// A workspace is more than its sandbox, and goes by its own verb.
+    /// Fails for a workspace, which has verbs of its own.
     pub(crate) fn not_a_workspace(&self, id: &WorkspaceId) -> Result<()> {
         if self.rooms.get(id).is_none() || self.sandboxes.table.get(id).is_none() {
             return Ok(());
@@ -233,7 +233,7 @@ impl Workspaces {
     }
 }
 
-/// A machine that went away while something was asked of it, in a workspace's words.
+/// Rewords an error about a sandbox for a workspace.
 pub(crate) fn in_words(error: Error) -> Error {
     let said = error.message.replace("sandbox ", "workspace ");
     let vague = error.kind == ErrorKind::Unavailable && error.hint.is_some();

@@ -22,7 +22,7 @@ pub struct Secrets {
     all: Arc<Vec<Secret>>,
     patterns: Patterns,
     own: Redactor,
-    /// Those that stay outside.
+    /// Values of secrets that stay outside.
     beyond: Beyond,
 }
 
@@ -38,7 +38,7 @@ impl Secrets {
         })
     }
 
-    /// The variables of one call, by name.
+    /// The secrets of one call, by variable.
     pub fn of_variables(
         values: Vec<(String, Zeroizing<String>)>,
         patterns: &Patterns,
@@ -51,7 +51,7 @@ impl Secrets {
         Secrets::new(values.into_iter().map(secret).collect(), patterns)
     }
 
-    /// The same, and those that stay outside of a sandbox.
+    /// Adds the secrets that stay outside of a sandbox.
     pub fn and(self, beyond: &Beyond) -> Secrets {
         Secrets {
             beyond: beyond.clone(),
@@ -59,13 +59,13 @@ impl Secrets {
         }
     }
 
-    /// All of them, as variables of their own names.
+    /// All secrets as variables.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let pair = |secret: &Secret| (secret.name.clone(), secret.value.to_string());
         self.all.iter().map(pair).collect()
     }
 
-    /// All of them by name, to be kept out of what is shown elsewhere.
+    /// All values by name, for redaction elsewhere.
     pub fn values(&self) -> Arc<Vec<(String, Zeroizing<String>)>> {
         let pair = |secret: &Secret| (secret.name.clone(), secret.value.clone());
         let beyond = self.beyond.values();
@@ -78,7 +78,7 @@ impl Secrets {
         Secrets::new(Vec::new(), patterns)
     }
 
-    /// What takes all of them out of what is shown.
+    /// A redactor for all values.
     pub fn redactor(&self) -> Redactor {
         let beyond = self.beyond.values();
         if beyond.is_empty() {
@@ -89,7 +89,7 @@ impl Secrets {
         Redactor::new(own.chain(beyond), &self.patterns)
     }
 
-    /// An error whose texts show no values of secrets.
+    /// An error with redacted texts.
     pub fn clean_error(&self, error: Error) -> Error {
         shown::clean_error(&self.redactor(), error)
     }
@@ -102,7 +102,7 @@ impl Secrets {
         self.all.iter().map(info).collect()
     }
 
-    /// The secrets as they are kept for one workspace.
+    /// Seals the secrets for storage.
     pub fn seal(&self, home: &Path, id: &WorkspaceId) -> Result<Vec<SealedSecret>> {
         if self.all.is_empty() {
             return Ok(Vec::new());
@@ -141,12 +141,12 @@ impl Secrets {
         Ok(variables)
     }
 
-    /// Text without values of secrets.
+    /// Redacts a text.
     pub fn redact(&self, text: &str) -> String {
         self.redactor().text(text)
     }
 
-    /// A session's output without values of secrets.
+    /// A session's output, redacted.
     pub fn redacted(
         &self,
         events: BoxStream<'static, Result<ExecEvent>>,
@@ -157,12 +157,12 @@ impl Secrets {
 }
 
 impl Workspaces {
-    /// The key is made when the first secret is.
+    /// The vault's key is created with the first secret.
     fn vault(&self) -> Result<Vault> {
         Ok(Vault::open(self.sandboxes.shared.home.path())?)
     }
 
-    /// Reads what a caller hands over.
+    /// Reads the secrets that a caller gives.
     pub(super) fn take_secrets(&self, sources: &[SecretSource]) -> Result<Secrets> {
         let mut all = Vec::new();
         for source in sources {
@@ -188,7 +188,7 @@ impl Workspaces {
         Secrets::new(all, &self.sandboxes.patterns)
     }
 
-    /// The secrets a former daemon kept.
+    /// Unseals the stored secrets.
     pub(super) async fn open_secrets(&self, id: &WorkspaceId) -> Result<Secrets> {
         let sealed = self.sandboxes.shared.store.secrets(id).await?;
         if sealed.is_empty() {
@@ -228,7 +228,7 @@ fn kind(source: Source) -> &'static str {
     }
 }
 
-/// A secret from a file, whose content never reaches a message.
+/// Reads a secret from a file; its content never reaches a message.
 fn read(name: &str, path: &str) -> Result<Zeroizing<String>> {
     let path = super::checks::on_host(path, "the path of a secret")?;
     let failed = |error: std::io::Error| {

@@ -1,8 +1,8 @@
 //! Named long-running processes.
 //!
-//! The guest owns the process and its output; one task here watches over it:
-//! sees its end, starts it again where the policy says so, and keeps what is said
-//! of it in the store. A daemon that comes back finds the process by its tag.
+//! The guest owns the process and its output; one task here supervises it: notices its end,
+//! restarts it if the policy says so, and keeps the store up to date. A restarted daemon finds the
+//! process by its tag.
 
 use super::Workspaces;
 use super::checks;
@@ -25,7 +25,7 @@ use motu_core::{Error, ErrorKind, Result, id, limits};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A service without a probe that fails within this time has failed to start.
+/// A service without a probe has failed to start if it ends with an error within this time.
 const AT_ONCE: Duration = Duration::from_millis(250);
 
 /// The service of that name.
@@ -51,7 +51,7 @@ impl Workspaces {
         let interval = limits::READY_INTERVAL_MS.resolve(request.ready_interval_ms)?;
         let (room, handle) = self.room(id).await?;
         let guest = handle.guest().map_err(in_words)?;
-        // Until its name is taken: two starts of one name are not both the first.
+        // Held until the name is taken, so that two concurrent starts of one name conflict.
         let naming = room.naming.lock().await;
         self.room_for(&room, &request.service_name).await?;
         let policy = room.row().network_policy;
@@ -61,7 +61,8 @@ impl Workspaces {
         let row = new_row(id, &request, cwd, published_ports);
         let environment = room.secrets.environment(&request.secret_env)?;
         let start = start_of(&self.sandboxes.config, &row, environment)?;
-        // Known before it runs: a daemon that comes back finds it, or that it never began.
+        // Stored before it runs: a restarted daemon finds the process, or learns that it never
+        // began.
         self.sandboxes.shared.store.put_service(&row).await?;
         let started = match guest.start_background(start).await {
             Ok(started) => started,
@@ -101,7 +102,7 @@ impl Workspaces {
         Ok(service.status())
     }
 
-    /// A service that never began; one of that name that had ended is there again.
+    /// Removes a service that did not start; an ended one of the same name is restored.
     async fn forget_service(&self, room: &Room, row: &ServiceRow) -> Result<()> {
         let before = room.services().get(&row.status.service_name).cloned();
         match before {
@@ -110,8 +111,8 @@ impl Workspaces {
         }
     }
 
-    /// A name may be used again when its service has ended, and the one that ended first
-    /// makes room for a new one.
+    /// Makes room for a service: the name must be free or its service ended, and at the limit the
+    /// one that ended first is removed.
     async fn room_for(&self, room: &Room, name: &str) -> Result<()> {
         let most = limits::SERVICES;
         let first_ended = {
@@ -146,7 +147,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Waits for the probe; without one a service is ready when it runs.
+    /// Waits for the probe; a service without one is ready when it runs.
     async fn until_ready(
         &self,
         service: &Arc<Supervised>,
@@ -189,7 +190,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Starts the task that sees a service's end.
+    /// Starts the supervising task.
     fn watch_over(
         &self,
         service: &Arc<Supervised>,
@@ -211,7 +212,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Services of a former daemon: those that still run are watched again.
+    /// Adopts the services of a previous daemon; running ones are supervised again.
     pub(super) async fn adopt_services(
         &self,
         room: &Arc<Room>,
@@ -234,7 +235,7 @@ impl Workspaces {
                 true => match publish::bind(&wanted, policy).await {
                     Ok(bound) => publish::open(bound, handle),
                     Err(error) => {
-                        tracing::warn!(service = name, %error, "its ports are not published again");
+                        tracing::warn!(service = name, %error, "could not publish the ports of an adopted service");
                         Published::default()
                     }
                 },
@@ -270,7 +271,7 @@ impl Workspaces {
         Ok(service.status())
     }
 
-    /// Ends everything that runs for long, before its machine goes.
+    /// Ends all services before their machine ends.
     pub(super) async fn quiet(&self, room: &Room, reason: &str) {
         let services: Vec<_> = room.services().values().cloned().collect();
         let ends = services.iter().map(|service| service.end(reason));

@@ -1,4 +1,4 @@
-//! Named states of `/workspace`.
+//! Snapshots of `/workspace`.
 
 use super::Workspaces;
 use super::patching::diff_report;
@@ -20,21 +20,21 @@ use motu_workspaces::snapshots::{Contents, SnapshotError, Snapshots, Summary, ch
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How often a state is looked at again because files changed meanwhile.
+/// Attempts to take a snapshot while files change.
 const TRIES: usize = 5;
 
-/// A state a machine can be brought to.
+/// A state that a machine can be restored to.
 pub(super) enum Saved {
     Baseline,
     Snapshot {
         store: Snapshots,
         name: String,
     },
-    /// Made for one purpose, gone with the last use.
+    /// A temporary snapshot, deleted with its last use.
     Aside(Arc<Aside>),
 }
 
-/// Snapshots in a directory that goes with them.
+/// A directory of temporary snapshots, deleted on drop.
 pub(super) struct Aside {
     store: Snapshots,
     dir: PathBuf,
@@ -60,7 +60,7 @@ impl Saved {
         })
     }
 
-    /// Brings a fresh machine's `/workspace` to this state.
+    /// Restores a new machine's `/workspace` to this state.
     pub(super) async fn restore(self, guest: &Guest) -> Result<()> {
         let (store, name, _aside) = match self {
             Saved::Baseline => return Ok(()),
@@ -102,7 +102,8 @@ impl Workspaces {
         let store = self.snapshots(id).await?;
         let summary = take(&guest, &store, name).await?;
         if let Err(error) = sound(&handle, &guest).await {
-            // What was read of a disk that met an error meanwhile is not what was written.
+            // The disk has met an error during the snapshot: it may contain wrong data, so delete
+            // it.
             let name = name.to_string();
             blocking(move || Ok(store.delete(&name)?)).await?;
             return Err(error);
@@ -111,7 +112,7 @@ impl Workspaces {
         blocking(move || Ok(described(&id, had, &store, summary))).await
     }
 
-    /// The state of a running workspace, for one use.
+    /// Saves the state of a running workspace for one use.
     pub(super) async fn save_aside(&self, handle: &Handle) -> Result<Saved> {
         let guest = handle.guest().map_err(in_words)?;
         sound(handle, &guest).await?;
@@ -183,7 +184,7 @@ impl Workspaces {
         Ok(gone)
     }
 
-    /// A state by its name, known to be there.
+    /// Finds a state by name.
     pub(super) async fn open_saved(&self, id: &WorkspaceId, name: &str) -> Result<Saved> {
         if name == BASELINE {
             return Ok(Saved::Baseline);
@@ -196,7 +197,7 @@ impl Workspaces {
         let name = name.to_string();
         blocking(move || {
             find(&store, &name)?;
-            // Damage is found before the old machine is gone.
+            // Check the snapshot for damage before the old machine is destroyed.
             store.restore(&name)?;
             Ok(Saved::Snapshot { store, name })
         })
@@ -240,7 +241,7 @@ impl Workspaces {
     }
 }
 
-/// One side of a difference between snapshots.
+/// One side of a difference between two snapshots.
 fn content(
     files: &mut motu_workspaces::snapshots::Files,
     wanted: bool,
@@ -261,12 +262,12 @@ fn content(
     })
 }
 
-/// Refuses a disk that has met errors: what is read from it may not be what was written.
+/// Fails if the disk has met I/O errors: data read from it may be wrong.
 pub(super) async fn sound(handle: &Handle, guest: &Guest) -> Result<()> {
     if let Some(error) = handle.faulty() {
         return Err(error);
     }
-    // A machine with a kernel of its own is the only one who knows.
+    // Only the machine's own kernel knows of errors in its file systems.
     match guest.disk_errors().await? {
         0 => Ok(()),
         count => {
@@ -279,7 +280,7 @@ pub(super) async fn sound(handle: &Handle, guest: &Guest) -> Result<()> {
     }
 }
 
-/// Saves what a machine has in `/workspace` now.
+/// Takes a snapshot of the machine's `/workspace`.
 pub(super) async fn take(guest: &Guest, store: &Snapshots, name: &str) -> Result<Summary> {
     let mut last = Error::internal("no snapshot was tried");
     for _ in 0..TRIES {
@@ -294,7 +295,8 @@ pub(super) async fn take(guest: &Guest, store: &Snapshots, name: &str) -> Result
             })
             .await?
         };
-        // Files that would not settle are told by the commit: their facts differ.
+        // `commit` notices files that change while they are read: their metadata differs from the
+        // plan.
         let reader = pipe::reader(guest.pick(paths).await?);
         let store = store.clone();
         let done = tokio::task::spawn_blocking(move || store.commit(plan, reader))
@@ -311,7 +313,7 @@ pub(super) async fn take(guest: &Guest, store: &Snapshots, name: &str) -> Result
     Err(last)
 }
 
-/// What a snapshot can bring back: not a socket or a device.
+/// Whether a snapshot can restore an entry: not a socket or a device.
 pub(super) fn lasting(entry: &ChangedEntry) -> bool {
     const TYPE: u32 = 0o170_000;
     const KEPT: [u32; 4] = [0o100_000, 0o040_000, 0o120_000, 0o010_000];
@@ -332,7 +334,7 @@ fn missing(name: &str) -> Error {
         .hint(hint![verb("list_snapshots"), " shows them"])
 }
 
-/// A snapshot of a workspace whose baseline has so many paths.
+/// Describes a snapshot of a workspace whose baseline has this many paths.
 fn described(id: &WorkspaceId, baseline: u64, store: &Snapshots, summary: Summary) -> Snapshot {
     let changes = store.compare(BASELINE, &summary.name).ok();
     let entry_count = changes.map(|changes| {

@@ -1,4 +1,4 @@
-//! One service: what is said of it, how it is started, what it said last.
+//! One service: its status, its start, the end of its output.
 
 use super::publish::Published;
 use super::ring::{self, Enough};
@@ -18,25 +18,25 @@ use tokio::sync::{Notify, watch};
 
 /// How long a service may take to end after SIGTERM.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(5);
-/// Lines of its output in the error of a service that did not start.
+/// Lines of output in the error of a service that did not start.
 const LAST_LINES: usize = 10;
-/// The longest of them.
+/// Longest such line.
 const LAST_LINE_CHARS: usize = 200;
-/// Output per channel that is kept when the process is gone.
+/// Output per channel that is kept after the process has ended.
 pub(super) const LAST_WORDS: usize = 64 * 1024;
 
-/// Where all that a service said can be read.
+/// The verb that shows all output of a service.
 pub(super) fn logs(id: &WorkspaceId, name: &str) -> Verb {
     verb("logs_service")
         .with("id", id.as_str())
         .with("name", name)
 }
 
-/// A service and the task that watches over it.
+/// A service and the channel to its supervising task.
 #[derive(Debug)]
 pub struct Supervised {
     row: watch::Sender<ServiceRow>,
-    /// Somebody asked for its end, and why.
+    /// Set to the reason when the service is to be ended.
     pub(super) ending: watch::Sender<Option<String>>,
     ended: Notify,
     pub(super) logged: watch::Sender<bool>,
@@ -64,12 +64,12 @@ impl Supervised {
         self.row.borrow().clone()
     }
 
-    /// Changes what is said of it, in the store first.
+    /// Changes the row, in the store first.
     pub(super) async fn change(&self, change: impl FnOnce(&mut ServiceRow)) {
         let mut row = self.row();
         change(&mut row);
         if let Err(error) = self.store.put_service(&row).await {
-            tracing::warn!(service = row.status.service_name, %error, "a service is not in the store");
+            tracing::warn!(service = row.status.service_name, %error, "could not store the state of a service");
         }
         self.row.send_replace(row);
     }
@@ -96,7 +96,7 @@ impl Supervised {
         self.ended.notify_waiters();
     }
 
-    /// Waits until it is not alive any more, if it still is.
+    /// Waits until the service has ended.
     pub(super) async fn gone(&self) {
         let ended = self.ended.notified();
         tokio::pin!(ended);
@@ -106,13 +106,13 @@ impl Supervised {
         }
     }
 
-    /// Asks for its end and waits for it.
+    /// Ends the service and waits for it.
     pub(super) async fn end(&self, reason: &str) {
         self.ending.send_replace(Some(reason.to_string()));
         let _ = tokio::time::timeout(STOP_GRACE * 3, self.gone()).await;
     }
 
-    /// Why it did not start: how it ended, and what it said last.
+    /// The error of a service that did not start: how it ended, and its last output.
     pub(super) fn failed_to_start(&self, kind: ErrorKind, what: &str) -> Error {
         let row = self.row();
         let name = &row.status.service_name;
@@ -144,7 +144,7 @@ impl Supervised {
     }
 }
 
-/// The command of a service, as the guest is to start it.
+/// The guest's `Start` for a service's command.
 pub(super) fn start_of(
     config: &Config,
     row: &ServiceRow,

@@ -1,4 +1,4 @@
-//! The task that watches over one service: sees its end, and starts it again where the policy says so.
+//! The task that supervises one service: notices its end, and restarts it if the policy says so.
 
 use super::room::Room;
 use super::supervised::{LAST_WORDS, STOP_GRACE, Supervised, last_words, start_of};
@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Pauses before a service that ended is started again.
+/// Pauses before a restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A service that ran for this long has recovered.
+/// After running for this long, a service's restart pause is reset.
 const RECOVERED: Duration = Duration::from_secs(30);
 /// A line longer than this is matched in pieces.
 const LINE: usize = 16 * 1024;
 
-/// The task that watches over one service.
+/// The supervising task of one service.
 pub(super) struct Watcher {
     pub(super) service: Arc<Supervised>,
     pub(super) room: Arc<Room>,
@@ -80,7 +80,7 @@ impl Watcher {
         }
     }
 
-    /// Follows the process to its end, which somebody may ask for.
+    /// Follows the process to its end, and ends it when asked to.
     async fn follow(&self) -> Result<Exited> {
         let guest = self.handle.guest()?;
         let tag = self.service.row().tag;
@@ -116,7 +116,7 @@ impl Watcher {
                 }
             }
         };
-        // The machine may go next: what it said last stays.
+        // Save the last output now: the machine may end next.
         if let Ok((stdout, stderr, cut)) = last_words(&guest, &tag, LAST_WORDS).await {
             let (stdout, stderr) = (
                 self.room.secrets.redact(&stdout),
@@ -162,7 +162,7 @@ impl Watcher {
     }
 }
 
-/// Waits until somebody asks for the end; false if nobody can any more.
+/// Waits for a request to end; false if the sender is gone.
 async fn asked_for(ending: &mut watch::Receiver<Option<String>>) -> bool {
     ending.wait_for(Option::is_some).await.is_ok()
 }
@@ -175,7 +175,7 @@ fn again(restart: Restart, exited: &Exited) -> bool {
     }
 }
 
-/// How it ended, for people.
+/// How a process ended, in words.
 fn how(exited: &Exited) -> String {
     match (exited.signal, exited.out_of_memory) {
         (_, true) => "it ran out of memory".to_string(),
@@ -184,7 +184,7 @@ fn how(exited: &Exited) -> String {
     }
 }
 
-/// Looks for a pattern line by line.
+/// Matches a pattern line by line.
 struct Matcher {
     pattern: Option<Regex>,
     line: Vec<u8>,
@@ -198,7 +198,7 @@ impl Matcher {
         }
     }
 
-    /// Whether the pattern is in what has come so far of some line.
+    /// Whether the pattern matches some line so far.
     fn sees(&mut self, bytes: &[u8]) -> bool {
         let Some(pattern) = &self.pattern else {
             return false;

@@ -1,8 +1,8 @@
-//! What a machine changed, as a layer.
+//! Turns the changes that a machine made into a layer.
 //!
 //! A machine that has ended left its writes on a disk of its own, apart from the tree it started
-//! from. They are compared with what that tree holds: what is the same goes nowhere, so that a
-//! file that was only looked at, or written again as it was, is not in the layer.
+//! from. Both are compared: entries that are equal are left out, so a file that was only read, or
+//! rewritten with the same contents, is not in the layer.
 
 use crate::admission::environment_error;
 use motu_core::runtime::{AtRest, RestLayer};
@@ -17,9 +17,9 @@ use std::path::Path;
 pub(super) const MAX_NAMES: usize = 1_000_000;
 /// Deepest directory.
 pub(super) const MAX_DEPTH: usize = 200;
-/// Where the second disk is mounted.
+/// Where the workspace disk is mounted in the machine's tree.
 pub(super) const WORKSPACE: &[u8] = b"workspace";
-/// What belongs to the machine and not to the tree.
+/// Paths that belong to the machine, not to the tree.
 const MACHINES_OWN: [&[u8]; 8] = [
     b"dev",
     b"proc",
@@ -31,7 +31,7 @@ const MACHINES_OWN: [&[u8]; 8] = [
     b"etc/machine-id",
 ];
 
-/// What is looked at.
+/// The disks to compare and the paths to leave out.
 pub(super) struct Capture<'a> {
     pub(super) rest: &'a AtRest,
     pub(super) place: &'a Workplace,
@@ -40,7 +40,7 @@ pub(super) struct Capture<'a> {
 }
 
 impl Capture<'_> {
-    /// Writes what is different into a layer.
+    /// Writes the differences into a layer.
     pub(super) fn write(&self, layer: &mut LayerWriter) -> Result<()> {
         let [upper, below @ ..] = self.rest.root.as_slice() else {
             return Err(Error::internal("a machine has no root"));
@@ -92,12 +92,12 @@ struct Walk<'a> {
     place: &'a Workplace,
     without: &'a [Vec<u8>],
     layer: &'a mut LayerWriter,
-    /// Bytes that may still come.
+    /// Bytes that may still be written.
     left: u64,
 }
 
 impl Walk<'_> {
-    /// The path in the tree of a path of the disk.
+    /// Converts a path on the disk to a path in the tree.
     fn outside(&self, inside: &[u8]) -> Vec<u8> {
         match (self.prefix, inside) {
             (b"", inside) => inside.to_vec(),
@@ -119,8 +119,8 @@ impl Walk<'_> {
             || self.without.iter().any(|top| below(top))
     }
 
-    /// Compares a directory of the disk, which is there, with the tree. `covers`: what the disk
-    /// does not have is not there any more.
+    /// Compares a directory of the disk with the tree. With `covers`, entries that are not on the
+    /// disk have been removed.
     fn directory(&mut self, inside: &[u8], covers: bool, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
             return Err(Error::limit("a directory of the machine is too deep"));
@@ -147,7 +147,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What the tree has in a directory and the disk has not.
+    /// Writes whiteouts for entries that the tree has and the disk has not.
     fn removed(&mut self, here: &[u8], names: &BTreeSet<Vec<u8>>) -> Result<()> {
         let start = if here.is_empty() { 0 } else { here.len() + 1 };
         let children: Vec<Vec<u8>> = self
@@ -221,7 +221,7 @@ impl Walk<'_> {
                 }
                 self.file(inside, outside, (meta, attributes.size), &noted)
             }
-            // Sockets, pipes and devices are of the machine.
+            // Sockets, pipes and devices belong to the machine.
             Kind::Other => Ok(()),
         }
     }
@@ -233,7 +233,8 @@ impl Walk<'_> {
         (meta, size): (Meta, u64),
         noted: &motu_environments::FileAttributes,
     ) -> Result<()> {
-        // A file may say that it is larger than all disks: holes cost nothing inside.
+        // Sizes are claims: a sparse file may be larger than every disk. Count them against the
+        // limit.
         self.left = self.left.checked_sub(size).ok_or_else(|| {
             let most = limits::BUILD_CACHE_BYTES.max;
             Error::limit(format!(
@@ -247,8 +248,8 @@ impl Walk<'_> {
     }
 }
 
-/// The contents of a file. The disk writes and whoever keeps them reads: a file is between them,
-/// in memory or on the disk.
+/// Copies a file's contents into a temporary file, in memory or on disk: the disk's reader pushes
+/// into a writer, while the layer's writer pulls from a reader.
 pub(super) fn spooled(
     disk: &mut dyn Layer,
     path: &[u8],
@@ -261,5 +262,5 @@ pub(super) fn spooled(
     Ok(spool)
 }
 
-/// Larger files pass through the disk.
+/// Larger files are spooled to disk instead of memory.
 const SPOOLED: usize = 8 << 20;

@@ -1,7 +1,7 @@
 //! An environment from what is in a sandbox.
 //!
-//! Its machine is ended in order first: what a program holds in memory is on no disk. What is on
-//! its disks and not in the environment it started from is one more layer over that.
+//! The machine is stopped in order first, so that programs write their data to disk. Everything on
+//! its disks that differs from its environment becomes one more layer.
 
 use super::capture::Capture;
 use super::nothing;
@@ -30,7 +30,8 @@ impl Environments {
         let sandbox = handle.stop().await?;
         let made = self.made_of(handle, &sandbox, &ask.name).await;
         let then = match (&made, ask.then) {
-            // A sandbox whose contents are nowhere else stays.
+            // Destroy only after success: otherwise the sandbox holds the only copy of its
+            // contents.
             (Ok(_), AfterCommit::Destroy) => handle.destroy().await,
             (_, AfterCommit::Stop) => Ok(sandbox),
             _ if ran => handle.start().await,
@@ -66,8 +67,8 @@ impl Environments {
         found.map(environment).map_err(environment_error)
     }
 
-    /// What the environment says that a sandbox started from; little, if its name means another
-    /// one by now.
+    /// The image settings of the sandbox's environment; defaults, if the name has been moved to
+    /// another digest since.
     async fn image_of(&self, sandbox: &Sandbox) -> ImageInfo {
         let found = self.store().inspect(&sandbox.environment).await.ok();
         let same = found.filter(|found| found.digest.as_ref() == Some(&sandbox.digest));
@@ -75,7 +76,7 @@ impl Environments {
     }
 }
 
-/// Writes what is different as a layer, lays it over the tree and makes that an environment.
+/// Writes the differences as a layer, applies it to the tree and registers that as an environment.
 fn seal(
     cache: &BuildCache,
     mut place: Workplace,

@@ -1,4 +1,4 @@
-//! The files that come with a build: an archive, looked into and never unpacked.
+//! The context of a build: an archive that is indexed and never unpacked.
 
 use super::source::{Content, Item, Kind, Source};
 use motu_core::{Error, Result, limits};
@@ -12,17 +12,17 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What decides which files are left out.
+/// The file of patterns for files to leave out.
 const IGNORE: &[u8] = b".dockerignore";
 
-/// A context: what is where in its archive.
+/// The index of a context's archive.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     file: Option<Arc<File>>,
     items: BTreeMap<Vec<u8>, (Item, u64)>,
 }
 
-/// Counts what was read, so that the place of a file's contents is known.
+/// Counts the bytes read, to know the offset of each file's contents.
 struct Counted<R> {
     inner: R,
     at: u64,
@@ -37,7 +37,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl Context {
-    /// Lists an archive. Paths that climb out and entries that are no files are refused.
+    /// Indexes an archive. Paths that climb out, and entries that are not files, are refused.
     pub(super) fn open(path: &Path) -> Result<Context> {
         let broken = |error: std::io::Error| Error::invalid(format!("the context: {error}"));
         let file =
@@ -61,7 +61,8 @@ impl Context {
                 Decision::Keep(path) => path,
                 Decision::Skip => continue,
                 Decision::Refuse(reason) => return Err(refused(&entry.path, reason)),
-                // A name that would be a whiteout in a layer, or a link between files.
+                // Refuse whiteout names (`.wh.…`), which would delete files when used in a layer,
+                // and hard links.
                 Decision::Whiteout(_) | Decision::Opaque(_) => {
                     return Err(refused(&entry.path, "a name that means a removed file"));
                 }
@@ -176,7 +177,7 @@ impl Source for Context {
     }
 }
 
-/// Part of a file.
+/// A reader for one range of a file.
 struct Part {
     file: Arc<File>,
     at: u64,

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::io::Read;
 
-/// The time of what is written in a Dockerfile itself.
+/// The modification time of files whose text is in the Dockerfile itself, fixed for the cache.
 const WRITTEN_AT: u64 = 1_700_000_000;
 
 /// What is copied, with its words expanded.
@@ -17,9 +17,9 @@ const WRITTEN_AT: u64 = 1_700_000_000;
 pub(super) struct Copying {
     pub(super) add: bool,
     pub(super) sources: Vec<String>,
-    /// Names and texts.
+    /// Here-documents: names and texts.
     pub(super) texts: Vec<(String, String)>,
-    /// Absolute; a slash at its end says that it is a directory.
+    /// Absolute; a trailing slash marks a directory.
     pub(super) destination: String,
     pub(super) owner: Option<(u64, u64)>,
     pub(super) mode: Option<u32>,
@@ -115,7 +115,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Writes a directory and what leads to it, as far as that is not there.
+/// Writes a directory and its missing parents.
 pub(super) fn make_directory(path: &str, place: &Workplace, layer: &mut LayerWriter) -> Result<()> {
     let copying = Copying {
         add: false,
@@ -136,7 +136,7 @@ pub(super) fn make_directory(path: &str, place: &Workplace, layer: &mut LayerWri
     writer.make(&destination.path)
 }
 
-/// Where things go.
+/// The destination of a copy.
 struct Destination {
     path: Vec<u8>,
     is_directory: bool,
@@ -166,7 +166,7 @@ struct Writer<'a> {
     copying: &'a Copying,
     place: &'a Workplace,
     layer: &'a mut LayerWriter,
-    /// Directories of this layer.
+    /// Directories that this layer has made already.
     made: BTreeSet<Vec<u8>>,
 }
 
@@ -200,7 +200,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Makes the directories that lead to a path and are not there.
+    /// Makes the missing parents of a path.
     fn parents(&mut self, path: &[u8]) -> Result<()> {
         let ends: Vec<usize> = path
             .iter()
@@ -239,7 +239,7 @@ impl Writer<'_> {
         self.layer.directory(path, meta).map_err(environment_error)
     }
 
-    /// Everything in a directory of the source goes into the destination.
+    /// Copies everything in a directory of the source into the destination.
     fn directory(&mut self, source: &dyn Source, from: &[u8], to: &[u8]) -> Result<()> {
         self.parents(to)?;
         self.make(to)?;
@@ -252,7 +252,7 @@ impl Writer<'_> {
                 b"" => &path[..],
                 from => &path[from.len() + 1..],
             };
-            // A directory of the destination may be a link to one.
+            // A directory of the destination may be a symbolic link to one.
             let target = self.resolved(&join(to, inside))?;
             match item.kind {
                 Kind::Directory => {
@@ -269,7 +269,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A path whose parent has its links followed, as the tree was before this layer.
+    /// Resolves the symbolic links in a path's parent, in the tree below this layer.
     fn resolved(&self, path: &[u8]) -> Result<Vec<u8>> {
         match path.iter().rposition(|byte| *byte == b'/') {
             None => Ok(path.to_vec()),
@@ -318,7 +318,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Unpacks a file that is an archive; `false` when it is none.
+    /// Unpacks a file that is an archive; returns false if it is none.
     fn unpack(&mut self, source: &dyn Source, from: &[u8], to: &[u8]) -> Result<bool> {
         let (size, content) = source.open_file(from)?;
         let Ok(content) = unpacked(content, size) else {
@@ -327,7 +327,7 @@ impl Writer<'_> {
         let mut archive = Archive::new(content);
         let mut next = match archive.next_entry() {
             Ok(Some(entry)) => Some(entry),
-            // Not an archive, or an empty one: a file like any other.
+            // Not an archive, or an empty one: copied like any other file.
             _ => return Ok(false),
         };
         let name = String::from_utf8_lossy(from).into_owned();

@@ -52,14 +52,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Files of contexts and layers that nobody finished go after this.
+/// Age after which unfinished uploads of contexts and layers are removed.
 const STALE: Duration = Duration::from_secs(3600);
-/// Where programs are in a tree that began as nothing.
+/// The default PATH of a stage that starts from scratch.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What is built from nothing.
+/// The name of the empty base image.
 const SCRATCH: &str = "scratch";
 
-/// How much of a Dockerfile is read.
+/// The limits of the Dockerfile parser.
 fn bounds() -> Bounds {
     let number = |limit: limits::Limit| usize::try_from(limit.max).unwrap_or(usize::MAX);
     Bounds {
@@ -69,7 +69,7 @@ fn bounds() -> Bounds {
     }
 }
 
-/// A text that is not understood, at the border.
+/// Converts a parser error to the service's `Error`, with its place.
 fn unparsed(file: &str, error: ParseError) -> Error {
     let place = match error.line {
         0 => file.to_string(),
@@ -91,13 +91,13 @@ struct Builder<'a> {
     progress: ProgressSink,
     cache: BuildCache,
     redactor: Redactor,
-    /// What the Dockerfile is called.
+    /// The file name of the Dockerfile.
     file: String,
     escape: char,
     context: Arc<Context>,
-    /// Arguments before the first stage.
+    /// `ARG` values from before the first stage.
     global: BTreeMap<String, String>,
-    /// Stages that are done, by number and by name, and environments that were copied from.
+    /// Finished stages by number and name, and environments that were copied from.
     stages: BTreeMap<String, Stage>,
     /// The number of each stage that has a name.
     names: BTreeMap<String, usize>,
@@ -107,7 +107,7 @@ struct Builder<'a> {
 }
 
 impl Environments {
-    /// Takes the files of a build.
+    /// Stores an uploaded context.
     pub(crate) async fn keep_context(&self, content: ByteStream) -> Result<BuildContext> {
         let cache = self
             .sandboxes
@@ -153,7 +153,7 @@ impl Environments {
             .environments
             .build_cache()
             .map_err(environment_error)?;
-        // First of all: what was sent is gone however the build ends.
+        // Taken first, so that the uploaded context is deleted however the build ends.
         let context = ask.context_id.as_deref().map(|id| {
             let path = cache.context(id);
             path.ok_or_else(|| Error::not_found("there is no such context; send it again"))
@@ -208,7 +208,7 @@ impl Environments {
     }
 }
 
-/// A context on the disk, gone with the build.
+/// An uploaded context, deleted when this is dropped.
 struct Sent(PathBuf);
 
 impl Drop for Sent {
@@ -217,7 +217,7 @@ impl Drop for Sent {
     }
 }
 
-/// The instructions of a request.
+/// Parses the instructions of a request.
 fn dockerfile(ask: &BuildRequest, file: &str) -> Result<Dockerfile> {
     match (&ask.dockerfile, &ask.from) {
         (Some(text), None) if ask.run.is_empty() => {
@@ -263,7 +263,7 @@ impl Builder<'_> {
             done: Some(self.shown.0),
             total: Some(self.shown.1),
         };
-        // Whoever listened has gone, and with them the call.
+        // A send fails only when the caller is gone; the call is then cancelled.
         let _ = self.progress.send(event).await;
     }
 
@@ -330,13 +330,13 @@ impl Builder<'_> {
         expand(word, self.escape, line, &lookup).map_err(|error| unparsed(&self.file, error))
     }
 
-    /// The number of a stage, by its name or its number, among the first `below`.
+    /// Finds a stage among the first `below` ones, by its name or number.
     fn number(&self, word: &str, below: usize) -> Option<usize> {
         let number = self.names.get(word).copied().or_else(|| word.parse().ok());
         number.filter(|number| *number < below)
     }
 
-    /// The stages that a stage is made from, in their order.
+    /// All stages that a stage depends on.
     fn needed(&self, parsed: &Dockerfile, target: usize) -> Result<BTreeSet<usize>> {
         let mut needed = BTreeSet::new();
         let mut open = vec![target];
@@ -420,7 +420,8 @@ impl Builder<'_> {
             wants_sudo: found.wants_sudo,
             ..nothing()
         });
-        // Commands run as whoever the image says; in a Dockerfile that is root unless it says so.
+        // Catalog environments have a default user for sandboxes; a Dockerfile starts as root in
+        // `/`.
         let image = match environments
             .catalog()
             .iter()
@@ -443,7 +444,7 @@ impl Builder<'_> {
         Ok(Stage::new(Some(found.digest), image, key))
     }
 
-    /// Takes a stage to copy from; it is put back afterwards.
+    /// Takes out a stage to copy from; the caller puts it back.
     async fn other_stage(&mut self, word: &str) -> Result<Stage> {
         let number = self.number(&word.to_ascii_lowercase(), usize::MAX);
         let key = number.map_or(word.to_string(), |number| number.to_string());
@@ -465,7 +466,7 @@ impl Builder<'_> {
     }
 }
 
-/// What an image says that says nothing.
+/// The image settings of an empty image.
 fn nothing() -> ImageInfo {
     ImageInfo {
         reference: String::new(),

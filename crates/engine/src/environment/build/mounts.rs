@@ -4,10 +4,10 @@
 //! mounts/KEY ──unpacked──► target in the machine ──RUN──► the machine's disk ──packed──► mounts/KEY
 //! ```
 //!
-//! What the tree has at the target is out of sight while the step runs, as it would be under a
-//! mount, and nothing below the target is in a layer. Steps that use one cache wait for each other,
-//! whatever they say of sharing; `private` ones do not wait, and begin empty where another step has
-//! the cache. What a step that failed has put there is kept, too.
+//! The tree's own contents at the target are hidden while the step runs, as under a real mount, and
+//! nothing below the target gets into a layer. Steps that use the same cache run one after another,
+//! whatever their sharing mode; a `private` one does not wait: it starts empty if the cache is in
+//! use. The contents are kept even if the step fails.
 
 use super::Builder;
 use super::capture::{MAX_DEPTH, MAX_NAMES, WORKSPACE, open, spooled};
@@ -28,23 +28,23 @@ use motu_environments::{BuildCache, Found};
 use motu_workspaces::tarball::{Meta, TarWriter};
 use std::io::{BufWriter, Write};
 
-/// Where no cache can be: not on the machine's disks.
+/// Directories that are not on the machine's disks and cannot be the target of a cache.
 const ELSEWHERE: [&[u8]; 4] = [b"dev", b"proc", b"sys", b"run"];
 
 /// One cache of a step.
 pub(super) struct Cache {
     key: String,
-    /// Where it is in the tree, with links followed.
+    /// The target in the tree, symbolic links resolved.
     pub(super) target: Vec<u8>,
     pub(super) mount: CacheMount,
-    /// The tree has something there.
+    /// The tree has something at the target.
     covers: bool,
-    /// Without one it begins empty and is not kept.
+    /// The exclusive use of the cache; without it the cache starts empty and is not saved.
     turn: Option<Turn>,
 }
 
 impl Builder<'_> {
-    /// The caches of a step, when it is its turn to use them.
+    /// Waits for the caches of a step and takes them.
     pub(super) async fn caches(&self, stage: &Stage, run: &Run) -> Result<Vec<Cache>> {
         let mounts = run.mounts.iter().filter_map(|mount| match mount {
             Mount::Cache(cache) => Some(cache),
@@ -54,7 +54,7 @@ impl Builder<'_> {
         for mount in mounts {
             caches.push(self.cache_mount(stage, mount)?);
         }
-        // Everybody takes turns in the same order, so nobody waits in a circle.
+        // Every step takes caches in the same order, so no deadlock is possible.
         caches.sort_by(|one, other| one.key.cmp(&other.key));
         let twice = caches.windows(2).find(|two| two[0].key == two[1].key);
         if let Some([one, _]) = twice {
@@ -105,7 +105,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Makes room for caches in a machine: what the tree has there is covered.
+    /// Removes the tree's contents at the targets in a machine, as a mount would hide them.
     pub(super) async fn clear_targets(&self, handle: &Handle, caches: &[Cache]) -> Result<()> {
         let guest = handle.guest()?;
         for cache in caches.iter().filter(|cache| cache.covers) {
@@ -114,7 +114,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Puts what caches held last into a machine whose targets are there.
+    /// Unpacks the saved contents of caches into their targets in a machine.
     pub(super) async fn fill_caches(&self, handle: &Handle, caches: &[Cache]) -> Result<()> {
         let guest = handle.guest()?;
         for cache in caches.iter().filter(|cache| cache.turn.is_some()) {
@@ -129,7 +129,8 @@ impl Builder<'_> {
             });
             let filled = guest.write_owned_tree(&cache.path()?, archive).await;
             if let Err(error) = filled {
-                // Whatever is wrong with it, the next build does not meet it again.
+                // Delete the saved contents, whatever the error is: otherwise each later build
+                // fails the same way.
                 self.cache.forget_mount(&cache.key);
                 let id = &cache.mount.id;
                 return Err(error.hint(format!(
@@ -140,12 +141,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Keeps what a machine that has ended holds in its caches.
+    /// Saves the contents of caches after the machine has ended.
     pub(super) async fn keep_caches(&self, caches: Vec<Cache>, rest: &AtRest) -> Result<()> {
         for cache in caches.into_iter().filter(|cache| cache.turn.is_some()) {
             let (store, rest) = (self.cache.clone(), rest.clone());
             let id = cache.mount.id.clone();
-            // The turn goes along: it ends when the contents are in their place.
+            // `cache` moves into the closure with its turn, which ends when the contents are in
+            // place.
             let kept = blocking(move || keep(&store, &cache, &rest)).await?;
             if !kept {
                 let most = limits::BUILD_MOUNT_BYTES.max;
@@ -164,7 +166,7 @@ impl Cache {
         GuestPath::new(format!("/{}", String::from_utf8_lossy(&self.target)))
     }
 
-    /// What its directory is when the step begins.
+    /// The attributes of the target directory when the step begins.
     pub(super) fn top(&self) -> Meta {
         Meta {
             mode: self.mount.mode,
@@ -175,7 +177,7 @@ impl Cache {
     }
 }
 
-/// Packs what is at the target. `false`: it is too large.
+/// Packs the contents of the target. Returns false if they are too large.
 fn keep(store: &BuildCache, cache: &Cache, rest: &AtRest) -> Result<bool> {
     let in_workspace = cache.target.strip_prefix(b"workspace/");
     let (layers, inside) = match in_workspace {
@@ -192,7 +194,7 @@ fn keep(store: &BuildCache, cache: &Cache, rest: &AtRest) -> Result<bool> {
         left: limits::BUILD_MOUNT_BYTES.max,
     };
     let top = packing.find(inside)?;
-    // A step that takes the directory away empties the cache.
+    // If the step has removed the target directory, the cache becomes empty.
     if top.is_some_and(|top| top.kind == Kind::Directory) && !packing.directory(inside, b"", 0)? {
         return Ok(false);
     }
@@ -207,12 +209,12 @@ fn keep(store: &BuildCache, cache: &Cache, rest: &AtRest) -> Result<bool> {
 struct Packing<W> {
     disk: Box<dyn Layer>,
     tar: TarWriter<W>,
-    /// Bytes that may still come.
+    /// Bytes that may still be packed.
     left: u64,
 }
 
 impl<W: Write> Packing<W> {
-    /// What is at a path when everything above it is a directory of this disk.
+    /// The attributes of a path, if all its parents are directories on this disk.
     fn find(&mut self, path: &[u8]) -> Result<Option<Attributes>> {
         for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             let above = self.disk.stat(&path[..at])?;
@@ -223,7 +225,7 @@ impl<W: Write> Packing<W> {
         Ok(self.disk.stat(path)?)
     }
 
-    /// `false`: there is more than may be kept.
+    /// Packs a directory. Returns false if it is too large.
     fn directory(&mut self, inside: &[u8], outside: &[u8], depth: usize) -> Result<bool> {
         if depth > MAX_DEPTH {
             return Err(Error::limit("a directory of a cache is too deep"));
@@ -270,7 +272,7 @@ impl<W: Write> Packing<W> {
                 let size = found.size;
                 self.tar.file(outside, meta, &none, size, &mut contents)
             }
-            // Sockets, pipes and devices are of the machine.
+            // Sockets, pipes and devices belong to the machine.
             Kind::Other | Kind::Whiteout => Ok(()),
         };
         written.map_err(failed)?;
@@ -278,5 +280,5 @@ impl<W: Write> Packing<W> {
     }
 }
 
-/// What an entry costs besides its contents.
+/// Bytes counted per entry in addition to its contents.
 const ENTRY_BYTES: u64 = 512;

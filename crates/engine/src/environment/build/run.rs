@@ -23,17 +23,17 @@ use motu_workspaces::tarball::{Meta, TarWriter};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Machines of builds are containers unless the caller says otherwise.
+/// The runtime of build steps, unless the caller names another.
 const RUNTIME: &str = "container";
-/// How long what a command left running may take to end.
+/// How long background processes of a command may take to end.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long an orderly end may take at all.
+/// How long an orderly shutdown may take in all.
 const END: Duration = Duration::from_secs(20);
-/// Where values are while a command runs: in the machine's memory, never on a disk.
+/// Secret files of a command live on a tmpfs: in the machine's memory, never on a disk.
 const VAULT: &str = "dev/shm/.motu-build";
-/// Lines of output that an error repeats.
+/// Lines of output that an error quotes.
 const TAIL_LINES: usize = 20;
-/// Longest line that is shown at once.
+/// Longest line that is shown in one piece.
 const LINE_BYTES: usize = 4096;
 
 /// What one `RUN` runs, with everything expanded.
@@ -52,7 +52,7 @@ impl Running<'_> {
         })
     }
 
-    /// Paths that are not of the tree: where values are, and what caches hold.
+    /// Paths that do not belong into the layer: secret files and cache targets.
     fn without(&self, caches: &[Cache]) -> Vec<Vec<u8>> {
         let targets = self.secrets().filter_map(|secret| secret.target.as_ref());
         let targets = targets.map(|target| target.trim_matches('/').as_bytes().to_vec());
@@ -61,8 +61,8 @@ impl Running<'_> {
     }
 }
 
-/// The program of a `RUN` and its arguments. Here-documents are passed to the shell as they are,
-/// or are the script themselves.
+/// The program and arguments of a `RUN`. A here-document is passed to the shell unchanged, or is
+/// itself the script.
 pub(super) fn argv(run: &Run, shell: &[String], line: usize) -> Result<Vec<String>> {
     let text = match &run.command {
         Command::Exec(words) => return Ok(words.clone()),
@@ -100,7 +100,7 @@ pub(super) fn argv(run: &Run, shell: &[String], line: usize) -> Result<Vec<Strin
 }
 
 impl Builder<'_> {
-    /// Runs a command and keeps what it changed as a layer.
+    /// Runs a command and stores its changes as a layer.
     pub(super) async fn run(
         &mut self,
         stage: &mut Stage,
@@ -148,7 +148,7 @@ impl Builder<'_> {
         let ended = self.follow(&handle, &running, &image).await?;
         let is_kept = ended.exit_code == 0 || !caches.is_empty();
         if let Some(guest) = handle.guest().ok().filter(|_| is_kept) {
-            // What is not written out yet would be missing.
+            // Without an orderly shutdown, unwritten data would be missing from the layer.
             let asked = tokio::time::timeout(END, guest.shutdown(GRACE)).await;
             if !matches!(asked, Ok(Ok(()))) {
                 return Err(Error::unavailable(
@@ -181,7 +181,7 @@ impl Builder<'_> {
         })
         .await?;
         stage.place = Some(place);
-        // Only space: a disk that stays goes with the workplace.
+        // Best effort: a disk that stays is removed with the workplace.
         let _ = runtime.discard(&kept.dir).await;
         let _ = std::fs::remove_dir_all(&kept.dir);
         Ok(StepRecord::new(layer))
@@ -287,7 +287,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Runs the command and shows what it says.
+    /// Runs the command and reports its output.
     async fn follow(
         &mut self,
         handle: &Handle,
@@ -378,13 +378,13 @@ impl Builder<'_> {
     }
 }
 
-/// Ends a machine when it goes, and waits for it where that is asked.
+/// Destroys a machine on drop, or with `end`, which waits.
 struct Life(Option<std::sync::Arc<Handle>>);
 
 impl Life {
     async fn end(mut self) {
         if let Some(handle) = self.0.take() {
-            // Somebody may have been faster.
+            // Fails only if the machine has been destroyed already.
             let _ = handle.destroy().await;
         }
     }

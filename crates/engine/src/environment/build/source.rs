@@ -6,7 +6,7 @@ use motu_environments::{Found, Workplace};
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// Links followed for one path.
+/// Symbolic links followed for one path.
 const MAX_LINKS: usize = 40;
 
 /// The size of a file and what is in it.
@@ -34,7 +34,7 @@ pub(super) struct Item {
 /// A tree of files, by relative paths; the root itself is the empty path.
 pub(super) trait Source {
     fn name(&self) -> &'static str;
-    /// A link that leads out of it is refused, not cut off at its root.
+    /// True if a symbolic link that leads out is refused; false if it is clamped at the root.
     fn confines(&self) -> bool;
     fn item(&self, path: &[u8]) -> Option<Item>;
     /// Everything below a directory, parents first.
@@ -106,7 +106,7 @@ pub(super) fn clean(path: &[u8]) -> Option<Vec<u8>> {
     Some(parts.join(&b'/'))
 }
 
-/// Where a path leads when links are followed; what is not there stays as it is written.
+/// Resolves the symbolic links of a path; components that do not exist are kept as written.
 pub(super) fn follow(source: &dyn Source, path: &[u8]) -> Result<Vec<u8>> {
     let shown = String::from_utf8_lossy(path).into_owned();
     let out = || {
@@ -152,14 +152,14 @@ pub(super) fn follow(source: &dyn Source, path: &[u8]) -> Result<Vec<u8>> {
     Ok(at)
 }
 
-/// The parts of a path, the first one last.
+/// The components of a path in reverse order.
 fn split(path: &[u8]) -> Vec<Vec<u8>> {
     let parts = path.split(|byte| *byte == b'/');
     let parts = parts.filter(|part| !matches!(*part, b"" | b"."));
     parts.rev().map(<[u8]>::to_vec).collect()
 }
 
-/// The paths that a source of `COPY` means, as they are written and where they lead.
+/// The paths that a source of `COPY` matches: as written, and with symbolic links resolved.
 pub(super) fn find(source: &dyn Source, word: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let name = source.name();
     let wanted = clean(word.as_bytes()).ok_or_else(|| {

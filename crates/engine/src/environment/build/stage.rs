@@ -14,7 +14,7 @@ use motu_dockerfile::{Copy, Instruction, Mount, Run, Step, expand};
 use motu_environments::{StepRecord, Workplace};
 use std::collections::BTreeMap;
 
-/// Arguments that need no declaration, and do not count for the cache.
+/// Build arguments that need no `ARG` and are not part of the cache key.
 const PREDEFINED: [&str; 8] = [
     "HTTP_PROXY",
     "http_proxy",
@@ -27,7 +27,7 @@ const PREDEFINED: [&str; 8] = [
 ];
 
 impl Builder<'_> {
-    /// Does one instruction.
+    /// Executes one instruction.
     pub(super) async fn step(&mut self, stage: &mut Stage, step: &Step) -> Result<()> {
         let done = self.instruction(stage, step).await;
         done.map_err(|error| match error.details["line"].is_null() {
@@ -36,7 +36,7 @@ impl Builder<'_> {
         })
     }
 
-    /// A word of the Dockerfile with its variables.
+    /// Expands the variables in a word of the Dockerfile.
     pub(super) fn word(&self, stage: &Stage, word: &str, line: usize) -> Result<String> {
         let lookup = |name: &str| {
             let known = stage.image.env.get(name).or(stage.args.get(name));
@@ -65,7 +65,7 @@ impl Builder<'_> {
                 return Ok(());
             }
             Instruction::Env(pairs) => {
-                // All words see the variables as they were before.
+                // All pairs of one `ENV` see the variables as they were before it.
                 let mut new = Vec::new();
                 for (key, value) in pairs {
                     new.push((self.word(stage, key, line)?, self.word(stage, value, line)?));
@@ -89,7 +89,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Instructions that only say something about the image.
+    /// Instructions that only change image settings.
     fn setting(&self, stage: &mut Stage, instruction: &Instruction, line: usize) -> Result<()> {
         match instruction {
             Instruction::Label(pairs) => {
@@ -104,7 +104,8 @@ impl Builder<'_> {
             }
             Instruction::Entrypoint(command) => {
                 stage.image.entrypoint = stage.words(command);
-                // A command that was meant for another program.
+                // An inherited `CMD` was meant for the inherited entrypoint, so a new entrypoint
+                // clears it.
                 if !stage.has_cmd {
                     stage.image.cmd.clear();
                 }
@@ -211,7 +212,7 @@ impl Builder<'_> {
         self.keep(stage, made).await
     }
 
-    /// Makes sure that a directory is there.
+    /// Creates a directory (`WORKDIR`).
     async fn directory_step(&mut self, stage: &mut Stage, path: String) -> Result<()> {
         stage.key = stage.key.next(&[b"WORKDIR", path.as_bytes()]);
         if self.reuse(stage).await {
@@ -274,7 +275,7 @@ impl Builder<'_> {
             None => None,
         };
         let content = match &from {
-            // What a stage holds follows from its key.
+            // A stage's key determines its contents, so they need not be hashed.
             Some(other) => other.key.as_str().to_string(),
             None => {
                 let context = self.context.clone();
@@ -328,7 +329,7 @@ impl Builder<'_> {
         self.keep(stage, made).await
     }
 
-    /// Writes a layer with the tree of a stage at hand.
+    /// Writes a layer against the tree of a stage.
     async fn layer(
         &self,
         stage: &mut Stage,
@@ -351,12 +352,12 @@ impl Builder<'_> {
     }
 }
 
-/// A text whose quotes mean themselves, as in a here-document.
+/// Escapes quotes, which have no meaning in a here-document.
 fn quoted(text: &str) -> String {
     text.replace('"', "\\\"").replace('\'', "\\'")
 }
 
-/// Numbers of a user and a group; names are looked up in the tree.
+/// Parses `--chown` to a uid and a gid; names are looked up in the tree.
 fn owner(text: &str, place: Option<&Workplace>) -> Result<Option<(u64, u64)>> {
     let Some(place) = place.filter(|_| !text.is_empty()) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! One stage: what it starts from, and what its instructions have made of it.
+//! One stage of a build: its base, and the result of its instructions so far.
 
 use super::keys::Key;
 use motu_core::Error;
@@ -6,20 +6,20 @@ use motu_dockerfile::{Command, Step};
 use motu_environments::{ImageInfo, Workplace};
 use std::collections::BTreeMap;
 
-/// What runs commands when an image does not say.
+/// The default shell.
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
-/// A stage that is being built, or was.
+/// A stage that is being built, or has been.
 #[derive(Debug)]
 pub(super) struct Stage {
-    /// Its number, or the environment it is.
+    /// The stage's number, or the name of its environment.
     pub(super) label: String,
     /// The digest of the installed tree below all layers; nothing for `scratch`.
     pub(super) base: Option<String>,
     pub(super) base_image: Option<ImageInfo>,
     pub(super) image: ImageInfo,
     pub(super) layers: Vec<(String, u64)>,
-    /// How many layers the tree has.
+    /// How many of the layers have been applied to the tree.
     pub(super) applied: usize,
     pub(super) place: Option<Workplace>,
     pub(super) key: Key,
@@ -43,7 +43,7 @@ impl Stage {
         }
     }
 
-    /// A stage that goes on where another one ended.
+    /// A new stage on top of this one.
     pub(super) fn after(&self) -> Stage {
         Stage {
             label: String::new(),
@@ -66,7 +66,7 @@ impl Stage {
         }
     }
 
-    /// A command as images keep it.
+    /// A command as image settings store it.
     pub(super) fn words(&self, command: &Command) -> Vec<String> {
         match command {
             Command::Exec(words) => words.clone(),
@@ -78,7 +78,7 @@ impl Stage {
         }
     }
 
-    /// A path of the tree: relative ones begin in the working directory.
+    /// Makes a path absolute; relative ones start in the working directory.
     pub(super) fn absolute(&self, path: &str) -> String {
         match path.starts_with('/') {
             true => path.to_string(),
@@ -90,7 +90,7 @@ impl Stage {
     }
 }
 
-/// An error of a step, with its place.
+/// Adds the step and its place to an error.
 pub(super) fn failed_at(file: &str, step: &Step, error: Error) -> Error {
     let mut details = error.details.clone();
     if !details.is_object() {

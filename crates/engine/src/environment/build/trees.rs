@@ -12,7 +12,7 @@ use motu_environments::{EnvironmentError, ImageInfo, StepRecord, layers_over};
 use std::path::PathBuf;
 
 impl Builder<'_> {
-    /// Takes the layer of the step that a stage has just come to from the cache, if it is there.
+    /// Takes the layer of the current step from the cache, if it is there.
     pub(super) async fn reuse(&mut self, stage: &mut Stage) -> bool {
         self.report.steps += 1;
         if self.ask.no_cache {
@@ -26,7 +26,7 @@ impl Builder<'_> {
         true
     }
 
-    /// Keeps what a step made.
+    /// Stores the layer of a step in the cache.
     pub(super) async fn keep(&mut self, stage: &mut Stage, record: StepRecord) -> Result<()> {
         let kept = self.cache.keep_step(stage.key.as_str(), &record);
         kept.map_err(environment_error)?;
@@ -34,14 +34,15 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Makes the tree of a stage, as far as its layers go.
+    /// Builds the tree of a stage up to its last layer.
     pub(super) async fn lay_out(&self, stage: &mut Stage) -> Result<()> {
         if stage.place.is_none() {
             let place = self.sandboxes.environments.workplace(stage.base.as_deref());
             stage.place = Some(place.await.map_err(environment_error)?);
             stage.applied = 0;
         }
-        // A tree from nothing gets what every machine needs with its first layer.
+        // A `scratch` tree gets the directories that every machine needs together with its first
+        // layer.
         if stage.applied == stage.layers.len() && (stage.base.is_some() || stage.applied > 0) {
             return Ok(());
         }
@@ -70,7 +71,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Makes an environment of the last stage.
+    /// Registers the last stage as an environment.
     pub(super) async fn finish(&mut self, mut stage: Stage) -> Result<Environment> {
         let environments = &self.sandboxes.environments;
         let parts: Vec<&[u8]> = stage
@@ -115,7 +116,7 @@ impl Builder<'_> {
         found.map(environment).map_err(environment_error)
     }
 
-    /// What the result says of itself.
+    /// The image settings of the result.
     fn named(&self, stage: &Stage, digest: &str) -> ImageInfo {
         let digits: String = digest
             .trim_start_matches("sha256:")

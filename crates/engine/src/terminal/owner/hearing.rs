@@ -1,4 +1,4 @@
-//! What the machine says to a session, from its first word to its end.
+//! Handles what the machine sends to a session, from the connection to the end.
 
 use super::*;
 
@@ -41,7 +41,7 @@ impl Owner {
         }
     }
 
-    /// Finds the way to the machine, or why there is none.
+    /// Connects to the machine, or ends the session with the reason.
     pub(super) fn join(&mut self) {
         let Some(place) = self.place.clone() else {
             return;
@@ -88,7 +88,7 @@ impl Owner {
         self.end(Some(exited.exit_code), how);
         self.job(async move {
             if let (Some(guest), Some(tag)) = (guest, tag) {
-                // A machine that goes away forgets by itself.
+                // If the machine is going away, there is nothing to forget.
                 let _ = guest.forget(&tag).await;
             }
             let why = match place {
@@ -99,20 +99,20 @@ impl Owner {
         });
     }
 
-    /// The shell ended because its machine did.
+    /// Records that the shell ended because its machine did.
     pub(super) fn explain(&mut self, why: Option<String>) {
         let Some(why) = why else { return };
         self.known.change(|row| {
             if let Some(end) = &mut row.end {
                 end.reason = why;
             }
-            // A shell of a workspace is not opened again.
+            // A workspace's shell is never reopened.
             row.terminated |= row.opened_in.is_some();
         });
         self.save();
     }
 
-    /// The shell is gone.
+    /// Handles the end of the shell.
     pub(super) fn end(&mut self, exit_code: Option<i32>, reason: String) {
         if self.ended.is_some() {
             return;
@@ -125,7 +125,7 @@ impl Owner {
         self.save();
     }
 
-    /// Ended for good; the machine is told by whoever calls this.
+    /// Terminates the session; the caller kills the shell.
     pub fn terminate(&mut self) {
         let now = self.now();
         self.session.ended(Ended::Terminated, now);
@@ -135,17 +135,17 @@ impl Owner {
         }
     }
 
-    /// Leaves as soon as nothing is left to do.
+    /// Lets the task end as soon as its work is done.
     pub fn forget(&mut self) -> Option<Pen> {
         self.forgotten = true;
         if self.ended.is_none() {
-            // A terminate that failed half way.
+            // A previous terminate failed half-way.
             self.terminate();
         }
         self.pen.clone()
     }
 
-    /// What every end has in common.
+    /// The common part of all ends.
     pub(super) fn close(&mut self, exit_code: Option<i32>, reason: String) {
         let now = self.now();
         let cwd = self.session.cwd().map(str::to_string);
@@ -172,7 +172,7 @@ impl Owner {
         self.place = None;
     }
 
-    /// A session whose end was long ago.
+    /// Restores a session that ended earlier.
     pub(super) fn rest(&mut self) {
         let how = match self.known.is_terminated() {
             true => Ended::Terminated,

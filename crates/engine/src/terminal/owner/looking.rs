@@ -1,9 +1,9 @@
-//! What the kernel in the machine knows, and what follows from it.
+//! Kernel facts about the terminal, and what follows from them.
 
 use super::*;
 
 impl Owner {
-    /// Has the guest look, unless it does already.
+    /// Asks the guest for kernel facts, unless a look is under way.
     pub(super) fn look(&mut self) {
         let (Some(guest), Some(tag)) = (self.guest.clone(), self.known.tag()) else {
             return;
@@ -39,7 +39,7 @@ impl Owner {
         }
     }
 
-    /// Facts count once the output they belong to has come.
+    /// Applies kernel facts once the output they belong to has been received.
     pub(super) fn apply_early(&mut self) {
         let received = self.session.received();
         let base = self.base;
@@ -50,7 +50,7 @@ impl Owner {
         let Some((number, looked)) = self.early.take_if(|(_, looked)| due(looked)) else {
             return;
         };
-        // The first look of all says what was typed before this daemon came.
+        // The first look tells how much input preceded this daemon.
         let typed = looked.facts.input_bytes.unwrap_or(0);
         let typed_before = *self.typed_before.get_or_insert(typed);
         let facts = KernelFacts {
@@ -66,7 +66,7 @@ impl Owner {
         self.session.facts(facts, now);
     }
 
-    /// The state, with the reason of its end.
+    /// The state, with the reason if the session has ended.
     pub fn state(&self) -> State {
         let mut state = self.session.state(self.now());
         if self.ended == Some(Ended::Eof)
