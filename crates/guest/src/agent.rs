@@ -1,7 +1,7 @@
-//! The socket of an SSH agent that is outside: bytes of every connection go to the gateway and back.
+//! The socket of an SSH agent: bytes of every connection are relayed to the gateway and back.
 //!
-//! Nothing is read or decided here. The keys and the rules are the gateway's; a program that speaks
-//! to the gateway's port itself gets the same.
+//! Nothing is parsed or decided here. The gateway has the keys and the rules; a program that
+//! connects to the gateway's port directly gets the same.
 
 use motu_link::network;
 use std::io;
@@ -14,15 +14,15 @@ use tokio::task::AbortHandle;
 
 use crate::lock::locked;
 
-/// Connections at the same time; more wait for one of them to end.
+/// Concurrent connections; more wait for one to end.
 const CONNECTIONS: usize = 32;
 
-/// The socket, while there is one.
+/// The listening socket, if there is one.
 #[derive(Debug, Default)]
 pub struct Agent(Mutex<Option<AbortHandle>>);
 
 impl Agent {
-    /// Opens the socket for everybody in the machine, or closes it.
+    /// Opens the socket for all users of the machine, or closes it.
     pub fn serve(&self, wanted: bool) -> io::Result<()> {
         let task = match wanted {
             true => {
@@ -45,13 +45,13 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         std::fs::create_dir_all(directory)?;
         std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755))?;
     }
-    // An earlier machine on the same disk has left its own.
+    // An earlier machine on the same disk may have left its socket.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
-    // Whoever may connect to the gateway may ask the agent: no user of the machine is kept out.
+    // Mode 0666: any user who can reach the gateway could ask the agent anyway.
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o666))?;
     Ok(listener)
 }
@@ -65,12 +65,13 @@ async fn accept(listener: UnixListener, gateway: std::net::SocketAddr) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 tokio::spawn(async move {
-                    // A gateway that is gone, or has no keys: the agent hangs up, as one that died.
+                    // If the gateway is gone or has no keys, the connection closes, like that of a
+                    // dead agent.
                     let _ = pass(stream, gateway).await;
                     drop(turn);
                 });
             }
-            // Out of descriptors: a connection that ends gives some back.
+            // Out of file descriptors: wait until a connection ends.
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
         }
     }
@@ -78,7 +79,7 @@ async fn accept(listener: UnixListener, gateway: std::net::SocketAddr) {
 
 async fn pass(mut inside: UnixStream, gateway: std::net::SocketAddr) -> io::Result<()> {
     let mut outside = TcpStream::connect(gateway).await?;
-    // Small messages of which each waits for an answer.
+    // The protocol is small messages that each wait for an answer.
     outside.set_nodelay(true)?;
     tokio::io::copy_bidirectional(&mut inside, &mut outside).await?;
     Ok(())

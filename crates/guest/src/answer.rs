@@ -1,5 +1,4 @@
-//! How a request ends: the one failure type of the guest and how kernel errors
-//! become it. It formats; it never decides.
+//! How a request ends: the guest's only failure type, and the conversion of kernel errors.
 
 use bytes::Bytes;
 use motu_link::LinkError;
@@ -36,7 +35,7 @@ impl Failed {
         Failed::errno_as(kind_of(errno), what, errno)
     }
 
-    /// A failed system call whose kind the caller knows better than its errno says.
+    /// A failed system call with an explicit kind, where the errno alone is misleading.
     pub fn errno_as(kind: Failure, what: impl fmt::Display, errno: Errno) -> Failed {
         Failed {
             kind,
@@ -81,7 +80,7 @@ pub fn kind_of(errno: Errno) -> Failure {
 
 fn reason(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
-    // The standard library appends the number; the outcome carries it already.
+    // The standard library appends the errno; the outcome carries it already.
     let text = text.split(" (os error").next().unwrap_or(&text);
     text.to_lowercase()
 }
@@ -98,7 +97,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Says something before the end of a stream.
+/// Sends a note on a stream.
 pub async fn note(tx: &Sender, said: Said) -> Result<(), LinkError> {
     tx.message(Bytes::from(Note::from(said).encode_to_vec()))
         .await

@@ -7,10 +7,10 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Where `/workspace` is unless the caller says otherwise.
+/// The default path of `/workspace`.
 const WORKSPACE: &str = "/workspace";
 
-/// What the arguments say so far.
+/// The arguments parsed so far.
 #[derive(Default)]
 struct Said {
     listener: Option<OwnedFd>,
@@ -61,7 +61,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Serve, String> {
     let listener = said
         .listener
         .ok_or("one of --listen-fd, --listen and --listen-for-all is needed")?;
-    // Last: what is open stays open, and nothing we run can reach the rest.
+    // Last: open descriptors stay usable, and programs can no longer reach these directories.
     said.seal.iter().try_for_each(|dir| seal(dir))?;
     said.unmount.iter().try_for_each(|dir| unmount(dir))?;
     Ok(Serve {
@@ -118,8 +118,9 @@ fn listen_for_all(path: &Path) -> Result<OwnedFd, String> {
     Ok(bound)
 }
 
-/// The daemon may be another user of the host than this machine's root; its directory lets nobody
-/// else in. One that needs no permission may have connected and moved the socket away already.
+/// Lets the daemon connect, which may be another user of the host than this machine's root; the
+/// socket's directory keeps everyone else out. A daemon that needs no permission may have connected
+/// and moved the socket away already.
 fn open_to_all(socket: &Path) -> Result<(), String> {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     match std::fs::set_permissions(socket, mode) {
@@ -146,8 +147,8 @@ fn restrict(value: &OsString) -> Result<Restrict, String> {
     parse().ok_or("--restrict needs CAPABILITIES:FILES:PRIVILEGES".to_string())
 }
 
-/// A number of open files that this process can give to others. A container engine may have started
-/// it with fewer than it was told to, and the host knows how many.
+/// Limits the number of open files to what this process can set. A container engine may have
+/// started it with a lower limit than requested; the host knows the result.
 fn allowed(files: u64) -> u64 {
     use rustix::process::{Resource, getrlimit};
     use rustix::thread::{CapabilitySet, capabilities};
@@ -159,14 +160,14 @@ fn allowed(files: u64) -> u64 {
     }
 }
 
-/// `FILE=VALUE`: a setting of the kernel that only the guest may make.
+/// `FILE=VALUE`: a kernel setting that only the guest may write.
 fn write(value: &OsString) -> Result<(), String> {
     let text = value.to_string_lossy();
     let (file, value) = text.split_once('=').ok_or("--write needs FILE=VALUE")?;
     std::fs::write(file, value).map_err(|error| format!("cannot write to {file}: {error}"))
 }
 
-/// Takes a mount away from everything but what is open below it.
+/// Detaches a mount; descriptors open below it stay valid.
 fn unmount(dir: &Path) -> Result<(), String> {
     match rustix::mount::unmount(dir, UnmountFlags::DETACH) {
         // Nothing is mounted there.
@@ -175,9 +176,9 @@ fn unmount(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Unmounts the directory a socket of ours is in. In gVisor the socket is not enough to
-/// keep it working, so it is held open; it must not be a way to write there, and not be among
-/// our descriptors, where the machine's root would find it (`/proc/1/fd`).
+/// Unmounts the directory of our socket. gVisor needs the directory open for the socket to work, so
+/// it is kept open, but read-only and outside of our descriptor table, where the machine's root
+/// would find it (`/proc/1/fd`).
 fn seal(dir: &Path) -> Result<(), String> {
     mount_remount(dir, MountFlags::BIND | MountFlags::RDONLY, c"")
         .map_err(|error| format!("cannot close {}: {error}", dir.display()))?;
@@ -185,7 +186,7 @@ fn seal(dir: &Path) -> Result<(), String> {
     unmount(dir)
 }
 
-/// Keeps a file open for as long as this process lives, in a message that nobody receives.
+/// Keeps a file open for the life of this process, inside a socket message that is never received.
 fn hide(file: OwnedFd) -> rustix::io::Result<()> {
     use rustix::net::{
         AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,

@@ -1,4 +1,4 @@
-//! Work that may block, away from the one thread that serves everybody.
+//! Blocking work, off the single thread that serves all streams.
 
 use crate::answer::Failed;
 use motu_link::Sender;
@@ -21,7 +21,7 @@ where
     }
 }
 
-/// Tells running work that nobody waits for it any more.
+/// Tells running work that its result is no longer needed.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -46,8 +46,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs work until it is done or the host abandons the stream. What the host sends meanwhile
-/// stays unread.
+/// Runs work until it is done or the host resets the stream. Further messages of the host stay
+/// unread.
 pub async fn unless_gone<T>(
     tx: &Sender,
     work: impl Future<Output = Result<T, Failed>>,

@@ -1,13 +1,13 @@
-//! What the machine's control group says, where it has one that can be seen.
+//! The machine's control group, if it is visible.
 
 use std::sync::LazyLock;
 
 const CGROUP: &str = "/sys/fs/cgroup";
 const EVENTS: &str = "memory.events";
 
-/// How often the memory limit has killed something; 0 where that cannot be seen.
+/// How many processes the memory limit has killed; 0 if the file is not visible.
 pub fn memory_kills() -> u64 {
-    // It is asked around every command: where there is no such file, that is known.
+    // Called around every command, so the existence of the file is cached.
     static SEEN: LazyLock<bool> =
         LazyLock::new(|| std::fs::exists(format!("{CGROUP}/{EVENTS}")).unwrap_or(false));
     match *SEEN {
@@ -20,7 +20,7 @@ pub fn read(file: &str) -> Option<String> {
     std::fs::read_to_string(format!("{CGROUP}/{file}")).ok()
 }
 
-/// A line `key value` of a control group's file.
+/// The value of a `key value` line in a control group's file.
 pub fn value(file: &str, key: &str) -> Option<u64> {
     value_of(&read(file)?, key)
 }

@@ -12,7 +12,7 @@ use prost::Message as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the host may take to hang up after a shutdown was answered.
+/// How long to wait for the host to close the link after a shutdown was answered.
 const HANG_UP: Duration = Duration::from_millis(500);
 
 /// Serves one stream to its end.
@@ -34,7 +34,7 @@ pub async fn converse(guest: Arc<Guest>, link: Link, request: Bytes, stream: Str
         Err(failed) => Err(failed),
     };
     let outcome = done.map_or_else(Failed::outcome, |()| Outcome::ok());
-    // A host that is gone does not hear it; nothing else can be done about that.
+    // A failed send means that the host is gone.
     let _ = tx.end(Bytes::from(outcome.encode_to_vec())).await;
     guest.rested.notify_one();
     if last {

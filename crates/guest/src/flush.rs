@@ -1,7 +1,7 @@
-//! Bringing acknowledged changes to the host's disk.
+//! Flushes acknowledged changes to the host's disk.
 //!
-//! Only where the disks outlive the machine: what goes with it is not worth a
-//! flush. A file is flushed before it takes its name, its directory after.
+//! Only for disks that outlive the machine. A file is flushed before it is renamed into place, its
+//! directory after.
 
 use crate::answer::Failed;
 use crate::place::{Place, Root, fresh_name};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// More files or directories than this are flushed with the whole file system at once.
+/// Above this number of files or directories the whole file system is flushed instead.
 pub const SEVERAL: usize = 8;
 
 /// Whether and how changes are flushed.
@@ -22,7 +22,7 @@ pub struct Flush {
 }
 
 impl Flush {
-    /// For a machine with this workspace; one without has nothing that outlives it.
+    /// For a machine with this workspace; without one no data outlives the machine.
     pub fn new(workspace: Option<Arc<Workspace>>) -> Flush {
         Flush {
             wanted: workspace.is_some(),
@@ -30,7 +30,7 @@ impl Flush {
         }
     }
 
-    /// For a caller who asked for it.
+    /// For a caller that asked for a flush.
     pub fn always(workspace: Option<Arc<Workspace>>) -> Flush {
         Flush {
             wanted: true,
@@ -43,13 +43,13 @@ impl Flush {
         self.wanted
     }
 
-    /// Whether each file is flushed by itself: behind gVisor, flushing a whole file system is
-    /// flushing each file that gVisor still remembers.
+    /// Whether files are flushed one by one: in gVisor, `syncfs` flushes every file that it has
+    /// cached.
     pub fn each(&self) -> bool {
         self.workspace.as_ref().is_some_and(|all| all.errors_hidden)
     }
 
-    /// For many files: behind gVisor the host flushes them all at once.
+    /// For many files: in gVisor the host flushes them all at once instead.
     pub fn of_trees(self) -> Flush {
         Flush {
             wanted: self.wanted && !self.each(),
@@ -57,7 +57,7 @@ impl Flush {
         }
     }
 
-    /// The content of an open file, and what is known of it.
+    /// Flushes an open file's data and metadata.
     pub fn file(&self, fd: impl AsFd) -> Result<(), Errno> {
         match self.wanted() {
             true => ignore_special(rustix::fs::fsync(fd)),
@@ -65,20 +65,20 @@ impl Flush {
         }
     }
 
-    /// The names in a directory, of which a handle is enough.
+    /// Flushes a directory's entries; an `O_PATH` handle suffices.
     pub fn directory(&self, handle: impl AsFd) -> Result<(), Errno> {
         if !self.wanted() {
             return Ok(());
         }
         match readable(handle) {
             Ok(dir) => ignore_special(rustix::fs::fsync(dir)),
-            // Somebody's own, on the host itself: he may write into it but not read it.
+            // A user's directory on the host itself that is writable but not readable.
             Err(Errno::ACCESS) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// The names in the directory of a place that was changed.
+    /// Flushes the entries of a changed path's parent.
     pub fn parent(&self, root: &Root, place: &Place) -> Result<(), Failed> {
         if !self.wanted() || place.is_root() {
             return Ok(());
@@ -86,13 +86,12 @@ impl Flush {
         let (parent, _) = place.split()?;
         match root.directory(&parent) {
             Ok(dir) => self.directory(dir).map_err(|errno| parent.failed(errno)),
-            // Gone meanwhile, and the change with it.
+            // The parent was removed meanwhile, and the change with it.
             Err(_) => Ok(()),
         }
     }
 
-    /// What is known of a file that may be anything: where it cannot be opened, the whole
-    /// file system is flushed.
+    /// Flushes the metadata of any kind of file; one that cannot be opened needs `syncfs`.
     pub fn attributes(&self, root: &Root, place: &Place) -> Result<(), Failed> {
         if !self.wanted() {
             return Ok(());
@@ -105,7 +104,7 @@ impl Flush {
         flushed.map_err(|errno| place.failed(errno))
     }
 
-    /// Everything on the file system of a directory.
+    /// Flushes the file system of a directory.
     pub fn all(&self, handle: impl AsFd) -> Result<(), Errno> {
         if !self.wanted() {
             return Ok(());
@@ -117,8 +116,8 @@ impl Flush {
         ignore_special(rustix::fs::syncfs(dir))
     }
 
-    /// The last step before an answer. gVisor's file server keeps the errors of a flush to itself,
-    /// but a disk that met one takes no new directory: ext4 is then read-only.
+    /// The last check before an answer. gVisor's gofer hides errors of a flush, but ext4 becomes
+    /// read-only after one, so creating a directory fails.
     pub fn prove(&self) -> Result<(), Errno> {
         let Some(workspace) = self.workspace.as_ref().filter(|all| all.errors_hidden) else {
             return Ok(());
@@ -136,7 +135,7 @@ fn readable(handle: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(handle, c".", flags, Mode::empty())
 }
 
-/// Some files are on no disk.
+/// Special files cannot be flushed: not an error.
 fn ignore_special(flushed: Result<(), Errno>) -> Result<(), Errno> {
     match flushed {
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),

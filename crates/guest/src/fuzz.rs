@@ -1,4 +1,4 @@
-//! What fuzzers may reach: the parsers of bytes that others have made.
+//! Entry points for fuzzers: the parsers of foreign bytes.
 
 use crate::files::sparse;
 use crate::files::tar::{BLOCK, Header};

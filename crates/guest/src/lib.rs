@@ -6,7 +6,7 @@
 //!   dispatch    one task per stream: request in, outcome out
 //!   process/    starts, follows, signals and ends processes
 //!   files/      every file operation, below one root
-//!   workspace/  what became of /workspace, out and back in
+//!   workspace/  the changes in /workspace, out and back in
 //!   ports/      dials and lists ports of this machine
 //!   agent       the socket of an SSH agent that is outside
 //!   system/     identity, clock, metrics, the end of the machine
@@ -58,14 +58,14 @@ use std::time::Duration;
 const BLOCKING_THREADS: usize = 16;
 /// Stack of such a thread; none of our file work recurses.
 const BLOCKING_STACK: usize = 256 * 1024;
-/// How long an unused one stays.
+/// How long an idle blocking thread is kept.
 const BLOCKING_KEEP: Duration = Duration::from_secs(2);
-/// Open files of a process where the machine's kernel is its own; elsewhere `nofile` says.
+/// The limit of open files in a virtual machine; elsewhere `nofile` sets it.
 const OPEN_FILES: u64 = 65_536;
-/// How long processes have to end when the guest itself is told to by a signal.
+/// Grace period of processes when the guest itself gets SIGTERM or SIGINT.
 const SIGNAL_GRACE: Duration = Duration::from_secs(2);
 
-/// Where hosts come in.
+/// How hosts connect.
 #[derive(Debug)]
 pub enum Door {
     /// A listening Unix stream socket.
@@ -79,13 +79,13 @@ pub struct Serve {
     pub door: Door,
     /// Whether this process is the init of its pid namespace.
     pub pid1: bool,
-    /// What is taken away from everything it runs; `None` leaves children as they are.
+    /// Privileges taken from everything it runs; `None`: children inherit the guest's.
     pub restrict: Option<Restrict>,
-    /// The two sides of `/workspace`, where it has a baseline.
+    /// `/workspace` and its baseline, if it has one.
     pub workspace: Option<WorkspaceDirs>,
     /// Held open as long as the guest lives.
     pub lock: Option<OwnedFd>,
-    /// A flush says that it worked whatever happened to it (gVisor).
+    /// `fsync` reports success even after an error (gVisor).
     pub errors_hidden: bool,
 }
 
@@ -110,13 +110,13 @@ impl From<motu_launch::GuestStart> for Serve {
 
 /// Serves until the machine is shut down; returns the exit code.
 pub fn serve(serve: Serve) -> i32 {
-    // The kernel never kills its own first process for memory.
+    // With its own kernel the guest is pid 1, which the OOM killer never kills.
     let own_kernel = matches!(serve.door, Door::Serial(_));
     sys::prepare_self(serve.pid1, !own_kernel);
     if own_kernel {
         sys::allow_open_files(OPEN_FILES);
     }
-    // Started from a descriptor, the program would be called by its number.
+    // A program executed from a descriptor would be named after its number.
     let _ = rustix::thread::set_name(c"motu-guest");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -129,7 +129,7 @@ pub fn serve(serve: Serve) -> i32 {
         Err(error) => return fatal("cannot start", &error),
     };
     let code = runtime.block_on(run(serve));
-    // A stuck disk must not keep the machine from ending.
+    // A blocked disk must not keep the machine from ending.
     runtime.shutdown_timeout(Duration::from_millis(50));
     code
 }
@@ -145,12 +145,12 @@ async fn run(serve: Serve) -> i32 {
         .as_ref()
         .map(|sides| workspace::recover(&sides.top))
     {
-        // What an earlier machine left half done stays where it is, and the next start tries again.
+        // The unfinished changes stay in place, and the next start tries again.
         eprintln!("motu-guest: unfinished changes could not be taken back: {errno}");
     }
-    // It goes with this process, however that ends.
+    // The lock is released when this process ends, however it ends.
     let _lock = serve.lock;
-    // Without walls or a kernel of its own, this may be the host.
+    // Without restrictions and without its own kernel, `/` may be the host's root.
     let own_root = serve.restrict.is_some() || matches!(serve.door, Door::Serial(_));
     let guest = match Guest::new(serve.pid1, serve.restrict, workspace) {
         Ok(mut guest) => {
@@ -163,7 +163,7 @@ async fn run(serve: Serve) -> i32 {
         Ok(reaper) => reaper,
         Err(error) => return fatal("cannot watch for ended processes", &error),
     };
-    // A task of its own: it is needed most while everything is being ended below.
+    // A task of its own: it is needed most during shutdown, below.
     tokio::spawn(reaper.run(guest.clone()));
     if let Some(workspace) = guest.workspace.clone() {
         let started = workspace::now_ns();
@@ -182,7 +182,7 @@ async fn run(serve: Serve) -> i32 {
     }
 }
 
-/// After work, when the threads that did it are gone too, gives their memory back.
+/// Returns free memory to the kernel after work, once the idle threads are gone.
 async fn give_back_memory(guest: &Guest) {
     loop {
         guest.rested.notified().await;
@@ -191,7 +191,7 @@ async fn give_back_memory(guest: &Guest) {
     }
 }
 
-/// Lets hosts in until that is no longer possible; says why.
+/// Accepts hosts until that fails; returns the error.
 async fn enter(door: Door, guest: Arc<Guest>) -> std::io::Error {
     match door {
         Door::Serial(ports) => serial::serve(ports, guest).await,

@@ -1,8 +1,8 @@
-//! Locks of this process.
+//! Mutex helpers.
 
 use std::sync::{Mutex, MutexGuard};
 
-/// Locks; a poisoned lock cannot matter, since a panic ends the process.
+/// Locks a mutex; poisoning cannot occur, because a panic ends the process.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

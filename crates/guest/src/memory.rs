@@ -1,8 +1,9 @@
-//! `/proc/meminfo` of a container: the machine's memory, not its host's.
+//! `/proc/meminfo` of a container: the machine's memory instead of the host's.
 //!
-//! The launcher puts a plain file over the kernel's; this fills it from the machine's control group
-//! when a process is started, and every two seconds while one runs. It is not exact: what happened
-//! since the last look is missing, and only the fields that programs size themselves by are there.
+//! The launcher mounts a plain file over the kernel's; this module fills it from the machine's
+//! control group when a process is started, and every two seconds while one runs. It is
+//! approximate: it may be two seconds old, and has only the fields that programs size themselves
+//! by.
 
 use crate::cgroup::read;
 use crate::state::Guest;
@@ -12,15 +13,15 @@ use std::time::{Duration, Instant};
 
 const MEMINFO: &str = "/proc/meminfo";
 const INTERVAL: Duration = Duration::from_secs(2);
-/// What is not older than this is good enough for a process that is about to start.
+/// A view at most this old is good enough for a process that is about to start.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// Whether the file is ours to write: the launcher's is on a tmpfs, the kernel's own is not.
+/// Whether the file is the launcher's, which is on a tmpfs, and not the kernel's own.
 static OURS: LazyLock<bool> = LazyLock::new(|| {
     rustix::fs::statfs(MEMINFO).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
 });
 
-/// Brings the file up to date while processes run.
+/// Updates the file while processes run.
 pub async fn keep_view(guest: &Guest) {
     if !guest.own_root || !*OURS {
         return std::future::pending().await;
@@ -39,7 +40,7 @@ pub async fn keep_view(guest: &Guest) {
     }
 }
 
-/// Brings the file up to date for a process that is about to start.
+/// Updates the file for a process that is about to start.
 pub fn refresh_view(guest: &Guest) {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     if !guest.own_root || !*OURS {
@@ -69,8 +70,8 @@ fn text() -> Option<String> {
     Some(render(limit, used, &stat))
 }
 
-/// The kernel's format. Version 1 of control groups counts children in `total_` fields and calls
-/// the page cache `cache`; version 2 calls it `file`.
+/// Renders the kernel's format. cgroup v1 counts children in `total_` fields and calls the page
+/// cache `cache`; v2 calls it `file`.
 fn render(limit: u64, used: u64, stat: &str) -> String {
     let value = |names: &[&str]| {
         let of = |name: &&str| {

@@ -1,8 +1,8 @@
 //! Paths and the root they are resolved below.
 //!
-//! The kernel does the resolving (`openat2` with `RESOLVE_IN_ROOT`), so `..` and
-//! symlinks never lead out of the root, not even while somebody renames
-//! directories under us. Nothing here compares strings to decide what is inside.
+//! The kernel resolves paths (`openat2` with `RESOLVE_IN_ROOT`), so `..` and symbolic links never
+//! lead out of the root, not even while directories are renamed concurrently. Nothing here compares
+//! strings to decide what is inside.
 
 use crate::answer::{Failed, Quoted};
 use bytes::Bytes;
@@ -69,7 +69,7 @@ impl Place {
         Place(path)
     }
 
-    /// The directory and the name in it, for operations that change the name itself.
+    /// The parent directory and the name in it, for operations on the name itself.
     pub fn split(&self) -> Result<(Place, &[u8]), Failed> {
         let at = self.0.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         let name = self.0.get(at + 1..).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Place {
         Ok((Place(parent), name))
     }
 
-    /// Every directory on the way, the root first and the place itself last.
+    /// All ancestors, the root first and the place itself last.
     pub fn ancestry(&self) -> Vec<Place> {
         let ends = self
             .0
@@ -115,7 +115,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
-    /// Whether it is the machine's own root, so that ordinary resolution stays inside too.
+    /// True for the machine's own root, where ordinary resolution stays inside as well.
     whole: bool,
 }
 
@@ -131,7 +131,7 @@ impl Root {
 
     /// Opens a path, following symlinks within the root unless `NOFOLLOW` is set.
     pub fn open_at(&self, place: &Place, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        // The kernel refuses flags that mean nothing for a mere handle.
+        // `openat2` refuses flags that are meaningless with `O_PATH`.
         let extra = if flags.contains(OFlags::PATH) {
             OFlags::CLOEXEC
         } else {
@@ -141,7 +141,7 @@ impl Root {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..RETRIES {
             match rustix::fs::openat2(&self.fd, place.as_bytes(), flags, mode, resolve) {
-                // A rename happened on the way; the kernel cannot tell whether it matters.
+                // A concurrent rename: the kernel cannot tell whether it matters, so try again.
                 Err(Errno::AGAIN) => {}
                 Err(Errno::NOSYS) if self.whole => {
                     return rustix::fs::openat(CWD, place.as_bytes(), flags, mode);
@@ -152,8 +152,8 @@ impl Root {
         Err(Errno::AGAIN)
     }
 
-    /// Refuses what is open but not at or below `within`: symlinks led out of it. An empty
-    /// `within` is everywhere. The kernel says where the handle really is.
+    /// Refuses an open file that is not at or below `within`, because a symbolic link led out of
+    /// it. An empty `within` allows everything. `/proc/self/fd` tells where the file really is.
     pub fn check_within(&self, fd: impl AsFd, within: &[u8], place: &Place) -> Result<(), Failed> {
         if within.is_empty() {
             return Ok(());
@@ -180,7 +180,7 @@ impl Root {
         ))
     }
 
-    /// A handle on a directory, to name things in.
+    /// An `O_PATH` handle of a directory.
     pub fn directory(&self, place: &Place) -> Result<OwnedFd, Failed> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         self.open_at(place, flags, Mode::empty())
@@ -193,7 +193,7 @@ impl Root {
         Ok((self.directory(&parent)?, name.to_vec()))
     }
 
-    /// Follows symlinks at the end of a path by hand: where writing to it would really write.
+    /// Resolves symbolic links at the end of a path: the entry that a write would really change.
     pub fn final_entry(&self, place: &Place) -> Result<(OwnedFd, Place), Failed> {
         let mut place = place.clone();
         for _ in 0..MAX_LINKS {
@@ -201,7 +201,7 @@ impl Root {
             let directory = self.directory(&parent)?;
             let target = match rustix::fs::readlinkat(&directory, name, Vec::new()) {
                 Ok(target) => target.into_bytes(),
-                // Not a symlink, or nothing at all.
+                // Not a symbolic link, or missing.
                 Err(_) => return Ok((directory, place)),
             };
             let mut next = Vec::new();
@@ -216,12 +216,12 @@ impl Root {
     }
 }
 
-/// A name nobody else uses.
+/// A random temporary name.
 pub fn fresh_name() -> Result<Vec<u8>, Errno> {
     fresh_name_after(b".motu-")
 }
 
-/// A name nobody else uses, with a beginning that says whose it is.
+/// A random temporary name with a given prefix.
 pub fn fresh_name_after(beginning: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;

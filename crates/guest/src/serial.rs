@@ -1,12 +1,11 @@
 //! Links over the serial ports of a virtual machine.
 //!
-//! A serial port has no connections: bytes of a host that died in the middle
-//! of a frame are followed by those of the next host, and a guest that slept
-//! meanwhile cannot see where one ends. So there are two ports. On the turn
-//! port a host sends a random token when it wants a new conversation; the guest
-//! hangs up the old one and says the token back. Then the host sends the token
-//! on the link port and begins. Whatever arrives there before the token was
-//! said by somebody who is gone. A token is too short to be cut in half.
+//! A serial port has no connections: bytes of a host that died in the middle of a frame are
+//! followed by those of the next host, and a guest that was paused meanwhile cannot tell them
+//! apart. So there are two ports. On the turn port a host sends a random token to begin a new
+//! conversation; the guest ends the old one and echoes the token. Then the host sends the token on
+//! the link port and begins. Everything that arrives there before the token was sent by an earlier
+//! host. A token is short enough to be sent in one piece.
 
 use crate::state::Guest;
 use crate::{sys, transport};
@@ -25,7 +24,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 
-/// What begins a conversation.
+/// The token that begins a conversation.
 type Token = [u8; TOKEN_BYTES];
 
 /// The two ports, open.
@@ -51,9 +50,9 @@ fn open_port(number: u32) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Serves one conversation after the other, for ever.
+/// Serves one conversation after the other, forever.
 pub async fn serve(ports: SerialPorts, guest: Arc<Guest>) {
-    // A port that can no longer be watched or read is the end of the machine.
+    // A port that can no longer be read means the end of the machine.
     let _ = take_turns(&ports, &guest).await;
 }
 
@@ -70,8 +69,8 @@ async fn take_turns(ports: &SerialPorts, guest: &Arc<Guest>) -> io::Result<()> {
         };
         let port = ports.link.clone();
         let conversation = tokio::spawn(converse(port, turn, token, guest.clone()));
-        // A token can be here before the news that its sender is: the answer waits for that,
-        // but not longer than until the next one asks.
+        // A token may arrive before the kernel reports that its sender has connected: the echo
+        // waits for that, but only until the next token.
         let answer = async {
             let _ = answers.write_all(&token).await;
             std::future::pending().await
@@ -100,7 +99,7 @@ async fn converse(port: Arc<OwnedFd>, turn: Turn, token: Token, guest: Arc<Guest
     }
 }
 
-/// Reads until the token has gone by, and not a byte further.
+/// Reads up to the end of the token, and not a byte further.
 async fn skip_past(read: &mut Half, token: &Token) -> io::Result<()> {
     let mut seen = [0u8; TOKEN_BYTES];
     let mut missing = TOKEN_BYTES;
@@ -110,7 +109,7 @@ async fn skip_past(read: &mut Half, token: &Token) -> io::Result<()> {
             read.begun = true;
             return Ok(());
         }
-        // The longest end of what was seen that may be the beginning of the token.
+        // Keep the longest suffix of the bytes seen that is a prefix of the token.
         missing = (1..=TOKEN_BYTES)
             .find(|cut| seen[*cut..] == token[..TOKEN_BYTES - cut])
             .unwrap_or(TOKEN_BYTES);
@@ -118,7 +117,7 @@ async fn skip_past(read: &mut Half, token: &Token) -> io::Result<()> {
     }
 }
 
-/// Which conversation a half belongs to, and which one it is now.
+/// The number of a conversation, and the number of the current one.
 #[derive(Clone, Debug, Default)]
 struct Turn {
     number: u64,
@@ -141,8 +140,8 @@ struct Half {
     port: Arc<OwnedFd>,
     changes: AsyncFd<OwnedFd>,
     turn: Turn,
-    /// Whether this turn's token went by: before that, a port without a host is one
-    /// whose host is still on its way, whatever a former one has left in it.
+    /// Whether the token of this turn has passed. Before that, a hung-up port means that its host
+    /// has not connected yet, whatever an earlier one left in it.
     begun: bool,
 }
 
@@ -164,13 +163,13 @@ impl Half {
         let mut changed = ready!(self.changes.poll_read_ready(context))?;
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 1];
         let no_wait = rustix::event::Timespec::default();
-        // Taken before the port is tried again: what happens after that is a new change.
+        // Clear the event before the port is tried again, so that no later change is missed.
         let _ = epoll::wait(self.changes.get_ref(), &mut events, Some(&no_wait));
         changed.clear_ready();
         Poll::Ready(Ok(()))
     }
 
-    /// The next token anybody sends, whoever comes and goes meanwhile.
+    /// The next complete token; hosts may come and go meanwhile.
     async fn next_token(&mut self) -> io::Result<Token> {
         let mut token = [0u8; TOKEN_BYTES];
         let mut got = 0;
@@ -178,7 +177,7 @@ impl Half {
             loop {
                 match rustix::io::read(&*self.port, &mut token[got..]) {
                     Ok(0) => {
-                        // Nobody is there; what they began to say was all of it.
+                        // The host has disconnected: discard its incomplete token.
                         got = 0;
                         ready!(self.poll_change(context))?;
                     }

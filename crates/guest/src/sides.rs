@@ -1,4 +1,4 @@
-//! The two sides of `/workspace`: what programs see, and its baseline.
+//! The two sides of `/workspace`: the tree that programs see, and its baseline.
 
 use motu_launch::WorkspaceDirs;
 use motu_launch::seeded::{self, Notes};
@@ -9,24 +9,24 @@ use std::os::fd::OwnedFd;
 /// The two sides of `/workspace`.
 #[derive(Debug)]
 pub struct Workspace {
-    /// What programs see.
+    /// The tree that programs see.
     pub top: OwnedFd,
     /// The baseline.
     pub lower: OwnedFd,
     pub mode: Mode,
-    /// When the baseline was copied to where it can be changed, if it was: in nanoseconds since
-    /// 1970 by the clock of that file system. What has an older change time is as it was.
+    /// When the baseline was copied to a writable place, if it was: nanoseconds since 1970 by the
+    /// clock of that file system. Files with an older ctime are unchanged.
     pub copied_unix_ns: Option<i64>,
-    /// Whoever is behind the kernel keeps the errors of a flush to itself.
+    /// `fsync` does not report errors (gVisor).
     pub errors_hidden: bool,
 }
 
-/// How the sides are told apart.
+/// How differences are found.
 #[derive(Debug)]
 pub enum Mode {
-    /// An overlay's upper directory has all the differences.
+    /// An overlay's upper directory contains all differences.
     Overlay { upper: OwnedFd, notes: Notes },
-    /// Two trees.
+    /// Both trees are compared.
     Compare,
 }
 
@@ -59,14 +59,14 @@ impl Workspace {
         })
     }
 
-    /// Brings everything on the disk behind it to rest.
+    /// Flushes the file system that holds the workspace.
     pub fn flush(&self) -> Result<(), Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(self.above(), c".", flags, FileMode::empty())?;
         rustix::fs::syncfs(dir)
     }
 
-    /// Where a walk finds what became of the baseline.
+    /// The directory to walk for changes.
     pub fn above(&self) -> &OwnedFd {
         match &self.mode {
             Mode::Overlay { upper, .. } => upper,

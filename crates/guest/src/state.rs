@@ -1,4 +1,4 @@
-//! What outlives a connection: settings, the process table, the users' cache.
+//! State that outlives a connection: settings, the process table, the users' cache.
 
 use crate::agent::Agent;
 use crate::flush::Flush;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
-/// What `Init` may change; replaced as a whole, so a request sees one version of it.
+/// Settings of `Init`; replaced as a whole, so that a request sees one version.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub default_user: String,
@@ -28,19 +28,19 @@ pub struct Settings {
 pub struct Guest {
     pub started: Instant,
     pub pid1: bool,
-    /// Whether `/` is the machine's own, and its files may be written by the guest itself.
+    /// Whether `/` belongs to the machine, so that the guest may write system files.
     pub own_root: bool,
     pub restrict: Option<Restrict>,
     pub processes: Table,
     pub users: Users,
     pub agent: Agent,
-    /// `/workspace` and its baseline, where there is one.
+    /// `/workspace` and its baseline, if there is one.
     pub workspace: Option<Arc<Workspace>>,
     settings: Mutex<Arc<Settings>>,
     over: watch::Sender<bool>,
-    /// Woken when a process is started.
+    /// Notified when a process is started.
     pub started_one: Notify,
-    /// Woken when a stream has ended.
+    /// Notified when a stream has ended.
     pub rested: Notify,
 }
 
@@ -72,7 +72,7 @@ impl Guest {
         })
     }
 
-    /// How acknowledged changes of files reach the host's disk.
+    /// How acknowledged file changes are flushed to the host's disk.
     pub fn flush(&self) -> Flush {
         Flush::new(self.workspace.clone())
     }
@@ -92,7 +92,7 @@ impl Guest {
 
     /// Waits for [`Guest::finish`].
     pub async fn over(&self) {
-        // The sender lives as long as `self`, so waiting cannot fail.
+        // `self` holds the sender, so waiting cannot fail.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 }

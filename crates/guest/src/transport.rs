@@ -1,5 +1,5 @@
-//! Where links come from: connections to a Unix socket. Everything else sees
-//! only a [`Link`]; `serial` is the same for virtual machines.
+//! Links from connections to a Unix socket. Everything else only sees a [`Link`]; `serial` does the
+//! same for virtual machines.
 
 use crate::dispatch;
 use crate::state::Guest;
@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-/// Connections at once; an old one may linger while a new daemon connects.
+/// Concurrent connections; an old one may linger while a new daemon connects.
 const MAX_CONNECTIONS: usize = 64;
-/// How long a connection may take to say hello.
+/// How long the handshake may take.
 const HELLO_TIME: Duration = Duration::from_secs(30);
-/// How long to wait when the kernel refuses a connection (out of descriptors).
+/// Pause after a failed accept (out of descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub fn listener(fd: OwnedFd) -> std::io::Result<UnixListener> {
@@ -24,7 +24,7 @@ pub fn listener(fd: OwnedFd) -> std::io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// Accepts connections for ever.
+/// Accepts connections forever.
 pub async fn accept(listener: UnixListener, guest: Arc<Guest>) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {

@@ -1,5 +1,5 @@
-//! Who may own files and run programs: the machine's own `/etc/passwd` and
-//! `/etc/group`, read tolerantly and bounded. It never changes them.
+//! Users and groups from the machine's `/etc/passwd` and `/etc/group`, parsed leniently and within
+//! bounds. The files are never changed.
 
 use crate::answer::{Failed, Quoted};
 use crate::lock::locked;
@@ -49,16 +49,16 @@ struct Group {
     members: Vec<String>,
 }
 
-/// The databases, read again when they change.
+/// The parsed files, read again when they change.
 #[derive(Debug, Default)]
 pub struct Users {
     cached: Mutex<Option<(Version, Arc<Database>)>>,
 }
 
-/// What a file looks like from outside; equal when it was not replaced or rewritten.
+/// Metadata of both files; unequal after a change.
 type Version = [(u64, i64, i64, i64); 2];
 
-/// Names for the numbers of one listing.
+/// User and group names for one listing.
 #[derive(Debug)]
 pub struct Names(Arc<Database>);
 
@@ -88,7 +88,7 @@ impl Users {
             return Ok(database.identity(account, gid));
         }
         match user.parse::<u32>() {
-            // The all-ones id means "no change" to the kernel.
+            // The id -1 means "no change" to the kernel.
             Ok(uid) if uid != u32::MAX => Ok(database.by_uid(uid, gid)),
             _ if user == "root" => Ok(database.by_uid(0, gid)),
             _ => Err(Failed::new(
@@ -248,7 +248,7 @@ fn version(path: &str) -> (u64, i64, i64, i64) {
     }
 }
 
-/// Reads a file that a sandbox may have replaced by anything at all.
+/// Reads a file that the sandbox may have replaced by anything (FIFO, device, huge file).
 fn read(path: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -258,7 +258,7 @@ fn read(path: &str) -> Vec<u8> {
     let stat = rustix::fs::fstat(&fd)
         .ok()
         .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    // In one piece, if it is as long as it says.
+    // Allocate once, if the size is right.
     let size = stat.map_or(0, |stat| stat.st_size as u64);
     bytes.reserve_exact(size.min(MAX_FILE) as usize + 1);
     if stat.is_some()

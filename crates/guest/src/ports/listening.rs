@@ -1,5 +1,5 @@
-//! Which TCP ports somebody listens on, from `/proc`. Best effort: what cannot
-//! be read is left out, and every loop is bounded.
+//! Lists listening TCP ports from `/proc`. Best effort: unreadable entries are skipped, and every
+//! loop is bounded.
 
 use motu_link::message::{Port, Ports};
 use std::collections::HashMap;
@@ -7,14 +7,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Ports reported at most.
 const MAX_PORTS: usize = 1024;
-/// Lines of each socket table, processes, and descriptors per process that are looked at.
+/// Bounds: lines per socket table, processes, and descriptors per process.
 const MAX_LINES: usize = 65_536;
 const MAX_PROCESSES: usize = 8192;
 const MAX_DESCRIPTORS: usize = 4096;
-/// The kernel's number for a listening socket.
+/// The state of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// Everything that listens, sorted by port.
+/// All listening ports, sorted.
 pub fn listening() -> Ports {
     let mut found: Vec<(Port, u64)> = Vec::new();
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -85,7 +85,7 @@ fn address_of(hex: &str) -> Option<String> {
     }
 }
 
-/// Who has the sockets open: inode and pid.
+/// The processes that hold these sockets: inode and pid.
 fn owners(wanted: &HashMap<u64, usize>) -> Vec<(u64, u32)> {
     let mut found = Vec::new();
     for process in std::fs::read_dir("/proc")

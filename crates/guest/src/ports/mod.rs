@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// The most one read takes.
+/// Largest single read.
 const READ: usize = 128 * 1024;
 
 pub async fn dial(
@@ -39,7 +39,7 @@ pub async fn dial(
     let port = u16::try_from(request.port).ok().filter(|port| *port > 0);
     let port = port.ok_or_else(|| Failed::invalid(format!("{} is not a port", request.port)))?;
     let stream = blocking::unless_gone(tx, connect_tcp(port)).await?;
-    // Small messages of a protocol should not wait for each other.
+    // Disable Nagle's algorithm: small protocol messages must not be delayed.
     let _ = stream.set_nodelay(true);
     let (read, write) = stream.into_split();
     relay(read, write, tx, rx).await
@@ -65,7 +65,7 @@ async fn connect_unix(guest: &Arc<Guest>, path: &[u8]) -> Result<UnixStream, Fai
             .map_err(|errno| place.failed(errno))
     })
     .await?;
-    // The handle was resolved below the root; the kernel's link to it leads nowhere else.
+    // The path was resolved below the root; `/proc/self/fd` leads to exactly that file.
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     UnixStream::connect(link)
         .await
@@ -80,7 +80,7 @@ fn refused(what: String, error: &std::io::Error) -> Failed {
     }
 }
 
-/// Carries bytes both ways until both sides have ended theirs.
+/// Relays bytes both ways until both sides are closed.
 async fn relay(
     mut read: impl AsyncRead + Unpin,
     mut write: impl AsyncWrite + Unpin,
@@ -91,7 +91,7 @@ async fn relay(
     let outward = async {
         loop {
             let bytes = match read_some(&mut read).await {
-                // A connection that was reset has ended too.
+                // A reset connection counts as ended.
                 Ok(bytes) if bytes.is_empty() => break,
                 Err(_) => break,
                 Ok(bytes) => bytes,
@@ -110,7 +110,7 @@ async fn relay(
                     }
                 }
                 Event::Eof => {
-                    // The other side may be gone already.
+                    // The peer may be gone already.
                     let _ = write.shutdown().await;
                     return Ok(());
                 }
@@ -121,7 +121,7 @@ async fn relay(
     };
     tokio::select! {
         both = async { tokio::try_join!(outward, inward) } => both.map(|_| ()),
-        // Noticed even while a write waits for the other side.
+        // Notices a reset stream even while a write to the peer blocks.
         _ = tx.closed() => Err(Failed::cancelled()),
     }
 }
@@ -134,7 +134,7 @@ async fn read_some(read: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes
     if got < first.len() {
         return Ok(Bytes::copy_from_slice(start));
     }
-    // There may be much more: take what has arrived, but do not wait for it.
+    // There may be much more: take what has arrived, without waiting.
     let mut bytes = BytesMut::with_capacity(READ);
     bytes.extend_from_slice(start);
     tokio::select! {

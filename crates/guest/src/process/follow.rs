@@ -4,8 +4,8 @@
 //!   Started ─► (Gap | data)* ─► Exited ─► end
 //! ```
 //!
-//! A lossless follower holds the rings. When the host resets the stream the hold
-//! goes at once; when the link breaks it stays for [`LINGER`].
+//! A lossless follower holds the rings: its unsent output is not dropped. When the host resets the
+//! stream, the hold ends at once; when the link breaks, it lasts for [`LINGER`].
 
 use super::{signals, start, tree};
 use crate::answer::{Failed, note};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Input taken from the host while the process does not read; then the host has to wait.
+/// Input buffered for a process that does not read; beyond it the host gets no more credit.
 const MAX_PENDING_INPUT: usize = 256 * 1024;
 
 static NEXT_FOLLOWER: AtomicU64 = AtomicU64::new(1);
@@ -35,7 +35,7 @@ pub struct Manner {
     pub forget: bool,
 }
 
-/// A place in both channels, held while lossless.
+/// A position in both channels, held if lossless.
 #[derive(Debug)]
 pub struct Follower {
     process: Arc<Process>,
@@ -67,10 +67,10 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// Takes a place; from now on nothing after it is lost to a lossless follower.
+    /// Registers at a position; from now on a lossless follower misses nothing after it.
     pub fn at(process: &Arc<Process>, out: u64, err: u64, manner: Manner) -> Follower {
         let id = NEXT_FOLLOWER.fetch_add(1, Ordering::Relaxed);
-        // Nothing comes after the end: a place beyond it is the end.
+        // A position beyond the end means the end.
         let (out, err) = (out.min(process.out.end()), err.min(process.err.end()));
         if manner.lossless {
             process.out.with(|ring| ring.hold(id, out));
@@ -164,7 +164,7 @@ impl Follower {
         }
     }
 
-    /// Lets go of the rings, at once or at a later time.
+    /// Releases the rings, now or at a later time.
     fn release(&mut self, later: Option<Instant>) {
         if !std::mem::replace(&mut self.manner.lossless, false) {
             return;
@@ -179,7 +179,7 @@ impl Follower {
     }
 }
 
-/// Sends what there is at one place; true when there was something.
+/// Sends the next piece of a channel; false if there is none.
 async fn send_next(
     channel: &Channel,
     number: u8,
@@ -207,7 +207,7 @@ async fn send_next(
     }
 }
 
-/// Takes input and controls until the host is gone.
+/// Handles input and controls until the host is gone.
 async fn listen(process: &Arc<Process>, tx: &Sender, mut rx: Receiver) -> Stopped {
     let mut pending: VecDeque<Bytes> = VecDeque::new();
     let mut pending_bytes = 0;
@@ -226,7 +226,7 @@ async fn listen(process: &Arc<Process>, tx: &Sender, mut rx: Receiver) -> Stoppe
                 Ok(Event::Reset | Event::End(_)) => return Stopped::ByHost,
                 Err(error) => return Stopped::from(error),
             },
-            // A process that does not read must not hide that the host has gone.
+            // Notice a host that is gone even while the process does not read.
             error = tx.closed(), if pending_bytes >= MAX_PENDING_INPUT => return Stopped::from(error),
             () = process.stdin.feed(&mut pending, ended), if has_input => {
                 pending_bytes = 0;
@@ -240,7 +240,7 @@ async fn listen(process: &Arc<Process>, tx: &Sender, mut rx: Receiver) -> Stoppe
 }
 
 fn control(process: &Arc<Process>, bytes: Bytes) {
-    // A control has no answer: one that cannot be done is dropped.
+    // Controls have no answer: one that fails is dropped.
     match Control::decode(bytes).ok().and_then(|control| control.what) {
         Some(Do::Resize(size)) => {
             if let Some(terminal) = process.terminal() {
@@ -249,11 +249,11 @@ fn control(process: &Arc<Process>, bytes: Bytes) {
         }
         Some(Do::Signal(signal)) => {
             if signal.tree {
-                // Ending a tree takes a moment, and the next control may be urgent.
+                // Killing a tree takes a moment, and the next control may be urgent.
                 let process = process.clone();
                 tokio::spawn(async move { signals::send(&process, signal.signal, true).await });
             } else {
-                // At once, so that it comes before the input that follows it.
+                // Synchronously, so that it takes effect before the input that follows.
                 let _ = signals::send_to_group(process, signal.signal);
             }
         }
@@ -261,7 +261,8 @@ fn control(process: &Arc<Process>, bytes: Bytes) {
     }
 }
 
-/// Drops the record of an ended process; while descendants live it stays, hidden, to reach them.
+/// Drops the record of an ended process; with living descendants it is only hidden, to reach them
+/// later.
 pub fn forget(guest: &Guest, process: &Arc<Process>) {
     process.set_forgotten();
     if !process.may_live() {

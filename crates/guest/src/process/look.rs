@@ -1,8 +1,8 @@
-//! What the kernel knows of a terminal: who is in front, whether they wait for
-//! input, and how the terminal is set.
+//! Kernel facts about a terminal: the foreground processes, whether they wait for input, and the
+//! terminal's settings.
 //!
-//! The look and the count of output belong together: if something was printed
-//! while it was taken, it is taken again.
+//! The facts are tied to an output offset: if something was printed while they were gathered, they
+//! are gathered again.
 
 mod carried;
 mod waiting;
@@ -24,25 +24,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
-/// Members of the foreground group that are described.
+/// Members of the foreground group that are reported.
 const MAX_MEMBERS: usize = 32;
-/// Arguments of each.
+/// Arguments reported per process.
 const MAX_ARGUMENTS: usize = 64;
-/// Bytes of its arguments.
+/// Bytes of arguments reported per process.
 const MAX_ARGV_BYTES: usize = 4096;
-/// Looks at a terminal that prints all the time.
+/// Attempts at a terminal that prints all the time.
 const LOOKS: usize = 3;
-/// What a terminal shows at once of what it holds, about.
+/// `FIONREAD` of a pty reports at most about this much of what it buffers.
 const FULL_BYTES: u64 = 4000;
-/// What it holds at most before whoever writes has to wait.
+/// A pty buffers at most this much before writers block.
 const TERMINAL_BYTES: u64 = 72 * 1024;
 const PUMP_PATIENCE: Duration = Duration::from_millis(100);
-/// Terminals within terminals that are followed.
+/// Nested terminals that are followed.
 const MAX_CARRIED: usize = 4;
 
 type Terminal = Arc<AsyncFd<OwnedFd>>;
 
-/// Looks until nothing was printed meanwhile, at most a few times.
+/// Gathers facts until nothing was printed meanwhile, a few times at most.
 pub async fn look(process: &Arc<Process>) -> Result<TerminalFacts, Failed> {
     let pid = process.facts.pid;
     let terminal = process
@@ -65,15 +65,16 @@ pub async fn look(process: &Arc<Process>) -> Result<TerminalFacts, Failed> {
     }
 }
 
-/// Bytes printed so far: those that were read, and those that wait in the terminal. The pump reads
-/// and counts without a pause in between, on this same thread.
+/// Bytes printed so far: those read, and those buffered in the terminal. The pump reads and counts
+/// without an await in between, on this same thread.
 fn printed(process: &Process, terminal: &Terminal) -> u64 {
     flush(terminal.get_ref());
     let waiting = rustix::io::ioctl_fionread(terminal.get_ref()).unwrap_or(0);
     process.out.end() + waiting
 }
 
-/// The same; of a terminal that has more than it can show at once, as much as it can hold.
+/// Like `printed`; if the terminal buffers more than `FIONREAD` shows, waits for the pump to read
+/// it.
 async fn everything(process: &Process, terminal: &Terminal) -> u64 {
     let mut changes = process.changes();
     let most = process.out.end() + TERMINAL_BYTES;
@@ -83,7 +84,7 @@ async fn everything(process: &Process, terminal: &Terminal) -> u64 {
         if printed - read < FULL_BYTES || read >= most || process.has_exited() {
             return printed;
         }
-        // A pump that waits for a follower goes on when that one has read.
+        // A pump that is blocked by a follower continues when that one has read.
         let moved = tokio::time::timeout(PUMP_PATIENCE, changes.changed()).await;
         if !matches!(moved, Ok(Ok(()))) {
             return printed;
@@ -91,11 +92,11 @@ async fn everything(process: &Process, terminal: &Terminal) -> u64 {
     }
 }
 
-/// What was written to the other end passes through a work queue of the kernel; asking whether
-/// there is something to read waits for that.
+/// Output written to the slave passes through a kernel work queue; `poll` on the master waits for
+/// that queue.
 fn flush(terminal: &OwnedFd) {
     let mut asked = [PollFd::new(terminal, PollFlags::IN)];
-    // Whatever it answers, the queue is empty now.
+    // Whatever `poll` returns, the queue has been flushed.
     let _ = poll(&mut asked, Some(&Timespec::default()));
 }
 
@@ -113,7 +114,8 @@ fn look_once(pid: u32, terminal: &OwnedFd) -> TerminalFacts {
         ..TerminalFacts::default()
     };
     let slave = slave(terminal).ok();
-    // First what is unread, then who waits: who waits after everything was read waits for more.
+    // Read the unread input first, then who waits: a process that waits after all input was read
+    // waits for more.
     facts.unread_input = slave.as_ref().and_then(unread);
     settings(terminal, &mut facts);
     let device = slave.as_ref().and_then(|slave| {
@@ -158,11 +160,11 @@ fn settings(terminal: &OwnedFd, facts: &mut TerminalFacts) {
     facts.canonical = modes.is_ok_and(|modes| modes.contains(LocalModes::ICANON));
 }
 
-/// The programs' end of a terminal, for a moment.
+/// Opens the slave side of a terminal.
 fn slave(master: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     match rustix::pty::ioctl_tiocgptpeer(master, flags) {
-        // gVisor only knows the other end by its name.
+        // gVisor has no `TIOCGPTPEER`: open the slave by its name.
         Err(Errno::NOTTY | Errno::INVAL) => {
             let name = rustix::pty::ptsname(master, Vec::new())?;
             let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -187,12 +189,12 @@ fn member(pid: i32, terminal: Option<(u32, u32)>) -> Option<TerminalProcess> {
     })
 }
 
-/// The first bytes of a file, as many as are shown of arguments.
+/// The first `MAX_ARGV_BYTES` bytes of a file.
 fn beginning(path: &str) -> Vec<u8> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
     if let Ok(file) = std::fs::File::open(path) {
-        // A process that ends meanwhile has no arguments any more.
+        // A process that ends meanwhile has no arguments.
         let _ = file.take(MAX_ARGV_BYTES as u64).read_to_end(&mut bytes);
     }
     bytes

@@ -1,4 +1,4 @@
-//! Everything about processes. This file answers the verbs; the parts do the work.
+//! The verbs about processes. The submodules do the work.
 
 mod follow;
 mod look;
@@ -25,7 +25,7 @@ use prost::Message as _;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How much of a listing goes into one note.
+/// Size of one page of a listing.
 const LISTING_BYTES: usize = 128 * 1024;
 
 pub async fn start(
@@ -108,13 +108,13 @@ pub async fn signal(guest: &Guest, request: &message::Signal) -> Result<(), Fail
     signals::send(&process, request.signal, request.tree).await
 }
 
-/// Signals the foreground group of a terminal, whoever that is at this moment.
+/// Signals the current foreground group of a terminal.
 pub fn signal_foreground(guest: &Guest, request: &message::SignalForeground) -> Result<(), Failed> {
     let process = guest.processes.find(request.process.as_ref())?;
     signals::send_to_front(&process, request.signal)
 }
 
-/// Says what the kernel knows of a terminal.
+/// Reports kernel facts about a terminal.
 pub async fn look(guest: &Guest, selector: &Selector, tx: &Sender) -> Result<(), Failed> {
     let process = guest.processes.find(Some(selector))?;
     let facts = blocking::unless_gone(tx, look::look(&process)).await?;

@@ -1,4 +1,4 @@
-//! Reading what a process writes into its rings.
+//! Reads a process's output into its rings.
 //!
 //! One pump per channel. It stops reading while a lossless follower has no room,
 //! and never waits for anybody else. After the program's exit it learns from the
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 
-/// The most one read takes.
+/// Largest single read.
 const READ: usize = 256 * 1024;
-/// A terminal's bytes pass through a kernel work queue, so its buffer may look empty too early:
-/// it is settled when it has been quiet for this long after the exit.
+/// A pty's output passes through a kernel work queue, so its buffer may look empty too early: the
+/// channel is settled once it has been quiet for this long after the exit.
 const TERMINAL_QUIET: Duration = Duration::from_millis(20);
 
-/// Output after which the allocator is asked to give its free pages back.
+/// Output after which the allocator is asked to release free pages.
 const MUCH: u64 = 1024 * 1024;
 
 /// Which channel a pump fills.
@@ -66,7 +66,8 @@ pub async fn pump(process: Arc<Process>, which: Which, fd: Arc<AsyncFd<OwnedFd>>
     process.announce();
 }
 
-/// After the exit: settles once everything that was in the pipe then has been read.
+/// After the exit: settles the channel once everything that was in the pipe at that time has been
+/// read.
 fn try_settle(
     process: &Process,
     channel: &Channel,
@@ -101,9 +102,9 @@ async fn wait_for_room(channel: &Channel) -> usize {
 
 enum Read {
     Some,
-    /// The program exited before anything came.
+    /// The program exited before any output came.
     Exited,
-    /// Nothing came for a while.
+    /// No output came for a while.
     Quiet,
     End,
 }
@@ -128,7 +129,7 @@ async fn read_some(
             () = process.exit(), if !exited => return Read::Exited,
             () = tokio::time::sleep(TERMINAL_QUIET), if quiet_ends => return Read::Quiet,
         };
-        // An idle channel holds no buffer; a busy one keeps it.
+        // Allocate on demand: an idle channel holds no buffer.
         buffer.clear();
         buffer.reserve_exact(READ);
         let got = ready.try_io(|fd| Ok(read_into(fd.get_ref(), buffer, most)?));
@@ -136,7 +137,7 @@ async fn read_some(
             Ok(Ok(0)) => return Read::End,
             Ok(Ok(_)) => return Read::Some,
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            // A terminal answers EIO when its last user is gone.
+            // A pty master returns EIO when the last slave is closed.
             Ok(Err(_)) => return Read::End,
             Err(_) => *buffer = Vec::new(),
         }
@@ -148,7 +149,7 @@ fn read_into(fd: &OwnedFd, buffer: &mut Vec<u8>, most: usize) -> Result<usize, E
     if most >= READ {
         return rustix::io::read(fd, spare);
     }
-    // Less room than a whole buffer: read exactly that much.
+    // The ring has less room than a whole buffer: read exactly that much.
     let mut small = vec![0; most];
     let got = rustix::io::read(fd, &mut small[..])?;
     small.truncate(got);

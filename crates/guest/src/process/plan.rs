@@ -1,5 +1,5 @@
-//! From a request to a [`Plan`]: who, where, with what environment, and which
-//! file. Everything a forked child could not do is done here, before the fork.
+//! Turns a request into a [`Plan`]: user, directory, environment and program file. Everything that
+//! a forked child may not do is done here, before the fork.
 
 use crate::answer::{Failed, Quoted};
 use crate::state::{Guest, Settings};
@@ -17,7 +17,7 @@ const SHELL: &str = "/bin/sh";
 /// Arguments of one program; the request's own size bounds their bytes.
 const MAX_ARGUMENTS: usize = 32 * 1024;
 
-/// A program ready to be started, but for its descriptors.
+/// A program ready to start, except for its descriptors.
 #[derive(Debug)]
 pub struct Prepared {
     pub program: CString,
@@ -92,7 +92,8 @@ fn run_as(identity: &Identity) -> Result<RunAs, Failed> {
     })
 }
 
-/// The working directory. Only the default may be missing: then it is the root.
+/// The working directory. If the default one is missing, the root is used; a requested one must
+/// exist.
 fn directory(settings: &Settings, start: &Start) -> Result<Vec<u8>, Failed> {
     let asked = !start.cwd.is_empty();
     let wanted: &[u8] = match (asked, settings.default_cwd.is_empty()) {
@@ -203,7 +204,7 @@ fn shell_script(script: &Bytes, arguments: &[Bytes]) -> Vec<u8> {
     line
 }
 
-/// Finds the file behind a program's name as `execvp` would, from the child's point of view.
+/// Finds a program's file like `execvp`, as the child will see it.
 fn find_program(name: &[u8], path: &str, cwd: &[u8]) -> Result<Vec<u8>, Failed> {
     if name.is_empty() {
         return Err(Failed::errno_as(
@@ -213,7 +214,7 @@ fn find_program(name: &[u8], path: &str, cwd: &[u8]) -> Result<Vec<u8>, Failed> 
         ));
     }
     if name.contains(&b'/') {
-        // The child resolves it, relative to its own directory.
+        // A name with a slash is resolved by the child, relative to its own directory.
         return Ok(name.to_vec());
     }
     let mut worst = Errno::NOENT;

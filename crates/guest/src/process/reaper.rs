@@ -1,5 +1,4 @@
-//! The one place that waits for children of the guest: shims, and orphans that
-//! the kernel gives to an init.
+//! Waits for all children of the guest: shims, and orphans that the kernel reparents to an init.
 
 use super::{follow, start};
 use crate::state::Guest;
@@ -18,7 +17,7 @@ impl Reaper {
 
     pub async fn run(mut self, guest: Arc<Guest>) {
         loop {
-            // Signals are merged: each may stand for any number of children.
+            // SIGCHLD is not queued: one signal may stand for any number of children.
             while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
                 reaped(&guest, pid.as_raw_nonzero().get(), status);
             }
@@ -40,7 +39,7 @@ fn reaped(guest: &Guest, pid: i32, status: WaitStatus) {
             guest.processes.prune();
             return;
         }
-        // Only a program whose shim was killed becomes our own child.
+        // A program becomes our own child only if its shim was killed.
         if process.facts.pid == pid as u32 && process.lost_its_shim() && !process.has_exited() {
             process.set_exit(start::exit(&process, status.as_raw(), None));
             return;

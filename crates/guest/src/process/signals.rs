@@ -7,8 +7,8 @@ use crate::sys;
 use motu_link::message::Failure;
 use rustix::io::Errno;
 
-/// Sends a signal to the process group, or to every descendant. A whole tree that is killed is gone
-/// when this returns, however much it forks.
+/// Sends a signal to the process group, or to every descendant. A tree that is sent SIGKILL is gone
+/// when this returns, even if it keeps forking.
 pub async fn send(process: &Process, signal: i32, whole_tree: bool) -> Result<(), Failed> {
     if !whole_tree {
         return send_to_group(process, signal);
@@ -52,7 +52,7 @@ pub fn send_to_front(process: &Process, signal: i32) -> Result<(), Failed> {
     let terminal = process.terminal().filter(|_| process.may_live());
     let terminal = terminal.ok_or_else(|| ended(pid))?;
     let group = rustix::termios::tcgetpgrp(terminal.get_ref()).map_err(|errno| {
-        // gVisor only tells whoever has the terminal.
+        // gVisor tells the foreground group only to processes on that terminal.
         let message = "this machine's kernel does not tell who is in front";
         Failed::errno_as(Failure::Unsupported, message, errno)
     })?;
@@ -75,12 +75,12 @@ fn check(signal: i32) -> Result<(), Failed> {
     }
 }
 
-/// Nothing reaches a process that has ended.
+/// The error for a process that has ended.
 pub fn ended(pid: u32) -> Failed {
     Failed::new(Failure::NotFound, format!("process {pid} has ended"))
 }
 
-/// The group that a signal typed at a terminal would reach.
+/// The group that a signal typed at the terminal would reach.
 fn foreground(process: &Process, signal: i32) -> Option<i32> {
     let typed = [
         libc::SIGINT,

@@ -23,17 +23,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Asked for each output pipe, so that one read brings much; the kernel may give less.
+/// Requested size of output pipes, for large reads; the kernel may grant less.
 const PIPE_SIZE: usize = 1024 * 1024;
-/// How often a program whose shim was killed is looked for.
+/// How often a program whose shim was killed is checked.
 const LOST_SHIM_PAUSE: Duration = Duration::from_millis(100);
-/// How soon, and how often in all, a shim at the start is told to go on.
+/// How often, and how many times, a starting shim is sent SIGCONT.
 const START_PAUSE: Duration = Duration::from_millis(100);
 const START_LOOKS: u32 = 300;
-/// How long a shim may take to tell that its program was killed.
+/// How long a shim may take to report that its program was killed.
 const SHIM_TIME: Duration = Duration::from_secs(1);
 
-/// Our ends of a child's descriptors.
+/// The guest's ends of a child's descriptors.
 struct Ours {
     stdin: Stdin,
     out: Arc<AsyncFd<OwnedFd>>,
@@ -41,10 +41,11 @@ struct Ours {
     terminal: Option<Arc<AsyncFd<OwnedFd>>>,
 }
 
-/// The child's ends; closed here as soon as it has them.
+/// The child's ends; closed here once the child has them.
 struct Theirs([OwnedFd; 3]);
 
-/// Starts a process and puts it into the table. `ready` sees the record before any output is read.
+/// Starts a process and enters it into the table. `ready` sees the record before any output is
+/// read.
 pub async fn start(
     guest: &Arc<Guest>,
     request: Start,
@@ -113,7 +114,7 @@ fn into_plan(
 ) -> Result<Plan, Failed> {
     let cwd = CString::new(prepared.cwd)
         .map_err(|_| Failed::invalid("the working directory contains a NUL byte"))?;
-    // An ordinary user's guest cannot switch and has nothing to switch to.
+    // Without root the guest cannot switch users.
     let root = rustix::process::geteuid().is_root();
     Ok(Plan {
         program: prepared.program,
@@ -156,7 +157,7 @@ fn pipes(stdin: bool) -> Result<(Ours, Theirs), Failed> {
     ))
 }
 
-/// An input at its end: the null device, or a pipe nobody writes to where there is none.
+/// An empty standard input: `/dev/null`, or a pipe without writers where that is missing.
 fn empty_input() -> Result<OwnedFd, Errno> {
     match rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(null) => Ok(null),
@@ -166,7 +167,7 @@ fn empty_input() -> Result<OwnedFd, Errno> {
 
 fn output_pipe() -> Result<(Arc<AsyncFd<OwnedFd>>, OwnedFd), Failed> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(io_failed)?;
-    // Best effort: an ordinary user may be over the pipe quota.
+    // Best effort: an unprivileged user may have used up the pipe quota.
     let _ = rustix::pipe::fcntl_setpipe_size(&ours, PIPE_SIZE);
     Ok((Arc::new(watched(ours, Interest::READABLE)?), theirs))
 }
@@ -177,7 +178,7 @@ fn terminal(size: &PtySize, owner: u32) -> Result<(Ours, Theirs), Failed> {
     let master = rustix::pty::openpt(flags).map_err(failed)?;
     rustix::pty::unlockpt(&master).map_err(failed)?;
     let slave = match rustix::pty::ioctl_tiocgptpeer(&master, flags) {
-        // gVisor only knows the other end by its name.
+        // gVisor has no `TIOCGPTPEER`: open the slave by its name.
         Err(Errno::NOTTY | Errno::INVAL) => {
             let name = rustix::pty::ptsname(&master, Vec::new()).map_err(failed)?;
             let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -187,7 +188,7 @@ fn terminal(size: &PtySize, owner: u32) -> Result<(Ours, Theirs), Failed> {
     };
     resize(&slave, size).map_err(failed)?;
     if rustix::process::geteuid().is_root() {
-        // So that a program may reopen its own terminal; harmless where it is not allowed.
+        // Lets the program reopen its own terminal; where it is not permitted, no harm is done.
         let _ = rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(owner)), None);
     }
     let copy = || slave.try_clone().map_err(|_| failed(Errno::MFILE));
@@ -222,7 +223,7 @@ pub fn resize(terminal: &OwnedFd, size: &PtySize) -> Result<(), Errno> {
     rustix::termios::tcsetwinsize(terminal, size)
 }
 
-/// Waits until the program runs, or says why it does not.
+/// Waits until the program has been executed, or returns the error.
 async fn await_exec(plan: &Plan, spawned: Spawned) -> Result<(i32, AsyncFd<OwnedFd>), Failed> {
     let mut reports = watched(spawned.reports, Interest::READABLE)?;
     let exec = watched(spawned.exec, Interest::READABLE)?;
@@ -252,8 +253,8 @@ async fn await_exec(plan: &Plan, spawned: Spawned) -> Result<(i32, AsyncFd<Owned
     }
 }
 
-/// Waits for something that a shim does at the start. Its program may run by then, and may have
-/// stopped it: it is told to go on, and in the end killed with all that is below it.
+/// Waits for a shim's work at the start. The program may already run and may have stopped the shim
+/// (SIGSTOP): it is sent SIGCONT, and finally killed with everything below it.
 async fn urged<T>(shim: i32, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     for _ in 0..START_LOOKS {
@@ -300,7 +301,7 @@ async fn next_report(reports: &mut AsyncFd<OwnedFd>) -> Option<Report> {
     }
 }
 
-/// Reads a whole record from a pipe; false at its end. Records are written in one piece.
+/// Reads a whole record from a pipe; false at EOF. Records are written atomically.
 async fn read_exact(fd: &AsyncFd<OwnedFd>, bytes: &mut [u8]) -> bool {
     loop {
         let Ok(mut ready) = fd.readable().await else {
@@ -315,15 +316,15 @@ async fn read_exact(fd: &AsyncFd<OwnedFd>, bytes: &mut [u8]) -> bool {
     }
 }
 
-/// Watches one process to its end. One deadline holds over all of it, also when the shim is
-/// killed or stopped by what it looks after.
+/// Supervises one process to its end. One deadline covers all of it, even if the program kills or
+/// stops its shim.
 async fn supervise(
     guest: Arc<Guest>,
     process: Arc<Process>,
     mut reports: AsyncFd<OwnedFd>,
     timeout: Option<Duration>,
 ) {
-    // A timeout beyond the end of time is none.
+    // A timeout that overflows the clock means none.
     let deadline = timeout.and_then(|timeout| tokio::time::Instant::now().checked_add(timeout));
     match deadline {
         None => end(&process, &mut reports).await,
@@ -338,9 +339,9 @@ async fn supervise(
     guest.processes.prune();
 }
 
-/// Waits for the program's end, whoever tells of it.
+/// Waits for the program's end, reported by the shim or by the reaper.
 async fn end(process: &Process, reports: &mut AsyncFd<OwnedFd>) {
-    // Asked again after a deadline, the pipe may be at its end and the program too.
+    // When called again after a deadline, the exit may have been recorded already.
     if process.has_exited() {
         return;
     }
@@ -362,7 +363,7 @@ async fn end(process: &Process, reports: &mut AsyncFd<OwnedFd>) {
     }
 }
 
-/// Ends a program whose time is over, and its shim too if that does not tell of it.
+/// Kills a program whose time is over, and its shim too if that does not report it.
 async fn end_now(process: &Process, reports: &mut AsyncFd<OwnedFd>) {
     tree::kill(process).await;
     if tokio::time::timeout(SHIM_TIME, end(process, reports))
@@ -376,14 +377,14 @@ async fn end_now(process: &Process, reports: &mut AsyncFd<OwnedFd>) {
         .await
         .is_err()
     {
-        // Something that cannot be killed; the host sees to the rest.
+        // A process that SIGKILL cannot end; the host ends the machine instead.
         return end(process, reports).await;
     }
-    // What the shim still held is ours to find now.
+    // The shim's children are ours now: kill what is left of them.
     tree::kill(process).await;
 }
 
-/// How a process ended, as far as a wait status tells.
+/// How a process ended, from its wait status.
 pub fn exit(process: &Process, status: i32, usage: Option<Usage>) -> Exit {
     Exit {
         status,
@@ -393,8 +394,8 @@ pub fn exit(process: &Process, status: i32, usage: Option<Usage>) -> Exit {
     }
 }
 
-/// The shim died first. The program is our own child now, so the reaper will report its end,
-/// unless the shim took it away already.
+/// The shim died first. The program is now our own child, so the reaper reports its end, unless the
+/// shim had already reaped it.
 async fn await_without_shim(process: &Process) {
     let proc = format!("/proc/{}", process.facts.pid);
     loop {

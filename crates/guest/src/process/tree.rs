@@ -1,8 +1,8 @@
 //! The processes below a shim, as `/proc` shows them, and how to end them all.
 //!
-//! A tree may fork while it is being killed, so it is stopped first, looked at
-//! again until no new member appears, and only then killed. A member is hit
-//! through a pidfd whose start time was checked: a reused pid never is.
+//! A tree may fork while it is being killed. So it is stopped first, scanned until no new member
+//! appears, and only then killed. Signals go through a pidfd whose start time was checked, so a
+//! reused pid is never hit.
 
 use crate::running::Process;
 use crate::sys;
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 /// Processes looked at in one scan.
 const MAX_SCANNED: usize = 100_000;
-/// Passes that stop a tree before it is killed whatever it still does.
+/// Passes that stop a tree before it is killed regardless.
 const STOP_PASSES: usize = 16;
-/// Passes that kill; the waits between them grow to [`MAX_PAUSE`], some ten seconds in all.
+/// Passes that kill; the pauses between them grow to [`MAX_PAUSE`], some ten seconds in all.
 const KILL_PASSES: usize = 120;
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,14 +26,14 @@ pub struct Member {
     parent: i32,
     group: i32,
     session: i32,
-    /// Its controlling terminal, `(0, 0)` for none, and the group in front of that.
+    /// Its controlling terminal (`(0, 0)` for none) and that terminal's foreground group.
     terminal: (u32, u32),
     front: i32,
     start_time: u64,
     zombie: bool,
 }
 
-/// Every process of the machine at one moment.
+/// A snapshot of all processes of the machine.
 #[derive(Debug)]
 pub struct Scan {
     members: Vec<Member>,
@@ -76,15 +76,15 @@ impl Scan {
         pids
     }
 
-    /// The group in front of a terminal, as the processes on it tell.
+    /// The foreground group of a terminal, from `/proc/PID/stat` of its processes.
     pub fn front_of(&self, terminal: (u32, u32)) -> Option<i32> {
         let on_it = |member: &&Member| member.terminal == terminal && !member.zombie;
         let front = self.members.iter().find(on_it)?.front;
         (front > 0).then_some(front)
     }
 
-    /// Living processes below these that are in another session: they may use the terminal of
-    /// those, and its kernel counts them to nobody in front.
+    /// Living descendants of these processes in another session: they may use the terminal, but are
+    /// never in its foreground group.
     pub fn strays(&self, pids: &[i32]) -> Vec<i32> {
         let first = |pid: &i32| self.members.iter().find(|member| member.pid == *pid);
         let Some(session) = pids.first().and_then(first).map(|member| member.session) else {
@@ -116,16 +116,16 @@ impl Scan {
         }
         let below = self.children.get(&process.facts.shim).into_iter().flatten();
         let mut todo: Vec<usize> = below.copied().collect();
-        // When the shim was killed its children are ours, and known by their session only. That is
-        // also true in the moment before we learn of it. (While the program lives, or anybody in
-        // its session, no other process can have its number.)
+        // When the shim was killed, its children are reparented to us and known only by their
+        // session. The same holds just before we learn of it. While the program or any process of
+        // its session lives, the kernel does not reuse the session's number.
         if process.lost_its_shim() || !process.has_exited() {
             let session = process.facts.pid as i32;
             let members = self.members.iter().enumerate();
             let found = members.filter(|(_, member)| member.session == session);
             todo.extend(found.map(|(index, _)| index));
         }
-        // Those that also left the session are nobody's but ours: all other children are shims.
+        // Members that have also left the session: our only other children are shims.
         if process.lost_its_shim() {
             let ours = self.children.get(&(std::process::id() as i32));
             let stray = |index: &&usize| {
@@ -150,8 +150,8 @@ impl Scan {
                 .copied();
             todo.extend(below.filter(|index| seen.insert(*index)));
         }
-        // Those who wait before those they wait for. Whoever is traced (below proot) may run on
-        // after being stopped, and would see a child die and go on with the next command.
+        // Parents before children: a traced parent (under proot) may continue after SIGSTOP, and
+        // would see its child die and run the next command.
         found.sort_unstable_by_key(|member| (member.start_time, member.pid));
         found
     }
@@ -202,7 +202,7 @@ pub fn signal_member(target: &Member, signal: i32) -> Result<(), Errno> {
             Some(now) if now.start_time == target.start_time => sys::pidfd_kill(&pidfd, signal),
             _ => Err(Errno::SRCH),
         },
-        // No pidfds in this kernel.
+        // This kernel has no pidfds.
         Err(Errno::NOSYS | Errno::INVAL) => sys::kill(target.pid, signal),
         Err(errno) => Err(errno),
     }
@@ -216,7 +216,7 @@ pub fn signal(process: &Process, signal: i32) -> usize {
         .count()
 }
 
-/// The living members right now; a tree that is known to be over costs nothing to look at.
+/// The living members now; without a scan if the tree is known to be gone.
 fn members(process: &Process) -> Vec<Member> {
     match process.may_live() || process.lost_its_shim() {
         true => Scan::now().tree(process),
@@ -236,8 +236,8 @@ pub async fn kill(process: &Process) -> bool {
     for _ in 0..KILL_PASSES {
         let tree = members(process);
         if tree.is_empty() {
-            // A shim that was stopped does not collect the program; without a readable /proc the
-            // process group is all we can reach.
+            // A stopped shim does not reap the program. If `/proc` is not readable, the process
+            // group is all we can kill.
             if process.has_exited()
                 || is_zombie(process.facts.pid as i32)
                 || sys::kill(-(process.facts.pid as i32), libc::SIGKILL).is_err()
@@ -246,7 +246,7 @@ pub async fn kill(process: &Process) -> bool {
             }
         }
         for member in &tree {
-            // A member that is gone already is what we want.
+            // A member that is gone already is no error.
             let _ = signal_member(member, libc::SIGKILL);
         }
         tokio::time::sleep(pause).await;
@@ -259,7 +259,7 @@ fn is_zombie(pid: i32) -> bool {
     member(pid).is_some_and(|member| member.zombie)
 }
 
-/// Kills a shim whose program never came to be known, and everything below it.
+/// Kills a shim whose program is unknown, and everything below it.
 pub fn kill_below(shim: i32) {
     let scan = Scan::now();
     let mut todo = vec![shim];
@@ -273,22 +273,22 @@ pub fn kill_below(shim: i32) {
     let _ = sys::kill(shim, libc::SIGKILL);
 }
 
-/// Kills the shim itself, when nothing is left for it to look after.
+/// Kills the shim itself, once it has no children.
 pub fn kill_shim(process: &Process) {
-    // We alone collect it, on this thread: until we have, its number is its own.
+    // Only this thread reaps it, so until then its pid cannot be reused.
     if !process.shim_is_gone() {
         let _ = sys::kill(process.facts.shim, libc::SIGKILL);
     }
 }
 
-/// Stops everything, again and again until nothing new appears, so that nobody forks away.
+/// Stops the whole tree, repeatedly until no new member appears, so that none can fork away.
 fn stop_all(process: &Process) {
     let mut stopped = HashSet::new();
     for _ in 0..STOP_PASSES {
         let before = stopped.len();
         for member in members(process) {
             if stopped.insert((member.pid, member.start_time)) {
-                // A member that is gone already needs no stopping.
+                // A member that is gone already is no error.
                 let _ = signal_member(&member, libc::SIGSTOP);
             }
         }

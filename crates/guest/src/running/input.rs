@@ -1,7 +1,7 @@
 //! Standard input of a process: a pipe, a terminal or nothing.
 //!
-//! Writes wait for the process to read. What arrives after it closed its input
-//! is dropped without an error, as a shell pipeline would.
+//! A write waits until the process reads. Input after the process has closed its end is dropped
+//! without an error, as in a shell pipeline.
 
 use bytes::{Buf as _, Bytes};
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 
-/// What a terminal takes for the end of input (VEOF).
+/// The end-of-file character of a terminal (VEOF).
 const END_OF_INPUT: &[u8] = &[4];
 
 /// Where input goes.
@@ -23,7 +23,7 @@ enum Sink {
     Closed,
 }
 
-/// Standard input; one writer at a time, whole pieces in order.
+/// Standard input; one writer at a time, in order.
 #[derive(Debug)]
 pub struct Stdin {
     sink: Mutex<Sink>,
@@ -39,7 +39,7 @@ impl Stdin {
         }
     }
 
-    /// Bytes that have been written: a terminal has them all by now.
+    /// Bytes written so far; they have all reached the pipe or terminal.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
@@ -56,14 +56,14 @@ impl Stdin {
         Stdin::new(Sink::Closed)
     }
 
-    /// Writes all of `pending`, or as much as the process wants, then ends the input if asked to.
-    /// May be dropped at any await: what was written has left `pending`.
+    /// Writes all of `pending`, or as much as the process takes, then closes the input if asked to.
+    /// Cancel-safe: written bytes have left `pending`.
     pub async fn feed(&self, pending: &mut VecDeque<Bytes>, end: bool) {
         let mut sink = self.sink.lock().await;
         while let Some(piece) = pending.front_mut() {
             let before = piece.len();
             let open = !piece.is_empty() && sink.write_some(piece).await;
-            // What nobody takes any more counts too: it is on its way no longer.
+            // Dropped input counts too: it is no longer on its way.
             let gone = if open { before - piece.len() } else { before };
             self.written.fetch_add(gone as u64, Ordering::Release);
             if !open {
@@ -75,7 +75,7 @@ impl Stdin {
         }
     }
 
-    /// Closes unless a writer is busy; that one will notice by itself.
+    /// Closes the input, unless a writer is busy; that one notices by itself.
     pub fn close_now(&self) {
         if let Ok(mut sink) = self.sink.try_lock() {
             *sink = Sink::Closed;
@@ -84,7 +84,7 @@ impl Stdin {
 }
 
 impl Sink {
-    /// Writes a part of the piece; false when nobody takes input any more.
+    /// Writes a part of the piece; false if the input is closed.
     async fn write_some(&mut self, piece: &mut Bytes) -> bool {
         let written = match self {
             Sink::Pipe(fd) => write(fd, piece).await,
@@ -102,7 +102,7 @@ impl Sink {
     async fn end(&mut self) {
         match self {
             Sink::Terminal(fd) => {
-                // A terminal whose other side is gone has no input to end.
+                // A terminal whose slave is closed has no input to end.
                 let _ = write(fd, END_OF_INPUT).await;
             }
             _ => *self = Sink::Closed,
@@ -110,7 +110,7 @@ impl Sink {
     }
 }
 
-/// Writes once, when there is room; nothing is awaited after the write.
+/// Writes once, when there is room. No await follows the write, so cancellation loses nothing.
 async fn write(fd: &AsyncFd<OwnedFd>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
         let mut ready = fd.writable().await.map_err(|_| Errno::IO)?;
@@ -118,7 +118,7 @@ async fn write(fd: &AsyncFd<OwnedFd>, bytes: &[u8]) -> Result<usize, Errno> {
             Ok(Ok(written)) if written > 0 => return Ok(written),
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Ok(_) => return Err(Errno::PIPE),
-            // Not ready after all.
+            // A spurious wake-up.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What is known of processes, those that run and those that have ended.
+//! Records of processes, running and ended.
 
 mod input;
 mod record;

@@ -1,7 +1,7 @@
-//! One started process: what it is, what it wrote, how it ended.
+//! The record of one started process: identity, output and end.
 //!
-//! The record outlives connections and the process itself. It is changed by its
-//! output pumps, its supervisor and the reaper, and read by everybody.
+//! The record outlives connections and the process itself. Its output pumps, its supervisor and the
+//! reaper change it; everyone reads it.
 
 use super::input::Stdin;
 use super::ring::{Found, Ring};
@@ -24,14 +24,15 @@ const MAX_SHOWN_ARGV: usize = 4096;
 #[derive(Debug)]
 pub struct Channel {
     inner: Mutex<Output>,
-    /// Wakes the pump when a follower made room.
+    /// Wakes the pump when a follower has made room.
     pub room: Notify,
 }
 
 #[derive(Debug)]
 struct Output {
     ring: Ring,
-    /// Where the output of the program itself ends, once known. A daemon may write on after it.
+    /// The offset at which the program's own output ends, once known. Its descendants may write
+    /// more.
     settled: Option<u64>,
     eof: bool,
 }
@@ -50,7 +51,7 @@ pub struct Exit {
 struct State {
     exit: Option<Exit>,
     timed_out: bool,
-    /// The shim is gone: nothing of the tree lives, unless the shim itself was killed.
+    /// The shim has ended, so the tree is empty, unless the shim was killed.
     shim_gone: bool,
     shim_killed: bool,
     forgotten: bool,
@@ -74,7 +75,7 @@ pub struct Facts {
     pub shims: Arc<Shims>,
 }
 
-/// The shims that are alive. Every other child of the guest was orphaned by one that was killed.
+/// The living shims. Every other child of the guest was orphaned by a killed shim.
 #[derive(Debug, Default)]
 pub struct Shims(Mutex<BTreeSet<i32>>);
 
@@ -100,7 +101,7 @@ pub struct Process {
     pub out: Channel,
     pub err: Channel,
     pub stdin: Stdin,
-    /// The terminal's master side while it is open.
+    /// The terminal's master side, while it is open.
     terminal: Mutex<Option<Arc<AsyncFd<OwnedFd>>>>,
     state: Mutex<State>,
     changed: watch::Sender<()>,
@@ -132,7 +133,7 @@ impl Channel {
         self.with(|ring| ring.read(cursor, limit))
     }
 
-    /// Whether a follower at `cursor` has everything the program wrote.
+    /// Whether a follower at `cursor` has received all output of the program.
     pub fn is_drained(&self, cursor: u64) -> bool {
         let inner = locked(&self.inner);
         inner.settled.is_some_and(|at| cursor >= at)
@@ -185,7 +186,7 @@ impl Process {
 
     /// Waits for the program's own end.
     pub async fn exit(&self) {
-        // The sender lives as long as `self`, so waiting cannot fail.
+        // `self` holds the sender, so waiting cannot fail.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
@@ -201,7 +202,7 @@ impl Process {
         !*self.ended.borrow()
     }
 
-    /// Records how the program ended; the first word wins.
+    /// Records how the program ended; the first report counts.
     pub fn set_exit(&self, exit: Exit) {
         locked(&self.state).exit.get_or_insert(exit);
         self.ended.send_replace(true);
@@ -239,17 +240,17 @@ impl Process {
         !state.shim_gone || (state.shim_killed && state.exit.is_none())
     }
 
-    /// Whether nobody waits for the program any more but us.
+    /// Whether the shim has been reaped.
     pub fn shim_is_gone(&self) -> bool {
         locked(&self.state).shim_gone
     }
 
-    /// Whether the shim was killed under its children, so that they must be found another way.
+    /// Whether the shim was killed before its children, which must then be found another way.
     pub fn lost_its_shim(&self) -> bool {
         locked(&self.state).shim_killed
     }
 
-    /// Whether even descendants' output has ended, so that the record can only shrink.
+    /// Whether the program has exited and all output pipes are closed.
     pub fn is_silent(&self) -> bool {
         self.has_exited() && self.out.is_eof() && self.err.is_eof()
     }
@@ -259,7 +260,7 @@ impl Process {
         self.out.with(|ring| ring.kept()) + self.err.with(|ring| ring.kept())
     }
 
-    /// The end as a host reads it, with the totals of a follower or of the rings.
+    /// The exit as the host receives it, with the totals of a follower or of the rings.
     pub fn exited(&self, out_total: u64, err_total: u64) -> Option<Exited> {
         let state = locked(&self.state);
         let exit = state.exit?;

@@ -1,14 +1,13 @@
-//! The kept output of one channel: bounded, addressed by absolute offsets.
+//! The buffered output of one channel: bounded, addressed by absolute offsets.
 //!
 //! ```text
 //!   dropped │ start ........ chunks ........ │ tail │ end
 //!                 ▲ sent − UNSURE   ▲ sent (a lossless follower)
 //! ```
 //!
-//! Pure data: no clock, no descriptors, no waiting. A lossless follower *holds*
-//! the ring: what it has not sent yet is never dropped, and what it has sent
-//! stays for a while longer, because only the reader at the other end knows how
-//! much of that it really received before the link, or the daemon, broke.
+//! Pure data: no clock, no descriptors, no waiting. A lossless follower *holds* the ring: output it
+//! has not sent yet is never dropped, and output it has sent is kept a while longer, because only
+//! the reader at the other end knows how much arrived before the link, or the daemon, broke.
 
 use bytes::{Buf as _, Bytes};
 use motu_link::mux::WINDOW;
@@ -19,12 +18,12 @@ use std::time::Instant;
 pub const DEFAULT_BYTES: usize = 1024 * 1024;
 /// The most that may be asked for.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// The least: smaller rings would drop what one read brings.
+/// Smaller rings would drop the result of a single read.
 pub const MIN_BYTES: usize = 4096;
-/// Bytes that may have been sent and not yet read by anybody: what is in flight on the link, and
-/// what a daemon has taken off it and still holds for a reader that is slow.
+/// Bytes that may have been sent but not yet processed: those in flight on the link, and those that
+/// a daemon buffers for a slow reader.
 const UNSURE: u64 = WINDOW as u64 + 1024 * 1024;
-/// Pieces up to this size are gathered, so that a byte costs a byte.
+/// Smaller pieces are merged, to avoid the overhead of a chunk.
 const SMALL: usize = 16 * 1024;
 /// Reads of at least this size keep their buffer instead of being copied.
 const LARGE: usize = 128 * 1024;
@@ -40,7 +39,7 @@ pub struct Ring {
     holds: Vec<Hold>,
 }
 
-/// How far a lossless follower has come.
+/// The progress of a lossless follower.
 #[derive(Debug)]
 struct Hold {
     id: u64,
@@ -49,11 +48,11 @@ struct Hold {
     expires: Option<Instant>,
 }
 
-/// What a follower finds at its place.
+/// The result of a read at a position.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     Data(Bytes),
-    /// Everything before this offset is gone.
+    /// All output before this offset has been dropped.
     Gap(u64),
     Nothing,
 }
@@ -83,7 +82,7 @@ impl Ring {
         self.end - self.start
     }
 
-    /// How much may be added without hurting a lossless follower; `None`: any amount.
+    /// How much may be added without dropping held output; `None`: any amount.
     pub fn room(&mut self, now: Instant) -> Option<usize> {
         let before = self.holds.len();
         self.holds
@@ -96,12 +95,12 @@ impl Ring {
         Some(self.capacity.saturating_sub(unsent) as usize)
     }
 
-    /// When the next broken follower stops holding, if one does.
+    /// When the next hold of a broken follower expires.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.holds.iter().filter_map(|hold| hold.expires).min()
     }
 
-    /// Adds what a read brought. Takes the buffer itself when that is cheaper than a copy.
+    /// Adds the result of a read. Takes the buffer itself if that is cheaper than a copy.
     pub fn push(&mut self, buffer: &mut Vec<u8>) {
         let size = buffer.len();
         if size <= SMALL {
@@ -139,7 +138,7 @@ impl Ring {
         self.holds.iter().map(|hold| hold.sent).min()
     }
 
-    /// Drops the oldest bytes beyond the capacity, except those that are held.
+    /// Drops the oldest bytes beyond the capacity, except held ones.
     fn trim(&mut self) {
         let mut keep_from = self.end.saturating_sub(self.capacity);
         if let Some(slowest) = self.slowest() {
@@ -166,7 +165,7 @@ impl Ring {
         self.start = keep_from;
     }
 
-    /// What there is at `cursor`, at most `limit` bytes of it.
+    /// Reads at `cursor`, at most `limit` bytes.
     pub fn read(&self, cursor: u64, limit: usize) -> Found {
         if cursor < self.start {
             return Found::Gap(self.start);
@@ -194,7 +193,7 @@ impl Ring {
         Found::Data(chunk.slice(from..to))
     }
 
-    /// Registers a lossless follower at `cursor`. It takes the place of those whose link broke.
+    /// Registers a lossless follower at `cursor`. It replaces holds whose link has broken.
     pub fn hold(&mut self, id: u64, cursor: u64) {
         self.holds.retain(|hold| hold.expires.is_none());
         self.holds.push(Hold {
@@ -204,21 +203,21 @@ impl Ring {
         });
     }
 
-    /// A lossless follower has come this far.
+    /// Records the progress of a lossless follower.
     pub fn sent(&mut self, id: u64, cursor: u64) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
             hold.sent = hold.sent.max(cursor);
         }
     }
 
-    /// A lossless follower is gone for good.
+    /// Ends the hold of a follower.
     pub fn release(&mut self, id: u64) {
         self.holds.retain(|hold| hold.id != id);
         self.trim();
     }
 
-    /// A lossless follower's link broke: it holds until `expires`, unless its successor is here
-    /// already, whom it would only hold up.
+    /// Called when a follower's link breaks: its hold stays until `expires`, unless its successor
+    /// has registered already.
     pub fn linger(&mut self, id: u64, expires: Instant) {
         if self
             .holds
@@ -232,7 +231,7 @@ impl Ring {
         }
     }
 
-    /// Nothing more comes and nobody waits: keep exactly the bytes, not the spare room.
+    /// Called when no more output comes: releases spare capacity.
     pub fn settle(&mut self) {
         self.seal();
         self.chunks.shrink_to_fit();
@@ -303,7 +302,7 @@ mod tests {
         write(&mut ring, MIN_BYTES);
         ring.hold(2, MIN_BYTES as u64);
         assert_eq!(ring.room(now), Some(MIN_BYTES));
-        // The same when the guest learns of the broken link only after the new one.
+        // The same if the guest notices the broken link only after the new follower.
         ring.hold(3, MIN_BYTES as u64);
         ring.linger(2, now + Duration::from_secs(30));
         assert_eq!(ring.holds.len(), 1);

@@ -1,5 +1,5 @@
-//! All started processes, living and ended. It bounds both and finds them by
-//! pid or tag; it never touches the processes themselves.
+//! The table of started processes, living and ended. It bounds their number and finds them by pid
+//! or tag; it never touches the processes themselves.
 
 use super::record::{Process, Shims};
 use crate::answer::{Failed, Quoted};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 pub const MAX_LIVING: usize = 1024;
 /// Records of ended processes that are kept.
 pub const MAX_ENDED: usize = 256;
-/// Output of ended processes that is kept, in all.
+/// Total output kept of ended processes.
 pub const MAX_ENDED_BYTES: u64 = 64 * 1024 * 1024;
-/// Ended children remembered while something is starting.
+/// Exits remembered while a process is being started.
 const MAX_EARLY: usize = 4096;
 /// The longest tag.
 const MAX_TAG: usize = 64;
@@ -29,14 +29,14 @@ pub struct Table {
 #[derive(Debug, Default)]
 struct Inner {
     processes: Vec<Arc<Process>>,
-    /// Tags of processes between the check and the start.
+    /// Tags reserved by processes that are being started.
     starting: Vec<String>,
-    /// Children that ended while something was starting, and whether they were killed: one of
-    /// them may be the shim of a process that is not in the table yet.
+    /// Children that exited while a process was being started, and whether by a signal: one of them
+    /// may be the shim of a process that is not in the table yet.
     early: HashMap<i32, bool>,
 }
 
-/// A place in the table for a process that is being started.
+/// A reserved place for a process that is being started.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     table: &'a Table,
@@ -56,7 +56,7 @@ impl Drop for Reservation<'_> {
 }
 
 impl Table {
-    /// Makes sure that one more process may start under this tag.
+    /// Reserves a place and a tag for one more process.
     pub fn reserve(&self, tag: &str) -> Result<Reservation<'_>, Failed> {
         check_tag(tag)?;
         let mut inner = locked(&self.inner);
@@ -99,13 +99,13 @@ impl Table {
         self.prune();
     }
 
-    /// A shim was forked: whatever had its pid before was not it.
+    /// Registers a new shim: an earlier exit with the same pid was another process.
     pub fn forked(&self, shim: i32) {
         self.shims.add(shim);
         locked(&self.inner).early.remove(&shim);
     }
 
-    /// A child of the guest ended that belongs to no process in the table.
+    /// Records the exit of a child that belongs to no process in the table.
     pub fn ended_unknown(&self, pid: i32, killed: bool) {
         let mut inner = locked(&self.inner);
         if !inner.starting.is_empty() && inner.early.len() < MAX_EARLY {

@@ -1,22 +1,22 @@
-//! What children of this process get without being asked, learnt once.
+//! Capabilities and signal settings that children inherit, read once.
 //!
-//! To take away what is not there costs a system call each time, and under gVisor
-//! a system call is not cheap: nearly a hundred of them per command.
+//! Clearing what is not set costs a system call each, nearly a hundred per command, and system
+//! calls are slow in gVisor.
 
 use std::sync::OnceLock;
 
-/// Where the kernel says it.
+/// The kernel's report about this process.
 const STATUS: &str = "/proc/self/status";
-/// What is assumed of a set that the kernel does not show.
+/// Assumed for a set that the kernel does not show.
 const ALL: u64 = u64::MAX;
 
-/// Sets that fork and exec hand on. The guest never adds to them.
+/// Sets that fork and exec pass on. The guest never adds to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inherited {
-    /// Capabilities that a program could be given.
+    /// The bounding set of capabilities.
     pub(super) bounding: u64,
-    /// Signals that do something else than usual; the lowest bit is signal 1. Exec makes caught
-    /// ones usual again, but what comes before it must not be swallowed by a handler of ours.
+    /// Signals without their default action; bit 0 is signal 1. Exec resets caught ones, but before
+    /// it no handler of ours may run in the child.
     altered: u64,
 }
 
@@ -60,7 +60,7 @@ mod tests {
         assert!(found.alters(13) && found.alters(17) && !found.alters(12));
         let silent = Inherited::parse("");
         assert_eq!(silent.bounding, ALL);
-        // The runtime of every Rust program ignores SIGPIPE and catches SIGSEGV.
+        // Every Rust program ignores SIGPIPE and catches SIGSEGV.
         assert!(silent.alters(13) && silent.alters(11) && !silent.alters(10));
         assert_eq!(Inherited::parse("CapBnd:\tnonsense").bounding, ALL);
     }

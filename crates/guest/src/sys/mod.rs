@@ -15,15 +15,15 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What the guest gives itself when memory runs out: last but for the kernel's own.
+/// The guest's `oom_score_adj`: killed last.
 const OOM_SCORE: &str = "-900";
 
-/// Prepares this process for being the guest. Every step is best effort: a
-/// machine with a weaker guest is better than none.
+/// Prepares this process to be the guest. Every step is best effort: a machine with a weaker guest
+/// is better than none.
 pub fn prepare_self(pid1: bool, may_be_killed: bool) {
     limit_allocator();
     if may_be_killed {
-        // A guest in a user namespace may not do this itself: its launcher has, where it could.
+        // Not permitted in a user namespace; the launcher has set it there, if it could.
         let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
         let own = std::fs::read_to_string("/proc/self/oom_score_adj");
         let protected = own.is_ok_and(|score| score.starts_with('-'));
@@ -33,7 +33,7 @@ pub fn prepare_self(pid1: bool, may_be_killed: bool) {
             (false, false) => {}
         }
     }
-    // Orphans of a shim that was killed come back to us instead of to the host's init.
+    // Orphans of a killed shim are reparented to us instead of the host's init.
     // SAFETY: prctl with integer arguments touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
     if pid1 {
@@ -43,8 +43,8 @@ pub fn prepare_self(pid1: bool, may_be_killed: bool) {
     }
 }
 
-/// Has the kernel kill this process when the one that started it ends. A guest in a tree that
-/// only its parent shows it would go on in the host's.
+/// Has the kernel kill this process when its parent ends. Under proot the guest would otherwise
+/// continue with the host's tree as its root.
 pub fn end_with_parent() {
     // SAFETY: prctl with integer arguments touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
@@ -97,7 +97,7 @@ pub fn watched(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<Owned
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 
-/// Makes the kernel's random source use what was mixed into it from now on.
+/// Makes the kernel's random generator use newly added entropy at once.
 pub fn reseed_now(device: &std::fs::File) -> Result<(), Errno> {
     /// `RNDRESEEDCRNG` of the kernel.
     const RESEED: libc::Ioctl = 0x5207;
@@ -109,14 +109,14 @@ pub fn reseed_now(device: &std::fs::File) -> Result<(), Errno> {
     }
 }
 
-/// Which signals this process ignores or catches, asked one by one; the lowest bit is signal 1.
+/// The signals this process ignores or catches; bit 0 is signal 1.
 fn altered_signals() -> u64 {
     /// The kernel's struct: handler, flags, restorer, mask.
     const HANDLER: usize = 0;
     const MASK_BYTES: usize = 8;
     let altered = |signal: &i32| {
         let mut action = [0usize; 8];
-        // By raw system call: the C library hides two signals.
+        // A raw system call: the C library hides two signals.
         // SAFETY: the kernel writes its struct, which is smaller than the array.
         let asked = unsafe {
             libc::syscall(

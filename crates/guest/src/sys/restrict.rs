@@ -1,4 +1,4 @@
-//! Taking privileges away from what the guest runs, in the child before exec.
+//! Drops privileges of the programs that the guest runs, in the child before exec.
 
 use std::ptr;
 
@@ -18,7 +18,7 @@ struct PathBeneath {
     parent: i32,
 }
 
-/// What is taken away from every process the guest starts. The guest itself keeps what it has.
+/// The privileges taken from every process the guest starts. The guest itself keeps its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restrict {
     /// Capability bits a child may keep in its bounding set, and as uid 0 in its permitted and
@@ -26,7 +26,8 @@ pub struct Restrict {
     pub drop_caps_keep: u64,
     /// Set `no_new_privs`: set-user-id programs gain nothing.
     pub no_new_privs: bool,
-    /// Forbid making device nodes, and with it every change of mounts, where the kernel can.
+    /// Forbid creating device nodes with Landlock, if the kernel has it; a Landlock domain also
+    /// forbids changing mounts.
     pub landlock: bool,
     /// Soft and hard limit of open files.
     pub nofile: Option<(u64, u64)>,
@@ -47,8 +48,8 @@ struct CapData {
 }
 
 impl Restrict {
-    /// The part that needs privileges, before the user changes; `bounding` is what a child
-    /// could still be given. Returns an errno on failure.
+    /// The part that needs privileges, before the user changes; `bounding` is the inherited
+    /// bounding set. Returns an errno on failure.
     pub(super) fn before_user(&self, bounding: u64) -> Result<(), i32> {
         if let Some((soft, hard)) = self.nofile {
             let limit = libc::rlimit {
@@ -71,9 +72,9 @@ impl Restrict {
             let dropped =
                 unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0) };
             match check(dropped as i64) {
-                // The kernel has no more capabilities than this.
+                // Beyond the kernel's last capability.
                 Err(libc::EINVAL) => break,
-                // Without CAP_SETPCAP there is nothing worth bounding.
+                // Without CAP_SETPCAP the process has no privileges worth bounding.
                 Err(libc::EPERM) if !is_privileged() => break,
                 other => other?,
             }
@@ -81,7 +82,7 @@ impl Restrict {
         Ok(())
     }
 
-    /// The part that takes the last privileges, after the user has changed.
+    /// The part that drops the last privileges, after the user has changed.
     pub(super) fn after_user(&self) -> Result<(), i32> {
         const AMBIENT_CLEAR: libc::c_ulong = 4;
         // SAFETY: prctl with integer arguments. A kernel without ambient sets has nothing to clear.
@@ -116,10 +117,10 @@ fn is_privileged() -> bool {
     matches!(capabilities(), Ok((_, sets)) if sets[0].effective | sets[1].effective != 0)
 }
 
-/// Enters a Landlock domain that allows no device nodes. Every domain forbids renames and hard links
-/// from one directory to another, so those are allowed explicitly, everywhere. A kernel without
-/// Landlock is left alone, and so is one that cannot allow them (before 5.19): `git`, `apt` and
-/// `rsync` need them, and user namespaces cannot make device nodes anyway.
+/// Enters a Landlock domain that forbids device nodes. Every domain forbids renames and hard links
+/// between directories, so those are allowed explicitly, everywhere. Kernels without Landlock are
+/// skipped, and so are those before 5.19, which cannot allow them: `git`, `apt` and `rsync` need
+/// them, and user namespaces cannot create device nodes anyway.
 fn forbid_devices() -> Result<(), i32> {
     let handled: u64 = LANDLOCK_MAKE_CHAR | LANDLOCK_MAKE_BLOCK | LANDLOCK_REFER;
     // SAFETY: the attribute is one u64, whose size is passed; older kernels accept that prefix.
@@ -178,8 +179,8 @@ pub(super) fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-/// Switches to a user by raw system calls: the C library's wrappers would look for threads that a
-/// forked child does not have.
+/// Switches users by raw system calls: the C library's wrappers would synchronize with threads that
+/// a forked child does not have.
 pub(super) fn become_user(
     uid: u32,
     gid: u32,
@@ -196,7 +197,7 @@ pub(super) fn become_user(
         libc::syscall(libc::SYS_setgroups, groups.len(), list)
     });
     match grouped {
-        // A user namespace may forbid this; that only matters when the user really changes.
+        // A user namespace may forbid `setgroups`; that matters only if the user really changes.
         Err(code) if must => return Err((Switch::Groups, code)),
         _ => {}
     }

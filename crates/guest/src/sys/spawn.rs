@@ -7,11 +7,10 @@
 //!     └── exec pipe ◄── errno, or closed by exec ───────┘
 //! ```
 //!
-//! The shim is a copy-on-write image of the guest that only waits: every
-//! descendant of the program, however it daemonises, stays below it, so the tree
-//! can be counted and killed. It ends when its last child has. The child borrows
-//! the shim's memory until it has become the program: to copy it once more would
-//! cost more than all the rest, most of all under gVisor.
+//! The shim is a copy-on-write image of the guest that only waits: every descendant of the program,
+//! even a daemon, stays below it, so the tree can be counted and killed. It ends with its last
+//! child. The child shares the shim's memory until exec (vfork): another copy would cost more than
+//! all the rest, most of all in gVisor.
 //!
 //! Between fork and exec only system calls are made: everything they need is
 //! prepared in [`Plan`] before.
@@ -36,18 +35,18 @@ const REPORT_STARTED: u32 = 1;
 const REPORT_FAILED: u32 = 2;
 const REPORT_EXITED: u32 = 3;
 
-/// How the memory killer sees what the guest starts.
+/// How the OOM killer ranks what the guest starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum KillerSees {
     AsIs,
-    /// Like any program, where the guest is protected.
+    /// Like any program; the guest itself is protected.
     Ordinary,
-    /// Before the guest, where that could not be protected.
+    /// Before the guest, which could not be protected.
     First,
 }
 
-/// Makes sure that the memory killer takes children before the guest.
+/// Sets how the OOM killer ranks children.
 pub(super) fn show_children_to_killer(how: KillerSees) {
     CHILDREN_TO_KILLER.store(how as u8, Ordering::Relaxed);
 }
@@ -69,7 +68,7 @@ pub struct Plan {
     pub argv: Vec<CString>,
     pub env: Vec<CString>,
     pub cwd: CString,
-    /// `None`: stay who we are.
+    /// `None`: the guest's own user.
     pub user: Option<RunAs>,
     /// Descriptors for 0, 1 and 2; each above 2.
     pub stdio: [RawFd; 3],
@@ -86,7 +85,7 @@ pub struct Spawned {
     pub exec: OwnedFd,
 }
 
-/// What a shim says.
+/// A report of a shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     Started {
@@ -184,9 +183,9 @@ pub fn spawn(plan: &Plan) -> Result<Spawned, Errno> {
         argv: pointers(&plan.argv),
         env: pointers(&plan.env),
     };
-    // Learnt before the fork: what follows it may only make system calls.
+    // Read before the fork: after it only system calls are allowed.
     let inherited = Inherited::get();
-    // Blocked before the fork, so that no handler of the guest ever runs in the shim.
+    // Block signals before the fork, so that no handler of the guest runs in the shim.
     let mask = block_signals();
     let shim = fork();
     if shim == 0 {
@@ -211,7 +210,7 @@ pub fn spawn(plan: &Plan) -> Result<Spawned, Errno> {
     })
 }
 
-/// Forks without the C library's handlers, which may take locks other threads hold.
+/// Forks without the C library's atfork handlers, which may take locks held by other threads.
 fn fork() -> i32 {
     // SAFETY: without CLONE_VM the child has its own memory; both sides only make system calls
     // until exec or exit, except for the guest, which is the unchanged parent.
@@ -234,7 +233,7 @@ fn restore_signals(mask: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
-/// All a child needs on its way to exec.
+/// Everything a child needs up to exec.
 struct Child<'a> {
     plan: &'a Plan,
     vectors: &'a Vectors,
@@ -249,7 +248,7 @@ fn shim_main(task: &Child<'_>) -> ! {
     unsafe {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         libc::prctl(libc::PR_SET_NAME, c"motu-shim".as_ptr(), 0, 0, 0);
-        // A signal to the guest's process group is not meant for us.
+        // Leave the guest's process group: signals to it are not meant for the shim.
         libc::setpgid(0, 0);
     }
     let child = start_child(task);
@@ -258,7 +257,7 @@ fn shim_main(task: &Child<'_>) -> ! {
         // SAFETY: ends this process without running anything of the guest's.
         unsafe { libc::_exit(1) };
     }
-    // Whatever stays open here would keep other processes' pipes from ending.
+    // Descriptors left open here would keep other processes' pipes from reaching EOF.
     // SAFETY: dup2 and close take integers; nothing in the shim uses the closed descriptors.
     let report = unsafe {
         libc::dup2(report, 0);
@@ -268,10 +267,10 @@ fn shim_main(task: &Child<'_>) -> ! {
     reap(child, report)
 }
 
-/// What a child may use of the shim's stack.
+/// The size of the child's stack, inside the shim's.
 const CHILD_STACK: usize = 64 * 1024;
 
-/// Starts the child in this process's memory, which waits until that has become its program.
+/// Starts the child in the shim's memory (vfork): the shim waits until the child's exec or exit.
 fn start_child(task: &Child<'_>) -> i32 {
     #[repr(align(16))]
     struct Stack(
@@ -292,7 +291,7 @@ fn start_child(task: &Child<'_>) -> i32 {
     }
 }
 
-/// Waits for every descendant; the first to be reported is the program itself.
+/// Reaps every descendant; reports the program's own exit.
 fn reap(child: i32, report: RawFd) -> ! {
     loop {
         let mut status = 0;
@@ -317,7 +316,7 @@ fn reap(child: i32, report: RawFd) -> ! {
     }
 }
 
-/// Writes one report; shorter than `PIPE_BUF`, so it is never cut.
+/// Writes one report; smaller than `PIPE_BUF`, so the write is atomic.
 fn send_report(fd: RawFd, kind: u32, value: i32, numbers: [u64; 3]) {
     #[repr(C)]
     struct Wire {
@@ -354,7 +353,7 @@ fn child_main(task: &Child<'_>) -> ! {
     fail_child(CHILD_EXEC_FD, step, code)
 }
 
-/// Where the exec pipe is in the child once its stdio is in place.
+/// The descriptor of the exec pipe in the child, after stdio.
 const CHILD_EXEC_FD: RawFd = 3;
 
 fn fail_child(exec: RawFd, step: Step, code: i32) -> ! {
@@ -371,19 +370,20 @@ fn fail_child(exec: RawFd, step: Step, code: i32) -> ! {
 
 fn prepare_child(task: &Child<'_>) -> Result<RawFd, (Step, i32)> {
     let (plan, exec) = (task.plan, task.exec);
-    // Before there is a program that could stop or kill the shim, and be known to nobody.
+    // Report the pid before exec: afterwards the program could stop or kill the shim and stay
+    // unknown.
     // SAFETY: getpid takes nothing and cannot fail.
     let own = unsafe { libc::getpid() };
     send_report(task.report, REPORT_STARTED, own, [0; 3]);
-    // The numbers 0 to 2 are never used by the guest itself, so no source is overwritten before
-    // it is copied; the exec pipe moves last because 3 may be one of the sources.
+    // The guest itself never uses descriptors 0 to 2, so no source is overwritten before it is
+    // copied; the exec pipe moves last because 3 may be one of the sources.
     // SAFETY: descriptors are integers; a failure is checked.
     unsafe {
         libc::setsid();
         for (number, fd) in plan.stdio.iter().enumerate() {
             if libc::dup2(*fd, number as RawFd) < 0 {
                 let code = errno();
-                // The exec pipe is still in its old place.
+                // The exec pipe still has its old number.
                 fail_child(exec, Step::Stdio, code);
             }
         }
@@ -428,8 +428,8 @@ fn become_restricted(plan: &Plan, inherited: &Inherited) -> Result<(), (Step, i3
     Ok(())
 }
 
-/// Handlers vanish with exec, but ignored signals (as the runtime ignores SIGPIPE) would stay so.
-/// By raw system call: the C library hides two signals that a parent may well have ignored.
+/// Exec resets handlers, but ignored signals (as Rust's runtime ignores SIGPIPE) would stay
+/// ignored. A raw system call: the C library hides two signals that a parent may have ignored.
 fn reset_signals(inherited: &Inherited) {
     /// All zeros: the default action, no flags, an empty mask; larger than any kernel's struct.
     const DEFAULT: [u64; 8] = [0; 8];
@@ -460,10 +460,10 @@ fn set_oom_score(how: u8) {
     };
     // SAFETY: the path is a static string, and the descriptor is checked before use.
     unsafe {
-        // The guest hides its memory, and this process has a copy of it: so these files belong to
-        // the root of the namespace the guest was started from, which in a container is the host's.
-        // For a moment they are our own; who runs inside has fewer capabilities than this process
-        // and may look at nothing of it, hidden or not.
+        // The guest is not dumpable, and this process is a copy of it: so its /proc files belong to
+        // root of the user namespace that the guest was started from, in a container the host's.
+        // Making this process dumpable for a moment makes them its own. Processes inside have fewer
+        // capabilities than this one and cannot inspect it, dumpable or not.
         let hidden = libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 0;
         if hidden {
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
@@ -483,11 +483,11 @@ fn set_oom_score(how: u8) {
 }
 
 fn close_from(first: RawFd) {
-    /// Where to stop on kernels without `close_range`.
+    /// The last descriptor to close on kernels without `close_range`.
     const LAST: RawFd = 4096;
     // SAFETY: closing descriptors that nothing in this child uses.
     unsafe {
-        // No descriptor is above this, and gVisor takes no greater number.
+        // Descriptors are at most `i32::MAX`, and gVisor accepts no larger number.
         if libc::syscall(libc::SYS_close_range, first, i32::MAX, 0) < 0 {
             for fd in first..LAST {
                 libc::close(fd);

@@ -1,5 +1,5 @@
-//! The end of the machine: everybody is asked, then told, and the disk is
-//! flushed. As pid 1 the kernel does the rest when we exit.
+//! Shutdown of the machine: processes get SIGTERM, then SIGKILL, and the disk is flushed. If we are
+//! pid 1, the kernel does the rest when we exit.
 
 use crate::answer::Failed;
 use crate::process;
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 /// The longest grace a host may ask for.
 const MAX_GRACE: Duration = Duration::from_secs(600);
-/// How often ending processes are looked at.
+/// How often ending processes are checked.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long the disk may take.
+/// How long the flush may take.
 const SYNC_TIME: Duration = Duration::from_secs(10);
 
 /// Signals that ask the guest itself to end.
@@ -22,7 +22,7 @@ const SYNC_TIME: Duration = Duration::from_secs(10);
 pub struct Endings(Vec<Signal>);
 
 impl Endings {
-    /// A machine that cannot listen for them can still be ended by its host.
+    /// If the handlers cannot be installed, the host can still end the machine.
     pub fn new() -> Endings {
         let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
         Endings(
@@ -54,18 +54,18 @@ pub async fn shutdown(guest: &Arc<Guest>, grace_ms: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Ends everything that runs here.
+/// Ends all processes of the machine.
 pub async fn end_processes(guest: &Arc<Guest>, grace: Duration) {
     send_all(guest, libc::SIGTERM);
     hang_up(guest);
-    // A stopped process must run to see its signal.
+    // A stopped process must continue to handle its signal.
     send_all(guest, libc::SIGCONT);
     let deadline = Instant::now() + grace;
     while anybody_lives(guest) && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
     if guest.pid1 {
-        // Nothing but init is left out of this; a fork in the middle is hit as well.
+        // Everything except init, including processes forked meanwhile.
         let _ = sys::kill(-1, libc::SIGKILL);
     }
     for process in guest.processes.all() {
@@ -78,11 +78,11 @@ pub async fn end_processes(guest: &Arc<Guest>, grace: Duration) {
     }
 }
 
-/// Brings to the disk what outlives this machine. One that shares its kernel with
-/// others must not make them wait for each other's files.
+/// Flushes the data that outlives this machine. A machine that shares the host's kernel must not
+/// run a global `sync`, which would also wait for other machines' files.
 fn flush(guest: &Guest) {
     if let Some(workspace) = &guest.workspace {
-        // A disk that fails now fails for its host too, who looks at it next.
+        // An error here will be seen by the host too, which flushes next.
         let _ = workspace.flush();
     }
     if guest.restrict.is_none() {
@@ -92,7 +92,7 @@ fn flush(guest: &Guest) {
 
 fn send_all(guest: &Guest, signal: i32) {
     if guest.pid1 {
-        // As init this reaches everybody in the machine; shims do not mind.
+        // As init, kill(-1) reaches all processes of the machine; shims ignore the signal.
         let _ = sys::kill(-1, signal);
         return;
     }
@@ -101,7 +101,7 @@ fn send_all(guest: &Guest, signal: i32) {
     }
 }
 
-/// A shell that somebody types at ignores a request to end, but not the end of its terminal.
+/// Sends SIGHUP to shells on terminals: an interactive shell ignores SIGTERM.
 fn hang_up(guest: &Guest) {
     for process in guest.processes.all() {
         if process.terminal().is_some() {

@@ -1,19 +1,19 @@
-//! The machine's own name in `/etc/hosts`: without it every `sudo` complains.
+//! Adds the machine's own name to `/etc/hosts`: without it `sudo` prints a warning.
 //!
-//! Adds one line and changes only that one. The line has the same length for every name, so that a
-//! machine that is copied writes over it in place.
+//! Adds one line and later changes only that one. The line has the same length for every name, so
+//! that a forked machine overwrites it in place.
 
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 const HOSTS: &str = "/etc/hosts";
-/// What our line ends with.
+/// The comment at the end of our line.
 const MARK: &str = "# this machine (motu)";
 /// The longest host name of the kernel.
 const NAME_BYTES: usize = 64;
-/// A longer file is no list of hosts that we want to read.
+/// A longer file is not changed.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Best effort: a machine whose name is not found is better than none.
+/// Best effort: an unresolvable host name is no reason to fail.
 pub fn add(name: &str) {
     let _ = add_to(HOSTS, name);
 }
@@ -21,7 +21,7 @@ pub fn add(name: &str) {
 fn add_to(path: &str, name: &str) -> std::io::Result<()> {
     let text = match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_file() && found.size() <= MAX_BYTES => std::fs::read_to_string(path)?,
-        // A link of the image leads where it leads.
+        // Not a regular file, such as a symbolic link of the image: leave it alone.
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             "127.0.0.1 localhost\n".to_string()
@@ -43,7 +43,7 @@ fn add_to(path: &str, name: &str) -> std::io::Result<()> {
     file.write_all_at(line.as_bytes(), at)
 }
 
-/// What to write and where; `None` when the name is there already.
+/// The line to write and its offset; `None` if the file has the name already.
 fn change(text: &str, name: &str) -> Option<(u64, String)> {
     let ours = format!("127.0.1.1 {name:<NAME_BYTES$} {MARK}\n");
     let mut at = 0;

@@ -1,16 +1,15 @@
-//! Numbers about the machine: the control group's where it can be seen, else the
-//! kernel's own.
+//! Metrics of the machine: from its control group if visible, else from the kernel.
 
 use crate::cgroup::{self, value, value_of};
 use crate::process::Scan;
 use crate::state::Guest;
 use motu_link::message::Metrics;
 
-/// The kernel's unit of CPU time in `/proc/stat`, the same on every Linux we run on.
+/// The unit of CPU time in `/proc/stat` (USER_HZ is 100 on every supported Linux).
 const TICK_US: u64 = 10_000;
 
-/// Not in a thread of its own: the host asks every now and then, and a machine whose processes are
-/// all taken has none to give.
+/// Runs on the main thread: the host asks rarely, and a machine at its process limit could not
+/// start a thread.
 pub fn metrics(guest: &Guest) -> Metrics {
     let (memory_used_bytes, memory_total_bytes) = memory();
     let (disk_used_bytes, disk_total_bytes) = disk();
@@ -26,7 +25,7 @@ pub fn metrics(guest: &Guest) -> Metrics {
         processes: Scan::now().count() as u32,
         uptime_ms: guest.started.elapsed().as_millis() as u64,
         guest_rss_bytes: own_memory(),
-        // With the host's kernel these would be the host's file systems.
+        // With a shared kernel these would be the host's file systems.
         disk_errors: match guest.pid1 && guest.restrict.is_none() {
             true => disk_errors(),
             false => 0,
@@ -34,7 +33,7 @@ pub fn metrics(guest: &Guest) -> Metrics {
     }
 }
 
-/// What ext4 has counted, on all disks.
+/// The error counts of all ext4 file systems.
 fn disk_errors() -> u64 {
     let disks = std::fs::read_dir("/sys/fs/ext4");
     let counts = disks.into_iter().flatten().flatten().filter_map(|disk| {
@@ -52,7 +51,7 @@ fn cpu_of_machine() -> Option<u64> {
             Some(sum.saturating_add(words.next()?.parse::<u64>().ok()?))
         })
     };
-    // user, nice, system; then idle and iowait, which are not use; then irq, softirq, steal.
+    // user, nice, system; then idle and iowait, which do not count; then irq, softirq, steal.
     let busy = take(3)?;
     take(2)?;
     Some((busy + take(3)?) * TICK_US)
@@ -65,7 +64,7 @@ fn memory() -> (u64, u64) {
     let used = total.saturating_sub(kilobytes("MemAvailable:"));
     let number = |file| cgroup::read(file)?.trim().parse::<u64>().ok();
     match number("memory.current") {
-        // The cache is not use: the kernel gives it back.
+        // Page cache does not count: the kernel can reclaim it.
         Some(current) => {
             let cache = value("memory.stat", "inactive_file").unwrap_or(0);
             (

@@ -1,4 +1,4 @@
-//! The machine itself: its identity, clock, randomness, numbers and end.
+//! The machine itself: identity, clock, randomness, metrics and shutdown.
 
 mod ending;
 mod hosts;
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use std::io::Write as _;
 use std::sync::Arc;
 
-/// Where programs look for the id of the machine they run on.
+/// The file with the machine's id (systemd).
 const MACHINE_ID: &str = "/etc/machine-id";
 
 pub fn pong(guest: &Guest) -> Pong {
@@ -30,7 +30,7 @@ pub fn pong(guest: &Guest) -> Pong {
     }
 }
 
-/// Takes on an identity; everything is checked before anything changes.
+/// Applies an `Init`; everything is checked before anything changes.
 pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
     let root = open_root(request.file_root.clone()).await?;
     if !request.default_cwd.is_empty() {
@@ -47,7 +47,7 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
             Quoted(name.as_bytes())
         )));
     }
-    // Who has the name already may not be allowed to set it.
+    // If the name is right already, setting it may not be permitted, and is not needed.
     let has_name = rustix::system::uname().nodename().to_bytes() == request.hostname.as_bytes();
     if !request.hostname.is_empty() && guest.pid1 && !has_name {
         let named = rustix::system::sethostname(request.hostname.as_bytes());
@@ -90,10 +90,10 @@ pub async fn init(guest: &Arc<Guest>, request: Init) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The directory that files are looked up in.
+/// The root for file operations.
 async fn open_root(path: Bytes) -> Result<Root, Failed> {
     if path.is_empty() {
-        // Nobody waits for the machine's own root: no thread needs to be made for it.
+        // Opening `/` never blocks, so it needs no thread.
         return Root::open(b"/").map_err(|errno| Failed::errno("cannot open /", errno));
     }
     blocking::run(move || {
@@ -115,13 +115,13 @@ pub fn set_clock(unix_ns: i64) -> Result<(), Failed> {
     }
 }
 
-/// Mixes host randomness in, as a machine that was copied must before it makes keys.
-/// One that owns its kernel was copied as a whole and takes a new machine id as well.
+/// Adds entropy from the host, which a forked machine needs before it makes keys. A machine with
+/// its own kernel also gets a new machine id.
 pub fn reseed(entropy: &[u8]) -> Result<(), Failed> {
     if entropy.is_empty() {
         return Ok(());
     }
-    // Neither the device nor a file in the page cache makes anybody wait.
+    // Neither the device nor a file in the page cache blocks.
     mix(entropy).map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         Failed::errno("cannot take new randomness", errno)
@@ -131,8 +131,8 @@ pub fn reseed(entropy: &[u8]) -> Result<(), Failed> {
 fn mix(entropy: &[u8]) -> std::io::Result<()> {
     let mut device = std::fs::File::options().write(true).open("/dev/urandom")?;
     device.write_all(entropy)?;
-    // Without this the kernel goes on from the old state for up to a minute. Only the owner of
-    // the kernel may; elsewhere the kernel was not copied either.
+    // Without this ioctl the kernel uses the old state for up to a minute. It needs privileges over
+    // the kernel; without them the kernel is the host's, which was not copied.
     if sys::reseed_now(&device).is_ok()
         && let Ok(id) = std::fs::File::options().write(true).open(MACHINE_ID)
     {

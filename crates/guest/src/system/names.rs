@@ -1,4 +1,4 @@
-//! Who the machine's programs ask for names, and whom they trust.
+//! Name server, trusted certificates and known hosts of the machine.
 
 use motu_link::message::Init;
 use motu_link::network;
@@ -8,8 +8,8 @@ use std::path::Path;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Names this server, and only it, and puts certificates and keys of hosts where variables of every
-/// command say they are. What is empty changes nothing.
+/// Writes `resolv.conf` with only this name server, and the files of certificates and host keys
+/// that variables of every command refer to. Empty fields change nothing.
 pub fn take(init: &Init) -> io::Result<()> {
     if !init.nameserver.is_empty() {
         let text = format!("nameserver {}\n", init.nameserver);
@@ -26,8 +26,8 @@ pub fn take(init: &Init) -> io::Result<()> {
     Ok(())
 }
 
-/// A file of this content, in the place of whatever is there: an image's link leads to a service
-/// that does not run here.
+/// Replaces a path by a regular file, whatever is there: an image's symbolic link would lead to a
+/// service that does not run here.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
@@ -40,8 +40,8 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = std::fs::File::create_new(&staged)?;
     file.write_all(content)?;
     match std::fs::rename(&staged, path) {
-        // A container engine has mounted a file of its own there, which cannot be replaced but is
-        // the machine's all the same.
+        // A container engine has bind-mounted a file there, which cannot be replaced but may be
+        // written.
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             std::fs::remove_file(&staged)?;
             std::fs::write(path, content)

@@ -1,9 +1,8 @@
-//! Several changes of files, all or none.
+//! Several file changes in one transaction.
 //!
-//! New contents are staged in a directory of ours at the top of the workspace,
-//! then every operation is a rename, and what it replaces gets a name in the same
-//! directory. So undoing is renaming back, and done is throwing the stage away.
-//! [`undo`] has what holds when the machine ends in the middle.
+//! New contents are staged in a directory at the top of the workspace, then every operation is a
+//! rename, and a replaced file gets a name in the same directory. Undo renames back; commit removes
+//! the stage. [`undo`] describes what holds if the machine ends in between.
 //!
 //! [`undo`]: super::undo
 
@@ -34,7 +33,7 @@ const MAX_OPERATIONS: usize = 10_000;
 const MAX_BYTES: u64 = 1 << 30;
 /// Bytes hashed at a time.
 const STEP: usize = 256 * 1024;
-/// Permission bits of new files and directories when the host does not say.
+/// Default permission bits of new files and directories.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -141,7 +140,7 @@ fn parse_one(operation: &Operation) -> Result<Step, Failed> {
     })
 }
 
-/// A request in the making. Dropped, it leaves nothing.
+/// A request being staged. Dropping it removes the stage.
 #[derive(Debug)]
 struct Stage {
     workspace: Arc<Workspace>,
@@ -149,14 +148,14 @@ struct Stage {
     owner: Owner,
     name: Vec<u8>,
     directory: OwnedFd,
-    /// The write that receives data, and how much it has.
+    /// The write that receives data now, and the bytes it has received.
     at: usize,
     got: u64,
     file: Option<OwnedFd>,
     flush: Flush,
-    /// What undoing needs to know.
+    /// The record for undoing.
     record: Record,
-    /// The stage stays for the next start.
+    /// Keep the stage for the next start.
     keep: bool,
 }
 
@@ -165,7 +164,7 @@ impl Drop for Stage {
         if self.keep {
             return;
         }
-        // What is left here was replaced, or never came to be.
+        // The stage contains only replaced files and unused contents.
         let _ = remove_entry(&self.workspace.top, &self.name, true, &Cancel::default());
     }
 }
@@ -192,14 +191,14 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Whether so much is written that the file system is flushed as a whole.
+    /// Whether there are so many writes that one `syncfs` is cheaper than many `fsync`.
     fn at_once(&self) -> bool {
         let writes = self.steps.iter();
         let writes = writes.filter(|step| step.kind == OperationKind::Write);
         !self.flush.each() && writes.count() > SEVERAL
     }
 
-    /// Goes on to the next write that still needs data.
+    /// Advances to the next write that still needs data.
     fn advance(&mut self) -> Result<(), Failed> {
         let at_once = self.at_once();
         while let Some(step) = self.steps.get(self.at) {
@@ -245,7 +244,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Does every step, or none.
+    /// Executes every step, or none.
     fn commit(mut self) -> Result<Result<u32, (Refused, Failed)>, Failed> {
         let failed = |errno| Failed::errno("the changes are not on the disk", errno);
         if self.at < self.steps.len() {
@@ -254,7 +253,7 @@ impl Stage {
         let at_once = self.at_once();
         let steps = std::mem::take(&mut self.steps);
         self.record = plan(&self.workspace.top, &steps);
-        // One rename is all or nothing by itself.
+        // A single rename is atomic by itself and needs no record.
         let recorded = steps.len() > 1;
         if recorded {
             self.record.store(&self.directory).map_err(failed)?;
@@ -262,7 +261,7 @@ impl Stage {
         if at_once {
             self.flush.all(&self.directory).map_err(failed)?;
         } else if recorded {
-            // The record has its name, and the stage has its own, before anything changes.
+            // The record and the stage must be on disk before anything changes.
             let named = self.flush.directory(&self.directory);
             let named = named.and_then(|()| self.flush.directory(&self.workspace.top));
             named.map_err(failed)?;
@@ -284,7 +283,7 @@ impl Stage {
         Ok(Ok(steps.len() as u32))
     }
 
-    /// Brings the new names to the disk, and the end of the record after them.
+    /// Flushes the new names, and then removes the record.
     fn settle(&self, steps: &[Step], recorded: bool) -> Result<(), Errno> {
         let changed = steps.iter().flat_map(|step| [&step.path, &step.to]);
         let parents: BTreeSet<Inside> = changed
@@ -297,7 +296,7 @@ impl Stage {
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
                 match parent.open(&self.workspace.top, flags) {
                     Ok(dir) => self.flush.directory(dir)?,
-                    // Moved or removed meanwhile by somebody else.
+                    // Moved or removed concurrently.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                     Err(errno) => return Err(errno),
                 }
@@ -359,7 +358,7 @@ impl Stage {
             Err(errno @ (Errno::NOENT | Errno::NOSPC | Errno::IO | Errno::ROFS)) => {
                 return Err(failed(errno));
             }
-            // A file that cannot have a second name is away for a moment.
+            // No hard link possible: the name is missing for a moment.
             Err(_) => rustix::fs::renameat(&directory, &name[..], &self.directory, &old[..])
                 .map_err(failed)?,
         }
@@ -368,7 +367,8 @@ impl Stage {
         self.still(step, &old, &before)
     }
 
-    /// Holds a write to what the record says of it; a request of one step has none.
+    /// Checks a write against its record (create or replace); a request of one step has no stored
+    /// record and is adjusted instead.
     fn expected(&mut self, index: usize, step: &Step, found: bool) -> Result<(), Refusal> {
         let alone = self.record.changes.len() == 1;
         match self.record.changes.get_mut(index) {
@@ -410,7 +410,7 @@ impl Stage {
         }
     }
 
-    /// Whether a file that was just moved away is still the one that was looked at.
+    /// Whether the replaced file is still the one that was checked before.
     fn still(&self, step: &Step, moved: &[u8], before: &Stat) -> Result<(), Refusal> {
         if step.content.is_none() {
             return Ok(());
@@ -426,7 +426,7 @@ impl Stage {
         }
     }
 
-    /// Opens the directory of a path, making what is missing.
+    /// Opens the directory of a path, creating missing ones.
     fn directory_for(&mut self, path: &Inside) -> Result<(OwnedFd, Vec<u8>), Refusal> {
         let failed = |errno| kernel(path, errno);
         let (parent, name) = path.split().ok_or_else(|| not_a_file(path))?;
@@ -449,7 +449,7 @@ impl Stage {
         Ok((at, name.to_vec()))
     }
 
-    /// Undoes what was done, the last first.
+    /// Undoes the executed steps, the last first.
     fn undo(&mut self, failed: Failed) -> Failed {
         let undone = self.record.take_back(&self.workspace.top, &self.directory);
         let undone = undone.and_then(|()| match self.record.changes.len() {
@@ -459,7 +459,7 @@ impl Stage {
         match undone {
             Ok(()) => failed,
             Err(errno) => {
-                // What is left in the stage is the only copy of something.
+                // The stage has the only copy of some file.
                 self.keep = true;
                 let message = format!(
                     "{}; and what was done before could not be undone",
@@ -471,10 +471,10 @@ impl Stage {
     }
 }
 
-/// What each step will do to which name, and the directories it will make.
+/// Predicts what each step does to which name, and the directories it will make.
 fn plan(top: &OwnedFd, steps: &[Step]) -> Record {
     let mut record = Record::default();
-    // What the steps before have made of a name.
+    // Whether a name exists after the previous steps.
     let mut known: BTreeMap<&Inside, bool> = BTreeMap::new();
     for step in steps {
         let there = known.get(&step.path).copied();
@@ -507,13 +507,13 @@ fn plan(top: &OwnedFd, steps: &[Step]) -> Record {
     record
 }
 
-/// What cannot be looked at is left to the step itself, which will say why.
+/// An entry that cannot be examined counts as missing; the step itself will report the error.
 fn is_there(top: &OwnedFd, path: &Inside) -> bool {
     let found = path.entry(top).and_then(|(dir, name)| look(&dir, name));
     found.is_ok_and(|found| found.is_some())
 }
 
-/// Looks at what is there and refuses what was not expected.
+/// Checks the current entry against the step's expectation.
 fn expect(step: &Step, directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>, Refusal> {
     let failed = |errno| kernel(&step.path, errno);
     let found = look(directory, name).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What is known of a file, and whether two files are the same.
+//! Metadata of files, and whether two files are equal.
 
 use crate::answer::Failed;
 use crate::blocking::Cancel;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Bytes compared at a time.
 const STEP: usize = 256 * 1024;
-/// More than the longest tick of the clock that stamps files.
+/// More than the longest tick of the kernel's coarse clock, which stamps files.
 const TICK_NS: i64 = 20_000_000;
 
 pub fn nanoseconds(seconds: i64, nanoseconds: u64) -> i64 {
@@ -41,9 +41,9 @@ pub struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// What is known at a moment, in nanoseconds since 1970. A change of this very
-    /// moment could be followed by one with the same stamp, because the clock of a
-    /// file system is coarse: such a stamp is replaced by one that never comes again.
+    /// The metadata at a moment, in nanoseconds since 1970. A file system's clock is coarse: a
+    /// change of this very moment may be followed by another with the same stamp. Such a stamp is
+    /// replaced by a unique one.
     pub fn facts(&self, moment_ns: i64) -> Facts {
         let stat = self.stat;
         let stamp = match stamp_ns(stat) {
@@ -72,13 +72,13 @@ impl Named<'_> {
         }
     }
 
-    /// Where a symlink leads; nothing if it is none any more.
+    /// The target of a symbolic link; empty if it is none any more.
     fn target(&self) -> Vec<u8> {
         let target = rustix::fs::readlinkat(self.directory, self.name, Vec::new());
         target.map_or_else(|_| Vec::new(), |target| target.into_bytes())
     }
 
-    /// Whether both are the same as far as anybody can see. Content is read only where all else agrees.
+    /// Whether both are equal. Contents are compared only if the metadata agrees.
     pub fn same(&self, other: &Named<'_>, cancel: &Cancel) -> Result<bool, Failed> {
         let (a, b) = (self.stat, other.stat);
         if (a.st_mode, a.st_uid, a.st_gid) != (b.st_mode, b.st_uid, b.st_gid) {
@@ -107,7 +107,7 @@ impl Named<'_> {
 
     fn same_attributes(&self, other: &Named<'_>) -> bool {
         let read = |named: &Named<'_>| attributes::read(named.open()?, Which::All);
-        // What cannot be read is said to be different: a report too many does no harm.
+        // Unreadable attributes count as different: an extra report does no harm.
         matches!((read(self), read(other)), (Ok(a), Ok(b)) if a == b)
     }
 
@@ -149,7 +149,7 @@ pub fn fill(file: impl AsFd, buffer: &mut [u8], from: u64) -> Result<usize, Errn
     Ok(got)
 }
 
-/// A name's `stat`, the link itself if it is one; `None` when there is none.
+/// `lstat` of a name; `None` if it does not exist.
 pub fn look(directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>, Errno> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),

@@ -1,6 +1,5 @@
-//! Paths below one directory, opened without ever leaving it: no `..`, and no
-//! symlink is followed on the way, so that a path means the same thing in the
-//! baseline and in what became of it.
+//! Paths below one directory, opened without ever leaving it: no `..`, and no symbolic link is
+//! followed, so that a path means the same in the baseline and in the workspace.
 
 use crate::answer::{Failed, Quoted};
 use bytes::Bytes;
@@ -95,7 +94,7 @@ impl Inside {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         for _ in 0..RETRIES {
             match rustix::fs::openat2(top.as_fd(), path, flags, Mode::empty(), resolve) {
-                // A rename happened on the way; the kernel cannot tell whether it matters.
+                // A concurrent rename: the kernel cannot tell whether it matters, so try again.
                 Err(Errno::AGAIN) => {}
                 Err(Errno::NOSYS) => return self.walk(top, flags),
                 other => return other,

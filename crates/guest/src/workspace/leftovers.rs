@@ -1,8 +1,8 @@
-//! Files that an earlier machine was about to put in their place when it ended.
+//! Removes temporary files that an earlier machine left when it ended.
 //!
-//! What is written for the host is made under a name of ours beside its target. Whoever ends in
-//! between leaves that name behind, anywhere in `/workspace`: the next machine looks for them
-//! while it serves already.
+//! Files for the host are written under a temporary name beside their target. A machine that ends
+//! in between leaves that name behind, anywhere in `/workspace`: the next machine searches for them
+//! in the background.
 
 use super::facts::{kind, look, nanoseconds, stamp_ns};
 use super::inside::Inside;
@@ -12,26 +12,26 @@ use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// What names of ours begin and end with; between them are sixteen hexadecimal digits.
+/// Prefix and suffix of our temporary names; between them are sixteen hexadecimal digits.
 const BEGINNING: &[u8] = b".motu-";
 const END: &[u8] = b".tmp";
 const DIGITS: usize = 16;
-/// The deepest directory; each level holds a descriptor.
+/// Deepest directory searched; each level holds a descriptor.
 const MAX_DEPTH: usize = 200;
-/// More than the longest tick of the clock that stamps files.
+/// More than the longest tick of the kernel's coarse clock, which stamps files.
 const TICK_NS: i64 = 20_000_000;
 
-/// Removes what was left before `started_ns`, in nanoseconds since 1970.
+/// Removes temporary files older than `started_ns`, in nanoseconds since 1970.
 pub fn remove(workspace: &Workspace, started_ns: i64) {
     let top = Inside::default();
-    // Over an overlay all of it is in the upper directory, which is perhaps only for reading.
+    // With an overlay all of them are in the upper directory, which may be mounted read-only.
     let opened = top.open(workspace.above(), OFlags::RDONLY | OFlags::DIRECTORY);
     let mut search = Search {
         workspace,
         before_ns: started_ns.saturating_sub(TICK_NS),
     };
     if let Err(errno) = opened.and_then(|fd| search.directory(&fd, &mut Vec::new(), 0)) {
-        // They stay, and the next start tries again.
+        // They stay until the next start.
         eprintln!("motu-guest: unfinished files could not be looked for: {errno}");
     }
 }
@@ -63,7 +63,7 @@ impl Search<'_> {
                     let flags = flags | OFlags::CLOEXEC;
                     match rustix::fs::openat(fd, name, flags, rustix::fs::Mode::empty()) {
                         Ok(below) => self.directory(&below, path, depth + 1)?,
-                        // Gone or something else meanwhile.
+                        // Removed or replaced concurrently.
                         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                         Err(errno) => return Err(errno),
                     }
@@ -96,7 +96,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether a name is one that only we make.
+/// Whether a name is one of our temporary names.
 fn is_ours(name: &[u8]) -> bool {
     let rest = match name.strip_prefix(RESTORING) {
         Some(rest) => Some(rest),

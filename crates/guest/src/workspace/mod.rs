@@ -1,4 +1,4 @@
-//! `/workspace` beside what it was at first.
+//! `/workspace`, compared with its baseline.
 //!
 //! ```text
 //!   inside    paths that stay below /workspace
@@ -151,7 +151,7 @@ fn too_long() -> Failed {
     )
 }
 
-/// Removes a path with everything in it; a missing one is as good.
+/// Removes a path with everything in it; a missing one is no error.
 fn remove(workspace: &Workspace, path: &Inside, cancel: &Cancel) -> Result<(), Failed> {
     let removed = path
         .entry(&workspace.top)

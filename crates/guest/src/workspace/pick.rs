@@ -1,7 +1,7 @@
-//! Packing named files exactly as they are, one bounded piece at a time.
+//! Packs named files exactly as they are, one bounded piece at a time.
 //!
-//! A file that is written to while it is read is read again, as long as it is
-//! small enough to be held; what never settles is named at the end.
+//! A file that changes while it is read is read again, if it is small enough to be buffered; files
+//! that keep changing are named at the end.
 
 use super::facts::{fill, modified_ns, stamp_ns};
 use super::inside::Inside;
@@ -23,11 +23,11 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// About how much one piece holds.
+/// Approximate size of one piece.
 const PIECE: usize = 512 * 1024;
-/// Files up to this size are held until they have been read at one moment.
+/// Files up to this size are buffered until they were read without a concurrent change.
 const SETTLE_BYTES: u64 = 1024 * 1024;
-/// How often such a file is read.
+/// Attempts to read such a file.
 const SETTLE_TRIES: usize = 5;
 /// Paths named in the note at the end.
 const MAX_NAMED: usize = 1000;
@@ -81,7 +81,7 @@ async fn read_list(rx: &mut Receiver) -> Result<Vec<Inside>, Failed> {
     }
 }
 
-/// Files on their way into an archive.
+/// The state of packing.
 struct Picker {
     workspace: Arc<Workspace>,
     paths: VecDeque<Inside>,
@@ -92,7 +92,7 @@ struct Picker {
     picked: Picked,
 }
 
-/// A file too large to be held, or with holes.
+/// A file that is too large to be buffered, or has holes.
 struct Body {
     path: Inside,
     file: OwnedFd,
@@ -129,7 +129,7 @@ impl Picker {
                 break;
             };
             match self.add(&path) {
-                // Gone meanwhile, or no longer where it was.
+                // Removed or replaced concurrently.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => self.leave_out(&path),
                 Err(Errno::TOOBIG) => {
                     return Err(Failed::new(
@@ -288,11 +288,11 @@ impl Picker {
         });
     }
 
-    /// Reads a small file until nobody has written to it meanwhile.
+    /// Reads a small file until it did not change meanwhile.
     fn settle(&mut self, path: &Inside, file: &OwnedFd, stat: &mut Stat) -> Result<Vec<u8>, Errno> {
         let mut body = Vec::new();
         for _ in 0..SETTLE_TRIES {
-            // One byte more than it has shows whether it has grown.
+            // One extra byte shows whether the file has grown.
             let room = size(stat).min(2 * SETTLE_BYTES) as usize;
             body.clear();
             body.resize(room + 1, 0);
@@ -325,7 +325,7 @@ impl Picker {
         self.out.resize(before + most, 0);
         let target = self.out.get_mut(before..).unwrap_or_default();
         let got = fill(&body.file, target, *start).map_err(|errno| body.path.failed(errno))?;
-        // Shorter than its header says: the rest stays zero.
+        // The file has shrunk below its header's size: the rest is zeros.
         body.short |= got < most;
         body.sent += most as u64;
         self.picked.bytes += most as u64;
@@ -355,8 +355,8 @@ fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Whether nobody has touched the content in between. The kernel's stamp moves
-/// with new names too, so it alone does not tell.
+/// Whether the content is unchanged. New hard links change the ctime too, so it alone is not
+/// enough.
 fn unchanged(before: &Stat, after: &Stat) -> bool {
     before.st_size == after.st_size
         && modified_ns(before) == modified_ns(after)

@@ -1,4 +1,4 @@
-//! Bringing saved files back, exactly as they were.
+//! Restores saved files exactly as they were.
 
 use super::inside::Inside;
 use super::{MAX_LIST, Workspace, parse_all, parse_list, remove, too_long, workspace};
@@ -52,7 +52,7 @@ pub async fn restore(
     Ok(note(tx, Said::TreeDone(done)).await?)
 }
 
-/// The list at the head of the data, and what of the archive came with its end.
+/// Reads the list at the head of the data; also returns the first bytes of the archive.
 async fn read_list(rx: &mut Receiver, length: usize) -> Result<(Vec<u8>, Bytes), Failed> {
     let mut list = Vec::new();
     while list.len() < length {

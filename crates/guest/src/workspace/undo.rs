@@ -1,9 +1,8 @@
-//! What takes several changes back when they stop half way.
+//! Undoes a transaction that was interrupted.
 //!
-//! A request with more than one change writes a record into its stage before the
-//! first change, and removes it after the last: that removal is the moment at
-//! which the request is done. A machine that ends in between leaves the record, and
-//! the next one takes the changes back before anybody can look.
+//! A request with more than one change writes a record into its stage before the first change, and
+//! removes it after the last: that removal commits the request. A machine that ends in between
+//! leaves the record, and the next one undoes the changes before it serves anyone.
 //!
 //! ```text
 //!   .motu-0123456789abcdef.tmp/     the stage, at the top of the workspace
@@ -12,10 +11,9 @@
 //!     undo         the record; without it there is nothing to take back
 //! ```
 //!
-//! Whether a change was done is seen from the names in the stage, and taking one
-//! back leaves names that say so: it may itself be cut short and begun again. The
-//! file system's journal keeps the order of changes of names, so what a power cut
-//! leaves is always what some moment before it looked like.
+//! The names in the stage tell whether a change was executed, and undoing it leaves names that say
+//! so: undo may itself be interrupted and started again. The file system's journal keeps the order
+//! of renames, so a power cut leaves a state that existed at some moment before it.
 
 use super::facts::look;
 use super::inside::Inside;
@@ -32,12 +30,12 @@ const BEGINNING: &[u8] = b".motu-";
 const ENDING: &[u8] = b".tmp";
 /// Hexadecimal digits between the two.
 const DIGITS: usize = 16;
-/// Permission bits of a stage; programs of other users cannot make or fill one.
+/// Mode of a stage, which programs of other users cannot enter.
 const STAGE_MODE: u32 = 0o700;
-/// A record is no longer than a request.
+/// A record is never longer than a request.
 const MAX_RECORD: usize = 64 << 20;
 
-/// One change, as far as taking it back must know.
+/// One change, with what undoing it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Create(Inside),
@@ -77,7 +75,7 @@ struct StoredChange {
 const VERSION: u32 = 1;
 
 impl Record {
-    /// Writes the record; it is whole or not there.
+    /// Writes the record atomically.
     pub fn store(&self, stage: &OwnedFd) -> Result<(), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
@@ -92,7 +90,7 @@ impl Record {
         rustix::fs::renameat(stage, STAGED_RECORD, stage, RECORD)
     }
 
-    /// From now on nothing is taken back.
+    /// Removes the record: the changes are final.
     pub fn forget(stage: &OwnedFd) -> Result<(), Errno> {
         rustix::fs::unlinkat(stage, RECORD, AtFlags::empty())
     }
@@ -169,7 +167,7 @@ impl Record {
         })
     }
 
-    /// Takes back what was done, the last first. What fails does not keep the rest from it.
+    /// Undoes the changes, the last first. A failure does not stop the rest.
     pub fn take_back(&self, top: &OwnedFd, stage: &OwnedFd) -> Result<(), Errno> {
         let mut result = Ok(());
         for (index, change) in self.changes.iter().enumerate().rev() {
@@ -180,7 +178,7 @@ impl Record {
                 .entry(top)
                 .and_then(|(parent, name)| rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR));
             match gone {
-                // Somebody has found a use for it, or it never came to be.
+                // The directory has other entries now, or was never made.
                 Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::NOTDIR) => {}
                 Err(errno) => result = result.and(Err(errno)),
             }
@@ -195,7 +193,7 @@ impl Change {
         match self {
             Change::Create(path) => match at(path, top)? {
                 Some((dir, name)) if look(stage, &new)?.is_none() && is_there(&dir, &name)? => {
-                    // Not removed: that it is here again says that this is taken back.
+                    // Renamed, not removed: its presence in the stage marks the change as undone.
                     rustix::fs::renameat(dir, &name[..], stage, &new[..])
                 }
                 _ => Ok(()),
@@ -232,7 +230,7 @@ pub fn staged(index: usize) -> Vec<u8> {
     index.to_string().into_bytes()
 }
 
-/// The name of what a change replaces.
+/// The name of a replaced file in the stage.
 pub fn replaced(index: usize) -> Vec<u8> {
     format!("{index}.old").into_bytes()
 }
@@ -241,7 +239,7 @@ fn is_there(dir: &OwnedFd, name: &[u8]) -> Result<bool, Errno> {
     Ok(look(dir, name)?.is_some())
 }
 
-/// The directory of a path and the name in it; nothing where the directory is not there.
+/// The directory of a path and the name in it; `None` if the directory does not exist.
 fn at(path: &Inside, top: &OwnedFd) -> Result<Option<(OwnedFd, Vec<u8>)>, Errno> {
     match path.entry(top) {
         Ok((dir, name)) => Ok(Some((dir, name.to_vec()))),
@@ -259,7 +257,7 @@ pub fn is_stage(top: &OwnedFd, name: &[u8]) -> bool {
         digits.is_some_and(|rest| rest.len() == DIGITS && rest.iter().all(u8::is_ascii_hexdigit));
     named
         && rustix::fs::statat(top, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
-            // A group's bit may have come from above.
+            // A setgid bit may have been inherited from the parent.
             stat.st_mode & 0o170_777 == 0o040_000 | STAGE_MODE
                 && stat.st_uid == rustix::process::geteuid().as_raw()
         })
@@ -276,8 +274,8 @@ fn open(top: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(top, name, flags, Mode::empty())
 }
 
-/// Takes back what an earlier machine left half done, and removes its stages. Says what could
-/// not be: it stays for the next start.
+/// Undoes interrupted requests of an earlier machine, and removes their stages. Failures are
+/// returned, and stay for the next start.
 pub fn recover(top: &OwnedFd) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let listed = rustix::fs::openat(top, c".", flags, Mode::empty())?;
@@ -303,7 +301,7 @@ fn recover_one(top: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let stage = open(top, name)?;
     if let Some(record) = Record::load(&stage)? {
         record.take_back(top, &stage)?;
-        // Before the names that say what was taken back.
+        // Before the names that mark what was undone.
         Record::forget(&stage)?;
     }
     remove_entry(top, name, true, &Cancel::default())

@@ -1,9 +1,8 @@
-//! Finding what differs, in the order of the paths.
+//! Finds the differences from the baseline, sorted by path.
 //!
-//! Over an overlay only its upper directory is walked: a name in it is a change
-//! or was copied up for nothing, and a name that is not in it is as it was. Only
-//! in a directory that hides its former self (opaque), and where there is no
-//! overlay, the names of both sides are looked at.
+//! With an overlay only its upper directory is walked: a name in it is a change or was copied up
+//! without one, and all other names are unchanged. Only in an opaque directory, and without an
+//! overlay, the names of both sides are compared.
 //!
 //! A directory's own entry is at `a`, what is in it at `a/…`, and `a.txt` is
 //! between the two: so every directory is two items of its parent's list.
@@ -25,21 +24,21 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// About how much one page of changes holds; a frame holds more.
+/// Approximate size of one page of changes; a frame holds more.
 const PAGE_BYTES: usize = 128 * 1024;
-/// Names looked at for one page: a page without a change ends too.
+/// Names examined per page, so that a page without changes ends too.
 const PAGE_NAMES: usize = 20_000;
 /// The most changes of one workspace.
 const MAX_CHANGES: u64 = 4_000_000;
-/// The deepest directory; each level holds two descriptors.
+/// Deepest directory; each level holds two descriptors.
 const MAX_DEPTH: usize = 200;
 
-/// Which sides a directory has, and whose names are looked at.
+/// The sides on which a directory exists, and whose names are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sides {
-    /// Both, and a name that is not above is unchanged.
+    /// On both; a name that is missing above is unchanged.
     Overlaid,
-    /// Both, and a name that is not above is gone.
+    /// On both; a name that is missing above was removed.
     Both,
     Above,
     Below,
@@ -50,18 +49,18 @@ struct Level {
     sides: Sides,
     above: Option<OwnedFd>,
     below: Option<OwnedFd>,
-    /// Whether `above` and everything above it is where the copy of the baseline put it: then what
-    /// has not changed since is as it was.
+    /// Whether `above` and all its parents are where the copy of the baseline put them: then an old
+    /// ctime means unchanged.
     in_place: bool,
-    /// The path with a slash at its end unless empty.
+    /// The path, with a trailing slash unless empty.
     prefix: Vec<u8>,
-    /// What is left to do, the next at the end.
+    /// Items left to do, the next one last.
     items: Vec<Item>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Item {
-    /// The name; with a slash at its end when it is about what is in the directory.
+    /// The name; with a trailing slash for the directory's contents.
     key: Vec<u8>,
     enter: Option<Sides>,
 }
@@ -72,7 +71,7 @@ pub struct Walk {
     workspace: Arc<Workspace>,
     cancel: Cancel,
     stack: Vec<Level>,
-    /// Names on the way to the wanted path, the first at the end.
+    /// Names left on the way to the wanted path, the first one last.
     way: Vec<Vec<u8>>,
     found: u64,
     begun: bool,
@@ -95,7 +94,7 @@ impl Walk {
         }
     }
 
-    /// The next page, perhaps without an entry; `None` after the last.
+    /// The next page, possibly empty; `None` after the last.
     pub fn next_page(&mut self) -> Result<Option<Changed>, Failed> {
         let mut page = Changed::default();
         let mut size = 0;
@@ -143,7 +142,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Opens both tops; their own difference is an entry without a path.
+    /// Opens both roots; their own difference is an entry with an empty path.
     fn begin(&mut self) -> Result<Option<ChangedEntry>, Failed> {
         let failed = |errno| Failed::errno("the workspace", errno);
         let top = Inside::default();
@@ -167,7 +166,7 @@ impl Walk {
         Ok(entry)
     }
 
-    /// Whether a directory that is on both sides hides what it was.
+    /// Whether a directory on both sides is opaque.
     fn sides_of_pair(&self, above: &OwnedFd, in_place: bool) -> Sides {
         match self.workspace.mode {
             WorkspaceMode::Compare => Sides::Both,
@@ -176,15 +175,15 @@ impl Walk {
                 let untouched = in_place && stat.is_some_and(|stat| self.untouched(&stat));
                 match is_opaque(above, notes) && !untouched {
                     true => Sides::Both,
-                    // No name came or went.
+                    // The directory itself is unchanged, so no name was added or removed.
                     false => Sides::Overlaid,
                 }
             }
         }
     }
 
-    /// Whether the change time alone says that this is as the copy of the baseline made it. In a
-    /// machine with a kernel of its own it does not: the clock can be set back.
+    /// Whether the ctime alone proves that an entry is as the copy of the baseline made it. Not in
+    /// a machine with its own kernel, where root can set the clock back.
     fn untouched(&self, stat: &Stat) -> bool {
         let hosts_clock = matches!(
             self.workspace.mode,
@@ -197,14 +196,15 @@ impl Walk {
         hosts_clock && copied.is_some_and(|copied| stamp_ns(stat) < copied)
     }
 
-    /// Whether a directory that was found at this path is where the copy put it.
+    /// Whether a directory at this path is where the copy put it.
     fn is_in_place(&self, above: &OwnedFd, path: &[u8]) -> bool {
         let Some(copied) = self.workspace.copied_unix_ns else {
             return false;
         };
         match self.workspace.mode {
             WorkspaceMode::Overlay { notes, .. } => is_in_place(above, path, notes),
-            // There is no note. Moving a directory changes it.
+            // Without an overlay there are no attributes to tell, but moving a directory changes
+            // its ctime.
             WorkspaceMode::Compare => {
                 rustix::fs::fstat(above).is_ok_and(|stat| stamp_ns(&stat) < copied)
             }
@@ -233,7 +233,7 @@ impl Walk {
                     list(fd, &mut names)?;
                 }
                 if let Some(above) = above.as_ref().filter(|_| prefix.is_empty()) {
-                    // What is being staged is not part of the workspace yet.
+                    // Stages are not part of the workspace.
                     names.retain(|name| !is_stage(above, name));
                 }
             }
@@ -283,21 +283,21 @@ impl Walk {
             (Some(above), Some(_)) => self.sides_of_pair(above, in_place),
             (Some(_), None) => Sides::Above,
             (None, Some(_)) if sides == Sides::Below => Sides::Below,
-            // Gone meanwhile.
+            // Removed concurrently.
             _ => return Ok(()),
         };
         self.push(sides, (above, below), in_place, prefix.clone())
             .map_err(failed)
     }
 
-    /// One name: whether it differs, and what is to be looked at because of it.
+    /// Examines one name: whether it differs, and whether to descend.
     fn visit(&mut self, name: &[u8]) -> Result<Option<ChangedEntry>, Failed> {
         let Some(level) = self.stack.last() else {
             return Ok(None);
         };
         let path = [&level.prefix[..], name].concat();
         if path.len() > MAX_PATH {
-            // Nobody could name it to us again.
+            // A longer path could not be used in any request.
             let message = format!("{} is longer than {MAX_PATH} bytes", Quoted(&path));
             return Err(Failed::new(Failure::Limit, message));
         }
@@ -315,7 +315,7 @@ impl Walk {
         let known = level.in_place && level.below.is_some();
         let same = known && after.as_ref().is_some_and(|stat| self.untouched(stat));
         let before = match level.below {
-            // It is not looked at where that would say nothing new.
+            // Unchanged: the baseline's entry need not be examined.
             Some(_) if same => after,
             Some(_) => side(&level.below).map_err(failed)?,
             None => None,
@@ -388,7 +388,7 @@ impl Walk {
 }
 
 impl Level {
-    /// Puts an item where it belongs among those left.
+    /// Inserts an item in order.
     fn later(&mut self, key: Vec<u8>, sides: Sides) {
         let at = self.items.partition_point(|item| item.key > key);
         let enter = Some(sides);
@@ -404,8 +404,8 @@ fn named<'a>(directory: &'a OwnedFd, name: &'a [u8], stat: &'a Stat) -> Named<'a
     }
 }
 
-/// Whether nothing that is told without opening them differs: who sets the clock back does not
-/// hide a change.
+/// Whether the metadata is equal without opening the files; setting the clock back does not hide a
+/// change.
 fn looks_same(before: &Stat, after: &Stat) -> bool {
     let plain = |stat: &Stat| (stat.st_mode, stat.st_uid, stat.st_gid);
     let content = |stat: &Stat| (stat.st_size, modified_ns(stat), stat.st_nlink);
@@ -413,12 +413,12 @@ fn looks_same(before: &Stat, after: &Stat) -> bool {
         && (kind(before) == FileType::Directory || content(before) == content(after))
 }
 
-/// What overlayfs puts where something of the lower directory was removed.
+/// Whether an entry is an overlayfs whiteout, which hides a removed entry of the lower directory.
 fn is_whiteout(stat: &Stat) -> bool {
     kind(stat) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
-/// A directory, or `None` when it is none any more.
+/// Opens a directory; `None` if it is none any more.
 fn open_directory(at: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(at, name, flags, Mode::empty()) {

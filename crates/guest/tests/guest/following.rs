@@ -30,7 +30,7 @@ async fn a_broken_link_loses_nothing() {
             got.extend_from_slice(&bytes);
         }
     }
-    // The stream stays until the end: dropping it would be a reset, if that left before the link did.
+    // Keep the stream: dropping it would send a reset, if that left before the link closed.
     let _first_stream = stream;
     first.close();
     // Break it once more, in the middle.

@@ -1,5 +1,5 @@
-//! What became of a workspace: on a real overlay, with both kinds of attributes,
-//! and as two plain trees.
+//! Changes of a workspace: on a real overlay, with both kinds of attributes, and as two plain
+//! trees.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -28,7 +28,7 @@ impl World {
             eprintln!("skipped: an overlay needs root");
             return None;
         }
-        // Not in memory: overlays of every kind work on a disk.
+        // Not on a tmpfs: overlays of every kind work on a disk.
         let place = tempfile::tempdir_in("/var/tmp").unwrap();
         let at = |name: &str| place.path().join(name);
         for name in ["base", "upper", "work"] {
@@ -156,7 +156,7 @@ async fn an_untouched_workspace_has_no_changes() {
             continue;
         };
         assert_eq!(world.short().await, [""; 0], "{kind:?}");
-        // Read, opened for writing and copied up for nothing: still no change.
+        // Reading, opening for writing and a copy-up without a change are no changes.
         world
             .run("cat keep dir/b >/dev/null; exec 3<>keep; exec 3>&-; chmod 600 mode; chmod 640 mode")
             .await;
@@ -260,7 +260,7 @@ async fn a_renamed_directory_is_removed_and_added() {
             "+moved/sub/c",
         ];
         assert_eq!(world.short().await, expected, "{kind:?}");
-        // And back: what is identical is no change.
+        // Moved back: identical entries are no changes.
         world.run("mv moved dir").await;
         let left = world.short().await;
         assert!(
@@ -304,7 +304,7 @@ async fn a_stamp_that_comes_again_means_the_same_content() {
         let entry = world.changes().await.remove(0);
         entry.after.unwrap().stamp_ns
     };
-    // As quick as can be: no write may hide behind the one before.
+    // In quick succession: each write must get a new stamp.
     let file = world.machine.place.path().join("upper/file");
     let mut seen = std::collections::HashMap::new();
     for content in 0..50 {

@@ -217,7 +217,7 @@ async fn nothing_is_picked_or_restored_through_a_link() {
             list_bytes: 0,
         })
     };
-    // Through a link there is nothing, and what is missing need not be removed.
+    // Nothing exists behind a symbolic link, and a missing path need not be removed.
     world
         .machine
         .call_with(restore("out/file"), &[0; 1024])
@@ -232,7 +232,7 @@ async fn nothing_is_picked_or_restored_through_a_link() {
 const CONTENTS: &str = "find . -type l -printf '%p %l\\n' -o -type f -printf '%p %n ' \\
     -exec sha256sum {} ';' | sort";
 
-/// The names of things that are not finished.
+/// The names of unfinished files.
 async fn unfinished(world: &World) -> String {
     world.run("find . -name '.motu-restoring-*'").await
 }
@@ -274,7 +274,7 @@ async fn what_is_no_directory_is_replaced_by_what_is_none() {
         else {
             continue;
         };
-        // The second time, the two names are those of one file: a rename does nothing then.
+        // The second time, both names belong to one file: a rename between them does nothing.
         from.run("rm file link one; ln -s one file; echo c > link; echo d > one; ln one two")
             .await;
         let wanted = ["file", "link", "one", "two"].map(path).to_vec();
@@ -285,7 +285,7 @@ async fn what_is_no_directory_is_replaced_by_what_is_none() {
             assert_eq!(unfinished(&to).await, "", "{kind:?}");
             assert_eq!(to.run(CONTENTS).await, from.run(CONTENTS).await, "{kind:?}");
         }
-        // A directory is nobody's to replace, and what was to take its place goes.
+        // A directory is never replaced, and the temporary file for it is removed.
         to.run("rm file; mkdir file; touch file/kept").await;
         let restore = Verb::Restore(Restore::default());
         let said = to.machine.call_with(restore, &archive).await;

@@ -111,7 +111,7 @@ impl Machine {
         Machine::start_by(Command::new(env!("CARGO_BIN_EXE_motu-guest")), &[]).await
     }
 
-    /// The same as the init of a pid namespace; `None` where that is not possible.
+    /// Like `start`, as the init of a pid namespace; `None` where that is not possible.
     pub async fn start_as_init() -> Option<Machine> {
         let mut unshare = motu_needs::command("unshare");
         unshare.args(["--pid", "--fork", "--mount-proc", "--uts", "--kill-child"]);
@@ -182,13 +182,13 @@ impl Machine {
         finish(self.open(verb).await).await
     }
 
-    /// The same with data for the guest.
+    /// Like `call`, with data for the guest.
     pub async fn call_with(&self, verb: Verb, data: &[u8]) -> Heard {
         let stream = self.open(verb).await;
         let sender = stream.tx.clone();
         let data = Bytes::copy_from_slice(data);
         let sending = tokio::spawn(async move {
-            // A guest that refuses early does not take all of it.
+            // A guest that refuses early does not read all of it.
             let _ = sender.data(CHANNEL_IN, data).await;
             let _ = sender.eof().await;
         });
@@ -232,7 +232,7 @@ pub async fn open(link: &Link, verb: Verb) -> Stream {
     link.open(Bytes::from(request)).await.unwrap()
 }
 
-/// The next thing, within reason.
+/// The next event, with a timeout.
 pub async fn next(stream: &mut Stream) -> Next {
     match try_next(stream).await {
         Ok(next) => next,

@@ -1,5 +1,5 @@
-//! Terminals within terminals: `sudo`, `script` and their like read the keys of one and pass them
-//! on to another, of their own. Whoever is in front of that one is who the keys are for.
+//! Nested terminals: `sudo`, `script` and the like read keys from one terminal and pass them on to
+//! another one of their own. The foreground processes of the inner one are those that get the keys.
 
 use super::super::tree::Scan;
 use super::{device, waiting};
@@ -8,25 +8,25 @@ use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 
-/// The device of the programs' end of a Unix98 terminal; its minor number is the terminal's.
+/// The major device number of Unix98 pty slaves; the minor is the terminal's number.
 const SLAVES: u32 = 136;
-/// Descriptors of a process that are looked at.
+/// Descriptors examined per process.
 const MAX_FDS: usize = 256;
-/// Processes of other sessions that are looked at.
+/// Processes of other sessions that are examined.
 const MAX_STRAYS: usize = 32;
 
-/// A terminal and who is in front of it.
+/// A terminal and its foreground processes.
 pub struct Level {
     pub device: Option<(u32, u32)>,
-    /// The leader first; after the group those of other sessions that read the terminal.
+    /// The group's leader first; then processes of other sessions that read the terminal.
     pub members: Vec<i32>,
 }
 
-/// A terminal that somebody in front of another one keeps.
+/// A terminal whose master side is held by a foreground process of another one.
 pub struct Inner {
     pub level: Level,
     pub terminal: OwnedFd,
-    /// The name of who keeps it.
+    /// The name of the process that holds it.
     pub carrier: Bytes,
 }
 
@@ -40,15 +40,15 @@ impl Level {
         Level { device, members }
     }
 
-    /// The terminal that somebody in front keeps and passes the keys on to.
+    /// The terminal that a foreground process holds and passes keys on to.
     pub fn inner(&self, scan: &Scan) -> Option<Inner> {
         let terminal = self.device?;
-        // The newest first: what a wrapper started stands before it.
+        // Newest first: a wrapper's child is in front of the wrapper.
         self.members.iter().rev().find_map(|pid| {
             let kept = match server_of(scan, *pid) {
-                // It has the client's terminal too, and watches it.
+                // The tmux server also has the client's terminal, and reads it.
                 Some(server) => kept(server),
-                // Who does not watch this terminal passes nothing on now.
+                // A process that does not read this terminal passes nothing on now.
                 None if waiting::reads(*pid, terminal) == Some(false) => return None,
                 None => kept(*pid),
             };
@@ -70,7 +70,7 @@ impl Level {
     }
 }
 
-/// The numbers of the terminals whose other end a process has.
+/// The numbers of the terminals whose master side a process holds.
 fn kept(pid: i32) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
     let entries = entries.into_iter().flatten().flatten().take(MAX_FDS);
@@ -90,7 +90,7 @@ fn kept(pid: i32) -> Vec<u32> {
     numbers
 }
 
-/// The server behind a client of tmux, which has the terminals in its stead.
+/// The server of a tmux client, which holds the terminals in the client's stead.
 fn server_of(scan: &Scan, pid: i32) -> Option<i32> {
     let is = |pid: i32, name: &[u8]| {
         std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|found| found == name)
@@ -104,7 +104,7 @@ fn server_of(scan: &Scan, pid: i32) -> Option<i32> {
     scan.pids().find(ours)
 }
 
-/// The terminal, through whoever has it open.
+/// Opens the terminal through a process that has it open.
 fn open(pid: i32, wanted: (u32, u32)) -> Option<OwnedFd> {
     (0..3).find_map(|fd| {
         let path = format!("/proc/{pid}/fd/{fd}");

@@ -1,20 +1,21 @@
-//! Who waits for a terminal, by the system calls that processes are blocked in.
+//! Finds out which processes wait for a terminal, by the system calls they are blocked in.
 
 use std::os::unix::fs::MetadataExt as _;
 
-/// Descriptors of a set that are looked at; a process with more of them is no ordinary one.
+/// Descriptors examined per poll set.
 const MAX_WATCHED: u64 = 1024;
 /// The size of a `pollfd`.
 const POLLFD_BYTES: u64 = 8;
-/// Threads of a process that are looked at.
+/// Threads examined per process.
 const MAX_THREADS: usize = 16;
-/// Sets of descriptors within sets.
+/// Nesting depth of epoll sets.
 const MAX_NESTED: usize = 2;
-/// `/dev/tty`: the terminal of whoever opened it.
+/// `/dev/tty`, which stands for the controlling terminal of the process that opened it.
 const DEV_TTY: (u32, u32) = (5, 0);
 
-/// Whether a process waits for the terminal, by the system call it is blocked in. A thread may
-/// wait in the place of one that waits for it, but not of one that computes.
+/// Whether a process waits for the terminal, by the system call it is blocked in. If its first
+/// thread waits for something else (such as another thread), the other threads are examined; if the
+/// first thread is computing, the process does not wait.
 pub fn reads(pid: i32, terminal: (u32, u32)) -> Option<bool> {
     let watcher = Watcher { pid, terminal };
     let first = watcher.thread(&format!("/proc/{pid}/syscall"))?;
@@ -33,10 +34,10 @@ pub fn reads(pid: i32, terminal: (u32, u32)) -> Option<bool> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     Terminal,
-    /// The terminal, and others whose next word may come first.
+    /// The terminal and other descriptors, any of which may become ready first.
     Also,
     Elsewhere,
-    /// It computes.
+    /// The thread is running.
     Not,
 }
 
@@ -56,7 +57,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// `None` when the kernel does not say.
+    /// `None` if the kernel does not tell.
     fn thread(&self, path: &str) -> Option<Waits> {
         let call = std::fs::read_to_string(path).ok()?;
         Some(match waiting_in(&call)? {
@@ -68,7 +69,8 @@ impl Watcher {
         })
     }
 
-    /// What whoever watches these waits for. Ways to wake oneself up do not count.
+    /// What a thread that watches these descriptors waits for. Timers, signals and self-pipes do
+    /// not count.
     fn among(&self, fds: &[u64], depth: usize) -> Waits {
         let own = self.links();
         let (mut terminal, mut others) = (false, false);
@@ -94,7 +96,7 @@ impl Watcher {
         }
     }
 
-    /// What a set of epoll watches for input.
+    /// The descriptors that an epoll instance watches for input.
     fn interests(&self, fd: u64) -> Option<Vec<u64>> {
         let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{fd}", self.pid)).ok()?;
         Some(interests(&info))
@@ -124,13 +126,13 @@ impl Watcher {
     }
 }
 
-/// What a descriptor is to a process that waits for a terminal.
+/// The role of a descriptor for a process that waits for a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Terminal,
-    /// A way to wake itself up: a timer, signals, a pipe to itself.
+    /// A wake-up of its own: a timer, a signalfd, a pipe to itself.
     Own,
-    /// A set of others.
+    /// An epoll instance.
     Set,
     Other,
 }
@@ -147,7 +149,7 @@ fn kind(fd: u64, own: &[(u64, String)]) -> Kind {
         | "anon_inode:[io_uring]" => Kind::Own,
         "anon_inode:[eventpoll]" => Kind::Set,
         pipe if pipe.starts_with("pipe:") && elsewhere(pipe) => Kind::Own,
-        // The two ends of a pair are made together and numbered together.
+        // The two ends of a socket pair have adjacent inode numbers.
         socket => {
             let number = socket
                 .strip_prefix("socket:[")
@@ -181,13 +183,13 @@ fn interests(info: &str) -> Vec<u64> {
         .collect()
 }
 
-/// What a blocked process waits in.
+/// The system call that a process is blocked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Read(u64),
     /// `poll`, `select` and their relatives.
     Watch(Set),
-    /// A set that the kernel keeps.
+    /// A set that the kernel keeps (epoll).
     Epoll(u64),
     Running,
     Other,
@@ -196,13 +198,13 @@ enum Call {
 /// A set of descriptors in the memory of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Set {
-    /// An array of so many `pollfd`.
+    /// An array of this many `pollfd`.
     Array { at: u64, count: u64 },
-    /// Bits for the descriptors below this one.
+    /// An `fd_set` for descriptors below this number.
     Bits { at: u64, below: u64 },
 }
 
-/// Reads a line of `/proc/PID/syscall`; `None` when it says nothing.
+/// Parses `/proc/PID/syscall`; `None` if it has no information.
 fn waiting_in(line: &str) -> Option<Call> {
     let mut words = line.split_whitespace();
     let number: i64 = match words.next()? {
@@ -239,8 +241,8 @@ fn waiting_in(line: &str) -> Option<Call> {
     }
 }
 
-/// The descriptors of a set that are watched for input. Whoever may read which call a process is
-/// in may read its memory too.
+/// The descriptors of a set that are watched for input. Permission to read `/proc/PID/syscall`
+/// implies permission to read the process's memory.
 fn watched(pid: i32, set: Set) -> Option<Vec<u64>> {
     let (at, bytes) = match set {
         Set::Array { at, count } => (at, count.min(MAX_WATCHED) * POLLFD_BYTES),
@@ -270,7 +272,7 @@ fn polled(memory: &[u8]) -> Vec<u64> {
     for_input.collect()
 }
 
-/// The bits of a set are in words of the machine's size; every machine here is little-endian.
+/// Decodes an `fd_set`, whose words are little-endian on every supported machine.
 fn selected(memory: &[u8], below: u64) -> Vec<u64> {
     let bits = memory.iter().enumerate().flat_map(|(at, byte)| {
         let set = (0..8u64).filter(move |bit| byte >> bit & 1 == 1);
@@ -306,7 +308,7 @@ mod tests {
         for nothing in ["", "x", "99999999999999999999999"] {
             assert_eq!(waiting_in(nothing), None, "{nothing:?}");
         }
-        // A read whose descriptor is not said is not known.
+        // A read without a known descriptor gives no answer.
         assert_eq!(waiting_in(&libc::SYS_read.to_string()), None);
     }
 
