@@ -1,27 +1,27 @@
-//! What kind of place an address is, whatever any rule says.
+//! Classes of addresses, independent of any rule.
 //!
-//! Some places are never reached: the host itself, its links, the metadata services of clouds.
-//! Private networks are reached only by a rule that names them. An IPv6 address that carries an
-//! IPv4 address is judged by the one inside.
+//! Some are never reachable: the host itself, link-local addresses, cloud metadata services.
+//! Private networks need a rule that names them. An IPv6 address that embeds an IPv4 address is
+//! classified by the embedded one.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// What kind of place an address is.
+/// The class of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Anybody's.
+    /// The public internet.
     Public,
-    /// A network of somebody's own, or one of the nets set aside for documents and measurements.
+    /// Private networks, and those reserved for documentation and benchmarks.
     Private,
-    /// Not a place one connects to: unspecified, multicast, broadcast, reserved.
+    /// Not a unicast destination: unspecified, multicast, broadcast, reserved.
     Reserved,
-    /// One link only.
+    /// Valid on one link only.
     LinkLocal,
-    /// Where a cloud tells a machine its secrets.
+    /// A cloud's metadata service, which hands out credentials.
     Metadata,
-    /// The net between sandbox and gateway.
+    /// The network between sandbox and gateway.
     Gateway,
     /// An address of the host the gateway runs on.
     Host,
@@ -29,7 +29,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Whether no rule opens it.
+    /// Whether no rule can open it.
     pub fn is_closed(self) -> bool {
         !matches!(self, Class::Public | Class::Private)
     }
@@ -90,8 +90,8 @@ impl Network {
         }
     }
 
-    /// Whether it lies in private space as a whole. `0.0.0.0/0` holds `10.0.0.0/8`, but whoever
-    /// writes it does not mean it.
+    /// Whether all of it is private. `0.0.0.0/0` contains `10.0.0.0/8`, but its author does not
+    /// mean to open that.
     pub fn is_private(&self) -> bool {
         let ends = [self.first, self.last()];
         self.prefix >= 7 && ends.iter().all(|end| fixed(*end) == Class::Private)
@@ -136,19 +136,19 @@ impl fmt::Display for Network {
     }
 }
 
-/// What is known of the place the gateway runs in.
+/// Addresses of the environment the gateway runs in.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     /// The addresses of the host.
     pub host: Vec<IpAddr>,
-    /// The nets between sandbox and gateway.
+    /// The networks between sandbox and gateway.
     pub gateway: Vec<Network>,
-    /// Addresses that stand for names that a proxy resolves.
+    /// Synthetic addresses for names that a proxy resolves.
     pub stand_ins: Option<Network>,
 }
 
 impl Places {
-    /// Whether an address stands for a name, and is no place of its own.
+    /// Whether an address is synthetic and stands for a name.
     pub fn stands_in(&self, address: IpAddr) -> bool {
         self.stand_ins.is_some_and(|net| net.contains(address))
     }
@@ -168,11 +168,11 @@ impl Places {
             }
             class
         };
-        // The worst of the address and of every address it carries.
+        // The most restricted class of the address and of the addresses embedded in it.
         let carried = carried(address).into_iter().flatten();
         let worst = carried.map(IpAddr::V4).map(|inner| own(&inner)).max();
         match worst {
-            // The wrapper itself is not a public place either: only what is inside counts.
+            // Only the embedded address counts: the wrapper itself is not a public destination.
             Some(inner) => inner.max(if self.host.contains(&address) {
                 Class::Host
             } else {
@@ -183,7 +183,7 @@ impl Places {
     }
 }
 
-/// The IPv4 addresses inside an IPv6 address.
+/// The IPv4 addresses embedded in an IPv6 address.
 fn carried(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
     let IpAddr::V6(address) = address else {
         return [None, None];
@@ -193,14 +193,14 @@ fn carried(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
     let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
     let segments = address.segments();
     match segments {
-        // ::1 and :: are places of their own.
+        // `::1` and `::` embed nothing.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None, None],
         // Compatible, mapped, translated, NAT64.
         [0, 0, 0, 0, 0, 0 | 0xffff, _, _] | [0, 0, 0, 0, 0xffff, 0, _, _] => [Some(low), None],
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => [Some(low), None],
         // 6to4.
         [0x2002, ..] => [Some(at(80)), None],
-        // Teredo: its server, and its client with every bit turned over.
+        // Teredo: the server's address, and the client's with all bits inverted.
         [0x2001, 0, ..] => [Some(at(64)), Some(Ipv4Addr::from_bits(!(bits as u32)))],
         // ISATAP.
         [.., 0 | 0x200, 0x5efe, _, _] if segments[0] != 0xfe80 => [Some(low), None],
@@ -208,7 +208,7 @@ fn carried(address: IpAddr) -> [Option<Ipv4Addr>; 2] {
     }
 }
 
-/// What the address is on every host.
+/// The class of an address that is the same on every host.
 fn fixed(address: IpAddr) -> Class {
     match address {
         IpAddr::V4(address) => fixed_v4(address),
@@ -334,7 +334,7 @@ mod tests {
             ("2002:7f00:1::", Class::Loopback),
             ("2002:a9fe:a9fe::1", Class::Metadata),
             ("2002:0101:0101::1", Class::Public),
-            // Teredo: client 127.0.0.1 turned over; server 10.0.0.1.
+            // Teredo: client 127.0.0.1 inverted; server 10.0.0.1.
             ("2001:0:101:101:0:0:80ff:fffe", Class::Loopback),
             ("2001:0:a00:1:0:0:fefe:fefe", Class::Private),
             ("2600:1::5efe:7f00:1", Class::Loopback),

@@ -1,4 +1,4 @@
-//! Secrets that are bound to hosts: what the gateway is told of them, and which of them count where.
+//! Secrets bound to hosts: what the gateway is told of them, and which apply to which host.
 
 use crate::host::Host;
 use motu_border::agent::{Key, KeyError, Ring};
@@ -17,21 +17,21 @@ pub struct Bound {
     pub secret: Secret,
 }
 
-/// Everything that a gateway must know to put secrets into requests. It is told over sockets only,
-/// and its secrets are never printed.
+/// Everything a gateway needs to put secrets into requests. It is sent over sockets only, and its
+/// secrets are never printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Border {
     pub authority: Authority,
-    /// Certificates that hosts are verified by: base64 of DER.
+    /// Root certificates that servers are verified with, DER in base64.
     pub roots: Vec<String>,
     pub bound: Vec<Bound>,
-    /// Keys of SSH that the agent signs with.
+    /// SSH keys that the agent signs with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Key>,
 }
 
-/// Why a border cannot be in force.
+/// Why a border cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoBorder {
     #[error(transparent)]
@@ -40,7 +40,7 @@ pub(crate) enum NoBorder {
     Key(#[from] KeyError),
 }
 
-/// A border that is in force.
+/// A border in use.
 #[derive(Debug)]
 pub(crate) struct Post {
     bound: Vec<Bound>,
@@ -71,7 +71,7 @@ impl Post {
             .any(|name| self.bound.iter().any(|one| one.covers(name)))
     }
 
-    /// The secrets of a host, by its normal name.
+    /// The secrets bound to a host, by its normalized name.
     pub(crate) fn secrets(&self, name: &str) -> Arc<Vec<Secret>> {
         let mine = self.bound.iter().filter(|one| one.covers(name));
         Arc::new(mine.map(|one| one.secret.clone()).collect())

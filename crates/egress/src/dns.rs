@@ -1,7 +1,7 @@
-//! Messages of DNS: the questions of a sandbox, ours to a resolver, and the answers to both.
+//! DNS messages: queries of a sandbox, ours to a resolver, and the responses to both.
 //!
-//! Pure. What comes in is hostile and is read by a bounded parser; what goes out is written here,
-//! so that nothing a sandbox wrote travels any further than a name that was allowed.
+//! Pure. Input is hostile and parsed within bounds; output is always written here, so that nothing
+//! from a sandbox goes further than an allowed name.
 
 use simple_dns::rdata::RData;
 use simple_dns::{OPCODE, Packet, PacketFlag, QCLASS, QTYPE, RCODE, TYPE};
@@ -9,30 +9,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The longest message that is read.
 pub const MOST: usize = 4096;
-/// What we tell a resolver we take in one datagram.
+/// The EDNS datagram size that we announce to a resolver.
 const DATAGRAM: u16 = 1232;
-/// What every client takes in one datagram.
+/// The datagram size that every client accepts.
 const SMALL: usize = 512;
-/// Aliases that are followed.
+/// CNAME records followed.
 const ALIASES: usize = 16;
 
-/// What a sandbox asks.
+/// A query of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub id: u16,
-    /// As text; nothing when a label holds bytes that text cannot show unambiguously.
+    /// The name as text; `None` if a label has bytes that text cannot show unambiguously.
     pub name: Option<String>,
     pub kind: Kind,
-    /// The question as it was asked, to be repeated in the answer.
+    /// The question section, repeated in the response.
     section: Vec<u8>,
 }
 
-/// The kinds of records that are told apart.
+/// Record types that are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     A,
     Aaaa,
-    /// Known to be asked by ordinary clients beside the address; answered by nothing.
+    /// Types that ordinary clients query beside the address; answered with no records.
     Service,
     Other,
 }
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// How a question ends.
+/// Response codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     Fine = 0,
@@ -57,7 +57,7 @@ pub enum Code {
     Refused = 5,
 }
 
-/// A message that is no question. With an id, somebody waits for an answer.
+/// A message that is no query. With an id, a response is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAQuestion(pub Option<u16>);
 
@@ -103,9 +103,9 @@ impl Question {
         })
     }
 
-    /// The answer: a code, and the addresses, as many as every client takes.
+    /// The response: a code, and as many addresses as every client accepts.
     pub fn reply(&self, code: Code, addresses: &[IpAddr], seconds: u32) -> Vec<u8> {
-        // The record of the longest address: 12 bytes, and 16 for the address.
+        // The largest record: 12 bytes plus a 16-byte address.
         let room = SMALL.saturating_sub(12 + self.section.len()) / 28;
         let addresses = &addresses[..addresses.len().min(room)];
         let mut out = head(self.id, 0x8180 | code as u16, 1, addresses.len() as u16);
@@ -115,7 +115,7 @@ impl Question {
                 IpAddr::V4(address) => (Kind::A, address.octets().to_vec()),
                 IpAddr::V6(address) => (Kind::Aaaa, address.octets().to_vec()),
             };
-            // The name of the question, the type, class IN.
+            // A pointer to the question's name, the type, class IN.
             out.extend([0xc0, 12, 0, kind.number(), 0, 1]);
             out.extend(seconds.to_be_bytes());
             out.extend([0, bytes.len() as u8]);
@@ -125,7 +125,7 @@ impl Question {
     }
 }
 
-/// The answer to what could not be read.
+/// The response to a query that could not be parsed.
 pub fn refusal(id: u16) -> Vec<u8> {
     head(id, 0x8180 | Code::Malformed as u16, 0, 0)
 }
@@ -135,7 +135,7 @@ fn head(id: u16, flags: u16, questions: u16, answers: u16) -> Vec<u8> {
     words.into_iter().flat_map(u16::to_be_bytes).collect()
 }
 
-/// A name as text, if every label is made of what host names are made of.
+/// A name as text, if every label consists of host-name characters.
 fn text(labels: &[&[u8]]) -> Option<String> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let labels: Option<Vec<&str>> = labels
@@ -149,7 +149,7 @@ fn text(labels: &[&[u8]]) -> Option<String> {
     Some(labels?.join("."))
 }
 
-/// A question to a resolver: the addresses of a normal name, of one of the two kinds.
+/// A query to a resolver for the A or AAAA records of a normalized name.
 pub fn ask(id: u16, name: &str, kind: Kind) -> Vec<u8> {
     let mut out = head(id, 0x0100, 1, 0);
     out[11] = 1;
@@ -158,14 +158,14 @@ pub fn ask(id: u16, name: &str, kind: Kind) -> Vec<u8> {
         out.extend_from_slice(label.as_bytes());
     }
     out.extend([0, 0, kind.number(), 0, 1]);
-    // EDNS: the size of a datagram.
+    // EDNS: our datagram size.
     out.extend([0, 0, 41]);
     out.extend(DATAGRAM.to_be_bytes());
     out.extend([0; 6]);
     out
 }
 
-/// What a resolver said.
+/// A resolver's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub code: Code,
@@ -174,7 +174,7 @@ pub struct Answer {
     pub ttl: u32,
 }
 
-/// Reads the answer to [`ask`]. Nothing when it answers something else.
+/// Parses the response to [`ask`]; `None` if it answers another query.
 pub fn answer(bytes: &[u8], id: u16, name: &str, kind: Kind) -> Option<Answer> {
     let packet = Packet::parse(bytes.get(..bytes.len().min(MOST))?).ok()?;
     let [question] = packet.questions.as_slice() else {

@@ -7,8 +7,8 @@
 //!        control (new rules, status, stop) ────┘     questions ► names ► resolver
 //! ```
 //!
-//! One thread, one loop over epoll. Whatever a sandbox does is bounded here: connections, bytes
-//! held, names remembered, questions waiting, lines of decisions.
+//! One thread, one epoll loop. Everything a sandbox can cause is bounded: connections, buffered
+//! bytes, remembered names, pending queries, lines of decisions.
 
 mod budget;
 mod confine;
@@ -40,28 +40,28 @@ pub use process::run;
 pub use spawn::{Begin, Frames, Pending, Setup, Standby, Started, begin, spawn};
 pub use turn::{Gateway, Parts};
 
-/// The net between a sandbox and its gateway. Every sandbox has the same one, and none sees
-/// another's.
+/// The network between a sandbox and its gateway. All sandboxes use the same one; none can see
+/// another.
 pub const NETWORK: Network = Network::v4(10, 107, 0, 0, PREFIX);
 /// The same over IPv6.
 pub const NETWORK6: Network = Network::v6(
     std::net::Ipv6Addr::new(0xfd6d, 0x7475, 0, 0, 0, 0, 0, 0),
     PREFIX6,
 );
-/// The guest of a virtual machine sets its device up by the same numbers.
+/// The guest of a virtual machine configures its device with the same constants.
 pub use motu_link::network::{ADDRESS as GUEST, DEVICE, GATEWAY, PREFIX};
 pub use motu_link::network::{ADDRESS6 as GUEST6, GATEWAY6, PREFIX6};
-/// Hardware addresses of our own making (the second bit of the first byte says so).
+/// Locally administered MAC addresses (second bit of the first byte).
 pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 1];
 pub const GUEST_MAC: [u8; 6] = [0x02, 0x6d, 0x74, 0x75, 0, 2];
-/// The largest packet on a device in a namespace: fewer, larger frames are what makes it fast.
+/// The MTU of a device in a namespace: large frames make it fast.
 pub const MTU: usize = 65_520;
-/// The largest packet over a socket, which is what a virtual machine takes.
+/// The MTU over a socket, as used by virtual machines.
 pub const SOCKET_MTU: usize = 1500;
 
 const MAC: EthernetAddress = EthernetAddress(GATEWAY_MAC);
 
-/// The port of the agent.
+/// The port of the SSH agent.
 const AGENT: u16 = motu_link::network::AGENT_PORT;
 
 /// The port of DNS.

@@ -1,4 +1,4 @@
-//! Whom a rule is about: a name, a family of names, an address, a network, or everybody.
+//! The subject of a rule: a name, a family of names, an address, a network, or everyone.
 
 use crate::address::Network;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::str::FromStr;
 const NAME: usize = 253;
 const LABEL: usize = 63;
 
-/// Whom a rule allows. Read from text and printed as the same text.
+/// The hosts a rule allows. Parsed from text and printed as the same text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Host {
@@ -32,10 +32,9 @@ pub enum Host {
 pub struct NotAHost(pub String);
 
 impl Host {
-    /// Whether a normal name (see [`normal`]) is one of these.
+    /// Whether it covers a normalized name (see [`normal`]).
     ///
-    /// Everybody does not include names without a dot: those mean whatever the host's search
-    /// domain makes of them.
+    /// `*` does not include names without a dot: those depend on the host's search domain.
     pub fn covers_name(&self, name: &str) -> bool {
         match self {
             Host::Public => name.contains('.'),
@@ -47,7 +46,7 @@ impl Host {
         }
     }
 
-    /// Whether an address is one of these by itself, without any name.
+    /// Whether it covers an address without any name.
     pub fn covers_address(&self, address: IpAddr) -> bool {
         match self {
             Host::Public => true,
@@ -106,8 +105,8 @@ impl fmt::Display for Host {
     }
 }
 
-/// A name as it is compared: lower case, without the last dot. Nothing for what is no host name:
-/// odd characters, empty or overlong labels, and numbers that programs read as addresses.
+/// Normalizes a name: lower case, no trailing dot. `None` if it is no host name: odd characters,
+/// empty or overlong labels, and numbers that programs parse as addresses.
 pub fn normal(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() || name.len() > NAME {
@@ -127,7 +126,7 @@ pub fn normal(name: &str) -> Option<String> {
         return None;
     }
     let last = name.rsplit('.').next().unwrap_or_default();
-    // `1.2.3.4`, `0x7f000001`, `2130706433`: an address in disguise.
+    // `1.2.3.4`, `0x7f000001`, `2130706433`: forms of an address.
     let number = last.bytes().all(|byte| byte.is_ascii_digit())
         || last
             .strip_prefix("0x")

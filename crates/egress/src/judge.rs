@@ -7,8 +7,8 @@
 //!                told?                     said?
 //! ```
 //!
-//! A later question never allows what an earlier one refused, and each asks the rules anew: rules
-//! that changed meanwhile count at once.
+//! A later question never allows what an earlier one refused, and each one consults the rules anew:
+//! changed rules count at once.
 
 mod request;
 
@@ -161,7 +161,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Where a connection goes.
+/// The destination of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Destination {
     pub address: IpAddr,
@@ -169,20 +169,20 @@ pub struct Destination {
     pub protocol: Protocol,
 }
 
-/// What the first bytes of a connection are.
+/// The protocol of a connection's first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flight {
-    /// TLS, and the name its hello asks for.
+    /// TLS, with the name in its ClientHello.
     Tls(Option<String>),
-    /// A request of HTTP/1, and the host it names.
+    /// HTTP/1, with the host that the request names.
     Http(Option<String>),
-    /// HTTP/2 without encryption: the name comes later, compressed.
+    /// HTTP/2 without TLS: the name comes later, compressed.
     Http2,
     /// Anything else.
     Other,
 }
 
-/// Whether a name may be resolved at all. Gives its normal form.
+/// Whether a name may be resolved. Also returns its normalized form.
 pub fn name(rules: &Rules, name: &str) -> (Option<String>, Verdict) {
     let Some(name) = crate::host::normal(name) else {
         return (None, Verdict::no(Reason::InvalidName));
@@ -198,7 +198,7 @@ pub fn name(rules: &Rules, name: &str) -> (Option<String>, Verdict) {
     (Some(name), verdict)
 }
 
-/// Whether some rule lets a connection to this name and port carry anything, SSH among it.
+/// Whether some rule lets a connection to this name and port carry any protocol, such as SSH.
 pub fn is_opaque(rules: &Rules, name: &str, port: u16) -> bool {
     rules.allow.iter().any(|allow| {
         allow.host.covers_name(name)
@@ -223,7 +223,7 @@ pub fn answer(rules: &Rules, places: &Places, name: &str, address: IpAddr) -> Ve
             Err(why) => reason = why,
         }
     }
-    // An address that a rule names may be told under any name that may be resolved.
+    // An address that a rule names may be returned under any name that may be resolved.
     let by_address = |allow: &&Allow| {
         !matches!(allow.host, Host::Public)
             && allow.host.covers_address(address)
@@ -245,15 +245,15 @@ pub fn connect(rules: &Rules, places: &Places, to: &Destination, names: &[String
     }
 }
 
-/// Whether the first bytes of an open connection must be known before any of them leaves.
+/// Whether the first bytes of a connection must be inspected before any of them is sent.
 pub fn must_look(rules: &Rules, places: &Places, to: &Destination, names: &[String]) -> bool {
     allows(rules, places, to, names).map_or(true, |allows| {
         !allows.iter().any(|allow| sees_nothing(allow))
     })
 }
 
-/// Whether a connection may go on, now that its first bytes are known. Of HTTP/1 every request is
-/// asked for by [`request`] too.
+/// Whether a connection may continue, now that its protocol is known. For HTTP/1, [`request`] also
+/// judges every request.
 pub fn flight(
     rules: &Rules,
     places: &Places,
@@ -275,7 +275,7 @@ pub fn flight(
     Verdict::no(reason.unwrap_or(Reason::HostNotAllowed))
 }
 
-/// The rules that allow a connection; at least one, or why there is none.
+/// The rules that allow a connection (at least one), or the reason why there is none.
 fn allows<'a>(
     rules: &'a Rules,
     places: &Places,
@@ -287,7 +287,7 @@ fn allows<'a>(
         return Err(reason);
     }
     let mut found = Vec::new();
-    // The reason of the rule that came nearest.
+    // Report the reason of the rule that matched best.
     let mut reason = Reason::HostNotAllowed;
     for allow in &rules.allow {
         let named = names.iter().any(|name| allow.host.covers_name(name));
@@ -322,7 +322,7 @@ fn nearest(before: Reason, now: Reason) -> Reason {
     }
 }
 
-/// Whether a rule that covers an address opens its kind of place.
+/// Whether a rule that covers an address may open its class.
 fn open(allow: &Allow, class: Class, address: IpAddr) -> Result<(), Reason> {
     if let Some(reason) = closed(class) {
         return Err(reason);
@@ -339,7 +339,7 @@ fn open(allow: &Allow, class: Class, address: IpAddr) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Why no rule opens a place.
+/// The reason why no rule can open a class.
 fn closed(class: Class) -> Option<Reason> {
     Some(match class {
         Class::Public | Class::Private => return None,
@@ -352,7 +352,7 @@ fn closed(class: Class) -> Option<Reason> {
     })
 }
 
-/// Whether a rule lets anything through, so that nothing need be looked at.
+/// Whether a rule allows any protocol, so that nothing need be inspected.
 fn sees_nothing(allow: &Allow) -> bool {
     allow.opaque && allow.http.is_empty()
 }
@@ -375,9 +375,9 @@ fn carries(
     }
     match flight {
         Flight::Other => Err(Reason::UnknownProtocol),
-        // A connection to anybody still says to whom.
+        // With `*` a connection must still name its host.
         Flight::Tls(None) | Flight::Http(None) if allow.host == Host::Public => Err(Reason::NoName),
-        // Whoever is allowed by address may be called anything, or nothing.
+        // A host allowed by address may have any name, or none.
         _ if allow.covers_address(to.address) => Ok(()),
         Flight::Http2 | Flight::Tls(None) | Flight::Http(None) => Err(Reason::NoName),
         Flight::Tls(Some(name)) | Flight::Http(Some(name)) => {
@@ -386,7 +386,7 @@ fn carries(
     }
 }
 
-/// Whether a name is one of those resolved to the address and one the rule is about.
+/// Whether a name resolved to this address and is covered by the rule.
 fn named(allow: &Allow, names: &[String], name: &str) -> Option<()> {
     let name = crate::host::normal(name)?;
     (names.contains(&name) && allow.host.covers_name(&name)).then_some(())

@@ -1,7 +1,7 @@
-//! What the bytes of a connection say before they leave.
+//! Inspects the bytes of a connection before they are sent.
 //!
-//! Pure and bounded: bytes of a stranger in, facts out. [`flight`] tells what a connection is from
-//! its first bytes; [`http`] follows the requests of HTTP/1 on it, one after the other.
+//! Pure and bounded: untrusted bytes in, facts out. [`flight`] detects the protocol from the first
+//! bytes; [`http`] follows the HTTP/1 requests on a connection.
 
 pub mod flight;
 pub use motu_border::http;

@@ -1,5 +1,5 @@
-//! A proxy between this host and the internet: which one it is, who is reached without it, and the
-//! words that are spoken with it. Pure.
+//! A proxy between this host and the internet: its address, the destinations that bypass it, and
+//! the dialogue with it. Pure.
 //!
 //! ```text
 //!   HTTP:    CONNECT name:port ──► 200
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// The longest answer of a proxy that is read.
+/// Longest answer of a proxy that is read.
 pub const MOST: usize = 16 * 1024;
-/// The longest user and the longest password that SOCKS5 can carry.
+/// Longest user name and password in SOCKS5.
 const WORD: usize = 255;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,18 +34,18 @@ pub struct Proxy {
     pub port: u16,
     /// User and password.
     credentials: Option<(String, String)>,
-    /// Who is reached without it, in the words of `NO_PROXY`.
+    /// Destinations that bypass it, in the syntax of `NO_PROXY`.
     direct: Vec<String>,
 }
 
-/// Never with its credentials.
+/// Without its credentials.
 impl fmt::Debug for Proxy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Proxy({:?} {}:{})", self.kind, self.host, self.port)
     }
 }
 
-/// Text that names no proxy. What it says is not repeated: it may hold a password.
+/// Text that is no valid proxy. It is not quoted, because it may contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a proxy: {0}; want http://HOST:PORT or socks5://HOST:PORT")]
 pub struct NotAProxy(&'static str);
@@ -56,7 +56,7 @@ impl Proxy {
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let kind = match scheme {
             "http" => Kind::Http,
-            // Names are given to the proxy in any case.
+            // With both, names are resolved by the proxy.
             "socks5" | "socks5h" => Kind::Socks5,
             "https" => return Err(NotAProxy("TLS to a proxy is not supported")),
             _ => return Err(NotAProxy("its scheme is not known")),
@@ -80,7 +80,7 @@ impl Proxy {
         })
     }
 
-    /// The proxy of an environment, as other programs find it; nothing when it has none.
+    /// The proxy of an environment, by the usual variables; `None` if there is none.
     pub fn of_variables(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, NotAProxy> {
         let first = |names: [&str; 2]| {
             let values = names.into_iter().filter_map(&get);
@@ -98,7 +98,7 @@ impl Proxy {
         Ok((!proxy.direct.iter().any(|word| word == "*")).then_some(proxy))
     }
 
-    /// Reaches these without it: names and all below them, addresses, networks.
+    /// Sets the destinations that bypass it: names with their subdomains, addresses, networks.
     pub fn without(&mut self, list: &str) {
         let words = list.split(',').map(|word| word.trim().to_ascii_lowercase());
         self.direct = words.filter(|word| !word.is_empty()).collect();
@@ -108,7 +108,7 @@ impl Proxy {
         self.credentials.is_some()
     }
 
-    /// Whether a normal name is reached without it.
+    /// Whether a normalized name bypasses it.
     pub fn leaves_name(&self, name: &str) -> bool {
         self.direct.iter().any(|word| {
             let word = word.strip_prefix('*').unwrap_or(word);
@@ -118,7 +118,7 @@ impl Proxy {
         })
     }
 
-    /// Whether an address is reached without it.
+    /// Whether an address bypasses it.
     pub fn leaves_address(&self, address: IpAddr) -> bool {
         self.direct.iter().any(|word| {
             word.parse() == Ok(address)
@@ -165,13 +165,13 @@ fn credentials(given: &str) -> Result<(String, String), NotAProxy> {
     };
     let wrong = NotAProxy("its user or password cannot be used");
     let (user, password) = (read(user).ok_or(wrong)?, read(password).ok_or(wrong)?);
-    // What comes before a colon is the user, whatever was meant.
+    // The first colon ends the user name, so it must not contain one.
     (!user.is_empty() && !user.contains(':'))
         .then_some((user, password))
         .ok_or(wrong)
 }
 
-/// Text in which `%41` stands for `A`.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -188,7 +188,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Bytes as letters, six bits each.
+/// Encodes base64.
 fn letters(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
@@ -207,27 +207,27 @@ fn letters(bytes: &[u8]) -> String {
     out
 }
 
-/// Whom a proxy is asked for.
+/// The destination that a proxy is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Name(String),
     Address(IpAddr),
 }
 
-/// Where a conversation is.
+/// The state of a dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
-    /// For the head of an answer of HTTP.
+    /// Waits for the head of an HTTP response.
     Head,
-    /// For the way in which SOCKS5 wants to know who asks.
+    /// Waits for the authentication method of SOCKS5.
     Method,
-    /// For what it says to the password.
+    /// Waits for the result of authentication.
     Welcome,
-    /// For what became of the connection.
+    /// Waits for the result of the connect request.
     Outcome,
 }
 
-/// A conversation with a proxy about one connection.
+/// The dialogue with a proxy about one connection.
 #[derive(Debug)]
 pub struct Dialogue {
     waits: Waits,
@@ -236,14 +236,14 @@ pub struct Dialogue {
     port: u16,
 }
 
-/// What follows from what a proxy said.
+/// The result of parsing a proxy's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Too little to know.
+    /// Incomplete.
     Part,
-    /// So many bytes are understood; these are to be said.
+    /// This many bytes are consumed; send these.
     Say(usize, Vec<u8>),
-    /// After so many bytes the connection is there.
+    /// After this many bytes the connection is established.
     Done(usize),
 }
 
@@ -260,7 +260,7 @@ impl Dialogue {
         }
     }
 
-    /// What is said first.
+    /// The first message to the proxy.
     pub fn first(&self) -> Vec<u8> {
         match self.proxy.kind {
             Kind::Http => self.connect().into_bytes(),
@@ -284,7 +284,7 @@ impl Dialogue {
         text + "\r\n"
     }
 
-    /// Reads what the proxy has said since.
+    /// Parses the proxy's next bytes.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Heard, Reason> {
         match self.waits {
             Waits::Head => head(bytes),
@@ -319,7 +319,7 @@ impl Dialogue {
         let mut out = vec![5, 1, 0];
         match &self.target {
             Target::Name(name) => {
-                // A normal name has at most 253 bytes.
+                // A normalized name has at most 253 bytes.
                 out.extend([3, name.len() as u8]);
                 out.extend(name.bytes());
             }
@@ -351,7 +351,7 @@ fn head(bytes: &[u8]) -> Result<Heard, Reason> {
         .ok_or(Reason::ProxyRefused)
 }
 
-/// What SOCKS5 says of a connection: a code, and an address that means nothing to us.
+/// Parses the reply of SOCKS5: a code, and an address that is ignored.
 fn outcome(bytes: &[u8]) -> Result<Heard, Reason> {
     let [version, code, _, kind, rest @ ..] = bytes else {
         return Ok(Heard::Part);

@@ -1,7 +1,7 @@
-//! What a sandbox may reach, as data.
+//! Rules: what a sandbox may reach, as data.
 //!
-//! Nothing is allowed that no [`Allow`] allows. The text forms of hosts and ports are those people
-//! write; every field is always written, so that postcard reads what JSON reads.
+//! Only what some [`Allow`] allows is allowed. Hosts and ports are serialized as the text people
+//! write; every field is always serialized, so that postcard and JSON read the same.
 
 use crate::host::Host;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
-    /// The policy these came from, for people.
+    /// The name of the policy, for display.
     pub policy: String,
     #[serde(default)]
     pub allow: Vec<Allow>,
@@ -26,7 +26,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Nothing at all.
+    /// Rules that allow nothing.
     pub fn none() -> Self {
         Self {
             policy: "none".to_owned(),
@@ -36,7 +36,7 @@ impl Rules {
         }
     }
 
-    /// The public internet over TCP, and the names it takes. Nothing private.
+    /// Rules for the public internet over TCP and its names, without private networks.
     pub fn public() -> Self {
         Self {
             policy: "public".to_owned(),
@@ -49,14 +49,14 @@ impl Rules {
         }
     }
 
-    /// Whether some address of IPv6 may be reached.
+    /// Whether some IPv6 address may be reached.
     pub fn lead_to_v6(&self) -> bool {
         self.allow.iter().any(Allow::leads_to_v6)
     }
 
-    /// Whether it is worth asking for the IPv6 addresses of a name.
+    /// Whether AAAA records of a name are worth querying.
     pub(crate) fn name_leads_to_v6(&self, name: &str) -> bool {
-        // An address that a rule names may be told under any name.
+        // An address that a rule names may be returned under any name.
         let named = |allow: &Allow| matches!(allow.host, Host::Address(_) | Host::Network(_));
         self.allow
             .iter()
@@ -64,7 +64,7 @@ impl Rules {
     }
 }
 
-/// One thing that is allowed.
+/// One allowed destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allow {
@@ -108,13 +108,13 @@ impl Allow {
         }
     }
 
-    /// Whether it is about an address, by itself or by one of the names that led to it.
+    /// Whether it covers an address, directly or by a name that resolved to it.
     pub(crate) fn covers(&self, address: IpAddr, names: &[String]) -> bool {
         self.covers_address(address)
             || (self.has_family(address) && names.iter().any(|name| self.host.covers_name(name)))
     }
 
-    /// Whether it is about an address without any name.
+    /// Whether it covers an address without any name.
     pub fn covers_address(&self, address: IpAddr) -> bool {
         match self.host {
             Host::Public => self.has_family(address),
@@ -122,12 +122,12 @@ impl Allow {
         }
     }
 
-    /// Whether names of this rule may lead to addresses of this family.
+    /// Whether names of this rule may resolve to this address family.
     pub(crate) fn has_family(&self, address: IpAddr) -> bool {
         address.is_ipv4() || self.ipv6
     }
 
-    /// Whether some address of IPv6 may be reached by it.
+    /// Whether it can reach some IPv6 address.
     fn leads_to_v6(&self) -> bool {
         match &self.host {
             Host::Address(address) => address.is_ipv6(),

@@ -1,9 +1,9 @@
-//! How much a sandbox may still do: bytes in all, bytes in a second, connections in a second.
+//! Traffic budget of a sandbox: total bytes, bytes per second, connections per second.
 
 use crate::rules::Limits;
 use std::time::{Duration, Instant};
 
-/// A bucket that fills at a rate and holds what one second gives.
+/// A token bucket that holds at most one second's worth.
 #[derive(Debug)]
 struct Bucket {
     rate: u64,
@@ -32,7 +32,7 @@ pub(super) struct Budget {
     limits: Limits,
     connects: Bucket,
     bytes: Bucket,
-    /// Both directions, since the gateway began.
+    /// Bytes in both directions since the gateway began.
     used: u64,
 }
 
@@ -46,7 +46,7 @@ impl Budget {
         }
     }
 
-    /// New limits; what was used stays used.
+    /// Applies new limits; used bytes stay used.
     pub(super) fn replace(&mut self, limits: Limits, now: Instant) {
         let used = self.used;
         *self = Self::new(limits, now);
@@ -61,7 +61,7 @@ impl Budget {
         self.limits.connections as usize
     }
 
-    /// Whether no byte may pass any more, ever.
+    /// Whether the total of bytes is used up.
     pub(super) fn is_used_up(&self) -> bool {
         self.limits.bytes != 0 && self.used >= self.limits.bytes
     }
@@ -92,13 +92,13 @@ impl Budget {
         room as usize
     }
 
-    /// So many have passed.
+    /// Records bytes that have passed.
     pub(super) fn spend(&mut self, bytes: usize) {
         self.used += bytes as u64;
         self.bytes.have -= bytes as f64;
     }
 
-    /// How long a connection that had no room waits before it asks again.
+    /// How long a throttled connection waits before it tries again.
     pub(super) fn pause(&self) -> Duration {
         Duration::from_millis(20)
     }

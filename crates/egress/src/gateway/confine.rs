@@ -1,4 +1,4 @@
-//! What the gateway gives up before it reads the first frame: files, privileges, system calls.
+//! Drops files, privileges and system calls before the first frame is read.
 
 use super::sys;
 use landlock::{
@@ -12,12 +12,12 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::io;
 
-/// The newest set of rules that is asked for; an older kernel does what it can.
+/// The newest Landlock ABI requested; an older kernel enforces what it knows.
 const RULES: ABI = ABI::V6;
-/// Descriptors that a gateway with the most connections takes, twice over.
+/// Twice the descriptors that a gateway with the most connections needs.
 const FILES: u64 = 65_536;
 
-/// Gives up everything that is not needed to pass frames.
+/// Drops everything that is not needed to pass frames.
 pub(super) fn confine(user: Option<(u32, u32)>) -> io::Result<()> {
     limits()?;
     let root = rustix::process::geteuid().is_root();
@@ -25,7 +25,7 @@ pub(super) fn confine(user: Option<(u32, u32)>) -> io::Result<()> {
         for capability in 0..64 {
             let one = CapabilitySet::from_bits_retain(1 << capability);
             if rustix::thread::remove_capability_from_bounding_set(one).is_err() {
-                // There are no more.
+                // Beyond the kernel's last capability.
                 break;
             }
         }
@@ -61,8 +61,8 @@ fn limits() -> io::Result<()> {
     Ok(())
 }
 
-/// No file can be opened, no port be listened on, no process outside be signalled. What is open
-/// stays open.
+/// Landlock: no file can be opened, no TCP port bound, no process outside signalled. Open
+/// descriptors stay usable.
 fn no_files() -> Result<(), RulesetError> {
     Ruleset::default()
         .handle_access(AccessFs::from_all(RULES))?
@@ -73,7 +73,7 @@ fn no_files() -> Result<(), RulesetError> {
         .map(drop)
 }
 
-/// The system calls of a loop over sockets.
+/// The system calls of an event loop over sockets.
 const CALLS: [i64; 37] = [
     libc::SYS_accept4,
     libc::SYS_brk,
@@ -127,7 +127,7 @@ fn filter() -> io::Result<()> {
         let family = |family: i32| only(0, SeccompCmpOp::Eq, family as u64);
         let families = vec![family(libc::AF_INET)?, family(libc::AF_INET6)?];
         rules.insert(libc::SYS_socket, families);
-        // Memory for data, never for code.
+        // Never executable memory.
         let code = libc::PROT_EXEC as u64;
         for call in [libc::SYS_mmap, libc::SYS_mprotect] {
             rules.insert(call, vec![only(2, SeccompCmpOp::MaskedEq(code), 0)?]);

@@ -1,4 +1,4 @@
-//! What the daemon may ask of a running gateway, over its control socket: one JSON line each way.
+//! The control socket of a gateway: one JSON line each way.
 
 use crate::border::Border;
 use crate::rules::Rules;
@@ -13,12 +13,12 @@ pub const MOST: usize = 4 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Other rules from now on. Connections that they do not allow are cut before the answer.
+    /// Replaces the rules. Connections that they do not allow are cut before the answer.
     Replace(Rules),
-    /// Other secrets from the next request on, of connections that are open too.
+    /// Replaces the secrets, from the next request on, also on open connections.
     Bind(Border),
     Status,
-    /// End.
+    /// Ends the gateway.
     Stop,
 }
 
@@ -31,22 +31,23 @@ pub enum Answer {
     Refused(String),
 }
 
-/// How a gateway is doing.
+/// The state of a gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub policy: String,
-    /// Open now.
+    /// Currently open connections.
     pub connections: u64,
-    /// Both directions, since it began.
+    /// Bytes in both directions since it began.
     pub bytes: u64,
-    /// Decisions that were not written: refused again within a second, or beyond the file's limit.
+    /// Decisions that were not written: repeated refusals within a second, or beyond the file's
+    /// limit.
     pub decisions_dropped: u64,
     pub resident_bytes: u64,
 }
 
-/// Asks a running gateway over a connection to its control socket, and waits for the answer.
+/// Sends a request over the control socket and waits for the answer.
 pub fn ask(stream: &UnixStream, request: &Request) -> io::Result<Answer> {
-    // It may have secrets in it.
+    // Zeroized: the request may contain secrets.
     let mut line = Zeroizing::new(serde_json::to_vec(request)?);
     line.push(b'\n');
     let mut writer = stream;
@@ -74,7 +75,7 @@ impl Caller {
         }
     }
 
-    /// The requests that have come, and whether the connection goes on.
+    /// The requests received so far, and whether the connection is still open.
     pub(super) fn requests(&mut self) -> (Vec<Result<Request, String>>, bool) {
         let mut buffer = [0; 16 * 1024];
         let going = loop {
@@ -100,7 +101,7 @@ impl Caller {
     pub(super) fn answer(&mut self, answer: &Answer) {
         if let Ok(mut line) = serde_json::to_vec(answer) {
             line.push(b'\n');
-            // Short, and whoever does not read it has gone.
+            // Ignore errors: a caller that does not read the short answer has gone.
             let _ = (&self.stream).write_all(&line);
         }
     }

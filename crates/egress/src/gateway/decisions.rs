@@ -10,9 +10,9 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The most bytes of decisions of one sandbox. What comes later is counted, not written.
+/// Most bytes of decisions per sandbox; further ones are counted, not written.
 pub const MOST: u64 = 16 << 20;
-/// Refusals that are written in one second. A sandbox that scans does not fill the file.
+/// Refusals written per second, so that a port scan does not fill the file.
 const REFUSALS: usize = 100;
 /// The longest name or path that is written.
 const TEXT: usize = 300;
@@ -28,7 +28,7 @@ pub(super) enum Event {
     End,
 }
 
-/// One line. What is not known is left out.
+/// One line. Unknown fields are left out.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Decision<'a> {
     v: u8,
@@ -46,18 +46,18 @@ pub(super) struct Decision<'a> {
     port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<String>,
-    /// `proxy`, where only a name is known and a proxy of the host was asked for it.
+    /// `proxy`, if only the name is known and the host's proxy resolves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     via: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) method: Option<&'a str>,
-    /// Never with its query: that is where secrets are.
+    /// Without the query, which may contain secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) path: Option<&'a str>,
-    /// `ended`, where the gateway has looked into TLS.
+    /// `ended`, if the gateway terminates TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<&'static str>,
-    /// The names of secrets that were put into the request, or signed with.
+    /// Names of the secrets put into the request, or signed with.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     secrets: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,14 +104,14 @@ impl<'a> Decision<'a> {
         self
     }
 
-    /// Of a connection whose TLS was ended, with the secrets that were used.
+    /// For a connection with terminated TLS, with the secrets used.
     pub(super) fn ended(mut self, secrets: &'a [String]) -> Self {
         self.tls = Some("ended");
         self.secrets = secrets;
         self
     }
 
-    /// Of the agent, with the secret that was asked for.
+    /// For the agent, with the secret asked for.
     pub(super) fn signed(mut self, secrets: &'a [String]) -> Self {
         self.secrets = secrets;
         self
@@ -128,7 +128,7 @@ fn short(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT)]
 }
 
-/// What makes a refusal the same as another.
+/// Two refusals with the same key are the same.
 type Refusal = (
     Event,
     Reason,
@@ -144,16 +144,16 @@ pub(super) struct Decisions {
     written: u64,
     dropped: u64,
     second: Option<Instant>,
-    /// What was refused in this second.
+    /// Refusals of this second.
     refused: HashSet<Refusal>,
-    /// Addresses that stand for names.
+    /// Synthetic addresses that stand for names.
     pub(super) stand_ins: Option<Network>,
 }
 
 impl Decisions {
     pub(super) fn new(file: OwnedFd) -> Self {
         let file = File::from(file);
-        // A gateway that is started again goes on in the same file, and so does its limit.
+        // A restarted gateway continues in the same file, within the same limit.
         let written = file.metadata().map_or(0, |meta| meta.len());
         Self {
             file,
@@ -170,14 +170,14 @@ impl Decisions {
     }
 
     pub(super) fn write(&mut self, decision: &Decision<'_>, now: Instant) {
-        // How a connection ended is said once in any case; there are as many as there were connections.
+        // The end of a connection is always written, once per connection.
         let refusal = !decision.allowed && decision.event != Event::End;
         if refusal && !self.is_new(decision, now) {
             self.dropped += 1;
             return;
         }
         let mut decision = decision.clone();
-        // What stands for a name is no address of anybody.
+        // A synthetic address means nothing outside: leave it out.
         if let Some(address) = decision.address
             && self.stand_ins.is_some_and(|net| net.contains(address))
         {
@@ -189,7 +189,7 @@ impl Decisions {
         };
         line.push(b'\n');
         let fits = self.written + line.len() as u64 <= MOST;
-        // A disk that is full must not stop the traffic; it is counted.
+        // A full disk must not stop traffic; dropped lines are counted.
         if fits && self.file.write_all(&line).is_ok() {
             self.written += line.len() as u64;
         } else {
@@ -197,7 +197,7 @@ impl Decisions {
         }
     }
 
-    /// Whether this was not refused in this second already, and there is room for one more.
+    /// Whether this refusal is new in this second and within the limit.
     fn is_new(&mut self, decision: &Decision<'_>, now: Instant) -> bool {
         let over = |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
         if self.second.is_none_or(over) {

@@ -1,4 +1,4 @@
-//! The frames of a sandbox: in one by one, out with a short queue where the other side is slow.
+//! Reads and writes the sandbox's frames, with a short queue for a slow reader.
 
 use super::{GATEWAY_MAC, GUEST_MAC};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,19 +8,19 @@ use std::io;
 
 /// The header of an Ethernet frame.
 pub(super) const HEADER: usize = 14;
-/// Frames that wait for a slow reader. Connections wait before it is half full; beyond it, answers
-/// are lost, as on any link.
+/// Frames queued for a slow reader. Connections pause when it is half full; beyond the limit frames
+/// are dropped, as on any link.
 const WAITING: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Device {
     fd: OwnedFd,
-    /// The largest packet.
+    /// The MTU.
     pub(super) mtu: usize,
-    /// Whether it is a socket (or a device file): told apart only when reading.
+    /// Frames waiting to be written.
     waiting: VecDeque<Vec<u8>>,
     frame: Vec<u8>,
-    /// The hardware address of the sandbox, as it last used it.
+    /// The sandbox's MAC address, as it last used it.
     guest: [u8; 6],
 }
 
@@ -35,25 +35,25 @@ impl Device {
         }
     }
 
-    /// The next frame, or nothing while there is none.
+    /// The next frame; `None` if there is none now.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::io::read(&self.fd, buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => Ok(Some(count)),
-            // The peer of a socket may come and go; a device that is down says EIO.
+            // The peer of a socket may come and go; a device that is down returns EIO.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED | Errno::CONNRESET) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     pub(super) fn heard(&mut self, from: [u8; 6]) {
-        // A group address is nobody's own.
+        // A multicast MAC address cannot be a sender's.
         if from[0] & 1 == 0 {
             self.guest = from;
         }
     }
 
-    /// Whether connections should wait.
+    /// Whether connections should pause.
     pub(super) fn is_slow(&self) -> bool {
         self.waiting.len() >= WAITING / 2
     }
@@ -77,7 +77,7 @@ impl Device {
         frame.resize(HEADER + length, 0);
         let filled = fill(&mut frame[HEADER..]);
         if self.waiting.len() >= WAITING {
-            // Lost.
+            // Queue full: the frame is dropped.
         } else if self.has_waiting() || !self.write(&frame) {
             self.waiting.push_back(frame.clone());
         }
@@ -85,7 +85,7 @@ impl Device {
         filled
     }
 
-    /// Sends what waits, as far as it goes.
+    /// Writes queued frames as far as possible.
     pub(super) fn flush(&mut self) {
         while let Some(frame) = self.waiting.pop_front() {
             if !self.write(&frame) {
@@ -95,7 +95,7 @@ impl Device {
         }
     }
 
-    /// Whether the frame is gone: taken, or refused for good.
+    /// Whether the frame is done: written, or failed for good.
     fn write(&self, frame: &[u8]) -> bool {
         !matches!(
             rustix::io::write(&self.fd, frame),

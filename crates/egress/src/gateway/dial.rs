@@ -1,5 +1,5 @@
-//! The host's end of a connection before it is there: the kernel connects, and where there is a
-//! proxy, it is told whom to connect to.
+//! The host's side of a connection while it is being made: the kernel connects, and a proxy is told
+//! the destination.
 
 use crate::judge::Reason;
 use crate::proxy::{Dialogue, Heard, MOST};
@@ -11,15 +11,15 @@ use std::net::SocketAddr;
 #[derive(Debug)]
 pub(super) struct Dial {
     host: OwnedFd,
-    /// The sandbox's first packet, which waits for what comes of this.
+    /// The sandbox's SYN packet, handled when the outcome is known.
     syn: Vec<u8>,
-    /// Whether the kernel has connected.
+    /// Whether the TCP connection is established.
     connected: bool,
     proxy: Option<Dialogue>,
 }
 
 impl Dial {
-    /// Begins to connect: to where the sandbox wants to go, or to the proxy that is to be asked.
+    /// Starts connecting: to the destination, or to the proxy.
     pub(super) fn begin(
         to: SocketAddr,
         proxy: Option<Dialogue>,
@@ -55,12 +55,12 @@ impl Dial {
         &self.syn
     }
 
-    /// Both ends: the host's, and the packet that waited for it.
+    /// The socket and the SYN packet that waited for it.
     pub(super) fn into_parts(self) -> (OwnedFd, Vec<u8>) {
         (self.host, self.syn)
     }
 
-    /// What came of it; nothing while it goes on. To be asked when the socket is ready.
+    /// The outcome; `None` while connecting. Called when the socket is ready.
     pub(super) fn outcome(&mut self, writable: bool) -> Option<Result<(), Reason>> {
         if !self.connected {
             if !writable {
@@ -79,7 +79,7 @@ impl Dial {
         self.listen().transpose()
     }
 
-    /// A few hundred bytes always fit into a socket to which nothing was written.
+    /// Sends to the proxy. A few hundred bytes always fit into an unused socket's buffer.
     fn say(&self, bytes: &[u8]) -> Result<(), Reason> {
         match rustix::net::send(&self.host, bytes, SendFlags::NOSIGNAL) {
             Ok(count) if count == bytes.len() => Ok(()),
@@ -87,8 +87,8 @@ impl Dial {
         }
     }
 
-    /// Hears the proxy out. Only what is understood is taken from the socket: what follows is the
-    /// sandbox's.
+    /// Reads the proxy's answer. Only the answer itself is taken from the socket: what follows is
+    /// for the sandbox.
     fn listen(&mut self) -> Result<Option<()>, Reason> {
         if self.proxy.is_none() {
             return Ok(Some(()));

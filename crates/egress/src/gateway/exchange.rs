@@ -1,6 +1,6 @@
-//! Datagrams and echoes: each pair of ends has a socket of the host, connected to one place.
+//! UDP and ICMP echo: each pair of endpoints has its own connected socket on the host.
 //!
-//! Nothing here waits or is sent again: what there is no room for is lost, as on any link.
+//! Nothing is queued or retransmitted: without room a datagram is dropped, as on any link.
 
 use super::decisions::{Decision, Event};
 use super::flow::Desk;
@@ -13,15 +13,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// After so long without a datagram in either direction, an exchange is over.
+/// An exchange without datagrams in either direction ends after this time.
 pub const IDLE: Duration = Duration::from_secs(120);
-/// Datagrams that are read before anything else is looked at.
+/// Datagrams read in one go before other events are handled.
 const DATAGRAMS: usize = 64;
-/// The longest datagram, and what of a packet is kept to say later that it leads nowhere.
+/// The longest datagram, and the part of a packet that is kept for an ICMP error.
 const LONGEST: usize = 65_535;
 const SAMPLE: usize = 48;
 
-/// The sandbox's port, or the number under which it pings, and where its datagrams go.
+/// The sandbox's port or echo identifier, and the destination.
 pub(super) type Pair = (u16, Destination);
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Exchange {
     names: Vec<String>,
     rule: Option<String>,
     socket: OwnedFd,
-    /// The beginning of its first packet.
+    /// The beginning of the first packet.
     sample: Vec<u8>,
     out: u64,
     back: u64,
@@ -39,7 +39,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// One that is allowed. Fails with the reason why the host cannot have it.
+    /// Opens an allowed exchange. Fails with the reason if the host cannot.
     pub(super) fn open(
         pair: Pair,
         names: Vec<String>,
@@ -72,7 +72,7 @@ impl Exchange {
         }
     }
 
-    /// Passes what the sandbox sent. Gives the reason when it is over.
+    /// Sends a datagram of the sandbox. Returns the reason if the exchange is over.
     pub(super) fn send(&mut self, number: u16, data: &[u8], desk: &mut Desk) -> Option<Reason> {
         self.touched = desk.now;
         if desk.budget.room(data.len(), desk.now) < data.len() {
@@ -81,7 +81,7 @@ impl Exchange {
         let sent = match self.pair.1.protocol {
             Protocol::Icmp => {
                 let mut message = vec![0; ECHO];
-                // The kernel puts in its own number of the asker, and the checksum.
+                // The kernel fills in its own identifier and the checksum.
                 message[0] = if self.pair.1.address.is_ipv4() {
                     8
                 } else {
@@ -103,7 +103,7 @@ impl Exchange {
         }
     }
 
-    /// Passes what has come for the sandbox. Gives the reason when it is over.
+    /// Passes received datagrams to the sandbox. Returns the reason if the exchange is over.
     pub(super) fn heard(&mut self, desk: &mut Desk) -> Option<Reason> {
         let mut buffer = vec![0; LONGEST];
         for _ in 0..DATAGRAMS {
@@ -150,7 +150,7 @@ impl Exchange {
         }
     }
 
-    /// What a failed call means: nobody is there, or one datagram is lost.
+    /// Maps a failed call to a reason; `None` if only one datagram is lost.
     fn failed(&mut self, error: Errno, desk: &mut Desk) -> Option<Reason> {
         let reason = match error {
             Errno::CONNREFUSED => Reason::Refused,
@@ -163,7 +163,7 @@ impl Exchange {
         Some(reason)
     }
 
-    /// Why it may not go on, if the rules that are in force now do not allow it.
+    /// The reason to end it, if the current rules no longer allow it.
     pub(super) fn judged_again(&self, desk: &Desk) -> Option<Reason> {
         let verdict = judge::connect(&desk.rules, &desk.places, &self.pair.1, &self.names);
         (!verdict.allowed).then_some(Reason::RulesChanged)
@@ -174,14 +174,14 @@ impl Exchange {
         idle.then_some(Reason::Idle)
     }
 
-    /// Writes that it began.
+    /// Logs its start.
     pub(super) fn decide(&self, desk: &mut Desk) {
         let verdict = self.verdict(Reason::Allowed);
         let line = Decision::new(Event::Connect, &verdict).to(&self.pair.1);
         desk.decisions.write(&line.name(self.name()), desk.now);
     }
 
-    /// Writes how it ended.
+    /// Logs its end.
     pub(super) fn end(&self, reason: Reason, desk: &mut Desk) {
         let mut verdict = self.verdict(reason);
         if matches!(reason, Reason::RulesChanged | Reason::BytesUsedUp) {
@@ -213,7 +213,7 @@ fn socket(to: &Destination) -> Result<OwnedFd, Reason> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, protocol);
     let socket = socket.map_err(|error| match error {
-        // Whoever may not ping is told so when the socket is made.
+        // The kernel refuses the ping socket itself if pinging is not permitted.
         Errno::ACCESS | Errno::PERM => Reason::PingNotPermitted,
         Errno::MFILE | Errno::NFILE | Errno::NOBUFS => Reason::TooManyConnections,
         _ => Reason::Unreachable,

@@ -23,18 +23,17 @@ use smoltcp::socket::tcp::State;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Bytes of a connection that wait to be understood, or to be taken by the other side.
+/// Bytes held until they are parsed, or until the other side takes them.
 const HELD: usize = 64 * 1024;
-/// A connection on which nothing happens is closed, sooner when one side has ended already or
-/// what it is for is not known yet.
+/// Idle timeouts of a connection: shorter if one side has ended, or its protocol is not known yet.
 const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 const HALF: Duration = Duration::from_secs(10 * 60);
 const UNKNOWN: Duration = Duration::from_secs(2 * 60);
 
-/// The sandbox's port, and where it connects to.
+/// The sandbox's port and the destination.
 pub(super) type Key = (u16, IpAddr, u16);
 
-/// What every connection works with.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) device: Device,
@@ -46,14 +45,14 @@ pub(super) struct Desk {
     pub(super) decisions: Decisions,
     pub(super) proxy: Upstream,
     pub(super) began: Instant,
-    /// This turn's time.
+    /// The time of this turn.
     pub(super) now: Instant,
 }
 
 impl Desk {
     pub(super) fn tick(&self) -> smoltcp::time::Instant {
         let passed = self.now.saturating_duration_since(self.began);
-        // Not zero: that is how the stack says "at once".
+        // Not zero: smoltcp uses zero for "at once".
         smoltcp::time::Instant::from_micros(1_000_000 + passed.as_micros() as i64)
     }
 
@@ -69,29 +68,29 @@ enum End {
     /// The host is connecting.
     Connecting(Dial),
     Host(OwnedFd),
-    /// The gateway itself, which answers questions for names. `out` waits to be sent.
+    /// The gateway's own resolver. `out` waits to be sent.
     Names {
         waiting: bool,
         out: Vec<u8>,
     },
-    /// The gateway itself, which signs with keys that the sandbox does not have.
+    /// The gateway's own SSH agent.
     Agent(agent::Signer),
 }
 
-/// How far a connection is looked into.
+/// How far a connection is inspected.
 #[derive(Debug)]
 enum Look {
     Not,
     First,
     Requests(http::Reader),
-    /// TLS is ended here.
+    /// TLS is terminated here.
     Border(Box<Session>),
 }
 
-/// What became of a connection.
+/// The result of a turn.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// It goes on; to be looked at again at this time.
+    /// It continues; call again at this time.
     On(Option<Instant>),
     Over(Verdict),
 }
@@ -100,23 +99,23 @@ pub(super) enum Turn {
 pub(super) struct Flow {
     pub(super) key: Key,
     pub(super) to: Destination,
-    /// Those that were resolved to its address when it began.
+    /// Names that resolved to its address when it began.
     names: Vec<String>,
     rule: Option<String>,
     end: End,
     link: Option<Link>,
     look: Look,
-    /// What its first bytes were, if they were looked at.
+    /// The protocol of its first bytes, if they were inspected.
     flight: Option<Flight>,
     held: Vec<u8>,
     cleared: usize,
     readable: bool,
     writable: bool,
-    /// The host was told that nothing more comes.
+    /// The host was sent FIN.
     shut: bool,
-    /// The host said that nothing more comes.
+    /// The host has sent FIN.
     ended: bool,
-    /// Why it is over, as soon as the sandbox has been told.
+    /// Why it ends, once the sandbox has been told.
     refused: Option<Verdict>,
     out: u64,
     back: u64,
@@ -153,7 +152,7 @@ impl Flow {
         }
     }
 
-    /// A connection that is allowed so far, whose host end is connecting.
+    /// A connection that is allowed so far, with the host's side connecting.
     pub(super) fn connecting(
         key: Key,
         to: Destination,
@@ -195,17 +194,17 @@ impl Flow {
         self.names.first().map(String::as_str)
     }
 
-    /// Whether its bytes count: those to the gateway itself do not.
+    /// Whether its bytes count against the budget: those to the gateway itself do not.
     pub(super) fn spends(&self) -> bool {
         !matches!(self.end, End::Names { .. } | End::Agent(_))
     }
 
-    /// The bytes its buffers take.
+    /// The size of its buffers.
     pub(super) fn size(&self) -> usize {
         self.link.as_ref().map_or(0, |link| 2 * link.size)
     }
 
-    /// What its host end has come to, and the first packet, if it is connecting.
+    /// The outcome of connecting, and the SYN packet; `None` if it is not connecting.
     pub(super) fn connected(&mut self, writable: bool) -> Option<(Result<(), Reason>, &[u8])> {
         match &mut self.end {
             End::Connecting(dial) => {
@@ -216,7 +215,7 @@ impl Flow {
         }
     }
 
-    /// Both ends are there: the sandbox is told.
+    /// Both sides are connected: completes the sandbox's handshake.
     pub(super) fn open(&mut self, mut link: Link, desk: &mut Desk) {
         let names = End::Names {
             waiting: false,
@@ -232,13 +231,13 @@ impl Flow {
         self.decide(Event::Connect, &self.verdict(true, Reason::Allowed), desk);
     }
 
-    /// The host end can be read or written again.
+    /// Marks the host's socket as readable or writable.
     pub(super) fn woken(&mut self, readable: bool, writable: bool) {
         self.readable |= readable;
         self.writable |= writable;
     }
 
-    /// Takes one packet of the sandbox. The bytes are moved by [`Flow::pump`].
+    /// Handles one packet of the sandbox. [`Flow::pump`] moves the bytes.
     pub(super) fn take(&mut self, packet: &[u8], desk: &mut Desk) {
         let tick = desk.tick();
         if let Some(link) = &mut self.link {
@@ -247,7 +246,7 @@ impl Flow {
         }
     }
 
-    /// Moves what can be moved, and says what became of it.
+    /// Moves bytes as far as possible, and returns the result.
     pub(super) fn pump(&mut self, desk: &mut Desk) -> Turn {
         if self.link.is_none() {
             return Turn::On(None);
@@ -269,7 +268,7 @@ impl Flow {
             State::Closed => return self.cut(self.verdict(true, Reason::Reset), desk),
             _ => {}
         }
-        // A device that is slow wakes everybody when it is not any more.
+        // A slow device wakes all connections once it has room.
         let again = again.filter(|_| !slow).map(|tick| desk.instant(tick));
         let soonest = desk.now + Duration::from_millis(1);
         let wait = (desk.budget.room(1, desk.now) == 0).then(|| desk.now + desk.budget.pause());
@@ -289,14 +288,14 @@ impl Flow {
         if !matches!(self.look, Look::Border(_)) {
             self.outward(desk)?;
         }
-        // What was looked at just now may have begun it.
+        // The inspection above may have started TLS termination.
         if matches!(self.look, Look::Border(_)) {
             return self.across(desk);
         }
         self.inward(desk)
     }
 
-    /// From the sandbox to the host.
+    /// Moves bytes from the sandbox to the host.
     fn outward(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
         let End::Host(_) = self.end else {
             return Ok(());
@@ -313,14 +312,14 @@ impl Flow {
         if self.guest_is_done() && self.held.is_empty() && !self.shut {
             self.shut = true;
             if let End::Host(host) = &self.end {
-                // It may be gone already, which reading tells.
+                // The socket may be closed already; the next read tells.
                 let _ = rustix::net::shutdown(host, Shutdown::Write);
             }
         }
         Ok(())
     }
 
-    /// Whether the sandbox has ended its side and everything it sent was taken.
+    /// Whether the sandbox has sent FIN and all its data was taken.
     fn guest_is_done(&mut self) -> bool {
         self.link.as_mut().is_some_and(|link| {
             let socket = link.socket();
@@ -329,7 +328,7 @@ impl Flow {
         })
     }
 
-    /// Bytes that nobody looks at go from buffer to socket. Says whether any went.
+    /// Moves uninspected bytes from buffer to socket. Returns whether any were moved.
     fn straight(&mut self, desk: &mut Desk) -> Result<bool, Verdict> {
         let (End::Host(host), Some(link)) = (&self.end, &mut self.link) else {
             return Ok(false);
@@ -347,7 +346,7 @@ impl Flow {
         self.account(written.unwrap_or(Ok(0)), desk)
     }
 
-    /// Bytes wait until it is known what they ask for. Says whether any went.
+    /// Holds bytes until they are allowed. Returns whether any were moved.
     fn looked_at(&mut self, desk: &mut Desk) -> Result<bool, Verdict> {
         if let Some(link) = &mut self.link {
             let socket = link.socket();
@@ -367,7 +366,7 @@ impl Flow {
         let ended = self.guest_is_done();
         self.look(ended, desk)?;
         if ended {
-            // Half a request is nothing that could be allowed.
+            // An incomplete request can never be allowed: drop it.
             self.held.truncate(self.cleared);
         }
         let End::Host(host) = &self.end else {
@@ -397,13 +396,13 @@ impl Flow {
         }
     }
 
-    /// Clears as much of what is held as the rules allow.
+    /// Clears as much of the held bytes as the rules allow.
     fn look(&mut self, ended: bool, desk: &mut Desk) -> Result<(), Verdict> {
         loop {
             let unread = &self.held[self.cleared..];
             let (rules, places) = (&desk.rules, &desk.places);
             match &mut self.look {
-                // Its bytes are moved by `across`.
+                // `across` moves its bytes.
                 Look::Border(_) => return Ok(()),
                 Look::Not => {
                     self.cleared = self.held.len();
@@ -462,7 +461,7 @@ impl Flow {
         }
     }
 
-    /// From the host to the sandbox.
+    /// Moves bytes from the host to the sandbox.
     fn inward(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
         let Some(link) = &mut self.link else {
             return Ok(());
@@ -514,7 +513,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Why it may not go on, if the rules that are in force now do not allow it.
+    /// The verdict that ends it, if the current rules no longer allow it.
     pub(super) fn judged_again(&self, desk: &Desk) -> Option<Verdict> {
         if !self.spends() {
             return None;
@@ -531,7 +530,7 @@ impl Flow {
         (!allowed).then(|| Verdict::no(Reason::RulesChanged))
     }
 
-    /// Why it has waited long enough, if it has.
+    /// The verdict that ends it, if it has been idle for too long.
     pub(super) fn is_idle(&self, now: Instant) -> Option<Verdict> {
         let begins = matches!(self.look, Look::First)
             || matches!(self.end, End::Names { .. } | End::Connecting(_));
@@ -546,7 +545,7 @@ impl Flow {
         idle.then(|| self.verdict(true, Reason::Idle))
     }
 
-    /// Ends it at once, on both sides.
+    /// Resets both sides at once.
     pub(super) fn cut(&mut self, verdict: Verdict, desk: &mut Desk) -> Turn {
         let tick = desk.tick();
         if let Some(link) = &mut self.link {
@@ -554,7 +553,7 @@ impl Flow {
             link.send(&mut desk.device, tick);
         }
         if let End::Host(host) = &self.end {
-            // So that the other side learns that it was cut, not ended.
+            // Linger 0 sends RST instead of FIN, so that the host sees a reset.
             let _ = rustix::net::sockopt::set_socket_linger(host, Some(Duration::ZERO));
         }
         Turn::Over(verdict)
@@ -568,13 +567,13 @@ impl Flow {
         }
     }
 
-    /// Writes what was decided about it.
+    /// Logs a decision about it.
     pub(super) fn decide(&self, event: Event, verdict: &Verdict, desk: &mut Desk) {
         let line = Decision::new(event, verdict).to(&self.to).name(self.name());
         desk.decisions.write(&line, desk.now);
     }
 
-    /// Writes how it ended.
+    /// Logs its end.
     pub(super) fn end(&self, verdict: &Verdict, desk: &mut Desk) {
         if !self.spends() {
             return;

@@ -1,31 +1,31 @@
-//! What the gateway must know of the host it runs on.
+//! Facts about the host: resolvers, memory, process times.
 
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// The resolvers of a `resolv.conf`.
+/// The name servers of a `resolv.conf`.
 pub(super) fn resolvers(text: &str) -> Vec<SocketAddr> {
     let servers = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let word = words.next().filter(|word| *word == "nameserver");
         word.and_then(|_| words.next())
     });
-    // A zone (`fe80::1%eth0`) cannot be told by an address alone.
+    // An address with a zone (`fe80::1%eth0`) is not supported.
     let addresses = servers.filter_map(|server| server.parse::<IpAddr>().ok());
     let found: Vec<SocketAddr> = addresses
         .map(|address| SocketAddr::new(address, super::DNS))
         .take(3)
         .collect();
     if found.is_empty() {
-        // What the C library takes when the file names none.
+        // The default of the C library if the file names none.
         vec![SocketAddr::from(([127, 0, 0, 1], super::DNS))]
     } else {
         found
     }
 }
 
-/// Where the resident memory can be read when no file can be opened any more.
+/// The open `statm` file: after confinement no file can be opened.
 #[derive(Debug)]
 pub struct Memory {
     statm: File,
@@ -52,10 +52,10 @@ impl Memory {
     }
 }
 
-/// When a process began, as its `stat` tells.
+/// The start time of a process, from its `stat` file.
 pub(super) fn start_time(stat: &str) -> io::Result<u64> {
     let stat = std::fs::read_to_string(stat)?;
-    // The name of the program may hold anything, spaces included.
+    // The program's name may contain anything, even spaces and parentheses.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let time = fields.split_whitespace().nth(19);
     time.and_then(|time| time.parse().ok())

@@ -1,7 +1,7 @@
-//! One connection of a sandbox, ended here by a TCP stack of its own.
+//! One TCP connection of a sandbox, terminated by a smoltcp stack of its own.
 //!
-//! Each connection has an interface to itself, whose address is the one the sandbox connected to.
-//! So a packet costs the same with one connection as with a thousand.
+//! Each connection has its own interface with the address that the sandbox connects to. So a packet
+//! costs the same with one connection as with a thousand.
 
 use super::MTU;
 use super::device::Device;
@@ -13,7 +13,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr, IpEndpoint};
 use std::net::IpAddr;
 
-/// The bytes a connection holds in each direction, and what it holds once many are open.
+/// Buffer size per direction, and the smaller one used when many connections are open.
 pub(super) const LARGE: usize = 256 * 1024;
 pub(super) const SMALL: usize = 16 * 1024;
 
@@ -22,7 +22,7 @@ pub(super) struct Link {
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     pub(super) size: usize,
-    /// What the frames say they carry.
+    /// The EtherType of its frames.
     kind: u16,
 }
 
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Waits for the segment that opens a connection to this address.
+    /// Listens for the SYN of a connection to this address.
     pub(super) fn new(
         device: &mut Device,
         to: (IpAddr, u16),
@@ -55,7 +55,7 @@ impl Link {
         };
         let mut interface = Interface::new(config, &mut port, now);
         interface.update_ip_addrs(|addresses| {
-            // The list is empty and holds at least one.
+            // The list is empty and holds at least one entry.
             let _ = addresses.push(IpCidr::new(to.0.into(), prefix));
         });
         let buffer = || tcp::SocketBuffer::new(vec![0; size]);
@@ -78,7 +78,7 @@ impl Link {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Takes one packet of the sandbox.
+    /// Handles one packet of the sandbox.
     pub(super) fn take(&mut self, device: &mut Device, packet: &[u8], now: Instant) {
         let mut port = Port {
             device,
@@ -89,7 +89,7 @@ impl Link {
             .poll_ingress_single(now, &mut port, &mut self.sockets);
     }
 
-    /// Sends what is to be sent. Says when to come again.
+    /// Sends pending segments. Returns when to call again.
     pub(super) fn send(&mut self, device: &mut Device, now: Instant) -> Option<Instant> {
         let mut port = Port {
             device,

@@ -1,5 +1,5 @@
-//! The resolver of a sandbox: only names that are allowed are asked for, and only addresses that
-//! are allowed are told.
+//! The resolver of a sandbox: only allowed names are queried, and only allowed addresses are
+//! returned.
 
 use super::decisions::{Decision, Event};
 use super::flow::Desk;
@@ -13,26 +13,26 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Questions that wait for a resolver at the same time.
+/// Queries pending at the same time.
 const WAITING: usize = 256;
-/// How long one resolver is waited for, and how often one is asked.
+/// How long to wait for one resolver, and how many attempts to make.
 const PATIENCE: Duration = Duration::from_secs(2);
 const TRIES: usize = 4;
-/// For how long an address is told to be good, at most.
+/// Longest TTL in a response.
 const TTL: u32 = 300;
-/// For how long an address stands for a name, as far as the sandbox is told.
+/// TTL of synthetic addresses.
 const SHORT: u32 = 60;
 
-/// Who asked.
+/// Where a query came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asker {
     /// A datagram from this port.
     Port(u16),
-    /// A connection.
+    /// A TCP connection.
     Flow(u64),
 }
 
-/// What is said, and to whom.
+/// A response and its recipient.
 pub(super) type Told = (Asker, Vec<u8>);
 
 #[derive(Debug)]
@@ -54,14 +54,14 @@ pub(super) struct Names {
     stand_ins: StandIns,
 }
 
-/// What came of a question.
+/// The result of a query.
 #[derive(Debug)]
 pub(super) enum Asked {
     /// Answered at once.
     Told(Told),
-    /// A resolver was asked; its answer comes to this socket, which is to be watched by this token.
+    /// A resolver was asked; watch its socket under this token.
     Waits(u64),
-    /// Not a question, and nobody waits.
+    /// Not a query; no response.
     Nothing,
 }
 
@@ -79,12 +79,12 @@ impl Names {
         self.waiting.get(&token).map(|waiting| &waiting.socket)
     }
 
-    /// When a resolver will have been waited for too long.
+    /// The next timeout of a resolver.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.values().map(|waiting| waiting.until).min()
     }
 
-    /// Takes a message of the sandbox. `token` is for waiting, if it comes to that.
+    /// Handles a message of the sandbox. `token` identifies the query if it has to wait.
     pub(super) fn ask(
         &mut self,
         message: &[u8],
@@ -108,7 +108,7 @@ impl Names {
         match question.kind {
             Kind::A => {}
             Kind::Aaaa if desk.rules.name_leads_to_v6(&name) => {}
-            // There is a name, and it has nothing of this kind.
+            // The name exists, without records of this type.
             Kind::Aaaa | Kind::Service => {
                 return Asked::Told((asker, question.reply(Code::Fine, &[], 0)));
             }
@@ -148,7 +148,7 @@ impl Names {
         Asked::Waits(token)
     }
 
-    /// What is told of a name that only the proxy can resolve.
+    /// The response for a name that only the proxy can resolve.
     fn stand_in(&mut self, name: &str, kind: Kind, now: Instant) -> Vec<IpAddr> {
         if kind != Kind::A {
             return Vec::new();
@@ -163,7 +163,7 @@ impl Names {
         vec![address]
     }
 
-    /// Asks a resolver, from a port and under a number that nobody can guess.
+    /// Queries a resolver, from a random port and with a random id.
     fn start(&self, name: &str, kind: Kind, tries: usize) -> Option<(u16, OwnedFd)> {
         let resolver = self.resolvers.get(tries % self.resolvers.len().max(1))?;
         let family = match resolver {
@@ -174,18 +174,18 @@ impl Names {
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None).ok()?;
         rustix::net::connect(&socket, resolver).ok()?;
         let id = getrandom::u32().ok()? as u16;
-        // A resolver that refuses is one that does not answer: the next is asked in time.
+        // A failed send is treated like a timeout: the next resolver is asked.
         let _ = rustix::net::send(&socket, &dns::ask(id, name, kind), SendFlags::NOSIGNAL);
         Some((id, socket))
     }
 
-    /// A resolver has said something.
+    /// Handles a resolver's response.
     pub(super) fn heard(&mut self, token: u64, desk: &mut Desk) -> Option<Told> {
         let waiting = self.waiting.get_mut(&token)?;
         let mut buffer = [0; dns::MOST];
         let answer = loop {
             match rustix::net::recv(&waiting.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
-                // What answers another question is passed over.
+                // Skip a response to another query.
                 Ok((count, _)) => {
                     let kind = waiting.question.kind;
                     let answer = dns::answer(&buffer[..count], waiting.id, &waiting.name, kind);
@@ -194,7 +194,7 @@ impl Names {
                     }
                 }
                 Err(rustix::io::Errno::CONNREFUSED) => {
-                    // Nobody is there: no need to wait longer.
+                    // Connection refused: there is no need to wait longer.
                     waiting.until = desk.now;
                     return None;
                 }
@@ -205,12 +205,12 @@ impl Names {
         Some((waiting.asker, self.tell(&waiting, &answer, desk)))
     }
 
-    /// The message for the sandbox: addresses that it may know. They are pinned to the name.
+    /// The response for the sandbox: allowed addresses only, which are pinned to the name.
     fn tell(&mut self, waiting: &Waiting, answer: &dns::Answer, desk: &mut Desk) -> Vec<u8> {
         let name = &waiting.name;
         let only_v4 = answer.code == Code::Fine && waiting.question.kind == Kind::Aaaa;
         if only_v4 && answer.addresses.is_empty() {
-            // Most names have none of these; their other addresses are asked for beside.
+            // Most names have no AAAA records; their A records are queried separately.
             return waiting.question.reply(Code::Fine, &[], 0);
         }
         if answer.code != Code::Fine || answer.addresses.is_empty() {
@@ -233,7 +233,7 @@ impl Names {
             }
         }
         decide(&last, Some(name), desk);
-        // A refusal of one kind would hide the other kind from programs that ask for both.
+        // Refusing one record type would hide the other from programs that query both.
         let code = if told.is_empty() && waiting.question.kind == Kind::A {
             Code::Refused
         } else {
@@ -242,8 +242,8 @@ impl Names {
         waiting.question.reply(code, &told, seconds)
     }
 
-    /// Those who have waited too long: another resolver is asked, or there is no answer.
-    /// The second list is of those who wait on a new socket.
+    /// Handles timeouts: asks another resolver, or gives up. The second list has the queries with a
+    /// new socket.
     pub(super) fn late(&mut self, desk: &mut Desk) -> (Vec<Told>, Vec<u64>) {
         let late = self.waiting.iter().filter(|(_, one)| one.until <= desk.now);
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
@@ -274,7 +274,7 @@ impl Names {
     }
 }
 
-/// Writes what was decided about a name.
+/// Logs a decision about a name.
 fn decide(verdict: &Verdict, name: Option<&str>, desk: &mut Desk) {
     let line = Decision::new(Event::Dns, verdict).name(name);
     desk.decisions.write(&line, desk.now);

@@ -1,4 +1,4 @@
-//! Packets that are read and written by hand: everything except the segments of a connection.
+//! Parses and writes all packets by hand, except TCP segments.
 
 use super::device::Device;
 use super::{GATEWAY, GATEWAY6, GUEST, GUEST6, MAC};
@@ -14,14 +14,14 @@ pub(super) const IPV4: u16 = 0x0800;
 pub(super) const ARP: u16 = 0x0806;
 pub(super) const IPV6: u16 = 0x86dd;
 
-/// The header of an echo, with its number; all of it that is not data.
+/// The header of an ICMP echo message.
 pub(super) const ECHO: usize = 8;
-/// What an error repeats of the packet it is about: what every kernel needs to find the socket.
+/// Bytes of the original packet in an ICMP error: enough for any kernel to find the socket.
 const REPEATED: usize = 48;
-/// The longest way of anything about neighbours: one link.
+/// The hop limit that neighbour discovery requires.
 const ONE_LINK: u8 = 255;
 
-/// What a packet is.
+/// A parsed packet.
 #[derive(Debug)]
 pub(super) enum Packet<'a> {
     Tcp(Segment),
@@ -31,11 +31,11 @@ pub(super) enum Packet<'a> {
         port: u16,
         payload: &'a [u8],
     },
-    /// A request for an echo.
+    /// An echo request.
     Ping(Ping<'a>),
-    /// Somebody of this address asks for the gateway's hardware address.
+    /// A neighbour solicitation for the gateway, from this address.
     Solicitation(Ipv6Addr),
-    /// Another message of ICMP.
+    /// Another ICMP message.
     Icmp(IpAddr),
     /// Anything else.
     Other,
@@ -44,13 +44,13 @@ pub(super) enum Packet<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ping<'a> {
     pub(super) to: IpAddr,
-    /// Which program asks.
+    /// The echo identifier, which names the asking program.
     pub(super) ident: u16,
     pub(super) number: u16,
     pub(super) data: &'a [u8],
 }
 
-/// What must be known of a segment before its connection is.
+/// The parts of a TCP segment that are needed to find its connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
     pub(super) from: u16,
@@ -64,8 +64,8 @@ pub(super) struct Segment {
     length: usize,
 }
 
-/// Reads a packet that the sandbox itself sent. Nothing for what is broken, in pieces, or in
-/// somebody else's name.
+/// Parses a packet of the sandbox. `None` for malformed packets, fragments, and foreign source
+/// addresses.
 pub(super) fn read(bytes: &[u8]) -> Option<Packet<'_>> {
     match bytes.first()? >> 4 {
         4 => read_v4(bytes),
@@ -80,7 +80,7 @@ fn read_v4(bytes: &[u8]) -> Option<Packet<'_>> {
     if ip.src_addr() != GUEST || !whole || !ip.verify_checksum() {
         return None;
     }
-    // The payload of a slice lives as long as the slice.
+    // Slice from `bytes`, so that the payload has its lifetime.
     let payload = bytes.get(usize::from(ip.header_len())..usize::from(ip.total_len()))?;
     let to = IpAddr::V4(ip.dst_addr());
     match ip.next_header() {
@@ -94,7 +94,7 @@ fn read_v4(bytes: &[u8]) -> Option<Packet<'_>> {
     }
 }
 
-/// Extension headers, pieces among them, are nothing that ordinary programs send.
+/// Extension headers, fragments included, are not supported: ordinary programs send none.
 fn read_v6(bytes: &[u8]) -> Option<Packet<'_>> {
     let ip = Ipv6Packet::new_checked(bytes).ok()?;
     let (from, to) = (ip.src_addr(), ip.dst_addr());
@@ -104,7 +104,7 @@ fn read_v6(bytes: &[u8]) -> Option<Packet<'_>> {
         if !icmp.verify_checksum(&from, &to) {
             return None;
         }
-        // Also from an address that the device gave itself: it is asked on one link alone.
+        // Also from a link-local address: neighbour discovery stays on this link.
         if let Some(asked) = solicited(payload) {
             let asks = ip.hop_limit() == ONE_LINK && asked == GATEWAY6 && !from.is_unspecified();
             return asks.then_some(Packet::Solicitation(from));
@@ -123,7 +123,7 @@ fn read_v6(bytes: &[u8]) -> Option<Packet<'_>> {
     }
 }
 
-/// Whose hardware address a message asks for, if it does.
+/// The target of a neighbour solicitation.
 fn solicited(message: &[u8]) -> Option<Ipv6Addr> {
     let target = message.get(8..24)?.first_chunk::<16>()?;
     (message[0] == 135).then(|| Ipv6Addr::from(*target))
@@ -160,7 +160,7 @@ fn datagram_of(from: IpAddr, to: IpAddr, payload: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
-/// A message of ICMP whose checksum is right; `request` is the type of a request for an echo.
+/// Parses an ICMP message with a valid checksum; `request` is the type of an echo request.
 fn echo_of(request: u8, to: IpAddr, message: &[u8]) -> Option<Packet<'_>> {
     let (head, data) = message.split_first_chunk::<ECHO>()?;
     if head[0] != request || head[1] != 0 {
@@ -174,7 +174,7 @@ fn echo_of(request: u8, to: IpAddr, message: &[u8]) -> Option<Packet<'_>> {
     }))
 }
 
-/// Answers who has the gateway's address.
+/// Answers an ARP request for the gateway's address.
 pub(super) fn arp(device: &mut Device, bytes: &[u8]) {
     let Ok(packet) = ArpPacket::new_checked(bytes) else {
         return;
@@ -204,7 +204,7 @@ pub(super) fn arp(device: &mut Device, bytes: &[u8]) {
     });
 }
 
-/// Answers who has the gateway's address of IPv6.
+/// Answers a neighbour solicitation for the gateway's IPv6 address.
 pub(super) fn neighbour(device: &mut Device, asker: Ipv6Addr) {
     let advert = Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
         flags: NdiscNeighborFlags::ROUTER
@@ -236,7 +236,7 @@ fn guest(other: IpAddr) -> IpAddr {
     }
 }
 
-/// Sends a packet to the sandbox, if its device takes one so long. Says whether it does.
+/// Sends a packet to the sandbox, if it fits the MTU. Returns whether it does.
 fn send(
     device: &mut Device,
     from: IpAddr,
@@ -280,7 +280,7 @@ fn send(
     true
 }
 
-/// Sends a message of ICMP: its head, in which the checksum is not filled in, and what follows.
+/// Sends an ICMP message: a header without checksum, and its payload.
 fn icmp(device: &mut Device, from: IpAddr, head: [u8; ECHO], rest: &[u8]) -> bool {
     let protocol = match from {
         IpAddr::V4(_) => IpProtocol::Icmp,
@@ -296,7 +296,7 @@ fn icmp(device: &mut Device, from: IpAddr, head: [u8; ECHO], rest: &[u8]) -> boo
     })
 }
 
-/// Answers a request for an echo in the name of `ping.to`. Says whether the device takes it.
+/// Answers an echo request in the name of `ping.to`. Returns whether it fits the MTU.
 pub(super) fn pong(device: &mut Device, ping: &Ping<'_>) -> bool {
     let kind = if ping.to.is_ipv4() { 0 } else { 129 };
     let (ident, number) = (ping.ident.to_be_bytes(), ping.number.to_be_bytes());
@@ -304,14 +304,14 @@ pub(super) fn pong(device: &mut Device, ping: &Ping<'_>) -> bool {
     icmp(device, ping.to, head, ping.data)
 }
 
-/// Says that a packet of the sandbox leads to no port.
+/// Sends "port unreachable" for a packet of the sandbox.
 pub(super) fn unreachable(device: &mut Device, to: IpAddr, packet: &[u8]) {
     let (kind, code) = if to.is_ipv4() { (3, 3) } else { (1, 4) };
     let head = [kind, code, 0, 0, 0, 0, 0, 0];
     icmp(device, to, head, &packet[..packet.len().min(REPEATED)]);
 }
 
-/// Whether the device took a datagram of this length.
+/// Sends a datagram. Returns whether it fits the MTU.
 pub(super) fn datagram(
     device: &mut Device,
     from: (IpAddr, u16),
@@ -335,7 +335,7 @@ pub(super) fn datagram(
     })
 }
 
-/// Refuses a segment that belongs to no connection, or whose connection may not be.
+/// Sends RST for a segment without a connection, or of a refused one.
 pub(super) fn reset(device: &mut Device, segment: &Segment) {
     if segment.rst {
         return;

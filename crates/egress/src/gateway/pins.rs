@@ -1,4 +1,4 @@
-//! Which names were resolved to which address.
+//! Pins: which names resolved to which address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 const ADDRESSES: usize = 4096;
 const NAMES: usize = 16;
-/// How much longer than it was told a name counts: programs keep addresses for longer than they
-/// should.
+/// How long a name counts beyond its TTL: programs keep addresses longer than they should.
 const GRACE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
@@ -27,7 +26,7 @@ impl Pins {
         names.push((name.to_owned(), until));
     }
 
-    /// Forgets what led to an address.
+    /// Forgets the names of an address.
     pub(super) fn forget(&mut self, address: IpAddr) {
         self.0.remove(&address);
     }
@@ -38,7 +37,7 @@ impl Pins {
         live.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What is over goes; if that is not enough, the quarter that is over first.
+    /// Removes expired pins; if that is not enough, the quarter that expires first.
     fn make_room(&mut self, now: Instant) {
         self.0
             .retain(|_, names| names.iter().any(|(_, end)| *end > now));

@@ -1,4 +1,4 @@
-//! The process: from what it was told to a confined loop.
+//! The gateway process: from its setup to the confined loop.
 
 use super::spawn::{self, Kind, Ready, Setup};
 use super::turn::{Gateway, Parts};
@@ -10,17 +10,18 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 
-/// Runs the gateway that [`super::spawn()`] asked for on standard input. Does not return before it
-/// ends; the caller then exits with the status this gives.
+/// Runs the gateway that [`super::spawn()`] set up on standard input. Returns the exit status when
+/// it ends.
 ///
-/// To be called first of all, while the process has one thread.
+/// Must be called first, while the process has one thread.
 pub fn run() -> i32 {
     let mut stream = match standard_input() {
         Ok(input) => UnixStream::from(input),
         Err(_) => return 2,
     };
     let told = spawn::told(&mut stream);
-    // On its own from here: whoever waits for the first process knows that it has left.
+    // Daemonize: the parent waits for the first process, whose exit shows that the gateway is on
+    // its own.
     match sys::fork() {
         Ok(Some(_)) => return 0,
         Ok(None) => {}
@@ -32,7 +33,7 @@ pub fn run() -> i32 {
     }
 }
 
-/// Standard input, which becomes nothing.
+/// Takes standard input and replaces it by `/dev/null`.
 fn standard_input() -> io::Result<OwnedFd> {
     let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
@@ -47,7 +48,7 @@ fn fail(stream: &mut UnixStream, error: &io::Error) -> i32 {
 fn answer(stream: &mut UnixStream, ready: &Ready) {
     if let Ok(mut text) = serde_json::to_vec(ready) {
         text.push(b'\n');
-        // Whoever started it may have gone; the leash tells.
+        // The starter may be gone; the leash tells.
         let _ = stream.write_all(&text);
     }
 }
@@ -97,7 +98,7 @@ fn begin(setup: Setup, descriptors: Vec<OwnedFd>) -> io::Result<(Gateway, u64)> 
     Ok((gateway, start_time))
 }
 
-/// Where a proxy is. Its name is resolved once: afterwards no file can be read that this takes.
+/// Resolves a proxy's name once: after confinement the resolver's files cannot be read.
 fn place_of(proxy: Proxy) -> io::Result<(Proxy, SocketAddr)> {
     let failed = |why: &str| io::Error::other(format!("the proxy {}: {why}", proxy.host));
     let found = (proxy.host.as_str(), proxy.port).to_socket_addrs();
@@ -115,7 +116,7 @@ fn serve(mut gateway: Gateway, start_time: u64, mut stream: UnixStream) -> i32 {
     match spawn::held(&stream).and_then(|leash| leash.map(|leash| gateway.hold(leash)).transpose())
     {
         Ok(Some(())) => drop(stream),
-        // The machine never came to be, or nobody is there any more who could make it.
+        // The machine was never made, and its maker is gone.
         Ok(None) => return 0,
         Err(_) => return 1,
     }

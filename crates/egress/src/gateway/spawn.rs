@@ -1,4 +1,4 @@
-//! Starting a gateway: what it is told, what it is given, and waiting until it is there.
+//! Starts a gateway: sends its setup and descriptors, and waits until it is ready.
 
 use crate::border::Border;
 use crate::proxy::Proxy;
@@ -18,24 +18,24 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use zeroize::Zeroizing;
 
-/// The longest setup.
+/// Longest setup message.
 const MOST: usize = 16 << 20;
-/// The most descriptors that come with it.
+/// Most descriptors in it.
 const DESCRIPTORS: usize = 4;
-/// What comes with the leash.
+/// The byte that accompanies the leash.
 const HOLD: &[u8] = b"h";
 
-/// Where the frames of a sandbox come from.
+/// Where the sandbox's frames come from.
 #[derive(Debug)]
 pub enum Frames {
-    /// A network namespace, in which the gateway makes the sandbox's device, with the user namespace
-    /// that owns it where that is another than ours.
+    /// A network namespace, in which the gateway makes the sandbox's device, with its owning user
+    /// namespace if that is not ours.
     Namespace { net: OwnedFd, user: Option<OwnedFd> },
     /// A connected socket of AF_UNIX, one frame per message.
     Socket(OwnedFd),
 }
 
-/// What a gateway begins with.
+/// The setup of a gateway.
 #[derive(Debug)]
 pub struct Begin {
     pub frames: Frames,
@@ -46,28 +46,28 @@ pub struct Begin {
     pub decisions: OwnedFd,
     /// A listening socket of AF_UNIX.
     pub control: OwnedFd,
-    /// Who to be, where it starts as root.
+    /// The user to become, if it starts as root.
     pub user: Option<(u32, u32)>,
-    /// Empty: those of `/etc/resolv.conf`.
+    /// Name servers; empty: those of `/etc/resolv.conf`.
     pub resolvers: Vec<SocketAddr>,
-    /// Besides those that its own namespace has.
+    /// Additional addresses of the host, besides those of its own namespace.
     pub host_addresses: Vec<IpAddr>,
-    /// Who carries connections; nobody, for those that are made straight.
+    /// The proxy; `None`: connections are made directly.
     pub proxy: Option<Proxy>,
 }
 
-/// A gateway that runs; its device is up.
+/// A running gateway whose device is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     pub pid: i32,
-    /// As in `/proc/PID/stat`: with the pid it names one process.
+    /// From `/proc/PID/stat`: together with the pid it identifies one process.
     pub start_time: u64,
 }
 
 impl Started {
-    /// A handle on the gateway, if that very process still runs.
+    /// A pidfd of the gateway, if that very process still runs.
     pub fn open(&self) -> Option<OwnedFd> {
-        // The handle first: once it is held the number cannot change its meaning.
+        // Open the pidfd first: from then on the pid cannot be reused unnoticed.
         let pid = Pid::from_raw(self.pid)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let found = super::host::start_time(&format!("/proc/{}/stat", self.pid));
@@ -75,7 +75,7 @@ impl Started {
     }
 }
 
-/// What is told in bytes; the descriptors come beside it.
+/// The serialized part of the setup; the descriptors are sent with it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
@@ -88,7 +88,7 @@ pub struct Setup {
     pub(super) proxy: Option<Proxy>,
 }
 
-/// Which descriptors come first.
+/// The kind of the first descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     Namespace,
@@ -96,15 +96,15 @@ pub(super) enum Kind {
     Socket,
 }
 
-/// What the gateway answers, once.
+/// The gateway's only answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ready {
     Ready { pid: i32, start_time: u64 },
     Failed(String),
 }
 
-/// A gateway whose device is up and that passes nothing yet. It ends with this value, or with the
-/// process that has it.
+/// A gateway whose device is up and that passes nothing yet. It ends when this value, or the
+/// process that holds it, is gone.
 #[derive(Debug)]
 pub struct Pending {
     stream: UnixStream,
@@ -112,7 +112,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Lets it pass frames, for as long as the process behind this pidfd lives.
+    /// Lets it pass frames for as long as the process behind this pidfd lives.
     pub fn hold(self, leash: &impl AsFd) -> io::Result<Started> {
         send(&self.stream, HOLD, &[leash.as_fd()])?;
         Ok(self.started)
@@ -121,7 +121,7 @@ impl Pending {
 
 /// Starts `program args…`, which must call [`super::run`], and waits until its device is up.
 ///
-/// The gateway is nobody's child: it goes on when the caller ends, until its leash ends.
+/// The gateway is daemonized: it outlives the caller and ends with its leash.
 pub fn spawn(
     program: &Path,
     args: &[&str],
@@ -131,13 +131,13 @@ pub fn spawn(
     begin(program, args, start)?.hold(leash)
 }
 
-/// Starts a gateway before there is a process for it to end with.
+/// Starts a gateway before the process that it will be leashed to exists.
 pub fn begin(program: &Path, args: &[&str], begin: Begin) -> io::Result<Pending> {
     Standby::start(program, args)?.begin(begin)
 }
 
-/// A process that waits to be told which gateway it is. It ends with this value, or with the
-/// process that has it.
+/// A process that waits for its setup. It ends when this value, or the process that holds it, is
+/// gone.
 #[derive(Debug)]
 pub struct Standby {
     stream: Option<UnixStream>,
@@ -167,21 +167,21 @@ impl Standby {
         })
     }
 
-    /// Whether it still waits. One that was killed meanwhile does not.
+    /// Whether it still waits and has not been killed.
     pub fn waits(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Makes it a gateway, and waits until its device is up.
+    /// Sends the setup, and waits until the device is up.
     pub fn begin(mut self, begin: Begin) -> io::Result<Pending> {
         let mut stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         let told = tell(&mut stream, begin).and_then(|()| {
             let mut answer = String::new();
-            // One line, and nothing after it.
+            // The answer is exactly one line.
             BufReader::new(&stream).read_line(&mut answer)?;
             Ok(answer)
         });
-        // It leaves as soon as the gateway proper is on its own.
+        // The child exits as soon as the gateway is daemonized.
         let left = self.child.wait();
         let answer = told?;
         left?;
@@ -200,7 +200,7 @@ impl Standby {
 
 impl Drop for Standby {
     fn drop(&mut self) {
-        // It ends when nobody is left to tell it anything; nothing of it stays behind.
+        // Closing the stream ends the process; wait for it, to leave no zombie.
         drop(self.stream.take());
         let _ = self.child.wait();
     }
@@ -227,7 +227,7 @@ fn tell(stream: &mut UnixStream, start: Begin) -> io::Result<()> {
         }
     };
     descriptors.extend([start.decisions, start.control]);
-    // It may have secrets in it.
+    // Zeroized: the setup may contain secrets.
     let setup = serde_json::to_vec(&Setup {
         frames: kind,
         rules: start.rules,
@@ -291,7 +291,7 @@ pub(super) fn receive(stream: &impl AsFd, bytes: &mut [u8]) -> io::Result<Vec<Ow
     Ok(descriptors)
 }
 
-/// Waits for the leash; nothing if whoever began this has gone.
+/// Waits for the leash; `None` if the starter is gone.
 pub(super) fn held(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0; HOLD.len()];
     match receive(stream, &mut byte) {
@@ -301,7 +301,7 @@ pub(super) fn held(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Reads what [`begin`] tells.
+/// Reads what [`begin`] sends.
 pub(super) fn told(stream: &mut UnixStream) -> io::Result<(Setup, Vec<OwnedFd>)> {
     let mut length = [0; 4];
     let descriptors = receive(stream, &mut length)?;

@@ -1,14 +1,14 @@
-//! Addresses that stand for names: where a proxy resolves names, a sandbox is told one of these.
+//! Synthetic addresses that stand for names: used where a proxy resolves names.
 
 use crate::address::Network;
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
 
-/// A net for measurements that leads nowhere, by agreement of everybody.
+/// The benchmarking network (RFC 2544), which is not routed anywhere.
 pub(super) const NETWORK: Network = Network::v4(198, 18, 0, 0, 15);
 const FIRST: u32 = Ipv4Addr::new(198, 18, 0, 0).to_bits();
 const COUNT: u32 = 1 << 17;
-/// Names that have one at the same time.
+/// Names that have an address at the same time.
 const NAMES: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -19,8 +19,8 @@ pub(super) struct StandIns {
 }
 
 impl StandIns {
-    /// The address that stands for a name, and whether it is new. An address is given to another
-    /// name only after all others were.
+    /// The address of a name, and whether it is new. An address is reused for another name only
+    /// after all others have been used.
     pub(super) fn of(&mut self, name: &str) -> (Ipv4Addr, bool) {
         if let Some(address) = self.names.get(name) {
             return (*address, false);
@@ -30,7 +30,7 @@ impl StandIns {
         {
             self.names.remove(&oldest);
         }
-        // Not the first, which some programs take for a net.
+        // Not the first address, which some programs take for a network address.
         let address = Ipv4Addr::from_bits(FIRST + 1 + self.next % (COUNT - 2));
         self.next = self.next.wrapping_add(1) % (COUNT - 2);
         self.names.insert(name.to_owned(), address);

@@ -1,4 +1,4 @@
-//! Calls to the kernel and the C library that no crate of the workspace makes safe.
+//! System and C library calls without a safe wrapper in the workspace.
 
 pub(super) mod device;
 mod request;
@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Goes on twice: as the parent with the child's pid, as the child with nothing.
+/// Forks: `Some(pid)` in the parent, `None` in the child.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
     // SAFETY: the process has one thread, so the child may go on as the parent could.
     match unsafe { libc::fork() } {
@@ -17,13 +17,13 @@ pub(super) fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Leaves a forked child without running what its parent registered for its own end.
+/// Exits a forked child without running its parent's exit handlers.
 fn leave(status: i32) -> ! {
     // SAFETY: takes an integer and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Buffers of connections go back to the kernel when they are freed, however many there were.
+/// Makes malloc return freed connection buffers to the kernel.
 pub(super) fn keep_memory_low() {
     #[cfg(target_env = "gnu")]
     // SAFETY: integers only; the process has one thread.
@@ -33,7 +33,7 @@ pub(super) fn keep_memory_low() {
     }
 }
 
-/// Takes on another user and group, and no other group.
+/// Switches to another user and group, without supplementary groups.
 pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: integers and an empty list.
     let done = unsafe {

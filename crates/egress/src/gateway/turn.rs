@@ -1,4 +1,4 @@
-//! The loop: whatever happened since the last turn, and what follows from it.
+//! The event loop: handles what happened since the last turn.
 
 mod calls;
 mod datagrams;
@@ -34,25 +34,25 @@ use std::time::{Duration, Instant};
 const DEVICE: u64 = 0;
 const LEASH: u64 = 1;
 const CONTROL: u64 = 2;
-/// Where the tokens of connections, questions and callers begin.
+/// The first token of connections, queries and callers.
 const FIRST: u64 = 16;
 
-/// Frames that are read before anything else is looked at.
+/// Frames read in one go before other events are handled.
 const FRAMES: usize = 64;
-/// Bytes that the buffers of all connections take before new ones get small buffers.
+/// Total size of connection buffers beyond which new connections get small ones.
 const BUFFERS: usize = 64 << 20;
-/// How often connections on which nothing happens are looked for.
+/// How often idle connections are searched for.
 const SWEEP: Duration = Duration::from_secs(30);
 
-/// Makes a connection whose other end is the gateway itself.
+/// Makes a connection to a service of the gateway itself.
 type Own = fn(Key, Destination, Link, Instant) -> Flow;
 
-/// What a gateway is made of.
+/// Everything a gateway is made of.
 #[derive(Debug)]
 pub struct Parts {
     /// One frame per read and write.
     pub frames: OwnedFd,
-    /// The largest packet.
+    /// The MTU.
     pub mtu: usize,
     pub control: Option<OwnedFd>,
     pub decisions: OwnedFd,
@@ -60,12 +60,12 @@ pub struct Parts {
     pub border: Option<Border>,
     pub host_addresses: Vec<IpAddr>,
     pub resolvers: Vec<SocketAddr>,
-    /// Who carries connections, and where it is.
+    /// The proxy and its address.
     pub proxy: Option<(Proxy, SocketAddr)>,
     pub memory: Option<Memory>,
 }
 
-/// A gateway at work.
+/// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
     epoll: OwnedFd,
@@ -75,7 +75,7 @@ pub struct Gateway {
     keys: HashMap<Key, u64>,
     exchanges: HashMap<u64, Exchange>,
     pairs: HashMap<Pair, u64>,
-    /// Connections that something happened to in this turn.
+    /// Connections to handle in this turn.
     dirty: Vec<u64>,
     timers: BTreeSet<(Instant, u64)>,
     next: u64,
@@ -86,7 +86,7 @@ pub struct Gateway {
     callers: HashMap<u64, Caller>,
     memory: Option<Memory>,
     frame: Vec<u8>,
-    /// Whether the device is watched for room too.
+    /// Whether the device is also watched for writability.
     waiting: bool,
     stopped: bool,
 }
@@ -154,12 +154,12 @@ impl Gateway {
         Ok(())
     }
 
-    /// Waits for something to happen and does what follows. Says whether to go on.
+    /// Waits for events and handles them. Returns whether to continue.
     pub fn turn(&mut self) -> io::Result<bool> {
         let next = [self.timers.first().map(|(at, _)| *at), self.names.next()];
         let until = next.into_iter().flatten().fold(self.sweep, Instant::min);
         let wait = until.saturating_duration_since(Instant::now());
-        // Rounded up, or the last fraction of a millisecond is spent spinning.
+        // Nanosecond precision: rounding to milliseconds would spin at the end.
         let wait = rustix::time::Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: wait.subsec_nanos().into(),
@@ -188,7 +188,7 @@ impl Gateway {
         Ok(!self.stopped)
     }
 
-    /// Does what follows from the frames that were taken, without waiting for anything.
+    /// Handles the consequences of the frames taken, without waiting.
     pub fn settle(&mut self) {
         self.clock();
         self.pump();
@@ -216,7 +216,7 @@ impl Gateway {
             match self.desk.device.read(&mut buffer) {
                 Ok(Some(count)) => self.frame(&buffer[..count]),
                 Ok(None) => break,
-                // The device has gone, and with it the sandbox.
+                // The device is gone, and with it the sandbox.
                 Err(error) => {
                     self.frame = buffer;
                     return Err(error);
@@ -227,7 +227,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Takes one frame of the sandbox.
+    /// Handles one frame of the sandbox.
     pub fn frame(&mut self, frame: &[u8]) {
         let Some((header, packet)) = frame.split_first_chunk::<HEADER>() else {
             return;
@@ -262,7 +262,7 @@ impl Gateway {
         }
     }
 
-    /// A new connection, if it may be.
+    /// Starts a new connection, if it is allowed.
     fn begin(&mut self, key: Key, packet: &[u8], segment: &Segment) {
         let to = Destination {
             address: segment.to,
@@ -284,7 +284,7 @@ impl Gateway {
             Ok(dial) => {
                 let token = self.token();
                 let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-                // Out of descriptors or of kernel memory: as if there were no room.
+                // Out of descriptors or kernel memory: treat it as full.
                 if epoll::add(&self.epoll, dial.host(), EventData::new_u64(token), flags).is_err() {
                     return packets::reset(&mut self.desk.device, segment);
                 }
@@ -319,7 +319,7 @@ impl Gateway {
         verdict
     }
 
-    /// What the gateway itself does at a port of its own address, if it does anything there.
+    /// The gateway's own service at this port, if there is one.
     fn own_service(&self, to: &Destination) -> Option<Own> {
         let has_keys = || self.desk.border.as_ref().is_some_and(Post::has_keys);
         match to.port {
@@ -357,7 +357,7 @@ impl Gateway {
         }
     }
 
-    /// Something happened to a socket of the host.
+    /// Handles an event of a host socket.
     fn woken(&mut self, token: u64, flags: EventFlags) {
         if self.names.socket(token).is_some() {
             if let Some(told) = self.names.heard(token, &mut self.desk) {
@@ -406,13 +406,13 @@ impl Gateway {
         }
     }
 
-    /// The host could not connect: neither can the sandbox.
+    /// The host could not connect: refuses the sandbox's connection.
     fn failed(&mut self, token: u64, reason: Reason, segment: &Segment) {
         let Some(flow) = self.remove(token) else {
             return;
         };
         flow.decide(Event::Connect, &flow.verdict(true, reason), &mut self.desk);
-        // What timed out here times out there by itself.
+        // A connection that timed out here times out in the sandbox by itself.
         if reason != Reason::TimedOut {
             packets::reset(&mut self.desk.device, segment);
         }
@@ -428,7 +428,7 @@ impl Gateway {
         Some(flow)
     }
 
-    /// What the clock says.
+    /// Handles timers.
     fn clock(&mut self) {
         let now = self.desk.now;
         while let Some((at, token)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
@@ -450,7 +450,7 @@ impl Gateway {
         }
     }
 
-    /// Cuts every connection for which there is a reason to.
+    /// Cuts every connection for which `reason` gives a verdict.
     fn cut(&mut self, reason: impl Fn(&Flow, &Desk) -> Option<Verdict>) {
         let found: Vec<(u64, Verdict)> = self
             .flows
@@ -465,7 +465,7 @@ impl Gateway {
         }
     }
 
-    /// Moves the bytes of every connection that something happened to.
+    /// Moves the bytes of all dirty connections.
     fn pump(&mut self) {
         while let Some(token) = self.dirty.pop() {
             let Some(flow) = self.flows.get_mut(&token) else {
@@ -474,7 +474,7 @@ impl Gateway {
             flow.dirty = false;
             match flow.pump(&mut self.desk) {
                 Turn::On(at) => {
-                    // A later time is found out when the earlier one comes.
+                    // A later time is recomputed when the earlier one comes.
                     if let Some(at) = at.filter(|at| flow.timer.is_none_or(|old| *at < old)) {
                         if let Some(old) = flow.timer.replace(at) {
                             self.timers.remove(&(old, token));
@@ -508,7 +508,7 @@ impl Gateway {
 
     fn watch(&mut self, token: u64) {
         if let Some(socket) = self.names.socket(token) {
-            // If it cannot be watched, the question is late and asked again.
+            // If the socket cannot be watched, the query times out and is repeated.
             let _ = epoll::add(
                 &self.epoll,
                 socket,
@@ -533,7 +533,7 @@ impl Gateway {
         }
     }
 
-    /// Watches the device for room while something waits for it.
+    /// Watches the device for writability while frames are queued.
     fn watch_device(&mut self) -> io::Result<()> {
         let waits = self.desk.device.has_waiting();
         if waits != self.waiting {

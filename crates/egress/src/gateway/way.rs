@@ -1,30 +1,30 @@
-//! Which way a connection takes: straight to its destination, or by the proxy of the host.
+//! Chooses the route of a connection: directly, or through the host's proxy.
 
 use crate::judge::Destination;
 use crate::proxy::{Dialogue, Proxy, Target};
 use std::net::SocketAddr;
 
-/// The proxy of this host, if it has one, and where it is.
+/// The proxy of this host, if it has one, and its address.
 #[derive(Debug)]
 pub(super) struct Upstream(pub(super) Option<(Proxy, SocketAddr)>);
 
 impl Upstream {
-    /// Whether only the proxy knows where a name leads.
+    /// Whether only the proxy can resolve a name.
     pub(super) fn resolves(&self, name: &str) -> bool {
         let proxy = self.0.as_ref();
         proxy.is_some_and(|(proxy, _)| !proxy.leaves_name(name))
     }
 
-    /// Where to connect to, and what to say there. `names` are those that led to the address.
+    /// The address to connect to, and the proxy dialogue. `names` resolved to the destination.
     pub(super) fn way(&self, to: &Destination, names: &[String]) -> (SocketAddr, Option<Dialogue>) {
         let straight = (SocketAddr::new(to.address, to.port), None);
         let Some((proxy, place)) = &self.0 else {
             return straight;
         };
         let target = match names.iter().find(|name| self.resolves(name)) {
-            // An address that stands for a name has this one alone.
+            // A synthetic address stands for exactly this name.
             Some(name) => Target::Name(name.clone()),
-            // Resolved by this host, because the proxy is not for it.
+            // Resolved by this host, because the proxy does not apply to it.
             None if !names.is_empty() || proxy.leaves_address(to.address) => return straight,
             None => Target::Address(to.address),
         };

@@ -25,7 +25,7 @@ pub fn request(
             return Verdict::yes(allow);
         }
         let answer = carries(allow, to, names, &flight).and_then(|()| {
-            // After an upgrade nobody sees requests any more.
+            // After an upgrade requests are no longer visible.
             if request.upgrades() {
                 return Err(Reason::UpgradeNotAllowed);
             }
@@ -71,7 +71,7 @@ fn holds(rule: &HttpRule, request: &Request) -> bool {
             .all(|field| has(field, &field.name.to_ascii_lowercase(), &request.headers))
 }
 
-/// A field given twice must match both times: which of them counts is the server's choice.
+/// A field that occurs twice must match both times: servers differ in which one they use.
 fn has(field: &Field, name: &str, given: &[(String, String)]) -> bool {
     let mut values = given.iter().filter(|(given, _)| given == name).peekable();
     values.peek().is_some() && values.all(|(_, value)| matches(&field.value, value))
@@ -89,7 +89,7 @@ fn path(rule: &str, path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rule.ends_with('/'))
 }
 
-/// Whether every server reads a path in the same way: no dots to climb, nothing written in two ways.
+/// Whether all servers interpret a path alike: no dot segments, no ambiguous encodings.
 fn is_plain(path: &str) -> bool {
     let escaped = path.to_ascii_lowercase();
     let hidden = ["%2e", "%2f", "%5c", "%25", "%00"];
@@ -101,7 +101,7 @@ fn is_plain(path: &str) -> bool {
         && !path.split('/').any(|part| part == "." || part == "..")
 }
 
-/// Whether text is what a pattern says, in which `*` stands for anything. Linear in both.
+/// Matches a pattern in which `*` stands for any text. Linear in both.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {

@@ -1,17 +1,16 @@
-//! The first bytes of a connection: TLS, HTTP or something else, and whom they are for.
+//! Detects the protocol of a connection (TLS, HTTP or other) and the host it is for.
 
 use super::http;
 use crate::judge::Flight;
 
-/// More than any hello of a real client; what is longer is not waited for.
+/// Longer than any real ClientHello; more is not waited for.
 pub const MOST: usize = 32 * 1024;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The longest method of HTTP that is in use is `UPDATEREDIRECTREF`.
 const METHOD: usize = 20;
 
-/// What the first bytes are; nothing while they are too few to tell. `ended` says that no more
-/// will come.
+/// The protocol of the first bytes; `None` while there are too few. `ended`: no more will come.
 pub fn read(bytes: &[u8], ended: bool) -> Option<Flight> {
     let found = match bytes.first() {
         None => return ended.then_some(Flight::Other),
@@ -39,7 +38,7 @@ fn request(bytes: &[u8]) -> Option<Flight> {
     }
 }
 
-/// The hello of TLS, which may be spread over several records.
+/// Parses a ClientHello, which may span several records.
 fn hello(bytes: &[u8]) -> Option<Flight> {
     let mut message = Vec::new();
     let mut rest = bytes;
@@ -59,7 +58,7 @@ fn hello(bytes: &[u8]) -> Option<Flight> {
             }
         }
         let [kind, major, _, a, b, body @ ..] = rest else {
-            // Too few to tell, unless what there is cannot begin a record.
+            // Too few bytes to tell, unless they cannot begin a record.
             let wrong = rest.first().is_some_and(|kind| *kind != 0x16)
                 || rest.get(1).is_some_and(|major| *major != 3);
             return wrong.then_some(Flight::Other);
@@ -74,7 +73,7 @@ fn hello(bytes: &[u8]) -> Option<Flight> {
     }
 }
 
-/// The name a hello asks for. Nothing at all for what is no hello.
+/// The server name of a ClientHello; the outer `None` if it is malformed.
 fn name(body: &[u8]) -> Option<Option<String>> {
     let mut at = Cursor(body);
     at.take(2 + 32)?;
@@ -93,7 +92,7 @@ fn name(body: &[u8]) -> Option<Option<String>> {
         let kind = extensions.number()?;
         let data = extensions.block()?;
         if kind == 0 {
-            // Two of them: which counts would be the server's choice.
+            // Two server names: servers differ in which one they use.
             if found.is_some() {
                 return None;
             }

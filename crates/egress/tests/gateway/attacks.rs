@@ -1,4 +1,4 @@
-//! What a hostile sandbox tries, and that it does not get there.
+//! Attacks of a hostile sandbox, which must all fail.
 
 use crate::passing::tls_server;
 use crate::world::{GOOD, HOST, LONG, OTHER, PRIVATE, RESOLVER, World, wait};
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
-/// Addresses that no rule opens, each with somebody behind it who would answer.
+/// Addresses that no rule opens, each with a server that would answer.
 const CLOSED: [(Ipv4Addr, &str); 5] = [
     (Ipv4Addr::new(169, 254, 169, 254), "metadata_address"),
     (Ipv4Addr::new(100, 100, 100, 200), "metadata_address"),
@@ -30,7 +30,7 @@ fn whatever_the_rules_some_places_are_never_reached() {
         if address != HOST && !address.octets().starts_with(&[10, 107]) {
             world.serve_http(address, 80);
         }
-        // The last is in the sandbox's own net, where nobody answers for it.
+        // The last one is in the sandbox's own network, where no server answers.
         if reason != "gateway_address" {
             let error = world.connect(address, 80).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{address}");
@@ -40,7 +40,7 @@ fn whatever_the_rules_some_places_are_never_reached() {
             ]);
         }
     }
-    // Names that lead there do not even lead there.
+    // Names that resolve to them must not be resolvable.
     for (number, (address, reason)) in CLOSED
         .into_iter()
         .chain([(Ipv4Addr::LOCALHOST, "loopback_address")])
@@ -56,10 +56,10 @@ fn whatever_the_rules_some_places_are_never_reached() {
         );
         world.decided(&[("name", name.clone().into()), ("reason", reason.into())]);
     }
-    // One good address among bad ones is all that is told.
+    // Of mixed addresses only the allowed one is returned.
     world.name("mixed.example.org", &[PRIVATE, GOOD, Ipv4Addr::LOCALHOST]);
     assert_eq!(world.resolve("mixed.example.org").addresses, [GOOD]);
-    // Every way of writing an address, and the sandbox's own loopback, which is its own.
+    // Every notation of an address, and the sandbox's own loopback.
     for url in [
         "http://2852039166/",
         "http://0251.0376.0251.0376/",
@@ -110,9 +110,9 @@ fn a_name_that_is_not_allowed_is_not_asked_for() {
     }
     world.name("a.example.org", &[GOOD]);
     assert_eq!(world.resolve("a.example.org").code, Code::Fine);
-    // Asked last, and the only one that was.
+    // The only query that reached the resolver.
     assert_eq!(world.asked(), ["a.example.org"]);
-    // Nor is any resolver reached but the gateway's.
+    // No resolver but the gateway's can be reached.
     world.sandbox.inside(|| {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let message = motu_egress::dns::ask(9, "direct.example.org", motu_egress::dns::Kind::A);
@@ -138,7 +138,7 @@ fn another_name_inside_the_connection_is_found_out() {
     world.name("bad.example.org", &[OTHER]);
     world.serve_http(GOOD, 80);
     let _server = tls_server(&world, "good.example.org");
-    // The name of the hello is another than was resolved: domain fronting.
+    // Domain fronting: the server name in the ClientHello is not the resolved one.
     for name in ["bad.example.org", "evil.example.net"] {
         let there = format!("{name}:443:{GOOD}");
         assert_eq!(world.resolve("good.example.org").code, Code::Fine);
@@ -162,7 +162,7 @@ fn another_name_inside_the_connection_is_found_out() {
             ("port", 80.into()),
         ]);
     }
-    // No name at all, and something that is neither TLS nor HTTP.
+    // No server name at all, and a protocol that is neither TLS nor HTTP.
     let (text, fine) = world.run("curl", &["-sSk", "https://11.22.33.44/"]);
     assert!(!fine, "{text}");
     world.decided(&[("reason", "no_name".into()), ("port", 443.into())]);
@@ -179,7 +179,7 @@ fn another_name_inside_the_connection_is_found_out() {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(!String::from_utf8_lossy(&rest).contains("/2"));
-    // A request that two servers would read in two ways.
+    // Request smuggling: two servers would parse this request differently.
     let mut stream = world.connect(GOOD, 80).unwrap();
     write!(stream, "POST /3 HTTP/1.1\r\nHost: good.example.org\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
     let _ = stream.read_to_end(&mut rest);
@@ -264,7 +264,7 @@ fn frames_that_are_wrong_in_every_way_do_nothing() {
     let send = |frame: &[u8]| {
         let _ = rustix::net::send(&raw, frame, SendFlags::empty());
     };
-    // Cut at every length, every byte turned over, nonsense behind a good beginning, and far too long.
+    // Truncated at every length, every byte inverted, garbage after a valid start, and oversized.
     for length in 1..good.len() {
         send(&good[..length]);
     }
@@ -283,7 +283,7 @@ fn frames_that_are_wrong_in_every_way_do_nothing() {
         send(&bad);
         send(&bad[20..]);
     }
-    // Every set of flags, and in somebody else's name.
+    // Every combination of TCP flags, and a foreign source address.
     for flags in 0..=255 {
         send(&segment(GUEST, GOOD, (5000 + u16::from(flags), 7), flags));
         send(&segment(
@@ -308,11 +308,11 @@ fn a_flood_of_connections_is_bounded() {
     world.serve_echo(GOOD, 7);
     let raw = raw(&world);
     let mut round = 0;
-    // The device takes what it can; the rest is lost, as floods are. So it goes on until it is seen.
+    // The device drops what it cannot take, so repeat until the limit is reached.
     let bounded = wait(|| {
         for _ in 0..2000 {
             round += 1;
-            // To many addresses that nobody has: the host is left waiting for them.
+            // Unused addresses keep the host's connects pending.
             let to = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(11, 99, 0, 0)) + round % 60_000);
             let frame = segment(GUEST, to, (1024 + (round % 60_000) as u16, 7), 2);
             let _ = rustix::net::send(&raw, &frame, SendFlags::empty());
@@ -327,9 +327,9 @@ fn a_flood_of_connections_is_bounded() {
     let status = world.status();
     assert!(status.connections <= 1024, "{status:?}");
     assert!(status.resident_bytes < 64 << 20, "{status:?}");
-    // The file did not fill.
+    // The decision log stayed bounded.
     assert!(world.decisions().len() < 5000);
-    // Other rules cut them all, and it goes on.
+    // New rules cut all of them, and the gateway keeps working.
     world.replace(rules(vec![opaque("11.22.33.44")]));
     assert_eq!(world.status().connections, 0);
     let mut stream = world.connect(GOOD, 7).unwrap();
@@ -347,11 +347,11 @@ fn rules_that_come_later_end_what_they_do_not_allow() {
     let mut stream = world.connect(GOOD, 7).unwrap();
     stream.write_all(b"a").unwrap();
     stream.read_exact(&mut [0]).unwrap();
-    // Still allowed: it goes on.
+    // Still allowed: the connection continues.
     world.replace(rules(vec![opaque("11.22.0.0/16")]));
     stream.write_all(b"b").unwrap();
     stream.read_exact(&mut [0]).unwrap();
-    // Not any more: it is cut before the answer, and no byte leaves after it.
+    // No longer allowed: it is cut before the answer, and no byte is sent after it.
     world.replace(rules(vec![opaque("11.22.33.45")]));
     assert_eq!(world.status().connections, 0);
     assert_eq!(
@@ -361,7 +361,7 @@ fn rules_that_come_later_end_what_they_do_not_allow() {
     let end = world.decided(&[("event", "end".into()), ("reason", "rules_changed".into())]);
     assert_eq!(end["bytes_out"], 2);
     assert!(world.connect(GOOD, 7).is_err());
-    // A connection that nobody looked into does not outlive rules that want to look.
+    // An uninspected connection ends when the new rules require inspection.
     let mut other = world.connect(OTHER, 7).unwrap();
     other.write_all(b"a").unwrap();
     other.read_exact(&mut [0]).unwrap();
@@ -391,7 +391,7 @@ fn nothing_but_tcp_and_the_gateways_names_gets_out() {
         heard.recv(&mut [0; 9]).unwrap_err().kind(),
         ErrorKind::WouldBlock
     );
-    // IPv6 has no way out at all.
+    // IPv6 is not routed at all.
     let sixth = world.sandbox.inside(|| {
         let to: SocketAddr = "[2606:4700::1111]:80".parse().unwrap();
         std::net::TcpStream::connect_timeout(&to, LONG)

@@ -24,7 +24,7 @@ pub fn icmp(host: &str) -> Allow {
     }
 }
 
-/// Sends, and gives what comes back.
+/// Sends a datagram and returns the response.
 fn exchange(socket: &UdpSocket, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     socket.send(bytes)?;
     let mut buffer = vec![0; 65_536];
@@ -39,7 +39,7 @@ fn datagrams_go_out_and_come_back() {
     };
     world.name("time.example.org", &[GOOD]);
     world.serve_datagrams(GOOD, 123);
-    // Without its name the address is nobody's.
+    // Before the name is resolved, its address is not allowed.
     let early = world.datagrams(GOOD, 123);
     let refused = exchange(&early, b"early").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -49,7 +49,7 @@ fn datagrams_go_out_and_come_back() {
     let long = vec![7; 40_000];
     assert_eq!(exchange(&socket, &long).unwrap(), long);
     assert_eq!(exchange(&socket, b"").unwrap(), b"");
-    // Every socket of the sandbox is an exchange of its own.
+    // Every socket of the sandbox is a separate exchange.
     let second = world.datagrams(GOOD, 123);
     assert_eq!(exchange(&second, b"second").unwrap(), b"second");
     assert_eq!(world.status().connections, 2);
@@ -81,7 +81,7 @@ fn without_a_rule_for_them_datagrams_are_refused_at_once() {
     };
     world.name("good.example.org", &[GOOD]);
     world.resolve("good.example.org");
-    // QUIC, and a name server of one's own choice.
+    // QUIC, and a name server other than the gateway.
     for port in [443, 53] {
         let count = world.serve_datagrams(GOOD, port);
         let refused = exchange(&world.datagrams(GOOD, port), b"initial").unwrap_err();
@@ -128,7 +128,7 @@ fn whatever_the_rules_no_datagram_reaches_some_places() {
             ]);
         }
     }
-    // The gateway itself is asked for names, and for nothing else.
+    // The gateway itself offers only DNS.
     let refused = exchange(&world.datagrams(motu_egress::gateway::GATEWAY, 123), b"x");
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(world.status().connections, 0);
@@ -155,7 +155,7 @@ fn exchanges_and_their_bytes_are_bounded() {
     let refused = exchange(&world.datagrams(GOOD, 7), b"x").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     world.decided(&[("reason", "too_many_connections".into())]);
-    // What does not fit any more is lost; what fits exactly ends all of them.
+    // A datagram beyond the budget is dropped; using the budget up exactly ends all exchanges.
     sockets[0].send(&[1; 990]).unwrap();
     assert_eq!(exchange(&sockets[1], &[2; 492]).unwrap(), [2; 492]);
     world.decided(&[("event", "end".into()), ("reason", "bytes_used_up".into())]);
@@ -174,7 +174,7 @@ fn a_port_that_nobody_listens_on_says_so() {
     assert_eq!(world.status().connections, 0);
 }
 
-/// Lets everybody of the host and of the sandbox ask for echoes.
+/// Lets all users of host and sandbox ping.
 pub fn may_ping(world: &World) {
     for net in [&world.host, &world.sandbox] {
         net.inside(|| {
@@ -236,7 +236,7 @@ fn an_echo_comes_back_where_a_rule_says_so() {
         ("protocol", "icmp".into()),
         ("reason", "host_not_allowed".into()),
     ]);
-    // Where the host lets nobody ping, that is the reason.
+    // If the host does not permit ping sockets, that is the reason.
     world.replace(Rules::none());
     world.host.inside(|| {
         std::fs::write("/proc/sys/net/ipv4/ping_group_range", "1 0").unwrap();

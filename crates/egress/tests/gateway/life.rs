@@ -1,4 +1,4 @@
-//! How a gateway begins, what it may itself do, and how it ends.
+//! The start of a gateway, its confinement, and its end.
 
 use crate::world::{
     GOOD, GOOD6, LONG, OTHER, Owner, PROGRAM, Setting, World, missing, proc, skip, start, wait,
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// Whether the process is over.
+/// Whether the process has ended.
 fn is_gone(pid: i32) -> Option<()> {
     let stat = std::fs::read_to_string(proc(pid, "stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -53,7 +53,7 @@ fn it_is_confined() {
     assert_eq!(core.split_whitespace().nth(4), Some("0"));
     let resident = world.status().resident_bytes;
     assert!(resident > 0 && resident <= 8 << 20, "{resident}");
-    // The pid and the time name the same process.
+    // Pid and start time identify the same process.
     let stat = std::fs::read_to_string(proc(world.gateway.pid, "stat")).unwrap();
     let time = stat
         .rsplit_once(')')
@@ -82,7 +82,7 @@ fn it_ends_with_its_leash() {
     held.wait().unwrap();
     assert!(wait(|| is_gone(world.gateway.pid)).is_some());
     world.decided(&[("event", "end".into()), ("reason", "stopped".into())]);
-    // Nothing gets out any more: the device has gone with it.
+    // Nothing gets out any more: the device is gone with it.
     assert!(world.connect(GOOD, 7).is_err());
 }
 
@@ -115,7 +115,7 @@ fn a_request_that_is_not_understood_is_refused() {
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"{\"refused\":\"");
-    // And changed nothing.
+    // The rules are unchanged.
     assert_eq!(world.status().policy, "public");
 }
 
@@ -258,7 +258,7 @@ fn without_a_tap_a_pair_of_devices_carries_the_frames() {
     });
 }
 
-/// A sandbox of an ordinary user in a user namespace, with a gateway that never was root.
+/// A sandbox in an unprivileged user's namespace, with a gateway that never was root.
 #[test]
 fn an_ordinary_user_has_a_network_too() {
     if let Some(reason) = missing() {
@@ -288,9 +288,9 @@ fn one_that_stands_by_becomes_a_gateway_when_it_is_told() {
     let pending = standby.begin(begin).unwrap();
     let gateway = pending.started;
     assert!(gateway.open().is_some());
-    // Nobody told it whose it is, and nobody is left who could.
+    // The gateway was never leashed, and its starter is gone.
     drop(pending);
     assert!(wait(|| is_gone(gateway.pid)).is_some());
-    // One that is not wanted any more is gone when this returns.
+    // A dropped standby has ended when this returns.
     drop(Standby::start(Path::new(PROGRAM), &[]).unwrap());
 }

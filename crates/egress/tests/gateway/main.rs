@@ -1,4 +1,4 @@
-//! A gateway of its own process between real namespaces: what gets through, and what does not.
+//! A gateway in its own process between real network namespaces.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -13,7 +13,7 @@ mod world;
 use motu_egress::rules::{Allow, Rules};
 use world::{World, missing, skip};
 
-/// Rules with these.
+/// Rules with these allows.
 fn rules(allow: Vec<Allow>) -> Rules {
     Rules {
         policy: "test".to_owned(),
@@ -22,12 +22,12 @@ fn rules(allow: Vec<Allow>) -> Rules {
     }
 }
 
-/// TLS and HTTP to a host.
+/// Allows TLS and HTTP to a host.
 fn allow(host: &str) -> Allow {
     Allow::new(host, host.parse().unwrap())
 }
 
-/// Whatever bytes.
+/// Allows any protocol to a host.
 fn opaque(host: &str) -> Allow {
     Allow {
         opaque: true,

@@ -1,4 +1,4 @@
-//! What gets through, and arrives whole.
+//! Allowed traffic arrives complete.
 
 use crate::world::{GOOD, LONG, OTHER, PRIVATE};
 use crate::{allow, opaque, rules, world};
@@ -19,7 +19,7 @@ fn bytes_go_out_and_come_back() {
     let mut back = [0; 5];
     stream.read_exact(&mut back).unwrap();
     assert_eq!(&back, b"hello");
-    // One side ends; the other ends after it.
+    // After one side's FIN the other side closes too.
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(stream.read(&mut back).unwrap(), 0);
     let end = world.decided(&[("event", "end".into()), ("port", 7.into())]);
@@ -34,7 +34,7 @@ fn bytes_go_out_and_come_back() {
     );
 }
 
-/// Bytes that are easy to check and hard to get right by chance.
+/// A pseudo-random pattern, so that misplaced bytes are noticed.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
@@ -74,7 +74,7 @@ fn a_reader_that_stops_holds_up_its_own_connection_only() {
     let Some(world) = world(Rules::public()) else {
         return;
     };
-    // Sends for ever to whoever does not read.
+    // A server that sends forever to clients that do not read.
     world.serve(GOOD, 19, |mut stream| {
         let block = pattern(1 << 16);
         while stream.write_all(&block).is_ok() {}
@@ -88,7 +88,7 @@ fn a_reader_that_stops_holds_up_its_own_connection_only() {
         stream.read_exact(&mut back).unwrap();
         assert_eq!(u32::from_be_bytes(back), round);
     }
-    // What is held for the stuck ones is bounded.
+    // The memory for stuck connections is bounded.
     let resident = world.status().resident_bytes;
     assert!(resident < 64 << 20, "{resident}");
     drop(stuck);
@@ -228,7 +228,7 @@ fn names_are_resolved_over_datagrams_and_connections() {
         (told.code, told.addresses),
         (Code::Fine, vec![GOOD.into(), OTHER.into()])
     );
-    // Two questions on one connection.
+    // Two queries on one connection.
     let mut stream = world.connect(GATEWAY, 53).unwrap();
     for id in [5, 6] {
         let message = dns::ask(id, "good.example.org", dns::Kind::A);
@@ -249,7 +249,7 @@ fn names_are_resolved_over_datagrams_and_connections() {
             [GOOD, OTHER]
         );
     }
-    // A name that does not exist does not exist.
+    // NXDOMAIN is passed on.
     world.replace(rules(vec![allow("*.example.org")]));
     assert_eq!(world.resolve("none.example.org").code, Code::NoSuchName);
 }
@@ -288,7 +288,7 @@ fn a_private_address_is_reached_by_name_only_where_the_rule_says_so() {
         ("name", "other.example.org".into()),
         ("reason", "private_address".into()),
     ]);
-    // Resolved to the same address, by the same sandbox: still not the name the rule is about.
+    // Another name on the same address is still not the allowed name.
     let (text, fine) = world.run(
         "curl",
         &[
@@ -319,7 +319,7 @@ fn requests_are_allowed_one_by_one_on_one_connection() {
     assert_eq!(world.resolve("good.example.org").code, Code::Fine);
     let mut stream = world.connect(GOOD, 80).unwrap();
     let host = "Host: good.example.org\r\n\r\n";
-    // The first two are sent together, the third must never arrive.
+    // The first two are pipelined; the third must never arrive.
     write!(
         stream,
         "GET /simple/a HTTP/1.1\r\n{host}GET /simple/b HTTP/1.1\r\n{host}"
@@ -327,7 +327,7 @@ fn requests_are_allowed_one_by_one_on_one_connection() {
     .unwrap();
     write!(stream, "GET /secret?token=hush HTTP/1.1\r\n{host}").unwrap();
     let mut text = Vec::new();
-    // Cut: how much of the answers came before is not said.
+    // The connection is cut; it is undefined how much of the answers came before.
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text);
     assert!(!text.contains("/secret"), "{text}");

@@ -1,4 +1,4 @@
-//! A proxy of the host as the only way out: names go to it, and rules hold as without it.
+//! A host whose proxy is the only way out: names go to the proxy, and the rules hold as without it.
 
 use crate::world::{GOOD, OTHER, Setting, World, missing, skip};
 use crate::{allow, opaque, rules};
@@ -10,12 +10,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// Where the proxies of these tests are: beyond the host, like everything else.
+/// The address of the test proxies, beyond the host.
 const PLACE: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 2);
 const HTTP: u16 = 3128;
 const SOCKS: u16 = 1080;
 
-/// Whom a proxy was asked for.
+/// The destinations that a proxy was asked for.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 fn world(rules: Rules, proxy: &str, direct: &str) -> Option<(World, Asked)> {
@@ -32,7 +32,7 @@ fn world(rules: Rules, proxy: &str, direct: &str) -> Option<(World, Asked)> {
     let world = World::set(rules, setting);
     let asked = Asked::default();
     let (one, other) = (asked.clone(), asked.clone());
-    // Servers have threads of their own, which go where the proxies are.
+    // Servers run in threads of their own, which enter the proxies' namespace.
     let (here, there) = (world.internet.descriptor(), world.internet.descriptor());
     world.serve(PLACE, HTTP, move |stream| {
         enter(&here);
@@ -49,7 +49,7 @@ fn enter(net: &OwnedFd) {
     move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }
 
-/// All names lead to one server here; a name with `closed` in it leads nowhere.
+/// All names lead to one server; a name that contains `closed` is refused.
 fn carry(mut stream: TcpStream, host: &str, port: u16, yes: &[u8], no: &[u8]) {
     let there = (!host.contains("closed")).then(|| TcpStream::connect((GOOD, port)));
     let Some(Ok(there)) = there else {
@@ -143,7 +143,7 @@ fn reaches_names_by(proxy: &str, refusal: &str) {
         return;
     };
     world.serve_http(GOOD, 80);
-    // Speaks first, at once.
+    // A server that speaks first.
     world.serve(GOOD, 22, |mut stream| {
         let _ = stream.write_all(b"SSH-2.0-first\r\n");
     });
@@ -153,7 +153,7 @@ fn reaches_names_by(proxy: &str, refusal: &str) {
     assert_eq!(line["name"], "good.example.org");
     assert_eq!(line["rule"], "good.example.org");
     assert!(line.get("address").is_none(), "{line}");
-    // What the rules do not name is asked of nobody: not of the proxy, not of a resolver.
+    // A name that the rules do not cover is asked of neither the proxy nor a resolver.
     let (_, fine) = world.run("curl", &["-sS", "http://other.example.org/"]);
     assert!(!fine);
     let (_, fine) = world.run(
@@ -171,7 +171,7 @@ fn reaches_names_by(proxy: &str, refusal: &str) {
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
     assert_eq!(said, "SSH-2.0-first\r\n");
-    // What the proxy does not want is told at once.
+    // A refusal of the proxy is passed on at once.
     let closed = world.resolve("closed.example.org").addresses[0];
     let refused = world.connect(closed, 80).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -191,7 +191,7 @@ fn reaches_names_by(proxy: &str, refusal: &str) {
         "{asked:?}"
     );
     assert_eq!(world.asked(), [""; 0], "no resolver was asked");
-    // The password is nowhere but in the conversation.
+    // The password occurs only in the dialogue.
     let log = std::fs::read_to_string(world.directory.path().join("decisions")).unwrap();
     assert!(!log.contains("word") && !log.contains("bWU6"), "{log}");
 }
@@ -245,7 +245,7 @@ fn some_are_reached_without_the_proxy_and_closed_places_stay_closed() {
     assert_eq!(world.resolve("near.example.org").addresses, [OTHER]);
     assert!(world.connect(OTHER, 7).is_ok());
     assert_eq!(*asked.lock().unwrap(), [""; 0]);
-    // An address without a name is told to the proxy as it is.
+    // An address without a name is passed to the proxy as it is.
     assert!(world.connect(GOOD, 7).is_ok());
     assert_eq!(*asked.lock().unwrap(), ["11.22.33.44:7"]);
     for address in ["169.254.169.254", "10.1.2.3", "11.0.0.1", "198.18.0.99"] {
@@ -253,7 +253,7 @@ fn some_are_reached_without_the_proxy_and_closed_places_stay_closed() {
         assert!(world.connect(address, 7).is_err(), "{address}");
     }
     assert_eq!(asked.lock().unwrap().len(), 1);
-    // Datagrams have no proxy.
+    // Datagrams cannot use the proxy.
     let far = world.resolve("far.example.org").addresses[0];
     let socket = world.datagrams(far, 7);
     let _ = socket.send(b"x");

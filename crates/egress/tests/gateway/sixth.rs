@@ -45,12 +45,12 @@ fn a_name_leads_to_ipv6_where_its_rule_says_so() {
         ("address", GOOD6.to_string().into()),
         ("rule", "good.example.org".into()),
     ]);
-    // The other name has addresses of IPv4 only, as far as this sandbox knows.
+    // For this sandbox the other name has only IPv4 addresses.
     let told = world.resolve_kind("old.example.org", Kind::Aaaa);
     assert_eq!((told.code, told.addresses), (Code::Fine, vec![]));
     let refused = world.connect(OTHER6, 80).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    // Another host behind the same address is still another host.
+    // Another name on the same address is still another host.
     let (text, fine) = world.run(
         "curl",
         &[
@@ -94,7 +94,7 @@ fn an_address_or_a_network_of_ipv6_needs_no_further_word() {
         writing.join().unwrap();
         assert!(back == sent, "{address}");
     }
-    // Everything public is everything of IPv4, unless the rule says more.
+    // `*` covers only IPv4, unless the rule enables IPv6.
     assert!(world.connect(OTHER6, 7).is_err());
     world.decided(&[
         ("address", OTHER6.to_string().into()),
@@ -125,7 +125,7 @@ fn whatever_the_rules_some_places_of_ipv6_are_never_reached() {
     let Some(world) = world(rules(vec![wide("*"), wide("::/0"), udp])) else {
         return;
     };
-    // Which carry IPv4 inside: metadata behind NAT64, the host behind 6to4.
+    // Embedded IPv4 addresses: metadata behind NAT64, the host behind 6to4.
     let translated: Ipv6Addr = "64:ff9b::a9fe:a9fe".parse().unwrap();
     let tunnelled: Ipv6Addr = "2002:b00:1::1".parse().unwrap();
     let mapped: Ipv6Addr = "::ffff:169.254.169.254".parse().unwrap();
@@ -149,7 +149,8 @@ fn whatever_the_rules_some_places_of_ipv6_are_never_reached() {
             ]);
         }
     }
-    // Names that lead there lead nowhere, and so do those that lead to this link or this machine.
+    // Names that resolve to closed addresses are not resolvable, nor are link-local and loopback
+    // ones.
     let local: Ipv6Addr = "fe80::1".parse().unwrap();
     let more = [
         (mapped, "metadata_address"),

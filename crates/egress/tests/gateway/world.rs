@@ -1,4 +1,4 @@
-//! A world of three network namespaces: a sandbox, the host its gateway runs on, and an internet.
+//! A test setup of three network namespaces: a sandbox, the host of its gateway, and an internet.
 //!
 //! ```text
 //!   sandbox ──eth0── gateway (in host) ──veth── internet: servers on addresses that look public
@@ -25,10 +25,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A server that everything else is compared with.
+/// The server that most tests use.
 pub const GOOD: Ipv4Addr = Ipv4Addr::new(11, 22, 33, 44);
 pub const OTHER: Ipv4Addr = Ipv4Addr::new(11, 22, 33, 45);
-/// An address of a company's own net, beyond the host.
+/// A private address beyond the host.
 pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 3);
 /// The host, as the internet sees it.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 1);
@@ -39,12 +39,12 @@ pub const PRIVATE6: Ipv6Addr = Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 3);
 pub const METADATA6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 pub const HOST6: Ipv6Addr = Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 1);
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 53);
-/// Longer than anything takes, however loaded the machine is: only what hangs gets there.
+/// Longer than any step takes on a loaded machine: only a hang reaches it.
 pub const LONG: Duration = Duration::from_secs(120);
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_motu-egress");
 
-/// A network namespace; it lives as long as this.
+/// A network namespace, alive as long as this value.
 pub struct Net(OwnedFd);
 
 impl Net {
@@ -61,7 +61,7 @@ impl Net {
         self.0.try_clone().unwrap()
     }
 
-    /// Runs on a thread inside the namespace; sockets and programs made there belong to it.
+    /// Runs on a thread inside the namespace; sockets and processes made there belong to it.
     pub fn inside<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let there = scope.spawn(|| {
@@ -90,7 +90,7 @@ impl Net {
     }
 }
 
-/// Names of the internet, and what was asked for.
+/// The names of the test internet, and the queries received.
 #[derive(Default)]
 pub struct Zone {
     names: HashMap<String, Vec<IpAddr>>,
@@ -106,17 +106,17 @@ pub struct World {
     zone: Arc<Mutex<Zone>>,
 }
 
-/// What differs from world to world.
+/// Options of a test world.
 #[derive(Default)]
 pub struct Setting {
     pub proxy: Option<Proxy>,
-    /// There is no `/dev/net/tun`.
+    /// `/dev/net/tun` is missing.
     pub no_tap: bool,
-    /// An ordinary user who made the sandbox, and whose gateway it is.
+    /// An unprivileged user who owns the sandbox and its gateway.
     pub owner: Option<Owner>,
 }
 
-/// Namespaces of an ordinary user.
+/// Namespaces of an unprivileged user.
 pub struct Owner {
     pub net: OwnedFd,
     pub user: OwnedFd,
@@ -125,7 +125,7 @@ pub struct Owner {
 const AS_ORDINARY: [&str; 3] = ["--reuid=64123", "--regid=64123", "--clear-groups"];
 
 impl Owner {
-    /// Namespaces that live as long as the process that is given beside them.
+    /// Namespaces that live as long as the returned process.
     pub fn new() -> (Self, Child) {
         let mut command = motu_needs::command("setpriv");
         command

@@ -1,4 +1,4 @@
-//! A connection to the gateway's own agent: messages in, signatures or refusals out.
+//! A connection to the gateway's SSH agent: messages in, signatures or refusals out.
 
 use super::{Desk, End, Flow};
 use crate::gateway::decisions::{Decision, Event};
@@ -6,10 +6,10 @@ use crate::judge::{Reason, Verdict};
 use motu_border::agent::{Agent, Answer, Ring, Said, Why};
 use smoltcp::socket::tcp::State;
 
-/// Bytes that are moved at once.
+/// Bytes moved at once.
 const PART: usize = 16 * 1024;
 
-/// One connection to the agent. `out` waits to be sent; nothing is read until it was.
+/// One connection to the agent. Nothing is read until `out` has been sent.
 #[derive(Debug, Default)]
 pub(super) struct Signer {
     agent: Agent,
@@ -17,7 +17,7 @@ pub(super) struct Signer {
 }
 
 impl Flow {
-    /// Answers one message after the other, each when the last answer was taken.
+    /// Answers messages one by one, each after the previous answer was taken.
     pub(super) fn serve(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
         let (End::Agent(signer), Some(link)) = (&mut self.end, &mut self.link) else {
             return Ok(());
@@ -43,7 +43,7 @@ impl Flow {
             if taken.is_err() {
                 break;
             }
-            // Without a border there are no keys any more; what is asked is still answered.
+            // Without a border there are no keys; requests are still answered.
             let none = Ring::default();
             let ring = desk.border.as_ref().map_or(&none, |post| &post.ring);
             match signer.agent.answer(ring) {

@@ -1,4 +1,4 @@
-//! A connection whose TLS is ended here, because secrets are bound to its host.
+//! A connection whose TLS is terminated here, because secrets are bound to its host.
 
 use super::{Desk, End, Flow, Look, write};
 use crate::border::Post;
@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use smoltcp::socket::tcp;
 
-/// Bytes that are moved at once.
+/// Bytes moved at once.
 const PART: usize = 16 * 1024;
 
-/// Begins to end the TLS of a connection, if its first bytes are for a host that secrets are bound
-/// to and that was resolved to its address. Any other connection passes as it is.
+/// Starts TLS termination if the ClientHello names a host that secrets are bound to and that
+/// resolved to this address. Other connections pass unchanged.
 pub(super) fn begin(
     first: &Flight,
     to: &Destination,
@@ -36,11 +36,11 @@ pub(super) fn begin(
         port: to.port,
         secrets,
     };
-    // A name that no certificate can be made for passes as it is: nothing is put into it.
+    // If no certificate can be made for the name, the connection passes unchanged, without secrets.
     Session::new(place, &mut post.trust).ok().map(Box::new)
 }
 
-/// Decides about requests inside of TLS as about those outside of it.
+/// Judges requests inside TLS like plain ones.
 struct Judge<'a> {
     to: &'a Destination,
     names: &'a [String],
@@ -67,9 +67,9 @@ impl Gate for Judge<'_> {
 }
 
 impl Flow {
-    /// Ends TLS from here on, if the rules allow the connection. Its first bytes are still held.
+    /// Starts terminating TLS, if the rules allow the connection. Its first bytes are still held.
     pub(super) fn enter(&mut self, session: Box<Session>, desk: &mut Desk) -> Result<(), Verdict> {
-        // Rules on requests can be kept now: it is as if it were not encrypted.
+        // Request rules can be enforced now, as on an unencrypted connection.
         let first = Flight::Http(Some(session.name().to_owned()));
         let verdict = judge::flight(&desk.rules, &desk.places, &self.to, &self.names, &first);
         let line = Decision::new(Event::Request, &verdict).to(&self.to);
@@ -83,7 +83,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Other secrets from the next request on.
+    /// Uses other secrets from the next request on.
     pub(in crate::gateway) fn rebind(&mut self, post: &Post) {
         if let Look::Border(session) = &mut self.look {
             let secrets = post.secrets(session.name());
@@ -91,7 +91,7 @@ impl Flow {
         }
     }
 
-    /// Moves bytes in both directions until nothing can be moved.
+    /// Moves bytes in both directions as far as possible.
     pub(super) fn across(&mut self, desk: &mut Desk) -> Result<(), Verdict> {
         loop {
             let sent = self.send_host(desk)? | self.send_guest();
@@ -130,7 +130,7 @@ impl Flow {
         sent > 0
     }
 
-    /// Takes bytes of the sandbox: first those that were held while nobody knew what they were.
+    /// Takes bytes of the sandbox, first those held during inspection.
     fn take_guest(&mut self, desk: &mut Desk) -> Result<bool, Verdict> {
         let (Look::Border(session), Some(link)) = (&mut self.look, &mut self.link) else {
             return Ok(false);
@@ -206,7 +206,7 @@ impl Flow {
         }
     }
 
-    /// Ends it: at once, or when the sandbox has been told why. `said` was written down already.
+    /// Ends it: at once, or after the sandbox has been told why. `said` was logged already.
     fn refuse(
         &mut self,
         refusal: Refusal,
@@ -229,7 +229,7 @@ impl Flow {
         let (Look::Border(session), End::Host(host)) = (&mut self.look, &self.end) else {
             return Err(verdict);
         };
-        // The host may be told what is wrong with its TLS; it need not hear it.
+        // Best effort: tell the host about its TLS error.
         let _ = write(host, &session.to_host);
         let _ = rustix::net::shutdown(host, Shutdown::Both);
         session.to_host.clear();
@@ -238,7 +238,7 @@ impl Flow {
         Ok(true)
     }
 
-    /// Ends each side when the other has ended and everything was sent.
+    /// Closes each side when the other has ended and everything was sent.
     fn close_what_is_done(&mut self) {
         let done = self.guest_is_done() && self.held.is_empty();
         let (Look::Border(session), Some(link)) = (&mut self.look, &mut self.link) else {
@@ -251,7 +251,7 @@ impl Flow {
             session.guest_ended();
             self.shut = true;
             if let End::Host(host) = &self.end {
-                // The end of TLS is short; where it does not fit, the end of TCP says the same.
+                // Best effort: if close_notify does not fit, the FIN has the same effect.
                 let _ = write(host, &session.to_host);
                 session.to_host.clear();
                 let _ = rustix::net::shutdown(host, Shutdown::Write);
@@ -271,7 +271,7 @@ fn receive(socket: &mut tcp::Socket<'_>) -> Vec<u8> {
     taken.unwrap_or_default()
 }
 
-/// Throws away what a sandbox still sends. Says whether there was any.
+/// Discards data that the sandbox still sends. Returns whether there was any.
 fn discard(socket: &mut tcp::Socket<'_>) -> bool {
     !receive(socket).is_empty()
 }

@@ -1,9 +1,9 @@
-//! Questions to the gateway's own resolver, over a connection.
+//! DNS over TCP to the gateway's own resolver.
 
 use super::{End, Flow};
 
 impl Flow {
-    /// The next question to the gateway's resolver, one at a time.
+    /// The next query, one at a time.
     pub(in crate::gateway) fn question(&mut self) -> Option<Vec<u8>> {
         let (End::Names { waiting, .. }, Some(link)) = (&mut self.end, &mut self.link) else {
             return None;
@@ -30,7 +30,7 @@ impl Flow {
         Some(message.split_off(2))
     }
 
-    /// The answer to it.
+    /// Queues the response.
     pub(in crate::gateway) fn answer(&mut self, message: &[u8]) {
         if let End::Names { waiting, out } = &mut self.end {
             *waiting = false;

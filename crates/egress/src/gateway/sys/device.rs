@@ -1,6 +1,6 @@
-//! The network device of a sandbox, made inside its namespace by a child of the gateway.
+//! Makes the network device of a sandbox inside its namespace, in a forked child of the gateway.
 //!
-//! The child joins the namespaces; the gateway itself stays in the host's, where its sockets are.
+//! Only the child joins the namespaces; the gateway stays in the host's, where its sockets are.
 
 use super::request::{call, checked, named, up};
 use super::{fork, leave, veth};
@@ -17,15 +17,14 @@ use std::time::{Duration, Instant};
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TAP: i16 = 0x0002;
-/// Frames without a header of the kernel's own.
+/// `IFF_NO_PI`: frames without a packet-information header.
 const BARE: i16 = 0x1000;
-/// How long the kernel may take to put an address into use.
+/// How long the kernel may take to activate an address.
 const ADDRESS_TIME: Duration = Duration::from_secs(5);
-/// Room for what went wrong, in words.
+/// Longest error text from the child.
 const WORDS: usize = 200;
 
-/// Makes the device and brings it up, with its addresses and its routes. `v6` says whether it is of
-/// no use without IPv6: a kernel may have none.
+/// Makes the device and configures addresses and routes. `v6`: fail if the kernel has no IPv6.
 pub(in crate::gateway) fn make(
     net: OwnedFd,
     user: Option<OwnedFd>,
@@ -114,8 +113,8 @@ fn build(v6: bool) -> io::Result<OwnedFd> {
     }
 }
 
-/// The device has the one address it is given: it does not make up others, look for routers, or
-/// wait to see whether somebody else has its address. A kernel without IPv6 has none of these.
+/// Disables automatic IPv6 addresses, router discovery and duplicate address detection: the device
+/// has exactly the address it is given. A kernel without IPv6 lacks these settings.
 fn settle_v6() {
     for (name, value) in [
         ("addr_gen_mode", "1"),
@@ -128,7 +127,7 @@ fn settle_v6() {
     }
 }
 
-/// What the kernel wants to know of a route of IPv6; the C library has it without its fields.
+/// The kernel's `in6_rtmsg`, whose fields the C library does not declare.
 #[repr(C)]
 #[derive(Debug)]
 struct Route6 {
@@ -144,14 +143,14 @@ struct Route6 {
     device: libc::c_int,
 }
 
-/// Every user of the sandbox may ask for echoes; what comes of it is for the rules to say. A user
-/// namespace may not have so many groups.
+/// Lets every user of the sandbox ping; the rules decide about it. A user namespace may not map
+/// that many groups.
 fn let_everybody_ping() {
     let _ = std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
 }
 
-/// The kernel puts an address of IPv6 into use by itself, some time after it was given: only then
-/// there is a route to it, and whatever comes for it before is lost.
+/// Waits until the kernel has activated the IPv6 address: before that it has no route, and packets
+/// for it are dropped.
 fn wait_for_address() -> io::Result<()> {
     let digits: String = GUEST6
         .octets()
@@ -170,7 +169,7 @@ fn wait_for_address() -> io::Result<()> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// The address of IPv6, and its route. Nobody waits for an address that leads nowhere.
+/// Sets the IPv6 address and its route. Waits for the address only if it will be used.
 fn address_v6(used: bool) -> io::Result<()> {
     let socket = rustix::net::socket_with(
         AddressFamily::INET6,
@@ -211,8 +210,8 @@ fn address_v6(used: bool) -> io::Result<()> {
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
 }
 
-/// A device for the sandbox, and the other end of it. A TAP is the faster one; not everybody may
-/// open it.
+/// Makes the sandbox's device and returns its other end. A TAP is faster, but `/dev/net/tun` may
+/// not be accessible: then a veth pair is used.
 fn frames(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::open("/dev/net/tun", flags, Mode::empty()) {
@@ -231,7 +230,7 @@ fn tap(tap: OwnedFd) -> io::Result<OwnedFd> {
     Ok(tap)
 }
 
-/// Everything else goes to the gateway.
+/// Sets the default route to the gateway.
 fn route(socket: &OwnedFd) -> io::Result<()> {
     // SAFETY: integers, socket addresses and a pointer: zeroes are a value of it.
     let mut entry: libc::rtentry = unsafe { std::mem::zeroed() };

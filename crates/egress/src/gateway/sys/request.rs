@@ -1,9 +1,9 @@
-//! Requests about network devices, as the kernel has always taken them.
+//! `ifreq` ioctls about network devices.
 
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::io;
 
-/// Switches a device on.
+/// Sets a device up.
 pub(super) fn up(socket: &OwnedFd, device: &str) -> io::Result<()> {
     let mut request = named(device);
     call(socket, libc::SIOCGIFFLAGS, &mut request)?;

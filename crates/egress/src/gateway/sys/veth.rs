@@ -1,8 +1,8 @@
-//! A pair of devices in place of a TAP, where `/dev/net/tun` cannot be opened: one for the sandbox,
-//! and one in the same namespace whose frames a packet socket takes and gives.
+//! A veth pair in place of a TAP, where `/dev/net/tun` cannot be opened: one end for the sandbox,
+//! and one in the same namespace whose frames a packet socket reads and writes.
 //!
-//! The second has no address and no name server, so nothing is gained by whoever finds it: each
-//! frame that leaves by it is judged like any other.
+//! The gateway's end has no address, so nothing is gained by a program that finds it: every frame
+//! sent through it is judged like any other.
 
 use super::request::{call, checked, named, up};
 use crate::gateway::{DEVICE, GATEWAY_MAC, MTU};
@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 
-/// The gateway's device.
+/// The gateway's end.
 const PEER: &str = "motu0";
-/// Of the kernel: a new device, that must not be there yet; an answer is wanted.
+/// rtnetlink: create a link that must not exist, with an acknowledgement.
 const NEW: u16 = 16;
 const REQUEST: u16 = 0x1 | 0x4 | 0x200 | 0x400;
 const NAME: u16 = 3;
@@ -21,21 +21,21 @@ const KIND: u16 = 18;
 const KIND_NAME: u16 = 1;
 const KIND_DATA: u16 = 2;
 const PEER_DATA: u16 = 1;
-/// The header of a message, and of what it says about a device.
+/// Sizes of the netlink header and of `ifinfomsg`.
 const HEADER: usize = 16;
 const ABOUT: usize = 16;
 /// `ETHTOOL_STXCSUM`.
 const SET_CHECKSUMS: u32 = 0x17;
 
-/// Makes the pair. Gives the socket that has the frames of the sandbox's device.
+/// Makes the pair. Returns the packet socket of the gateway's end.
 pub(super) fn pair(socket: &OwnedFd) -> io::Result<OwnedFd> {
     make()?;
-    // Frames leave the sandbox's device as they would leave a machine: with their checksums.
+    // Disable checksum offload, so that frames leave the sandbox with complete checksums.
     let mut off = [SET_CHECKSUMS, 0];
     let mut request = named(DEVICE);
     request.ifr_ifru.ifru_data = off.as_mut_ptr().cast();
     call(socket, libc::SIOCETHTOOL, &mut request)?;
-    // The kernel itself has nothing to say there.
+    // The kernel itself must not send anything on this device.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{PEER}/disable_ipv6"), "1");
     let mut request = named(PEER);
     request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
@@ -51,18 +51,18 @@ pub(super) fn pair(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut request = named(PEER);
     request.ifr_ifru.ifru_mtu = MTU as i32;
     call(socket, libc::SIOCSIFMTU, &mut request)?;
-    // First up: a socket of a device that is down begins with an error.
+    // Set it up first: a packet socket on a device that is down starts with an error.
     up(socket, PEER)?;
     frames(socket)
 }
 
-/// A socket that has every frame of the gateway's device, and none that it sent itself.
+/// A packet socket with every frame received by the gateway's end, without its own.
 fn frames(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut request = named(PEER);
     call(socket, libc::SIOCGIFINDEX, &mut request)?;
     // SAFETY: the kernel has just written the number.
     let index = unsafe { request.ifr_ifru.ifru_ifindex };
-    // Of no protocol: until it is bound it has the frames of no device.
+    // Protocol 0: until it is bound, the socket receives nothing from any device.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let frames = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
     let yes: libc::c_int = 1;
@@ -97,7 +97,7 @@ fn make() -> io::Result<()> {
     rustix::net::send(&kernel, &message(), SendFlags::empty())?;
     let mut answer = [0; 1024];
     let (count, _) = rustix::net::recv(&kernel, &mut answer[..], RecvFlags::empty())?;
-    // An answer is a header and a number: 0, or the error with its sign turned.
+    // A netlink acknowledgement: a header and 0, or a negative errno.
     let number = answer[..count].get(HEADER..HEADER + 4);
     let number = number.and_then(|bytes| bytes.first_chunk::<4>());
     match number.map(|bytes| i32::from_ne_bytes(*bytes)) {
@@ -131,7 +131,7 @@ fn text(name: &str) -> Vec<u8> {
     [name.as_bytes(), &[0]].concat()
 }
 
-/// Its length, its kind, and its content, up to the next multiple of four.
+/// A netlink attribute: length, type and content, padded to a multiple of four.
 fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
     let mut out = ((4 + content.len()) as u16).to_ne_bytes().to_vec();
     out.extend(kind.to_ne_bytes());

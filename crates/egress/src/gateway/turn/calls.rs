@@ -1,4 +1,4 @@
-//! The daemon calls: other rules, how it is doing, the end.
+//! Requests of the daemon over the control socket.
 
 use super::Gateway;
 use crate::border::Post;
@@ -11,7 +11,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::AsFd;
 use std::os::unix::net::UnixListener;
 
-/// Callers of the control socket at the same time.
+/// Concurrent connections to the control socket.
 const CALLERS: usize = 16;
 
 impl Gateway {
@@ -67,7 +67,7 @@ impl Gateway {
         }
     }
 
-    /// Other rules. What they do not allow is over when this returns.
+    /// Replaces the rules. Whatever they do not allow has ended when this returns.
     fn replace(&mut self, rules: Rules) {
         self.desk.budget.replace(rules.limits, self.desk.now);
         self.desk.rules = rules;
@@ -75,7 +75,7 @@ impl Gateway {
         self.end_exchanges(Exchange::judged_again);
     }
 
-    /// Other secrets. Requests that come from now on have them.
+    /// Replaces the secrets, for all further requests.
     fn bind(&mut self, post: Post) {
         for flow in self.flows.values_mut() {
             flow.rebind(&post);

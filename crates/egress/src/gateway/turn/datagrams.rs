@@ -1,4 +1,4 @@
-//! Packets that are no part of a connection: datagrams, echoes, neighbours.
+//! Packets that are not TCP: datagrams, echo requests, neighbour discovery.
 
 use super::Gateway;
 use crate::gateway::exchange::{Exchange, Pair};
@@ -42,7 +42,7 @@ impl Gateway {
     }
 
     fn ping(&mut self, ping: &Ping<'_>, packet: &[u8]) {
-        // The gateway answers for itself.
+        // The gateway answers pings to itself.
         if [IpAddr::V4(GATEWAY), IpAddr::V6(GATEWAY6)].contains(&ping.to) {
             packets::pong(&mut self.desk.device, ping);
             return;
@@ -55,7 +55,7 @@ impl Gateway {
         self.exchange((ping.ident, to), ping.number, ping.data, packet);
     }
 
-    /// Passes a datagram on, if there may be an exchange with its destination.
+    /// Sends a datagram, if an exchange with its destination is allowed.
     fn exchange(&mut self, pair: Pair, number: u16, data: &[u8], packet: &[u8]) {
         let known = self.pairs.get(&pair).copied();
         let Some(token) = known.or_else(|| self.begin_exchange(pair, packet)) else {
@@ -71,7 +71,7 @@ impl Gateway {
         }
     }
 
-    /// A new exchange, if it may be.
+    /// Starts a new exchange, if it is allowed.
     fn begin_exchange(&mut self, pair: Pair, packet: &[u8]) -> Option<u64> {
         let (_, to) = pair;
         if is_to_many(to.address) {
@@ -91,7 +91,7 @@ impl Gateway {
         let opened = Exchange::open(pair, names, verdict, packet, self.desk.now);
         let watched = opened.and_then(|exchange| {
             let data = EventData::new_u64(token);
-            // Out of descriptors or of kernel memory: as if there were no room.
+            // Out of descriptors or kernel memory: treat it as full.
             epoll::add(&self.epoll, &exchange, data, EventFlags::IN)
                 .map_err(|_| Reason::TooManyConnections)?;
             Ok(exchange)
@@ -107,7 +107,7 @@ impl Gateway {
         }
     }
 
-    /// Says to the sandbox and to the log that a datagram goes nowhere.
+    /// Tells the sandbox and the log that a datagram was refused.
     fn turn_away(
         &mut self,
         to: &Destination,
@@ -122,7 +122,7 @@ impl Gateway {
         None
     }
 
-    /// Something has come for an exchange.
+    /// Handles data received for an exchange.
     pub(super) fn heard(&mut self, token: u64) {
         if let Some(exchange) = self.exchanges.get_mut(&token)
             && let Some(reason) = exchange.heard(&mut self.desk)
@@ -141,7 +141,7 @@ impl Gateway {
         }
     }
 
-    /// Ends every exchange for which there is a reason to.
+    /// Ends every exchange for which `why` gives a reason.
     pub(super) fn end_exchanges(&mut self, why: impl Fn(&Exchange, &Desk) -> Option<Reason>) {
         let found: Vec<(u64, Reason)> = self
             .exchanges
@@ -153,14 +153,14 @@ impl Gateway {
         }
     }
 
-    /// Refuses a message of ICMP that asks for no echo, whatever the rules say.
+    /// Refuses an ICMP message other than an echo request, whatever the rules say.
     fn refuse(&mut self, address: IpAddr) {
         let to = Destination {
             address,
             port: 0,
             protocol: Protocol::Icmp,
         };
-        // What a device says to its link when it comes up is not worth a line.
+        // Multicast that a device sends when it comes up is not logged.
         if is_to_many(address) {
             return;
         }
@@ -174,7 +174,7 @@ impl Gateway {
     }
 }
 
-/// Whether an address is nobody's in particular.
+/// Whether an address is broadcast or multicast.
 fn is_to_many(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(to) if to.is_broadcast()) || address.is_multicast()
 }
