@@ -6,8 +6,8 @@
 //!                     └── forwarded, a bad proof, a second session: nothing is signed any more
 //! ```
 //!
-//! A session counts when the host has signed its id, which nobody else can. So whatever a sandbox
-//! asks to be signed, the signature is of use only to log in there, over that very session.
+//! A session counts only if the host has signed its id, which nobody else can do. So a signature
+//! that a sandbox obtains is only good for a login at that host, over that very session.
 //!
 //! No I/O: bytes in, bytes out. A connection holds one message at a time, of bounded length.
 
@@ -41,18 +41,18 @@ const SIGN_REQUEST: u8 = 13;
 const SIGNATURE: u8 = 14;
 const EXTENSION: u8 = 27;
 const SESSION_BIND: &[u8] = b"session-bind@openssh.com";
-/// Ids of sessions are hashes: nothing else that a host signs may pass for one.
+/// Session ids are hashes of these lengths: no other data that a host signs can pass for one.
 const SESSION_ID: std::ops::RangeInclusive<usize> = 20..=64;
 const RSA_SHA2_256: u32 = 2;
 const RSA_SHA2_512: u32 = 4;
 
-/// A key and the hosts it is bound to, as a gateway is told.
+/// A key and the hosts it is bound to, as sent to a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// The name of its secret, which may be told.
+    /// The name of its secret, which is not confidential.
     pub name: String,
-    /// The text of its file.
+    /// The text of its key file.
     pub key: Value,
     pub hosts: Vec<KnownHost>,
 }
@@ -90,20 +90,20 @@ impl Ring {
 }
 
 impl Held {
-    /// The host that has this key, if the secret is bound to it.
+    /// The name of the bound host that has this host key.
     fn host(&self, host_key: &[u8]) -> Option<&str> {
         let has = |(_, keys): &&(String, Vec<Vec<u8>>)| keys.iter().any(|key| key == host_key);
         self.hosts.iter().find(has).map(|(name, _)| name.as_str())
     }
 }
 
-/// What was decided, for whoever writes it down.
+/// A decision, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub why: Why,
-    /// The secret that was asked for, as far as it is known.
+    /// The secret that was asked for, if known.
     pub secret: Option<String>,
-    /// The host at the other end of the session, as far as it is known.
+    /// The host at the other end of the session, if known.
     pub host: Option<String>,
 }
 
@@ -121,12 +121,12 @@ impl Said {
     }
 }
 
-/// The sandbox sent what cannot be a message: the connection is of no use any more.
+/// The bytes cannot be a message: the connection is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a message to the agent is empty or has more than {MESSAGE} bytes")]
 pub struct NotAMessage;
 
-/// An answer to one message, and what was decided about it, if it was a matter of deciding.
+/// An answer to one message, and the decision about it, if one was made.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub bytes: Vec<u8>,
@@ -138,7 +138,7 @@ enum Bound {
     #[default]
     Not,
     To(Session),
-    /// Whatever comes, nothing is signed on this connection.
+    /// Nothing is ever signed on this connection.
     Never(Why),
 }
 
@@ -150,7 +150,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// How many bytes are missing from the message that is being read.
+    /// How many bytes the current message still needs.
     pub fn wants(&self) -> usize {
         let whole = self.length().map_or(4, |length| 4 + length.min(MESSAGE));
         whole.saturating_sub(self.message.len())
@@ -162,7 +162,7 @@ impl Agent {
         self.message.extend_from_slice(&bytes[..most]);
     }
 
-    /// Answers the message, if it is there as a whole.
+    /// Answers the message, if it is complete.
     pub fn answer(&mut self, ring: &Ring) -> Result<Option<Answer>, NotAMessage> {
         let Some(length) = self.length() else {
             return Ok(None);
@@ -203,7 +203,7 @@ impl Agent {
         }
     }
 
-    /// Keys that can be of use: all, or those of the host that the connection is bound to.
+    /// The keys to offer: all, or those of the host that the connection is bound to.
     fn identities(&self, ring: &Ring) -> Vec<u8> {
         let useful = |held: &&Held| match &self.bound {
             Bound::Not => true,
@@ -244,7 +244,7 @@ impl Agent {
             Bound::Never(why) => *why,
             Bound::To(before) if *before != session => Why::BoundTwice,
             _ if forwarded => Why::Forwarded,
-            // A key that nobody knows may be of a kind that cannot be verified.
+            // An unknown host key may be of a type that cannot be verified.
             _ if known.is_none() => Why::UnknownHostKey,
             _ if !proven => Why::BadProof,
             _ => {

@@ -1,7 +1,8 @@
-//! The authority of one sandbox, and the certificates it gives to the border for bound hosts.
+//! The certificate authority of one sandbox, which issues the border's certificates for bound
+//! hosts.
 //!
-//! Its key never leaves the outside; inside, only its certificate is trusted. So nobody but the
-//! gateway of that very sandbox can speak for a host there.
+//! Its key never leaves the gateway; the sandbox only trusts its certificate. So only the gateway
+//! of that very sandbox can impersonate a host there.
 
 use crate::secret::Value;
 use base64::Engine as _;
@@ -18,11 +19,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Certificates that are remembered. More hosts than that are made again.
+/// Number of cached certificates.
 const REMEMBERED: usize = 64;
 const NAME: &str = "motu: the border of this sandbox";
 
-/// Something that is no authority, or cannot certify.
+/// Not a valid authority, or one that cannot issue certificates.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the authority of the sandbox: {0}")]
 pub struct Failed(String);
@@ -33,18 +34,18 @@ impl Failed {
     }
 }
 
-/// An authority as it is kept and handed over.
+/// An authority as it is stored and sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authority {
-    /// Base64 of DER.
+    /// The certificate, DER in base64.
     pub certificate: String,
-    /// Base64 of PKCS #8.
+    /// The private key, PKCS #8 in base64.
     pub key: Value,
 }
 
 impl Authority {
-    /// A new one.
+    /// Makes a new authority.
     pub fn make() -> Result<Self, Failed> {
         let key = KeyPair::generate().map_err(Failed::of)?;
         let certificate = params().self_signed(&key).map_err(Failed::of)?;
@@ -54,18 +55,18 @@ impl Authority {
         })
     }
 
-    /// Its certificate, as files have it.
+    /// The certificate as PEM.
     pub fn pem(&self) -> String {
         pem(&self.certificate)
     }
 }
 
-/// The bytes of base64; nothing for what is none.
+/// Decodes base64; `None` if it is invalid.
 pub fn der(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// A certificate as files have it, from base64 of DER.
+/// Converts a certificate from base64 DER to PEM.
 pub fn pem(certificate: &str) -> String {
     let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
     for line in certificate.as_bytes().chunks(64) {
@@ -82,16 +83,17 @@ fn params() -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    // Clocks inside may be wrong by years; what ends its power is the end of the sandbox.
+    // A wide validity period: clocks inside may be years off, and the authority ends with its
+    // sandbox.
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(2049, 12, 31);
     params
 }
 
-/// Makes certificates of hosts.
+/// Issues certificates for hosts.
 pub(crate) struct Mint {
     issuer: Issuer<'static, KeyPair>,
-    /// One key for all hosts: it is never outside of this process.
+    /// One key for all hosts: it never leaves this process.
     key: KeyPair,
     provider: Arc<CryptoProvider>,
     made: HashMap<String, Arc<CertifiedKey>>,
@@ -128,7 +130,7 @@ impl Mint {
         }
         let mut params = CertificateParams::new([name.to_owned()]).map_err(Failed::of)?;
         params.distinguished_name = DistinguishedName::new();
-        // A common name holds 64 characters; the name that counts is the alternative one.
+        // A common name has at most 64 characters; clients use the subject alternative name.
         params
             .distinguished_name
             .push(DnType::CommonName, &name[..name.floor_char_boundary(64)]);

@@ -1,7 +1,7 @@
-//! Requests of HTTP/1.1, rewritten as they pass.
+//! Rewrites HTTP/1.1 requests as they pass.
 //!
-//! Bodies stream, except where a secret may be in them or they are part of a signature: those are
-//! collected first, up to [`BODY`] bytes.
+//! Bodies are streamed, unless a secret may be in them or they are part of a signature: those are
+//! buffered first, up to [`BODY`] bytes.
 
 use crate::http::{Reader, Request, Step};
 use crate::place::{Gate, Out, Place, Refusal};
@@ -9,9 +9,9 @@ use crate::sigv4::{self, Signed};
 use crate::swap::{Swap, Writing};
 use zeroize::Zeroizing;
 
-/// The most bytes of a body that is collected.
+/// Largest buffered body.
 pub const BODY: usize = 1 << 20;
-/// The most bytes of a head, and of a body, with values in them.
+/// Largest head and body after secrets were inserted.
 pub(crate) const HEAD_OUT: usize = 256 * 1024;
 const BODY_OUT: usize = 4 * BODY;
 
@@ -19,12 +19,12 @@ const BODY_OUT: usize = 4 * BODY;
 #[derive(Debug, Default)]
 pub struct Rewriter {
     reader: Reader,
-    /// What is not understood yet: less than a head, or than a line.
+    /// Unparsed bytes: less than a head, or than a line.
     held: Vec<u8>,
     waiting: Option<Waiting>,
 }
 
-/// A request whose body is being collected.
+/// A request whose body is being buffered.
 #[derive(Debug)]
 struct Waiting {
     request: Request,
@@ -32,7 +32,7 @@ struct Waiting {
     body: Zeroizing<Vec<u8>>,
 }
 
-/// A head as it was written, so that what is not changed stays as it was.
+/// A head as it was written, so that unchanged parts stay as they were.
 #[derive(Debug)]
 struct Head {
     method: String,
@@ -42,7 +42,7 @@ struct Head {
 }
 
 impl Rewriter {
-    /// Takes bytes of the sandbox, and gives what leaves in their place.
+    /// Takes bytes of the sandbox, and writes the rewritten ones to `out`.
     pub fn feed(
         &mut self,
         bytes: &[u8],
@@ -79,7 +79,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Whether nothing is left that was not passed on.
+    /// Whether everything has been passed on and the next bytes begin a request.
     pub fn is_even(&self) -> bool {
         self.held.is_empty() && self.waiting.is_none() && self.reader.at_head()
     }
@@ -93,7 +93,7 @@ impl Rewriter {
                 }
                 waiting.body.extend_from_slice(part);
             }
-            // What framed the body goes; its length is said anew.
+            // The chunk framing is dropped: the body is sent with a new length.
             Some(_) => {}
         }
         Ok(())
@@ -129,7 +129,8 @@ impl Rewriter {
             return Err(Refusal::TooLarge);
         }
         if head.value("expect").is_some() {
-            // The host is not asked before the body is here.
+            // Answer `100 Continue` here: the host is contacted only after the body has been
+            // buffered.
             head.drop("expect");
             out.back.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -142,7 +143,7 @@ impl Rewriter {
     }
 }
 
-/// Whether the body must be here before the request can be sent.
+/// Whether the body must be buffered before the request can be sent.
 fn collects(request: &Request, place: &Place) -> Result<bool, Refusal> {
     let coded = request
         .headers
@@ -153,7 +154,7 @@ fn collects(request: &Request, place: &Place) -> Result<bool, Refusal> {
     Ok(swapped || signed.is_some_and(|signed| signed.needs_body()))
 }
 
-/// Puts values into a request and sends it.
+/// Inserts secrets into a request and sends it.
 fn finish(
     request: &Request,
     mut head: Head,
@@ -202,7 +203,7 @@ fn finish(
     Ok(())
 }
 
-/// Signs a request again; the name of the secret it is signed with.
+/// Signs a request again; returns the name of the secret it was signed with.
 fn sign(
     signed: &Signed,
     request: &Request,
@@ -231,7 +232,7 @@ fn sign(
     Ok(name)
 }
 
-/// How values are written in a body of this type.
+/// How values are encoded in a body of this type.
 fn writing(kind: &str) -> Writing {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     let kind = kind.to_ascii_lowercase();
@@ -249,7 +250,7 @@ fn text(bytes: &[u8]) -> Result<String, Refusal> {
 }
 
 impl Head {
-    /// Reads what the reader has found to be a head.
+    /// Parses a head that the reader has delimited.
     fn read(bytes: &[u8]) -> Result<Self, Refusal> {
         let text = str::from_utf8(bytes).map_err(|_| Refusal::Malformed)?;
         let mut lines = text.trim_end_matches("\r\n").split("\r\n");
@@ -300,7 +301,7 @@ impl Head {
     }
 }
 
-/// What a sandbox is told whose request is refused.
+/// The response to a refused request.
 pub fn answer(refusal: Refusal) -> Vec<u8> {
     let text = format!("motu: {refusal}\n");
     let length = text.len();

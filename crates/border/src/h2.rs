@@ -1,8 +1,8 @@
-//! Requests of HTTP/2, rewritten as they pass.
+//! Rewrites HTTP/2 requests as they pass.
 //!
-//! Only blocks of headers are changed: they are read, judged and written again. All other frames
-//! pass as they are, so that windows and settings stay a matter of the two ends. Bodies are not
-//! looked into; where that is asked for, HTTP/1.1 is spoken.
+//! Only header blocks are changed: they are decoded, judged and encoded again. All other frames
+//! pass unchanged, so flow control and settings stay between the two ends. Bodies are not
+//! inspected; where that is needed, HTTP/1.1 is negotiated.
 
 use crate::h1::HEAD_OUT;
 use crate::hpack::{self, Decoder, Header};
@@ -12,9 +12,9 @@ use crate::swap::Swap;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME: usize = 9;
-/// The most bytes of one block, as it comes.
+/// Largest encoded header block.
 const BLOCK: usize = 64 * 1024;
-/// What every receiver takes in one frame.
+/// The frame size that every receiver accepts.
 const PART: usize = 16 * 1024;
 
 const HEADERS: u8 = 1;
@@ -29,20 +29,20 @@ const PRIORITY: u8 = 0x20;
 /// A stream of frames.
 #[derive(Debug, Default)]
 pub struct Rewriter {
-    /// How much of the preface has passed.
+    /// How much of the connection preface has passed.
     preface: usize,
     held: Vec<u8>,
-    /// Bytes of a frame that passes as it is.
+    /// Bytes left of a frame that passes unchanged.
     pass: usize,
     block: Option<Block>,
     decoder: Decoder,
 }
 
-/// Headers that are not whole yet.
+/// An incomplete header block.
 #[derive(Debug)]
 struct Block {
     stream: [u8; 4],
-    /// Of its first frame; whether it ends the stream counts.
+    /// The flags of its first frame (`END_STREAM`, `PRIORITY`).
     flags: u8,
     priority: Vec<u8>,
     bytes: Vec<u8>,
@@ -76,7 +76,7 @@ impl Frame {
 }
 
 impl Rewriter {
-    /// Takes bytes of the sandbox, and gives what leaves in their place.
+    /// Takes bytes of the sandbox, and writes the rewritten ones to `out`.
     pub fn feed(
         &mut self,
         bytes: &[u8],
@@ -104,12 +104,12 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Whether nothing is left that was not passed on.
+    /// Whether everything has been passed on.
     pub fn is_even(&self) -> bool {
         self.held.is_empty() && self.pass == 0 && self.block.is_none()
     }
 
-    /// Takes one frame, or a part of one that passes; what is left after it.
+    /// Handles one frame, or part of one that passes unchanged; returns the remaining bytes.
     fn step<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -143,7 +143,7 @@ impl Rewriter {
                 }
                 Ok(Some(rest))
             }
-            // Nothing may come between the parts of a block, and clients promise nothing.
+            // No frame may interrupt a header block, and clients send no PUSH_PROMISE.
             (_, Some(_)) | (CONTINUATION | PUSH_PROMISE, None) => Err(Refusal::Malformed),
             _ => {
                 frame.write(&mut out.forward);
@@ -153,7 +153,7 @@ impl Rewriter {
         }
     }
 
-    /// Adds what one frame brings to its block.
+    /// Adds a frame's fragment to its header block.
     fn part(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Refusal> {
         if let Some(block) = &mut self.block {
             if block.stream != frame.stream {
@@ -214,7 +214,7 @@ impl Rewriter {
 }
 
 impl Block {
-    /// Writes a block anew, in as many frames as it takes.
+    /// Writes an encoded block as HEADERS and CONTINUATION frames.
     fn write(&self, bytes: &[u8], out: &mut Vec<u8>) {
         let first = bytes.len().min(PART - self.priority.len());
         let (now, mut rest) = bytes.split_at(first);
@@ -238,7 +238,7 @@ impl Block {
     }
 }
 
-/// Puts values into the path's query and into headers.
+/// Inserts secrets into the query of the path and into headers.
 fn rewrite(headers: &mut [Header], swap: &mut Swap<'_>) -> Result<(), Refusal> {
     let mut total = 0;
     for header in headers {
@@ -260,7 +260,7 @@ fn rewrite(headers: &mut [Header], swap: &mut Swap<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a list of headers asks for; strict where servers differ.
+/// Converts a header list to a request; strict where servers differ.
 fn request(headers: &[Header], place: &Place) -> Result<Request, Refusal> {
     let mut request = Request::default();
     let (mut method, mut path, mut authority, mut scheme) = (None, None, None, None);
@@ -311,7 +311,7 @@ fn request(headers: &[Header], place: &Place) -> Result<Request, Refusal> {
     Ok(request)
 }
 
-/// An ordinary header, if it is one that HTTP/2 allows.
+/// A regular header, if HTTP/2 allows it.
 fn field(header: &Header) -> Result<(&str, &str), Refusal> {
     let name = str::from_utf8(&header.name).map_err(|_| Refusal::Malformed)?;
     let value = str::from_utf8(&header.value).map_err(|_| Refusal::Malformed)?;

@@ -1,21 +1,21 @@
-//! HPACK (RFC 7541), as far as requests that are read and written again need it.
+//! HPACK (RFC 7541), as far as rewriting requests needs it.
 //!
-//! The reader knows everything, with a bounded table. The writer uses no table and no Huffman
-//! codes: what it writes is understood whatever the other side remembers.
+//! The decoder is complete, with a bounded table. The encoder uses neither the dynamic table nor
+//! Huffman codes, so its output does not depend on the peer's state.
 
 mod huffman;
 
 use std::collections::VecDeque;
 
-/// The largest table that a sandbox may use. The other side's word on it is not waited for.
+/// Largest dynamic table that a sandbox may use, independent of the host's SETTINGS.
 pub const TABLE: usize = 64 * 1024;
-/// The size that both sides begin with.
+/// The initial table size.
 const FIRST: usize = 4096;
-/// The most bytes of one list of headers, each counted with 32 more.
+/// Largest header list; each header counts 32 extra bytes.
 pub const LIST: usize = 64 * 1024;
 const OVERHEAD: usize = 32;
 
-/// Not HPACK, or too much of it.
+/// Invalid HPACK, or too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -24,19 +24,19 @@ pub struct Malformed;
 pub struct Header {
     pub name: Vec<u8>,
     pub value: Vec<u8>,
-    /// Whoever passes it on must not remember it either.
+    /// Never indexed, also not by the next hop.
     pub never: bool,
 }
 
-/// What one block says.
+/// One decoded header block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Sizes that the table took before its first header.
+    /// Table size updates at its beginning.
     pub sizes: Vec<usize>,
     pub headers: Vec<Header>,
 }
 
-/// Reads blocks, one after the other.
+/// Decodes header blocks of one connection.
 #[derive(Debug)]
 pub struct Decoder {
     table: VecDeque<(Vec<u8>, Vec<u8>)>,
@@ -135,14 +135,14 @@ impl Decoder {
     }
 }
 
-/// A number whose first bits share a byte with something else.
+/// Decodes an integer with a prefix of `bits` bits.
 fn number(bytes: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
     let most = (1usize << bits) - 1;
     let mut found = usize::from(take(bytes)?) & most;
     if found < most {
         return Ok(found);
     }
-    // Three further bytes hold more than any length or index that is allowed here.
+    // Three further bytes hold more than any allowed length or index.
     for shift in [0, 7, 14] {
         let byte = take(bytes)?;
         found += usize::from(byte & 0x7f) << shift;
@@ -171,7 +171,7 @@ fn string(bytes: &mut &[u8]) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-/// Writes a block: sizes of the table first, then headers that nobody remembers.
+/// Encodes a block: table size updates first, then headers without indexing.
 pub fn encode(sizes: &[usize], headers: &[Header]) -> Vec<u8> {
     let mut out = Vec::new();
     for size in sizes {
@@ -202,7 +202,7 @@ fn put(out: &mut Vec<u8>, number: usize, bits: u32, kind: u8) {
     out.push(rest as u8);
 }
 
-/// Appendix A.
+/// The static table (appendix A).
 const STATIC: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),

@@ -1,9 +1,9 @@
-//! The requests of HTTP/1 on one connection, one after the other.
+//! Parses the HTTP/1 requests on one connection.
 //!
-//! Strict where servers differ: what two servers could read in two ways (two lengths, folded
-//! lines, bare line feeds, two hosts) is malformed, because then it is not known what is asked.
+//! Strict where servers differ: ambiguous requests (two lengths, folded lines, bare line feeds, two
+//! hosts) are malformed, because servers could interpret them differently.
 
-/// What a request says, as it stood in its head.
+/// A parsed request head.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
@@ -11,36 +11,36 @@ pub struct Request {
     pub host: Option<String>,
     pub path: String,
     pub query: String,
-    /// Names in lower case.
+    /// Names are in lower case.
     pub headers: Vec<(String, String)>,
 }
 
 impl Request {
-    /// Whether it would turn the connection into something else.
+    /// Whether it asks to change the protocol of the connection.
     pub fn upgrades(&self) -> bool {
         self.method.eq_ignore_ascii_case("CONNECT")
             || self.headers.iter().any(|(name, _)| name == "upgrade")
     }
 }
 
-/// The longest head of a request.
+/// Longest head.
 pub const HEAD: usize = 32 * 1024;
-/// The longest line of a chunk's size, and the most bytes of trailers.
+/// Longest chunk-size line, and most bytes of trailers.
 const CHUNK: usize = 256;
 const TRAILER: usize = 8 * 1024;
 
-/// Not HTTP/1, or not in one reading.
+/// Not HTTP/1, or ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// What to do with the bytes at hand.
+/// What to do with the available bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Wait for more.
     Need,
-    /// So many belong to a request that was already allowed.
+    /// This many bytes belong to an allowed request.
     Pass(usize),
-    /// A request begins; its head is so long.
+    /// A request begins, with a head of this length.
     Head { length: usize, request: Request },
 }
 
@@ -56,22 +56,22 @@ enum At {
     Trailer,
 }
 
-/// Where in a stream of requests we are.
+/// The position in a stream of requests.
 #[derive(Debug, Clone, Default)]
 pub struct Reader(At);
 
 impl Reader {
-    /// Whether the next bytes are those of a body, and not of a head or of what frames a body.
+    /// Whether the next bytes are body data, not a head or framing.
     pub fn in_body(&self) -> bool {
         matches!(self.0, At::Body(_) | At::Chunk(_))
     }
 
-    /// Whether the last request is whole.
+    /// Whether the last request is complete.
     pub fn at_head(&self) -> bool {
         self.0 == At::Head
     }
 
-    /// Takes the next step on unread bytes; those of `Pass` and `Head` count as read.
+    /// Parses the next step; the bytes of `Pass` and `Head` count as consumed.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
         if bytes.is_empty() {
             return Ok(Step::Need);
@@ -128,7 +128,7 @@ impl Reader {
         self.0 = body(&request)?;
         let named = host(&request)?;
         request.host = match request.host.take() {
-            // The target names a host too: both must be the same.
+            // The request target is absolute: its host must equal the Host header.
             Some(target) if named.as_ref().is_some_and(|named| *named != target) => {
                 return Err(Malformed);
             }
@@ -172,7 +172,7 @@ impl Reader {
     }
 }
 
-/// The line at the beginning, without its end.
+/// The first line, without its end.
 fn line(bytes: &[u8], most: usize) -> Result<Option<&[u8]>, Malformed> {
     let end = bytes.windows(2).take(most).position(|two| two == b"\r\n");
     let line = match end {
@@ -204,7 +204,7 @@ fn first_line(line: &str) -> Result<Request, Malformed> {
             let slash = rest.find(['/', '?']).unwrap_or(rest.len());
             (Some(bare(&rest[..slash])?), &rest[slash..])
         }
-        // Something like `/?next=http://…`.
+        // Such as `/?next=http://…`.
         _ => (None, target),
     };
     let local = local.split('#').next().unwrap_or_default();
@@ -221,7 +221,7 @@ fn first_line(line: &str) -> Result<Request, Malformed> {
 fn header(line: &str) -> Result<(String, String), Malformed> {
     let (name, value) = line.split_once(':').ok_or(Malformed)?;
     let value = value.trim_matches([' ', '\t']);
-    // A folded line begins with a space, which is no token.
+    // A folded line begins with a space, which is not a token character.
     if !is_token(name) || value.bytes().any(|byte| byte != b'\t' && byte < b' ') {
         return Err(Malformed);
     }
@@ -233,7 +233,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(plain)
 }
 
-/// How the body of a request is measured; in one way only.
+/// How the body is delimited; exactly one way is allowed.
 fn body(request: &Request) -> Result<At, Malformed> {
     let all = |wanted: &str| {
         let mine = request.headers.iter().filter(|(name, _)| name == wanted);
@@ -389,7 +389,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_to_their_end(text in "(GET / HTTP/1.1\r\n|Host: a\r\n|\r\n|[0-9a-f\r\n;: ]|Transfer-Encoding: chunked\r\n|Content-Length: 3\r\n){0,40}", size in 1usize..50) {
             let whole = requests(&text, text.len().max(1));
-            // However it is cut, the same requests are seen.
+            // The same requests are parsed, however the bytes are split.
             if let Ok(whole) = whole {
                 prop_assert_eq!(requests(&text, size), Ok(whole));
             }

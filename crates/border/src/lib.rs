@@ -1,11 +1,11 @@
-//! Secrets at the border: what a sandbox sends to a host with a placeholder leaves with the value.
+//! Secrets at the border: placeholders that a sandbox sends to a bound host are replaced by values.
 //!
 //! ```text
 //!   sandbox ──TLS──► guest side │ requests: judged, rewritten │ host side ──TLS──► host
 //!            ◄──────            │ answers: passed as they are │           ◄──────
 //! ```
 //!
-//! No I/O: bytes in, bytes out, everything bounded. Whoever drives a [`session::Session`] owns the
+//! No I/O: bytes in, bytes out, everything bounded. The driver of a [`session::Session`] owns the
 //! sockets, and decides about each request through a [`Gate`].
 
 pub mod agent;

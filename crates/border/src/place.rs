@@ -1,20 +1,20 @@
-//! Where a connection goes, who decides about its requests, and why one is refused.
+//! The destination of a connection, the gate for its requests, and the reasons for refusals.
 
 use crate::http::Request;
 use crate::secret::Secret;
 use std::sync::Arc;
 
-/// The host at the other end, and the secrets that are bound to it.
+/// A host and the secrets bound to it.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// In its normal form. Requests must name this host and no other.
+    /// The normalized name. Requests must name this host and no other.
     pub name: String,
     pub port: u16,
     pub secrets: Arc<Vec<Secret>>,
 }
 
 impl Place {
-    /// Whether text of a request (`Host`, `:authority`) names this place.
+    /// Whether a `Host` or `:authority` value names this place.
     pub(crate) fn is_named(&self, text: &str) -> bool {
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -25,16 +25,16 @@ impl Place {
         host.eq_ignore_ascii_case(&self.name) && same_port
     }
 
-    /// Whether whole bodies may have to be seen before a request can be sent.
+    /// Whether bodies may have to be buffered before a request is sent.
     pub fn needs_bodies(&self) -> bool {
         self.secrets.iter().any(|secret| secret.body || secret.aws)
     }
 }
 
-/// Decides about requests, and is told of secrets that were put into them.
+/// Decides about requests, and learns which secrets were put into them.
 pub trait Gate {
-    /// Whether a request may be sent. The request is as the sandbox wrote it; `used` are the names
-    /// of the secrets that are put into it.
+    /// Whether a request may be sent. It is given as the sandbox wrote it; `used` are the names of
+    /// the secrets that are put into it.
     fn ask(&mut self, request: &Request, used: &[String]) -> bool;
 }
 
@@ -47,7 +47,7 @@ pub struct Out {
     pub back: Vec<u8>,
 }
 
-/// Why a connection does not go on.
+/// Why a connection is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     #[error("the request can be read in more than one way, or is no HTTP")]

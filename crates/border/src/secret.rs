@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// How every placeholder begins: people and programs recognise it.
+/// The prefix of every placeholder, by which people and programs recognize it.
 pub const PLACEHOLDER: &str = "motu_placeholder_";
 
-/// Text that is never printed, and is wiped when it goes.
+/// Text that is never printed, and zeroized on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Value(Zeroizing<String>);
 
@@ -44,21 +44,21 @@ impl<'de> Deserialize<'de> for Value {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secret {
-    /// Its name, which may be told.
+    /// Its name, which is not confidential.
     pub name: String,
-    /// What the sandbox has in its place.
+    /// The text that the sandbox has in its place.
     pub placeholder: String,
     pub value: Value,
-    /// Whether placeholders in bodies of requests are replaced too.
+    /// Whether placeholders in request bodies are replaced too.
     #[serde(default)]
     pub body: bool,
-    /// A secret access key of AWS. It is never sent: requests signed with the placeholder are
-    /// signed again with it.
+    /// An AWS secret access key. It is never sent: requests signed with the placeholder are signed
+    /// again with it.
     #[serde(default)]
     pub aws: bool,
 }
 
-/// A new placeholder, or nothing where there are no random numbers.
+/// A new placeholder; `None` if there is no randomness.
 pub fn placeholder() -> Option<String> {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).ok()?;

@@ -1,11 +1,11 @@
-//! One connection with TLS ended in the middle.
+//! One connection with TLS terminated in the middle.
 //!
 //! ```text
 //!   hello ──► host handshake ──► guest handshake ──► open ──► over
 //! ```
 //!
-//! The host is spoken to first: what it chooses of the protocols that the client offers is then the
-//! only one that the client is offered. So both sides speak the same.
+//! The handshake with the host comes first: the protocol it chooses from the client's offer (ALPN)
+//! is then the only one accepted from the client. So both sides use the same protocol.
 
 use crate::authority::{Authority, Failed, Mint};
 use crate::place::{Gate, Out, Place, Refusal};
@@ -21,14 +21,14 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-/// Bytes for one side beyond which nothing more is taken from the other.
+/// Buffer for one side beyond which no more is taken from the other.
 const HELD: usize = 256 * 1024;
-/// Bytes that a client may send before it has an answer to its hello.
+/// Bytes a client may send before its ClientHello is answered.
 const EARLY: usize = 64 * 1024;
 const H1: &[u8] = b"http/1.1";
 const H2: &[u8] = b"h2";
 
-/// Whom the border trusts outside, and how it is trusted inside.
+/// The roots trusted outside, and the authority trusted inside.
 #[derive(Debug)]
 pub struct Trust {
     mint: Mint,
@@ -37,8 +37,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// `roots` are certificates that hosts are verified by, in DER. Those that cannot be read are
-    /// trusted with nothing.
+    /// `roots` are the DER certificates that hosts are verified with; invalid ones are ignored.
     pub fn new(authority: &Authority, roots: Vec<CertificateDer<'_>>) -> Result<Self, Failed> {
         let provider = Arc::new(ring::default_provider());
         let mut store = RootCertStore::empty();
@@ -57,7 +56,7 @@ impl Trust {
     }
 }
 
-/// The side of the sandbox.
+/// The sandbox's side.
 enum Guest {
     Hello(Acceptor),
     /// The host has not answered yet.
@@ -81,9 +80,9 @@ pub struct Session {
     provider: Arc<CryptoProvider>,
     requests: Requests,
     early: Vec<u8>,
-    /// The sandbox has said everything: it need not be told that the host has too.
+    /// The sandbox has closed its side: it need not be told that the host has too.
     ended: bool,
-    /// To be sent, in this order.
+    /// Bytes to be sent, in this order.
     pub to_guest: Vec<u8>,
     pub to_host: Vec<u8>,
 }
@@ -117,22 +116,22 @@ impl Session {
         &self.place.name
     }
 
-    /// Other values from the next request on.
+    /// Uses other values from the next request on.
     pub fn rebind(&mut self, secrets: Arc<Vec<Secret>>) {
         self.place.secrets = secrets;
     }
 
-    /// Whether bytes of the sandbox may be taken.
+    /// Whether bytes of the sandbox can be taken now.
     pub fn takes_guest(&self) -> bool {
         self.to_host.len() < HELD && self.early.len() < EARLY
     }
 
-    /// Whether bytes of the host may be taken.
+    /// Whether bytes of the host can be taken now.
     pub fn takes_host(&self) -> bool {
         self.to_guest.len() < HELD
     }
 
-    /// Takes bytes of the sandbox. After a refusal what is to be sent to it is still to be sent.
+    /// Takes bytes of the sandbox. After a refusal, `to_guest` must still be sent.
     pub fn guest(&mut self, bytes: &[u8], gate: &mut dyn Gate) -> Result<(), Refusal> {
         match &mut self.guest {
             Guest::Hello(_) => self.hello(bytes),
@@ -159,7 +158,7 @@ impl Session {
             let state = match host.process_new_packets() {
                 Ok(state) => state,
                 Err(error) => {
-                    // What is wrong is said to the host before the connection ends.
+                    // Send the TLS alert to the host before the connection ends.
                     let _ = host.write_tls(&mut self.to_host);
                     return Err(match error {
                         rustls::Error::InvalidCertificate(_) => Refusal::NotTrusted,
@@ -187,7 +186,7 @@ impl Session {
         Ok(())
     }
 
-    /// The sandbox has said everything.
+    /// Called when the sandbox has closed its side.
     pub fn guest_ended(&mut self) {
         if let Some(host) = &mut self.host
             && !std::mem::replace(&mut self.ended, true)
@@ -197,7 +196,7 @@ impl Session {
         self.flush();
     }
 
-    /// The hello of the sandbox, and with it the beginning of the connection to the host.
+    /// Parses the sandbox's ClientHello, and then starts the handshake with the host.
     fn hello(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         let mut rest = bytes;
         while let Guest::Hello(acceptor) = &mut self.guest
@@ -247,7 +246,7 @@ impl Session {
         Ok(())
     }
 
-    /// The host has answered: now the sandbox is, with what the host has chosen.
+    /// After the host's handshake: answers the sandbox, with the protocol that the host chose.
     fn open(&mut self, gate: &mut dyn Gate) -> Result<(), Refusal> {
         let chosen = self.host.as_ref().and_then(|host| host.alpn_protocol());
         let chosen = chosen.map(<[u8]>::to_vec);
@@ -307,7 +306,7 @@ impl Session {
         Ok(())
     }
 
-    /// Plain bytes of the sandbox, on their way to the host.
+    /// Passes plaintext of the sandbox on to the host.
     fn request(&mut self, plain: &[u8], gate: &mut dyn Gate) -> Result<(), Refusal> {
         let mut out = Out::default();
         let fed = match &mut self.requests {
@@ -317,7 +316,7 @@ impl Session {
         let (Guest::Open(guest), Some(host)) = (&mut self.guest, &mut self.host) else {
             return Ok(());
         };
-        // Without a limit on their buffers, writers take everything.
+        // These writers have no buffer limit and take everything.
         let _ = host.writer().write_all(&out.forward);
         zeroize::Zeroize::zeroize(&mut out.forward);
         let _ = guest.writer().write_all(&out.back);
@@ -333,7 +332,7 @@ impl Session {
         Ok(())
     }
 
-    /// Moves what both sides have to say to where it can be sent.
+    /// Moves pending TLS records of both sides to the output buffers.
     fn flush(&mut self) {
         // Writing to memory does not fail.
         if let Some(host) = &mut self.host {

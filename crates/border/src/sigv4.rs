@@ -1,8 +1,8 @@
-//! Signature version 4 of AWS: a request signed with the placeholder is signed again with the key.
+//! AWS signature version 4: a request signed with the placeholder is signed again with the key.
 //!
-//! The sandbox's own signature is checked first, with the placeholder in the place of the key. So
-//! only what was signed with the placeholder is signed with the key, and the way in which the
-//! client writes its path is known: of the two in use, the one whose signature is right.
+//! The sandbox's own signature is verified first, with the placeholder as the key. So only a
+//! request signed with the placeholder is signed with the real key, and the path encoding of the
+//! client is known: of the two in use, the one whose signature is valid.
 
 use crate::http::Request;
 use crate::place::{Place, Refusal};
@@ -14,7 +14,7 @@ const FAMILY: &str = "AWS4-";
 const ENDING: &str = "aws4_request";
 const HASH: &str = "x-amz-content-sha256";
 
-/// The signature of a request, as its header says it.
+/// A request's signature, from its header.
 #[derive(Debug)]
 pub(crate) struct Signed {
     access_key: String,
@@ -22,11 +22,11 @@ pub(crate) struct Signed {
     scope: [String; 3],
     headers: Vec<String>,
     signature: String,
-    /// The hash of the body, where the request says it.
+    /// The hash of the body, if the request states it.
     hash: Option<String>,
 }
 
-/// The signature of a request to a place that has keys of AWS; nothing where there is none.
+/// The signature of a request to a place with AWS keys; `None` if it has none.
 pub(crate) fn read(request: &Request, place: &Place) -> Result<Option<Signed>, Refusal> {
     if !place.secrets.iter().any(|secret| secret.aws) {
         return Ok(None);
@@ -81,7 +81,7 @@ fn parse(authorization: &str, hash: Option<&str>) -> Option<Signed> {
     let (service, region, date) = (words.next()?, words.next()?, words.next()?);
     let access_key: Vec<&str> = words.collect();
     let headers: Vec<String> = headers?.split(';').map(str::to_owned).collect();
-    // Without the host a signature would be good elsewhere too.
+    // Without the host, a signature would be valid elsewhere too.
     if !headers.iter().any(|name| name == "host") {
         return None;
     }
@@ -95,13 +95,13 @@ fn parse(authorization: &str, hash: Option<&str>) -> Option<Signed> {
 }
 
 impl Signed {
-    /// Whether the body is part of what is signed, and its hash is not said.
+    /// Whether the body is signed and its hash is not stated.
     pub(crate) fn needs_body(&self) -> bool {
         self.hash.is_none()
     }
 
-    /// Signs again what was signed with a placeholder: the name of the secret, and the header.
-    /// `before` is the request as the sandbox signed it, `after` as it leaves.
+    /// Signs a request again that was signed with a placeholder; returns the name of the secret and
+    /// the header. `before` is the request as the sandbox signed it, `after` as it is sent.
     pub(crate) fn again(
         &self,
         before: &Request,
@@ -177,7 +177,7 @@ impl Signed {
     }
 }
 
-/// All values of a header as one, with single spaces.
+/// All values of a header joined, with single spaces.
 fn joined(request: &Request, wanted: &str) -> Option<String> {
     let mine = request.headers.iter().filter(|(name, _)| name == wanted);
     let values: Vec<String> = mine
@@ -186,7 +186,7 @@ fn joined(request: &Request, wanted: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join(","))
 }
 
-/// A path that is already encoded, encoded once more: as every service but S3 signs it.
+/// Encodes an already encoded path once more, as all services except S3 require.
 fn encoded(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.bytes() {

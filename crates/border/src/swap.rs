@@ -1,4 +1,4 @@
-//! Placeholders replaced by values, in the writing of the place they stand in.
+//! Replaces placeholders by values, encoded for their context.
 
 use crate::place::Refusal;
 use crate::secret::{PLACEHOLDER, Secret};
@@ -7,18 +7,18 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use memchr::memmem;
 use zeroize::Zeroizing;
 
-/// How a value must be written.
+/// How a value is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writing {
-    /// As it is.
+    /// Unchanged.
     Plain,
-    /// With `%XX` for everything that means something in a query or a form.
+    /// Percent-encoded, for a query or a form.
     Percent,
-    /// Inside of a string of JSON.
+    /// Escaped for a JSON string.
     Json,
 }
 
-/// Replaces placeholders, and remembers whose.
+/// Replaces placeholders, and records the secrets used.
 #[derive(Debug)]
 pub(crate) struct Swap<'a> {
     secrets: &'a [Secret],
@@ -36,7 +36,7 @@ impl<'a> Swap<'a> {
         }
     }
 
-    /// The bytes with values in them; nothing if there is no placeholder.
+    /// The bytes with values inserted; `None` if there is no placeholder.
     pub(crate) fn bytes(
         &mut self,
         bytes: &[u8],
@@ -78,7 +78,7 @@ impl<'a> Swap<'a> {
         Ok(text)
     }
 
-    /// A header's value. What a client has encoded for `Basic` is looked into.
+    /// A header's value. `Basic` credentials are decoded first.
     pub(crate) fn header(
         &mut self,
         value: &[u8],
@@ -108,7 +108,7 @@ impl<'a> Swap<'a> {
         }))
     }
 
-    /// The target of a request: its query alone.
+    /// The target of a request: only its query is rewritten.
     pub(crate) fn target(
         &mut self,
         target: &[u8],
@@ -127,7 +127,7 @@ impl<'a> Swap<'a> {
     }
 }
 
-/// A value as it must stand in its place.
+/// Encodes a value for its context.
 fn written(value: &str, writing: Writing) -> Zeroizing<Vec<u8>> {
     let mut out = Zeroizing::new(Vec::with_capacity(value.len()));
     for byte in value.bytes() {

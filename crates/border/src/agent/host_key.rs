@@ -1,10 +1,10 @@
-//! Public keys of hosts, and signatures that were made with them.
+//! Public keys of hosts, and the verification of their signatures.
 
 use super::wire::{Reader, padded};
 use ring::rsa::PublicKeyComponents;
 use ring::signature::{self, UnparsedPublicKey};
 
-/// The public key of a host, of a kind whose signatures can be verified here.
+/// The public key of a host, of a supported type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostKey<'a> {
     Ed25519(&'a [u8]),
@@ -14,7 +14,7 @@ pub(super) enum HostKey<'a> {
 }
 
 impl<'a> HostKey<'a> {
-    /// Reads it as it stands in the protocol; nothing for any other kind, certificates among them.
+    /// Parses a key blob; `None` for unsupported types, certificates included.
     pub(super) fn read(blob: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(blob);
         let key = match reader.string()? {
@@ -41,7 +41,7 @@ impl<'a> HostKey<'a> {
         reader.is_done().then_some(key)
     }
 
-    /// Whether a signature, as it stands in the protocol, was made with it.
+    /// Whether a signature blob over this data was made with it.
     pub(super) fn has_signed(self, data: &[u8], signature: &[u8]) -> bool {
         let mut reader = Reader::new(signature);
         let (Some(algorithm), Some(raw)) = (reader.string(), reader.string()) else {
@@ -73,13 +73,13 @@ impl<'a> HostKey<'a> {
                 let how = &signature::RSA_PKCS1_2048_8192_SHA512;
                 key.verify(how, data, raw).is_ok()
             }
-            // SHA-1 among them.
+            // SHA-1 signatures (`ssh-rsa`) are refused.
             _ => false,
         }
     }
 }
 
-/// The two numbers of an ECDSA signature, side by side.
+/// The two numbers of an ECDSA signature, padded and concatenated.
 fn fixed<const N: usize>(raw: &[u8]) -> Option<Vec<u8>> {
     let mut reader = Reader::new(raw);
     let (r, s) = (reader.large()?, reader.large()?);

@@ -1,4 +1,4 @@
-//! Private keys as OpenSSH writes them, and signatures made with them.
+//! Private keys in OpenSSH's format, and signatures made with them.
 
 use super::wire::{Reader, padded, put_large, put_string};
 use base64::Engine as _;
@@ -17,10 +17,10 @@ use zeroize::Zeroizing;
 const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 const END: &str = "-----END OPENSSH PRIVATE KEY-----";
 const MAGIC: &[u8] = b"openssh-key-v1\0";
-/// Bits of an RSA key: fewer are weak, more cannot be signed with.
+/// Accepted RSA key sizes: smaller keys are weak, larger ones not supported.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
 
-/// Why text is no key that can be signed with.
+/// Why a text is not a usable key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("it is not a private key in OpenSSH's own format")]
@@ -35,10 +35,10 @@ pub enum KeyError {
     Damaged,
 }
 
-/// A private key. It is never printed.
+/// A private key; never printed.
 pub struct PrivateKey {
     pair: Pair,
-    /// The public key, as it stands in the protocol.
+    /// The public key blob.
     blob: Vec<u8>,
 }
 
@@ -76,19 +76,19 @@ impl PrivateKey {
             return Err(KeyError::Damaged);
         }
         let (pair, own) = pair(&mut secret)?;
-        // What is offered to a host must be what is signed with.
+        // The public key offered to a host must belong to the private key.
         if own != blob {
             return Err(KeyError::Damaged);
         }
         Ok(Self { pair, blob: own })
     }
 
-    /// The public key, as it stands in the protocol.
+    /// The public key blob.
     pub fn blob(&self) -> &[u8] {
         &self.blob
     }
 
-    /// The kind of key, as public keys name it.
+    /// The key type, as in a public key.
     pub fn kind(&self) -> &'static str {
         match self.pair {
             Pair::Ed25519(_) => "ssh-ed25519",
@@ -103,7 +103,7 @@ impl PrivateKey {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
     }
 
-    /// A signature by an algorithm of this key, as it stands in the protocol.
+    /// A signature blob by an algorithm of this key.
     pub(super) fn sign(&self, algorithm: &[u8], data: &[u8]) -> Option<Vec<u8>> {
         let mut raw = Vec::new();
         match (&self.pair, algorithm) {
@@ -131,7 +131,7 @@ impl PrivateKey {
     }
 }
 
-/// The bytes between the first and the last line of a key file.
+/// The decoded bytes of a key file.
 fn armoured(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let inner = text.trim().strip_prefix(BEGIN)?.strip_suffix(END)?;
     let mut joined = Zeroizing::new(String::with_capacity(inner.len()));
@@ -139,7 +139,7 @@ fn armoured(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     STANDARD.decode(joined.as_bytes()).ok().map(Zeroizing::new)
 }
 
-/// The key and its public half.
+/// Parses the key pair.
 fn pair(reader: &mut Reader<'_>) -> Result<(Pair, Vec<u8>), KeyError> {
     let kind = reader.string().ok_or(KeyError::Damaged)?;
     let mut blob = Vec::new();
@@ -200,15 +200,15 @@ fn rsa(reader: &mut Reader<'_>, blob: &mut Vec<u8>) -> Result<Pair, KeyError> {
     pair.map(Pair::Rsa).map_err(|_| KeyError::Damaged)
 }
 
-/// `number` modulo (`prime` − 1), which key files leave out. It takes another time for other
-/// numbers; nobody who could measure that is near when a key is read.
+/// `number` modulo (`prime` − 1), which key files leave out. Not constant-time: a key is read where
+/// no attacker can measure it.
 fn modulo_less_one(number: &[u8], prime: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut modulus = Zeroizing::new(prime.to_vec());
-    // A prime of this size is odd; for anything else the result is refused as damaged.
+    // A prime of this size is odd; anything else is later refused as damaged.
     if let Some(last) = modulus.last_mut() {
         *last &= 0xfe;
     }
-    // One byte more: doubling must not overflow.
+    // One extra byte, so that doubling cannot overflow.
     let mut rest = Zeroizing::new(vec![0_u8; modulus.len() + 1]);
     modulus.insert(0, 0);
     if modulus.iter().all(|byte| *byte == 0) {

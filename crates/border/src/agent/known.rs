@@ -1,4 +1,4 @@
-//! Host keys by the names of their hosts, from the lines of a `known_hosts` file.
+//! Host keys by host name, from a `known_hosts` file.
 
 use super::host_key::HostKey;
 use base64::Engine as _;
@@ -13,20 +13,20 @@ pub const KNOWN_HOSTS: usize = 262_144;
 /// The port of SSH.
 const SSH: u16 = 22;
 
-/// A host, and every key by which it may be known.
+/// A host and all its keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownHost {
-    /// In its normal form.
+    /// The normalized name.
     pub name: String,
-    /// The ports that the file names it with.
+    /// The ports in the file.
     pub ports: Vec<u16>,
-    /// Base64 of public keys as they stand in the protocol.
+    /// Public key blobs in base64.
     pub keys: Vec<String>,
 }
 
 impl KnownHost {
-    /// Its lines for the file of another machine.
+    /// Its lines for a `known_hosts` file.
     pub fn lines(&self) -> String {
         let name = &self.name;
         let line = |key: &String| {
@@ -39,7 +39,7 @@ impl KnownHost {
     }
 }
 
-/// Why a file does not do.
+/// Why a file is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KnownError {
     #[error("the file of known hosts has more than {KNOWN_HOSTS} bytes")]
@@ -50,8 +50,8 @@ pub enum KnownError {
     None(String),
 }
 
-/// The keys of each of these hosts. Lines of other hosts, certificates of authorities and kinds of
-/// keys that nobody here can verify are passed over; keys that are revoked are left out.
+/// The keys of each of these hosts. Lines of other hosts, certificate authorities and unsupported
+/// key types are skipped; revoked keys are left out.
 pub fn known_hosts(text: &str, hosts: &[String]) -> Result<Vec<KnownHost>, KnownError> {
     if text.len() > KNOWN_HOSTS {
         return Err(KnownError::Large);
@@ -91,7 +91,7 @@ pub fn known_hosts(text: &str, hosts: &[String]) -> Result<Vec<KnownHost>, Known
     Ok(found)
 }
 
-/// A line with a key that can be verified.
+/// A line with a supported key.
 struct Line<'a> {
     names: &'a str,
     key: &'a str,
@@ -104,7 +104,7 @@ impl<'a> Line<'a> {
         let mut names = words.next().filter(|word| !word.starts_with('#'))?;
         let mut revoked = false;
         if let Some(mark) = names.strip_prefix('@') {
-            // Keys of authorities are not keys of hosts.
+            // Keys of certificate authorities are not host keys.
             revoked = mark == "revoked";
             revoked.then_some(())?;
             names = words.next()?;
@@ -120,7 +120,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// The ports with which it names a host; none if it does not.
+    /// The ports with which the line names a host; empty if it does not.
     fn ports(&self, host: &str) -> Vec<u16> {
         if let Some(hashed) = self.names.strip_prefix("|1|") {
             return match is_hash_of(hashed, host) {
@@ -146,7 +146,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The port of a name, `HOST` or `[HOST]:PORT`, if it is one of this host.
+/// The port in `HOST` or `[HOST]:PORT`, if it names this host.
 fn port(name: &str, host: &str) -> Option<u16> {
     let (name, port) = match name
         .strip_prefix('[')
@@ -158,7 +158,7 @@ fn port(name: &str, host: &str) -> Option<u16> {
     name.eq_ignore_ascii_case(host).then_some(port)
 }
 
-/// `SALT|HASH` of a name, as `ssh-keygen -H` makes them.
+/// Whether `SALT|HASH` (of `ssh-keygen -H`) is the hash of a name.
 fn is_hash_of(hashed: &str, host: &str) -> bool {
     let Some((salt, hash)) = hashed.split_once('|') else {
         return false;

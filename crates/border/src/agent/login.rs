@@ -1,4 +1,4 @@
-//! The only thing that is ever signed: the request of a client to log in over one session.
+//! The only kind of data that is signed: a client's login request over one session.
 
 use super::why::Why;
 use super::wire::Reader;
@@ -8,12 +8,12 @@ const REQUEST: u8 = 50;
 /// A session that a host has proven to be its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Session {
-    /// The public key of the host, as it stands in the protocol.
+    /// The host's public key blob.
     pub(super) host_key: Vec<u8>,
     pub(super) id: Vec<u8>,
 }
 
-/// The algorithm to sign with, if the data asks to log in over this session with this key.
+/// The algorithm to sign with, if the data is a login request over this session with this key.
 pub(super) fn algorithm<'a>(
     data: &'a [u8],
     session: &Session,

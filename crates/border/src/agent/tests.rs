@@ -2,11 +2,11 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-/// What `ssh-keygen` has made.
+/// A key made by `ssh-keygen`.
 pub(super) struct Made {
     pub(super) private: String,
     pub(super) public: String,
-    /// What `ssh-keygen -l` says of it.
+    /// The output of `ssh-keygen -l`.
     pub(super) listed: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn generate(kind: &str, bits: &str, phrase: &str) -> Made {
     }
 }
 
-/// A host with its own key, and a ring with keys that are bound to it.
+/// A host with its key, and keys that are bound to it.
 struct Scene {
     host: PrivateKey,
     other: PrivateKey,
@@ -209,7 +209,7 @@ fn only_a_host_that_the_key_is_bound_to_can_bind() {
     ] {
         let mut agent = Agent::default();
         assert_eq!(why(&mut agent, &ring, &message), wanted);
-        // Neither afterwards, whatever is proven then.
+        // A later valid proof does not help either.
         assert_eq!(why(&mut agent, &ring, &bind(&SCENE.host, &ID, 0)), wanted);
         assert_eq!(why(&mut agent, &ring, &asked), wanted);
         let mut bytes = Vec::new();
@@ -308,8 +308,8 @@ fn a_message_without_bounds_ends_the_connection() {
 }
 
 proptest! {
-    /// Whatever comes, nothing is signed on a connection that no host has proven, memory is bounded,
-    /// and the answer to a message is the same however its bytes are cut.
+    /// Nothing is signed on a connection without a proven session, memory is bounded, and the
+    /// answer does not depend on how the bytes are split.
     #[test]
     fn bytes_of_anybody_are_never_signed(
         bytes in prop::collection::vec(any::<u8>(), 0..600),

@@ -1,6 +1,6 @@
 //! Reasons of the agent.
 
-/// Why something was signed, or not.
+/// The outcome of a request to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
     Signed,

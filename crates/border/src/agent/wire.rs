@@ -1,6 +1,6 @@
-//! The encoding of SSH: numbers, strings and large numbers, read from bytes that nobody vouches for.
+//! The SSH wire encoding: integers, strings and mpints, read from untrusted bytes.
 
-/// Reads from the front. Whatever does not fit is nothing.
+/// Reads from the front; `None` if there are too few bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).ok()?)
     }
 
-    /// A large number that is not negative, without the zeros in front.
+    /// A non-negative mpint without leading zeros.
     pub(super) fn large(&mut self) -> Option<&'a [u8]> {
         let bytes = self.string()?;
         if bytes.first().is_some_and(|first| first & 0x80 != 0) {
@@ -64,7 +64,7 @@ pub(super) fn put_large(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A number of exactly this many bytes, with zeros in front; nothing for one that has more.
+/// A number padded to exactly this many bytes; `None` if it is longer.
 pub(super) fn padded<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     let mut out = [0; N];
     let start = N.checked_sub(bytes.len())?;

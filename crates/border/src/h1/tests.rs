@@ -4,7 +4,7 @@ use crate::swap::tests::{PLACE, secret};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// Allows everything but a path, and remembers what it was asked.
+/// Allows everything but one path, and records what it was asked.
 #[derive(Default)]
 struct Asked(Vec<(String, Vec<String>)>);
 

@@ -1,9 +1,9 @@
 //! The Huffman code of HPACK (RFC 7541, appendix B).
 //!
-//! The code is canonical: codes of one length follow each other in the order of their symbols. So
-//! the lengths say everything.
+//! The code is canonical: codes of one length are consecutive, in the order of their symbols. So
+//! the lengths define the code.
 
-/// The length in bits of each symbol's code; the last is the end of a string.
+/// The code length of each symbol in bits; the last one is EOS.
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28,
@@ -61,7 +61,7 @@ const fn code() -> Code {
     made
 }
 
-/// The text of a code; nothing for what is none.
+/// Decodes a string; `None` if it is invalid.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() * 8 / 5);
     let (mut bits, mut length) = (0u32, 0usize);
@@ -75,12 +75,12 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
             let offset = bits.wrapping_sub(CODE.first[length]);
             if offset < CODE.count[length] {
                 let symbol = CODE.order[(CODE.start[length] + offset) as usize];
-                // The end never stands in a string.
+                // EOS must not occur in a string.
                 out.push(u8::try_from(symbol).ok().filter(|_| symbol != END)?);
                 (bits, length) = (0, 0);
             }
         }
     }
-    // What is left is the beginning of the end: at most seven bits, all of them set.
+    // The padding must be a prefix of EOS: at most seven bits, all ones.
     (length < 8 && bits == (1 << length) - 1).then_some(out)
 }

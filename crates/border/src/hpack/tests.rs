@@ -21,7 +21,8 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(owned).collect()
 }
 
-/// The requests of RFC 7541, appendices C.3 and C.4: three on one connection, plain and coded.
+/// The requests of RFC 7541, appendices C.3 and C.4: three on one connection, plain and
+/// Huffman-coded.
 #[test]
 fn the_examples_of_the_standard_are_read() {
     let first = [
@@ -57,7 +58,7 @@ fn the_examples_of_the_standard_are_read() {
     }
 }
 
-/// Appendix C.6: a table of 256 bytes, from which entries fall out.
+/// Appendix C.6: a table of 256 bytes, with evictions.
 #[test]
 fn entries_fall_out_of_a_full_table() {
     let mut decoder = Decoder {
@@ -95,7 +96,7 @@ fn what_is_broken_or_too_much_is_refused() {
             "{text}"
         );
     }
-    // One large entry, referred to again and again.
+    // An HPACK bomb: one large entry, referenced many times.
     let mut bomb = vec![0x40];
     put(&mut bomb, 1, 7, 0);
     bomb.push(b'a');

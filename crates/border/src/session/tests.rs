@@ -22,7 +22,7 @@ fn roots(authority: &Authority) -> RootCertStore {
     store
 }
 
-/// A client in the sandbox, the border, and a host that an authority of the world certifies.
+/// A client in the sandbox, the border, and a host with a certificate of a test authority.
 struct Line {
     client: ClientConnection,
     session: Session,
@@ -124,7 +124,7 @@ impl Line {
 
     fn seen(&mut self) -> String {
         let mut seen = Vec::new();
-        // Ends with "would block", and gives what there is.
+        // Ends with `WouldBlock`, after reading what is there.
         let _ = self.host.reader().read_to_end(&mut seen);
         String::from_utf8_lossy(&seen).into_owned()
     }

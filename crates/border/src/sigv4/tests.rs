@@ -3,7 +3,7 @@ use crate::secret::{Secret, Value};
 use crate::swap::tests::PLACE;
 use std::sync::Arc;
 
-/// The key of the documentation of AWS.
+/// The example key of the AWS documentation.
 const KEY: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 
 fn place(placeholder: &str, value: &str) -> Place {
@@ -71,7 +71,7 @@ fn what_was_signed_with_the_placeholder_is_signed_with_the_key() {
         header.ends_with(&format!("Signature={VANILLA}")),
         "{header}"
     );
-    // Another body, another key: not what was signed.
+    // Another body or key: the signature does not match.
     assert_eq!(
         signed.again(&request, &request, b"x", &own).err(),
         Some(Refusal::Signature)
