@@ -1,10 +1,9 @@
-//! Archives from strangers, made safe.
+//! Reads untrusted archives safely.
 //!
-//! Owns the rules for a `.tar`, `.tar.gz` or `.tgz` that becomes part of a
-//! workspace. It is told by its contents, not its name. Whoever unpacks or passes
-//! on what [`read`] hands out never sees a path that leaves the workspace, a path
-//! below something that is no directory, or a hard link to anything but a file
-//! that came before.
+//! Owns the rules for a `.tar`, `.tar.gz` or `.tgz` that becomes part of a workspace. The format is
+//! detected by its contents, not its name. The callback of [`read`] never sees a path that leaves
+//! the workspace, a path below something that is no directory, or a hard link to anything but an
+//! earlier file.
 //!
 //! | in the archive | what happens |
 //! |---|---|
@@ -37,12 +36,12 @@ use crate::{
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const BUFFER_BYTES: usize = 256 << 10;
-/// What an entry may take beside its contents: headers, records, padding.
+/// Allowance per entry besides its contents: headers, records, padding.
 const ENTRY_OVERHEAD_BYTES: u64 = 8 << 10;
-/// Permissions of directories the archive does not mention.
+/// Permissions of implied directories.
 const IMPLIED_MODE: u32 = 0o755;
 
-/// What may come out of an archive or a directory.
+/// Limits on the result of an archive or a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of file contents, holes included.
@@ -60,7 +59,7 @@ impl Default for Limits {
     }
 }
 
-/// What came out.
+/// Totals of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub entries: u64,
@@ -91,7 +90,7 @@ pub struct About<'a> {
     pub path: &'a WorkspacePath,
     pub meta: Meta,
     pub attributes: &'a Attributes,
-    /// The path was handed out before, and this takes its place.
+    /// The path was handed out before; this entry replaces it.
     pub replaces: bool,
 }
 
@@ -195,7 +194,7 @@ pub fn read_rooted(
     }
 }
 
-/// Ends an input that is longer than any honest one.
+/// Fails for an input that is longer than the limits allow.
 struct Bounded<R> {
     inner: R,
     left: u64,
@@ -215,7 +214,7 @@ impl<R: Read> Read for Bounded<R> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Directory,
-    /// A directory nobody mentioned yet.
+    /// A directory that has no entry of its own yet.
     Implied,
     File,
     Link,
@@ -228,10 +227,10 @@ struct Rules {
     root: Option<Root>,
 }
 
-/// What an archive says of the directory that everything else is in.
+/// Metadata of the archive's root entry.
 pub type Root = (Meta, Attributes);
 
-/// The attributes of users: what programs may do is not an archive's to say.
+/// Only `user.*` attributes are kept: an archive must not set capabilities or the like.
 fn users(entry: &Entry) -> Attributes {
     let own = entry.attributes.iter();
     let own = own.filter(|(name, _)| name.starts_with("user."));
@@ -253,7 +252,7 @@ impl Rules {
         contents: &mut impl Read,
         visit: &mut impl FnMut(About<'_>, Item<'_>) -> io::Result<()>,
     ) -> Result<(), ArchiveError> {
-        // The root itself is ours.
+        // The root exists already; only its metadata is recorded.
         if matches!(entry.path.as_slice(), b"." | b"./") && entry.kind == EntryKind::Directory {
             self.root = Some((meta_of(entry), users(entry)));
             return Ok(());
@@ -328,7 +327,7 @@ impl Rules {
             replaces: before.is_some(),
         };
         let visited = visit(about, item);
-        // The reader's own failures are the archive's fault, others the disk's.
+        // Errors of the reader mean a damaged archive, others a failing disk.
         match failed {
             Some(io::ErrorKind::FileTooLarge) => Err(self.too_many_bytes()),
             Some(kind) => Err(damaged(kind.into())),
@@ -336,7 +335,7 @@ impl Rules {
         }
     }
 
-    /// Makes parents the archive did not mention; refuses those that are none.
+    /// Makes parents without an entry; refuses ones that are no directories.
     fn parents(
         &mut self,
         path: &WorkspacePath,
@@ -386,7 +385,7 @@ impl Rules {
     }
 }
 
-/// Remembers that reading failed, whatever the one who reads makes of it.
+/// Records that reading failed, whatever the consumer makes of it.
 struct Watched<'a, R> {
     inner: &'a mut R,
     /// Bytes that must still come.
@@ -417,7 +416,7 @@ fn relative(path: &[u8]) -> Result<WorkspacePath, ArchiveError> {
         path: String::from_utf8_lossy(path).into_owned(),
         error,
     };
-    // Even /workspace/a: an archive says what is below it, not where it goes.
+    // Even `/workspace/a` is refused: an archive's paths are relative.
     if path.starts_with(b"/") {
         return Err(refused(PathError::Absolute));
     }

@@ -1,8 +1,7 @@
 //! Exact search-and-replace edits.
 //!
-//! Owns replacing text by text when the caller knows both: `old` must occur
-//! exactly as often as expected, byte for byte. When it does not, the error says
-//! how often it does occur, and where something like it stands.
+//! Replaces text by text: `old` must occur exactly as often as expected, byte for byte. If it does
+//! not, the error tells how often it occurs, and where similar text is.
 
 use memchr::memmem;
 use motu_core::{Error, ErrorKind};
@@ -35,10 +34,10 @@ fn once() -> usize {
     1
 }
 
-/// A line that is nearly what was looked for.
+/// A line that is similar to the searched one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NearMiss {
-    /// Where it begins, from 1.
+    /// Its first line, from 1.
     pub line: usize,
     pub text: String,
     /// What differs: `whitespace`, `line_endings`, `case` or `later_lines`.
@@ -197,7 +196,7 @@ fn line_of(text: &[u8], place: usize) -> usize {
     1 + memchr::memchr_iter(b'\n', &text[..place]).count()
 }
 
-/// Where the lines of `old` stand, if one kind of difference is forgiven.
+/// Lines that match `old` if one kind of difference is ignored.
 fn near_misses(text: &[u8], old: &str) -> Vec<NearMiss> {
     let text = String::from_utf8_lossy(text);
     let file: Vec<&str> = text.lines().collect();
@@ -222,7 +221,7 @@ fn near_misses(text: &[u8], old: &str) -> Vec<NearMiss> {
             "later_lines" => &wanted[first..=first],
             _ => &wanted[..],
         };
-        // A piece of one line is looked for inside lines.
+        // A fragment of one line is searched inside lines.
         let inside = needed.len() == 1 && differs_in != "later_lines";
         let near: Vec<NearMiss> = file
             .windows(needed.len())

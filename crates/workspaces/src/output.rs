@@ -1,13 +1,13 @@
-//! Putting what came out of a machine on the host.
+//! Writes a machine's output to the host.
 //!
 //! ```text
 //! contents ──► a random name beside it ──rename──► PATH
 //! ```
 //!
-//! PATH is a new name or an empty directory; a plain file is replaced when that was asked for.
-//! A device, a socket, a pipe, a symbolic link or a directory with something in it is never
-//! replaced, nor is anything beside PATH. Zeros become holes, and what is larger than the limit
-//! is refused. All of it appears at once, or nothing.
+//! PATH is a new name or an empty directory; a regular file is replaced only if that was asked for.
+//! A device, socket, pipe, symbolic link or non-empty directory is never replaced, nor is anything
+//! beside PATH. Zeros become holes, and output beyond the limit is refused. All of it appears at
+//! once, or nothing.
 
 use std::{
     collections::HashMap,
@@ -45,7 +45,7 @@ impl From<bool> for Replace {
     }
 }
 
-/// What is at a path now, links not followed.
+/// What is at a path now (`lstat`).
 enum There {
     Nothing,
     PlainFile,
@@ -116,7 +116,7 @@ fn check(path: &Path, replace: Replace) -> Result<()> {
     }
 }
 
-/// A file that is written in its place, from its beginning: new, or a plain one that is there.
+/// Opens a file to be written in place: a new one, or an existing regular one.
 pub fn grow(path: &Path, replace: Replace) -> Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     check(path, replace)?;
@@ -127,7 +127,7 @@ pub fn grow(path: &Path, replace: Replace) -> Result<File> {
         opened => return opened.map_err(failed("write", path)),
     }
     check(path, replace)?;
-    // What took the name since must neither be followed nor make us wait.
+    // Whatever took the name since must neither be followed (symbolic link) nor block (pipe).
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = File::options()
         .write(true)
@@ -142,7 +142,7 @@ pub fn grow(path: &Path, replace: Replace) -> Result<File> {
     Ok(file)
 }
 
-/// A file in the making, beside its place; gone again unless it is finished.
+/// A file being written beside its target; removed unless it is finished.
 #[derive(Debug)]
 pub struct OutputFile {
     staged: tempfile::TempPath,
@@ -167,7 +167,7 @@ impl OutputFile {
         })
     }
 
-    /// Where it is while it is made, for programs that want a name.
+    /// The temporary path, for programs that need one.
     pub fn path(&self) -> &Path {
         &self.staged
     }
@@ -188,7 +188,7 @@ impl OutputFile {
         sparse.finish().map_err(failed("write", &self.target))
     }
 
-    /// Gives it its permissions and its name.
+    /// Sets its permissions and renames it into place.
     pub fn finish(self, mode: u32) -> Result<()> {
         let wrong = failed("write", &self.target);
         self.file
@@ -207,10 +207,10 @@ impl OutputFile {
             Err(Errno::EXIST) => check(&self.target, self.replace)?,
             Err(error) => return Err(wrong(error.into())),
         }
-        // The old contents go when the new ones are on the disk.
+        // Sync first: the old contents are removed only when the new ones are on disk.
         self.file.sync_all().map_err(&wrong)?;
         match rename(&self.staged, &self.target, RenameFlags::EXCHANGE) {
-            // What was there is under our name now: it goes if it is a plain file.
+            // The old entry now has our temporary name: it is removed only if it is a regular file.
             Ok(()) => match there(&self.staged)? {
                 There::PlainFile => Ok(()),
                 _ => {
@@ -219,7 +219,7 @@ impl OutputFile {
                     Err(never_replaced(&self.target, "no plain file"))
                 }
             },
-            // A file system that cannot exchange.
+            // The file system does not support RENAME_EXCHANGE.
             Err(Errno::INVAL | Errno::NOSYS) => self
                 .staged
                 .persist(&self.target)
@@ -242,7 +242,7 @@ fn too_much(path: &Path, most: u64) -> Error {
     .details(serde_json::json!({"limit": name, "max": most}))
 }
 
-/// The error behind a stream that broke while it was read.
+/// The cause behind a stream that broke while it was read.
 fn reason(error: io::Error, path: &Path) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => error,
@@ -250,7 +250,7 @@ fn reason(error: io::Error, path: &Path) -> Error {
     }
 }
 
-/// Takes one file out of an archive that a machine wrote, with its time, attributes and holes.
+/// Extracts one file from a machine's archive, with its time, attributes and holes.
 pub fn unpack_file(archive: impl Read, target: &Path, replace: Replace, most: u64) -> Result<u64> {
     let mut output = Some(OutputFile::create(target, replace)?);
     let limits = Limits {
@@ -282,8 +282,8 @@ pub fn unpack_file(archive: impl Read, target: &Path, replace: Replace, most: u6
     Ok(size)
 }
 
-/// Unpacks an archive that a machine wrote to a new name or an empty directory. Over a directory
-/// with something in it only if plain files may be replaced.
+/// Unpacks a machine's archive to a new name or an empty directory; into a non-empty one only if
+/// regular files may be replaced.
 pub fn unpack_tree(
     archive: impl Read,
     target: &Path,
@@ -308,7 +308,7 @@ pub fn unpack_tree(
         merge(&made, target, &Sent::default())?;
         return Ok(totals);
     }
-    // A directory replaces an empty one, and nothing else.
+    // `rename` replaces an empty directory only.
     match fs::rename(&made, target) {
         Ok(()) => Ok(totals),
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(exists(target)),
@@ -319,7 +319,7 @@ pub fn unpack_tree(
 /// The tree in a staging directory.
 const STAGED: &str = "tree";
 
-/// Unpacks an archive beside its place.
+/// Unpacks an archive into a staging directory beside its target.
 fn stage(archive: impl Read, target: &Path, most: u64) -> Result<(tempfile::TempDir, Totals)> {
     let staging = tempfile::Builder::new()
         .prefix(".motu-")
@@ -346,11 +346,11 @@ fn stage(archive: impl Read, target: &Path, most: u64) -> Result<(tempfile::Temp
     Ok((staging, totals))
 }
 
-/// What a directory had in it when it was sent to a machine.
+/// The contents of a directory when it was sent to a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent(HashMap<PathBuf, Facts>);
 
-/// What tells a file that was written to from one that was not.
+/// Metadata that tells whether a file was written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Facts {
     mode: u32,
@@ -366,7 +366,7 @@ impl Facts {
             true => Some(fs::read_link(path)?),
             false => None,
         };
-        // A link is what it points to, and nothing else of it comes back as it was.
+        // For a symbolic link only its target counts.
         Ok(match link {
             Some(link) => Facts {
                 mode: 0,
@@ -385,7 +385,7 @@ impl Facts {
 }
 
 impl Sent {
-    /// Looks at a directory that is about to be sent.
+    /// Records a directory that is about to be sent.
     pub fn of(root: &Path) -> Result<Sent> {
         let mut all = HashMap::new();
         let mut rest = vec![PathBuf::new()];
@@ -412,9 +412,9 @@ impl Sent {
     }
 }
 
-/// Brings back what a machine made of a directory that was sent to it: what is new there, and
-/// plain files that were changed there. Nothing is deleted, and what was not touched there stays
-/// as it is here by now. Says how many files and directories were brought.
+/// Copies back what a machine changed in a directory that was sent to it: new entries, and changed
+/// regular files. Nothing is deleted, and entries that the machine did not touch keep their current
+/// state here. Returns the number of files and directories.
 pub fn bring_back(archive: impl Read, target: &Path, sent: &Sent, most: u64) -> Result<u64> {
     let (staging, _) = stage(archive, target, most)?;
     merge(&staging.path().join(STAGED), target, sent)
@@ -425,8 +425,8 @@ fn is_empty(directory: &Path) -> Result<bool> {
     Ok(entries.next().is_none())
 }
 
-/// Moves a tree into one that is there, without what was sent and came back the same: first
-/// everything is looked at, so that a tree that does not fit changes nothing.
+/// Moves a tree into an existing one, without entries that came back unchanged. Everything is
+/// checked first, so that a conflict changes nothing.
 fn merge(from: &Path, to: &Path, sent: &Sent) -> Result<u64> {
     let mut moves = Vec::new();
     plan((from, to), Path::new(""), sent, &mut moves)?;

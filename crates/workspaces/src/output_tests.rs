@@ -108,7 +108,7 @@ fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
 fn a_tree_goes_to_a_new_name_or_an_empty_directory() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("out");
-    // Somebody's own, whatever it is called.
+    // A foreign directory with the name of an old staging directory.
     let theirs = dir.path().join("out.staging");
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("precious"), "precious").unwrap();
@@ -152,7 +152,7 @@ fn a_tree_over_a_tree_replaces_plain_files_or_changes_nothing() {
     assert_eq!(names(dir.path()), ["out", "precious"]);
 }
 
-/// What a machine would send back of a directory.
+/// The archive a machine would send back for a directory.
 fn packed(tree: &Path) -> Vec<u8> {
     let mut archive = Vec::new();
     crate::tree::pack(tree, b".", &mut archive).unwrap();
@@ -168,7 +168,7 @@ fn only_what_the_machine_changed_comes_back() {
     }
     for name in ["same", "theirs", "gone", "sub/deep"] {
         fs::write(here.join(name), "old").unwrap();
-        // A machine has the time of every file.
+        // The machine's copy has the same times.
         fs::copy(here.join(name), there.join(name)).unwrap();
         let time = fs::metadata(here.join(name)).unwrap().modified().unwrap();
         File::options()
@@ -199,7 +199,7 @@ fn only_what_the_machine_changed_comes_back() {
         ("old".into(), "old".into())
     );
 
-    // A link here is never written through, and then nothing is brought.
+    // A symbolic link here is never written through; nothing is brought back then.
     fs::remove_file(there.join("link")).unwrap();
     fs::create_dir(there.join("link")).unwrap();
     fs::write(there.join("link/x"), "x").unwrap();

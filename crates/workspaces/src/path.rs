@@ -1,8 +1,7 @@
 //! Paths below `/workspace`.
 //!
-//! Owns the spelling: a [`WorkspacePath`] is relative, made of plain names, and
-//! cannot leave the workspace by itself. Symbolic links on the way are the
-//! business of whoever opens it.
+//! Owns the syntax: a [`WorkspacePath`] is relative, made of plain names, and cannot leave the
+//! workspace by itself. Code that opens it must deal with symbolic links.
 
 use std::fmt;
 
@@ -33,10 +32,9 @@ pub enum PathError {
 }
 
 impl WorkspacePath {
-    /// Takes a relative path, or an absolute one below `/workspace`.
+    /// Parses a relative path, or an absolute one below `/workspace`.
     ///
-    /// `workspace/a` without the slash means a directory called `workspace`
-    /// inside the workspace: there is nothing else it could mean for sure.
+    /// `workspace/a` without the slash means a directory named `workspace` inside the workspace.
     pub fn parse(path: &[u8]) -> Result<Self, PathError> {
         let relative = match path {
             [b'/', ..] => match path.strip_prefix(ROOT) {

@@ -1,4 +1,4 @@
-//! Pushing a directory or an archive into a workspace that lives.
+//! Pushes a directory or an archive into a running workspace.
 //!
 //! ```text
 //! host directory ─┐
@@ -6,10 +6,9 @@
 //! its listing ────┘
 //! ```
 //!
-//! Owns deciding what has to be sent: a file whose kind, size, time and permissions
-//! are those of the destination is taken for unchanged, as by every tool of this
-//! kind. What the destination has beside it is left alone. An archive is passed
-//! through the rules of [`crate::archive`] and arrives as a clean one.
+//! Decides what has to be sent: a file with the same type, size, time and permissions as at the
+//! destination counts as unchanged, as in rsync. Other entries of the destination are left alone.
+//! An archive passes through the rules of [`crate::archive`] and is repacked.
 
 use std::{
     collections::HashMap,
@@ -38,7 +37,7 @@ use crate::{
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// A path the destination has, relative to where the push goes.
+/// A path at the destination, relative to the target of the push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub path: Vec<u8>,
@@ -51,7 +50,7 @@ pub struct Listed {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Leaves out what `.gitignore` files in the source say.
+    /// Skip files that `.gitignore` files in the source exclude.
     pub gitignore: bool,
     /// Owner in the machine.
     pub owner: (u32, u32),
@@ -111,7 +110,7 @@ struct Sent {
     target: Vec<u8>,
 }
 
-/// Compares a host directory with what the destination has.
+/// Compares a host directory with the destination.
 pub fn plan(source: &Path, destination: &[Listed], options: Options) -> Result<Plan, SyncError> {
     if !source.is_dir() {
         let path = source.display().to_string();
@@ -224,8 +223,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Writes what has to be sent as an archive, with `below` before every path. After an
-    /// error it has no end mark.
+    /// Writes the files to send as an archive, with `below` before every path. After an error it
+    /// lacks the end mark.
     pub fn write_to<W: Write>(&self, below: &[u8], out: W) -> Result<W, SyncError> {
         let failed = |path: &[u8]| {
             let context = format!("sending {}", String::from_utf8_lossy(path));
@@ -268,7 +267,7 @@ impl Plan {
 }
 
 impl Sent {
-    /// Whether the destination has it already.
+    /// Whether the destination has the same entry already.
     fn is_at(&self, listed: &Listed, size: u64) -> bool {
         if Kind::of(self.mode) != Kind::of(listed.mode) {
             return false;
@@ -290,7 +289,7 @@ fn changed(sent: &Sent) -> SyncError {
     }
 }
 
-/// Opens a file of the source, if it still is one, without following any link.
+/// Opens a source file, if it is still a regular one, without following symbolic links.
 fn open(root: &OwnedFd, sent: &Sent) -> Result<File, SyncError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -304,7 +303,7 @@ fn open(root: &OwnedFd, sent: &Sent) -> Result<File, SyncError> {
     Ok(file)
 }
 
-/// A path below a directory, which may be none.
+/// Joins a possibly empty directory and a path.
 fn joined(below: &[u8], path: &[u8]) -> Vec<u8> {
     match below {
         [] => path.to_vec(),
@@ -312,7 +311,7 @@ fn joined(below: &[u8], path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Passes an archive on as a clean one, with `below` before every path.
+/// Repacks an archive by the rules, with `below` before every path.
 pub fn repack<W: Write>(
     archive: &Path,
     below: &[u8],
@@ -374,7 +373,7 @@ mod tests {
         names
     }
 
-    /// What the destination would list after `plan` arrived.
+    /// The destination's listing after `plan` was sent.
     fn listing(plan: &Plan) -> Vec<Listed> {
         let listed = plan.send.iter().map(|sent| Listed {
             path: sent.path.clone(),

@@ -1,7 +1,7 @@
-//! Packing what is on the host for a machine: a tree or one file, as it is.
+//! Packs a tree or a file of the host for a machine.
 //!
-//! Permissions without special bits, times to the nanosecond, attributes of users, holes and hard
-//! links go along. Symbolic links stay links. Devices, pipes and sockets are left out and counted.
+//! Permissions without special bits, times in nanoseconds, `user.*` attributes, holes, hard links
+//! and symbolic links are preserved. Devices, pipes and sockets are skipped and counted.
 
 use std::{
     collections::HashMap,
@@ -29,8 +29,8 @@ pub struct Packed {
     pub skipped: u64,
 }
 
-/// Writes the file or directory at `source` as an archive in which it has the name `name`.
-/// Names of links to other files are followed at the top only.
+/// Writes the file or directory at `source` as an archive, under the name `name`. A symbolic link
+/// is followed only at the top.
 pub fn pack(source: &Path, name: &[u8], out: impl Write) -> io::Result<Packed> {
     let mut packer = Packer {
         tar: TarWriter::new(out),
@@ -51,7 +51,7 @@ pub fn pack(source: &Path, name: &[u8], out: impl Write) -> io::Result<Packed> {
 
 type Waiting = (PathBuf, Vec<u8>, Metadata);
 
-/// What is in a directory, the first name last.
+/// The entries of a directory in reverse order.
 fn below(path: &Path, name: &[u8]) -> io::Result<Vec<Waiting>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path)? {
@@ -59,7 +59,7 @@ fn below(path: &Path, name: &[u8]) -> io::Result<Vec<Waiting>> {
         let name = [name, b"/", entry.file_name().as_bytes()].concat();
         match entry.metadata() {
             Ok(meta) => found.push((entry.path(), name, meta)),
-            // Gone meanwhile.
+            // Removed concurrently.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(at(&entry.path())(error)),
         }
@@ -71,7 +71,7 @@ fn below(path: &Path, name: &[u8]) -> io::Result<Vec<Waiting>> {
 fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         let (kind, text) = (error.kind(), error.to_string());
-        // Said once, by the innermost.
+        // Only the innermost path is added to the message.
         let said = text.starts_with(&*path.to_string_lossy());
         match said {
             true => error,
@@ -82,7 +82,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
 
 struct Packer<W> {
     tar: TarWriter<W>,
-    /// The name of each file that has several.
+    /// The first name of each file with several hard links.
     links: HashMap<(u64, u64), Vec<u8>>,
     packed: Packed,
 }
@@ -113,7 +113,7 @@ impl<W: Write> Packer<W> {
             }
             self.links.insert(key, name.to_vec());
         }
-        // A pipe that took the name since must not make us wait.
+        // A pipe that took the name since must not block.
         let nonblock = rustix::fs::OFlags::NONBLOCK.bits();
         let file = File::options()
             .read(true)
@@ -148,7 +148,7 @@ mod tests {
     use std::os::unix::fs::{FileExt as _, symlink};
     use tempfile::TempDir;
 
-    /// What a file is, as far as a copy has to keep it.
+    /// Everything about a file that a copy must preserve.
     fn look(path: &Path) -> (u32, i64, i64, u64, Attributes) {
         let meta = fs::symlink_metadata(path).unwrap();
         let own = match meta.is_symlink() {

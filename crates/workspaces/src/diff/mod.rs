@@ -1,13 +1,12 @@
-//! What differs between two states of `/workspace`, for people and programs.
+//! Differences between two states of `/workspace`, for people and programs.
 //!
 //! ```text
 //! ChangedEntry ──wants()──► caller fetches contents ──push()──► … ──finish()──► Report
 //! ```
 //!
-//! Owns the words of the report: what a change is called, when a file counts as
-//! text, how much text the whole report may hold. Renames are left as a deletion
-//! and an addition. The patches in a report are what [`crate::patch`] applies:
-//! together they turn the one state's text files into the other's.
+//! Owns the report: names of changes, when a file counts as text, how much text the report may
+//! hold. A rename is reported as a deletion and an addition. The patches in a report can be applied
+//! by [`crate::patch`]: together they turn the text files of one state into those of the other.
 
 mod text;
 
@@ -35,9 +34,9 @@ pub enum Status {
     Added,
     Modified,
     Deleted,
-    /// Another kind of file took the name.
+    /// The name now has another type of file.
     TypeChanged,
-    /// Permissions or owner differ, and nothing else.
+    /// Only permissions or owner differ.
     ModeChanged,
 }
 
@@ -75,22 +74,22 @@ pub struct Side {
 /// One path that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Relative to `/workspace`; bytes that are no text are replaced.
+    /// Relative to `/workspace`; invalid UTF-8 is replaced.
     pub path: String,
     pub status: Status,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Side>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Side>,
-    /// A file that is not text on one side at least.
+    /// Not text on at least one side.
     pub binary: bool,
     pub added_lines: usize,
     pub removed_lines: usize,
-    /// The change as a git patch. Absent for what is no text file.
+    /// The change as a git patch; absent for anything but text files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// There is more to say, but the file or the report is too large: there is no
-    /// patch, lines are not counted, and equal contents may not have been noticed.
+    /// The file or the report is too large: there is no patch, lines are not counted, and equal
+    /// contents may not have been noticed.
     pub truncated: bool,
 }
 
@@ -101,7 +100,7 @@ pub struct Totals {
     pub deleted: usize,
     pub type_changed: usize,
     pub mode_changed: usize,
-    /// Lines in the files that were compared.
+    /// Lines of the compared files.
     pub added_lines: usize,
     pub removed_lines: usize,
 }
@@ -110,7 +109,7 @@ pub struct Totals {
 pub struct Report {
     pub entries: Vec<Entry>,
     pub totals: Totals,
-    /// At least one entry is.
+    /// At least one entry is truncated.
     pub truncated: bool,
 }
 
@@ -119,7 +118,7 @@ impl Report {
         self.entries.is_empty()
     }
 
-    /// All patches as one.
+    /// All patches concatenated.
     pub fn patch(&self) -> String {
         let patches = self
             .entries
@@ -129,14 +128,14 @@ impl Report {
     }
 }
 
-/// Which contents of a change make a difference to the report.
+/// The sides of a change whose contents the report needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     pub before: bool,
     pub after: bool,
 }
 
-/// A report in the making.
+/// Builds a report.
 #[derive(Debug)]
 pub struct Builder {
     report: Report,
@@ -153,7 +152,7 @@ impl Builder {
         }
     }
 
-    /// What to fetch before [`Builder::push`]; nothing once the report is full.
+    /// The contents to fetch before [`Builder::push`]; none once the report is full.
     pub fn wants(&self, entry: &ChangedEntry) -> Wants {
         if self.left == 0 {
             return Wants::default();
@@ -225,7 +224,7 @@ impl Builder {
     }
 }
 
-/// A change with what is known about its contents.
+/// A change with its contents, as far as they are known.
 struct Change<'a> {
     before: Option<&'a Facts>,
     after: Option<&'a Facts>,
@@ -234,7 +233,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// What to call it; `None` if nothing that counts differs (times do not).
+    /// The kind of change; `None` if only times differ.
     fn status(&self) -> Option<Status> {
         let (before, after) = match (self.before, self.after) {
             (None, None) => return None,
@@ -248,7 +247,7 @@ impl Change<'_> {
         let modified = match Kind::of(after.mode) {
             Kind::File => match (self.old, self.new) {
                 (Some(old), Some(new)) => old != new,
-                // Not read: it was written to, and that is all that is known.
+                // Contents not read: size or stamp tell that the file was written.
                 _ => before.size != after.size || before.stamp_ns != after.stamp_ns,
             },
             Kind::Symlink => before.symlink_target != after.symlink_target,
@@ -263,7 +262,7 @@ impl Change<'_> {
         }
     }
 
-    /// Adds the patch, or says why there is none.
+    /// Adds the patch, or marks why there is none.
     fn describe(&self, path: &[u8], entry: &mut Entry, left: &mut usize) {
         let is_file =
             |facts: Option<&Facts>| facts.is_none_or(|facts| Kind::of(facts.mode) == Kind::File);
@@ -291,7 +290,7 @@ impl Change<'_> {
                 return;
             }
         };
-        // A change of owner is nothing a patch can say.
+        // A patch cannot express a change of owner.
         if patch.lines().count() < 2 {
             return;
         }
@@ -300,7 +299,7 @@ impl Change<'_> {
                 *left = rest;
                 entry.patch = Some(patch);
             }
-            // Nothing smaller after it either: a report with holes would mislead.
+            // No later, smaller patch either: a report with holes would mislead.
             None => {
                 *left = 0;
                 entry.truncated = true;
@@ -309,7 +308,7 @@ impl Change<'_> {
     }
 }
 
-/// The contents on a side: those read, or none where there is no file.
+/// The contents of a side: those read, or empty if there is no file.
 fn contents<'a>(facts: Option<&Facts>, read: Option<&'a [u8]>) -> Option<&'a [u8]> {
     match facts {
         None => Some(b""),

@@ -8,10 +8,9 @@ use crate::patch::{lines, quoted};
 
 /// Unchanged lines shown around a change.
 const CONTEXT_LINES: usize = 3;
-/// How long one file may be thought about; after that the diff is right, but
-/// longer than it needs to be.
+/// Time limit of the diff of one file; after it the diff is still correct, but not minimal.
 const MAX_DIFF_TIME: Duration = Duration::from_millis(500);
-/// Bytes looked at for a zero, as git does.
+/// Bytes searched for a NUL, as in git.
 const SNIFFED_BYTES: usize = 8000;
 
 /// Two texts compared.
@@ -22,7 +21,7 @@ pub(super) struct TextDiff {
     pub removed: usize,
 }
 
-/// Whether contents are no text: a zero byte near the start, or not UTF-8.
+/// Whether contents are not text: a NUL near the start, or invalid UTF-8.
 pub fn is_binary(contents: &[u8]) -> bool {
     contents[..contents.len().min(SNIFFED_BYTES)].contains(&0)
         || std::str::from_utf8(contents).is_err()
@@ -79,7 +78,7 @@ impl TextDiff {
     }
 }
 
-/// A range as a hunk header has it: an empty one names the line before it.
+/// A range in a hunk header: an empty one names the line before it.
 fn range(range: &std::ops::Range<usize>) -> String {
     match range.len() {
         0 => format!("{},0", range.start),
@@ -88,8 +87,8 @@ fn range(range: &std::ops::Range<usize>) -> String {
     }
 }
 
-/// What comes before the hunks of a file. Modes are those of `stat`; `None` on
-/// the side where there is no file.
+/// The headers of a file before its hunks. Modes are those of `stat`; `None` on the side without a
+/// file.
 pub(super) fn headers(
     path: &[u8],
     old_mode: Option<u32>,
@@ -110,7 +109,7 @@ pub(super) fn headers(
         _ => {}
     }
     if has_hunks {
-        // A tab ends a name with spaces; without it readers look for a time.
+        // A tab ends a name with spaces; without it, readers would take the rest for a timestamp.
         let end = |name: &str| if name.contains(' ') { "\t\n" } else { "\n" };
         let side = |mode: Option<u32>, name: &str| match mode {
             Some(_) => format!("{name}{}", end(name)),

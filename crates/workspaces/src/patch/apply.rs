@@ -1,4 +1,4 @@
-//! From a [`Patch`] and the present contents to the new ones.
+//! Applies a [`Patch`] to the present contents.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,12 @@ use super::{
 };
 use crate::WorkspacePath;
 
-/// What a patch comes to. Nothing has happened yet.
+/// The result of a patch, not yet carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// What to carry out, one entry per path: first what is deleted, then what is
-    /// written, each in the order of the paths.
+    /// The changes to carry out, one per path: deletions first, then writes, each sorted by path.
     pub changes: Vec<Change>,
-    /// What to tell, in the order of the patch.
+    /// Summaries in the order of the patch.
     pub files: Vec<FileSummary>,
 }
 
@@ -31,8 +30,8 @@ pub enum Action {
     Delete,
     Write {
         contents: Vec<u8>,
-        /// Permission bits the patch asks for; `None` keeps what the file has,
-        /// or gives a new one the usual.
+        /// Permission bits the patch asks for; `None` keeps the file's, or uses the default for a
+        /// new one.
         mode: Option<u32>,
         /// The file did not exist before.
         created: bool,
@@ -52,13 +51,13 @@ pub struct FileSummary {
     pub status: &'static str,
     pub added_lines: usize,
     pub removed_lines: usize,
-    /// Hunks that matched elsewhere than their header said.
+    /// Hunks that matched at another line than their header says.
     pub moved_hunks: usize,
-    /// The patch and the file end their lines differently; the file's way was kept.
+    /// Patch and file have different line endings; the file's were kept.
     pub line_endings_adapted: bool,
 }
 
-/// Applies a patch to what `read` says the files hold; `None` is a missing file.
+/// Applies a patch to the contents that `read` returns; `None` is a missing file.
 pub fn apply(
     patch: &Patch,
     read: impl FnMut(&WorkspacePath) -> Option<Vec<u8>>,
@@ -78,7 +77,7 @@ pub fn apply(
     })
 }
 
-/// The files as the patch has left them so far.
+/// The files after the hunks applied so far.
 struct Tree<R> {
     read: R,
     files: BTreeMap<WorkspacePath, State>,
@@ -172,8 +171,8 @@ fn apply_file<R: FnMut(&WorkspacePath) -> Option<Vec<u8>>>(
         (None, Some(_)) => return Err(PatchError::Exists { path: path.clone() }),
         (None, None) => Vec::new(),
         (Some(_), Some(contents)) => contents,
-        // A hunk that takes no line and starts at none makes a file, even if the
-        // header forgot to say so.
+        // A hunk without old lines that starts at 0 creates a file, even if the header does not say
+        // so.
         (Some(_), None) if status == "modified" && creates(file) => {
             status = "added";
             Vec::new()
@@ -244,7 +243,7 @@ fn patch_text(old: &[u8], file: &FilePatch, search: &mut Search) -> Result<Patch
     let (mut done, mut shift) = (0, 0_isize);
     let (mut moved, mut adapted) = (0, false);
     for (index, hunk) in file.hunks.iter().enumerate() {
-        // A hunk that takes no line names the line before it.
+        // A hunk without old lines names the line before it.
         let start = hunk
             .old_start
             .saturating_sub(usize::from(hunk.old_lines > 0));
@@ -296,7 +295,7 @@ fn patch_text(old: &[u8], file: &FilePatch, search: &mut Search) -> Result<Patch
     })
 }
 
-/// The hunk with the line endings of the file, if the two differ throughout.
+/// The hunk with the file's line endings, if the two differ throughout.
 fn with_endings_of(file: &[&[u8]], hunk: &Hunk) -> Option<Hunk> {
     let is_crlf = |line: &[u8]| line.ends_with(b"\r\n");
     let ended = |line: &[u8]| line.ends_with(b"\n");

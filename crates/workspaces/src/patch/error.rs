@@ -42,19 +42,19 @@ pub enum PatchError {
     Mismatch(Box<Mismatch>),
 }
 
-/// A hunk found no place where its lines are.
+/// A hunk whose lines were not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     pub path: WorkspacePath,
     /// Number of the hunk in its file, from 1.
     pub hunk: usize,
-    /// Where the hunk stands in the patch.
+    /// The hunk's line in the patch.
     pub patch_line: usize,
-    /// Where it should have matched, from 1.
+    /// The line where it should have matched, from 1.
     pub line: usize,
     pub expected: Vec<String>,
     pub found: Vec<String>,
-    /// The place that looks most like it: its first line and how many lines agree.
+    /// The most similar place: its first line and the number of equal lines.
     pub closest: Option<(usize, usize)>,
 }
 
@@ -76,7 +76,7 @@ fn shown(line: &[u8]) -> String {
     if line.len() > MAX_SHOWN_BYTES {
         text.push('…');
     }
-    // The one difference nobody sees.
+    // Carriage returns are invisible: show them.
     text.replace('\r', "\\r")
 }
 

@@ -1,16 +1,16 @@
-//! The headers of one file in a patch, and what they mean together.
+//! The headers of one file in a patch, and their combined meaning.
 
 use super::{FilePatch, Hunk, Operation, PatchError, quote::unquote};
 use crate::WorkspacePath;
 
 const NOWHERE: &[u8] = b"/dev/null";
 
-/// A file's headers as they come, in any order.
+/// The headers of a file, in any order.
 #[derive(Debug, Default)]
 pub(super) struct Section {
-    /// Where it begins in the patch, from 1.
+    /// Its first line in the patch, from 1.
     pub line: usize,
-    /// Both names of a `diff --git` line, if they could be told apart.
+    /// Both names of a `diff --git` line, if they can be separated.
     pub git: Option<(Vec<u8>, Vec<u8>)>,
     pub is_git: bool,
     pub old: Option<Name>,
@@ -28,7 +28,7 @@ pub(super) struct Section {
 #[derive(Debug)]
 pub(super) struct Name {
     bytes: Vec<u8>,
-    /// On this side there is no file.
+    /// There is no file on this side.
     absent: bool,
 }
 
@@ -43,7 +43,7 @@ impl Name {
                 (name.to_vec(), rest)
             }
         };
-        // `diff -N` gives a missing file the beginning of time, in some zone.
+        // `diff -N` gives a missing file the epoch as its time, in some time zone.
         let time = rest.trim_ascii();
         let epoch = time.starts_with(b"1970-01-01 ") || time.starts_with(b"1969-12-31 ");
         let absent = bytes == NOWHERE || epoch;
@@ -68,7 +68,7 @@ impl Section {
         }
     }
 
-    /// Takes an extended header of git; false if it is none.
+    /// Parses an extended git header; false if it is none.
     pub fn extended(&mut self, text: &[u8], line: usize) -> Result<bool, PatchError> {
         let after = |key: &str| text.strip_prefix(key.as_bytes());
         let name = |rest: &[u8]| {
@@ -116,7 +116,7 @@ impl Section {
         match text.trim_ascii() {
             b"120000" => self.not_text = Some("a symbolic link"),
             b"160000" => self.not_text = Some("a submodule"),
-            // Git writes 644 and 755; the reports of `diff` say what there is.
+            // Git writes 644 and 755; reports of `diff` have the actual bits.
             [b'1', b'0', b'0', bits @ ..]
                 if bits.len() == 3 && bits.iter().all(|bit| (b'0'..=b'7').contains(bit)) =>
             {
@@ -133,7 +133,7 @@ impl Section {
         Ok(())
     }
 
-    /// A name to put into an error about the whole section.
+    /// A name for an error about the whole section.
     pub fn shown(&self) -> String {
         let names = self.new.as_ref().filter(|name| !name.absent);
         let names = names.or(self.old.as_ref()).map(|name| &name.bytes);
@@ -193,14 +193,14 @@ impl Section {
         })
     }
 
-    /// The one name of a file that is not renamed, without its prefix.
+    /// The name of a file that is not renamed, without its prefix.
     fn name(&self) -> Result<Vec<u8>, PatchError> {
         let present = |name: &'_ Option<Name>| match name {
             Some(name) if name.bytes != NOWHERE => Some(name.bytes.clone()),
             _ => None,
         };
         if let Some((old, new)) = &self.git {
-            // The line of git has both names even if one side is /dev/null.
+            // The `diff --git` line has both names, even if one side is `/dev/null`.
             return Ok(common(old, new).to_vec());
         }
         match (present(&self.old), present(&self.new)) {
@@ -214,15 +214,15 @@ impl Section {
     }
 }
 
-/// What two names of one file have in common: without the first directory, if
-/// the names differ in nothing else. If they differ in more, the new one.
+/// The common name of both sides: without the first directory, if they differ only in that.
+/// Otherwise the new one.
 fn common<'a>(old: &[u8], new: &'a [u8]) -> &'a [u8] {
     if old == new {
         return new;
     }
     match (below(old), below(new)) {
         (Some(a), Some(b)) if a == b => b,
-        // Half of the usual prefixes is a slip of the pen.
+        // A patch with only one of the usual prefixes `a/` and `b/` is a common mistake.
         _ if old.strip_prefix(b"a/") == Some(new) => new,
         (_, Some(b)) if new.starts_with(b"b/") && old == b => b,
         (_, Some(b)) if new.starts_with(b"b/") && old.starts_with(b"a/") => b,
@@ -232,11 +232,11 @@ fn common<'a>(old: &[u8], new: &'a [u8]) -> &'a [u8] {
 
 fn below(name: &[u8]) -> Option<&[u8]> {
     let at = name.iter().position(|byte| *byte == b'/')?;
-    // An absolute name has no first directory to take off.
+    // An absolute name has no first directory to remove.
     (at > 0).then(|| &name[at + 1..])
 }
 
-/// Both names of `a/x b/x`, which may have spaces in them.
+/// Both names of `a/x b/x`, which may contain spaces.
 fn git_names(text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     if let Some((old, rest)) = unquote(text) {
         let rest = rest.strip_prefix(b" ")?;
@@ -252,8 +252,8 @@ fn git_names(text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         let (new, _) = unquote(&text[at + 1..])?;
         return Some((text[..at].to_vec(), new));
     }
-    // Both names are equal but for the first directory. With the usual prefixes
-    // the space between them is in the middle, whatever is in the names.
+    // The names are equal except for the first directory. With the usual prefixes the separating
+    // space is in the middle, whatever the names contain.
     let spaces = text.iter().enumerate().filter(|(_, byte)| **byte == b' ');
     let middle = std::iter::once(text.len() / 2).filter(|at| text.get(*at) == Some(&b' '));
     let places = middle.chain(spaces.map(|(at, _)| at));

@@ -4,16 +4,14 @@
 //! bytes ──parse──► Patch ──paths()──► caller reads them ──apply──► Vec<Change>
 //! ```
 //!
-//! [`Patch::parse`] takes what `git diff`, `git format-patch` and `diff -u` write,
-//! and what language models write when they imitate them: wrong counts in a hunk
-//! header are put right when the lines themselves leave no doubt. [`apply`] is
-//! pure and all or nothing: it returns every new content, or the first reason
-//! why there is none. Context must match exactly; only the place may differ, by
-//! at most [`MAX_OFFSET_LINES`] lines.
+//! [`Patch::parse`] accepts the output of `git diff`, `git format-patch` and `diff -u`, and
+//! imitations by language models: wrong counts in a hunk header are corrected if the lines leave no
+//! doubt. [`apply`] is pure and atomic: it returns all new contents, or the first error. Context
+//! must match exactly; only the position may differ, by at most [`MAX_OFFSET_LINES`] lines.
 //!
-//! Files are named relative to `/workspace`. The usual `a/` and `b/` are taken off,
-//! as is any first directory in which the two names differ (`old/x`, `new/x`).
-//! Binary patches, symbolic links and submodules are refused.
+//! Files are named relative to `/workspace`. The usual `a/` and `b/` are removed, as is any first
+//! directory in which the two names differ (`old/x`, `new/x`). Binary patches, symbolic links and
+//! submodules are refused.
 
 mod apply;
 mod error;
@@ -37,7 +35,7 @@ pub const MAX_PATCH_FILES: usize = limits::PATCH_FILES.max as usize;
 pub const MAX_PATCH_HUNKS: usize = limits::PATCH_HUNKS.max as usize;
 /// Largest file a patch can be applied to, and largest it can make.
 pub const MAX_PATCHED_BYTES: usize = limits::PATCHED_BYTES.max as usize;
-/// How many lines away from where it says a hunk may match.
+/// Largest distance between a hunk's stated and actual line.
 pub const MAX_OFFSET_LINES: usize = 2000;
 
 /// A parsed patch.
@@ -55,7 +53,7 @@ pub struct FilePatch {
     pub hunks: Vec<Hunk>,
 }
 
-/// What happens to the file beside its hunks.
+/// What happens to the file besides its hunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create(WorkspacePath),
@@ -72,7 +70,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The path a reader of the patch would call the file by.
+    /// The path that identifies the file to a reader of the patch.
     pub fn path(&self) -> &WorkspacePath {
         match self {
             Operation::Create(path) | Operation::Modify(path) | Operation::Delete(path) => path,
@@ -81,15 +79,15 @@ impl Operation {
     }
 }
 
-/// Neighbouring lines that change together.
+/// A group of changed lines with context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hunk {
-    /// First line of the old file, from 1; the line before, if none is taken.
+    /// First line in the old file, from 1; the line before it, if the hunk has no old lines.
     pub old_start: usize,
     pub old_lines: usize,
     pub new_start: usize,
     pub new_lines: usize,
-    /// Where its header stands in the patch, from 1.
+    /// The line of its header in the patch, from 1.
     pub patch_line: usize,
     pub lines: Vec<Line>,
 }
@@ -113,7 +111,7 @@ impl Patch {
         parse::parse(bytes)
     }
 
-    /// Every path [`apply`] has to know the contents of, once each.
+    /// All paths whose contents [`apply`] needs, without duplicates.
     pub fn paths(&self) -> Vec<&WorkspacePath> {
         let mut paths: Vec<_> = self
             .files
@@ -135,7 +133,7 @@ impl Patch {
 }
 
 impl Hunk {
-    /// The lines the old file must have here.
+    /// The lines that the old file must have here.
     fn old(&self) -> impl Iterator<Item = &[u8]> {
         self.lines
             .iter()

@@ -1,8 +1,7 @@
-//! From bytes to a [`Patch`].
+//! Parses bytes into a [`Patch`].
 //!
-//! Owns telling headers, hunks and the prose around them apart. A line inside a
-//! hunk is never taken for prose: what cannot be placed is an error, so that a
-//! slip in a patch cannot make half of it disappear.
+//! Separates headers, hunks and surrounding prose. A line inside a hunk is never treated as prose:
+//! a line that does not fit is an error, so that a mistake cannot silently drop half of a patch.
 
 use super::{
     FilePatch, Hunk, Line, LineKind, MAX_PATCH_BYTES, MAX_PATCH_FILES, MAX_PATCH_HUNKS, Patch,
@@ -46,7 +45,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Takes one line that is outside of any hunk, and a hunk if it begins one.
+    /// Handles one line outside of any hunk, and the hunk if it begins one.
     fn line(&mut self) -> Result<(), PatchError> {
         let text = bare(self.lines[self.at]);
         let number = self.at + 1;
@@ -93,7 +92,7 @@ impl Parser<'_> {
         };
         let old = read(self.lines[self.at], number)?;
         let new = read(self.lines[self.at + 1], number + 1)?;
-        // These lines belong to the headers of git before them, or begin a file.
+        // The pair belongs to the preceding git headers, or begins a new file.
         let open = self
             .section
             .as_ref()
@@ -175,11 +174,11 @@ impl Parser<'_> {
             cut_newline(&mut lines);
             at += 1;
         }
-        // A line of a hunk after its end means that the counts are wrong.
+        // A hunk line after the counted end means that the counts are wrong.
         self.is_over(self.after_blanks(at)).then_some((lines, at))
     }
 
-    /// The lines of a hunk whose counts are wrong: all up to the next header.
+    /// The lines of a hunk with wrong counts: all up to the next header.
     fn recounted(&self, start: usize) -> Result<(Vec<Line>, usize), PatchError> {
         let mut lines = Vec::new();
         let mut at = start;
@@ -208,7 +207,7 @@ impl Parser<'_> {
         at + rest.iter().take_while(|line| bare(line).is_empty()).count()
     }
 
-    /// Whether what stands here cannot belong to the hunk before it.
+    /// Whether this line cannot belong to the hunk before it.
     fn is_over(&self, at: usize) -> bool {
         const AFTER: [&[u8]; 7] = [
             b"@@ ",
@@ -226,8 +225,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a mail ends here: two dashes, and nothing but a version after
-    /// them. A removed line may look the same, but has more of its hunk below.
+    /// Whether a mail signature begins here: two dashes, followed only by a version. A removed line
+    /// may look the same, but more of its hunk follows.
     fn is_signature(&self, at: usize) -> bool {
         if !matches!(bare(self.lines[at]), b"-- " | b"--") {
             return false;
@@ -269,12 +268,12 @@ fn hunk_line(line: &[u8]) -> Option<Line> {
         [b' ', text @ ..] => (LineKind::Context, text),
         [b'-', text @ ..] => (LineKind::Remove, text),
         [b'+', text @ ..] => (LineKind::Add, text),
-        // Editors take the space off an empty line.
+        // Editors strip the space of an empty context line.
         text if bare(text).is_empty() => (LineKind::Context, text),
         _ => return None,
     };
     let mut text = text.to_vec();
-    // The end of the patch is not the end of a file.
+    // A missing newline at the end of the patch is not one at the end of the file.
     if !text.ends_with(b"\n") {
         text.push(b'\n');
     }

@@ -1,12 +1,12 @@
-//! Where the lines of a hunk are in a file.
+//! Finds the lines of a hunk in a file.
 
 use super::{MAX_OFFSET_LINES, PatchError};
 
-/// Comparisons of lines one patch may cost. Honest ones need a few per hunk;
-/// a hostile one could otherwise make them quadratic.
+/// Most line comparisons for one patch. Ordinary ones need a few per hunk; a hostile one could make
+/// the search quadratic.
 const MAX_COMPARISONS: usize = 50_000_000;
 
-/// The search for hunks, with what it may still cost.
+/// The search for hunks, with its remaining budget.
 #[derive(Debug)]
 pub(super) struct Search {
     left: usize,
@@ -19,7 +19,7 @@ impl Search {
         }
     }
 
-    /// The place nearest to `expected`, not before `floor`, where all of `wanted` is.
+    /// The position of `wanted` nearest to `expected`, not before `floor`.
     pub fn find(
         &mut self,
         file: &[&[u8]],
@@ -27,7 +27,7 @@ impl Search {
         expected: usize,
         floor: usize,
     ) -> Result<Option<usize>, PatchError> {
-        // Without a line to look for only the header says where.
+        // Without lines to search for, only the header tells the position.
         if wanted.is_empty() {
             return Ok((floor..=file.len()).contains(&expected).then_some(expected));
         }
@@ -49,7 +49,7 @@ impl Search {
         Ok(None)
     }
 
-    /// The place that looks most like `wanted`, and how many lines agree there.
+    /// The position most similar to `wanted`, and the number of equal lines.
     pub fn closest(&mut self, file: &[&[u8]], wanted: &[&[u8]]) -> Option<(usize, usize)> {
         let mut best = None;
         let mut most = 0;
@@ -65,7 +65,7 @@ impl Search {
         best
     }
 
-    /// How many lines agree before the first that does not.
+    /// How many lines are equal before the first difference.
     fn agreeing(&mut self, file: &[&[u8]], wanted: &[&[u8]]) -> Result<usize, PatchError> {
         let pairs = file.iter().zip(wanted);
         let same = pairs.take_while(|(a, b)| a == b).count();

@@ -1,6 +1,6 @@
 //! Names in patch headers, as git quotes them.
 
-/// A name as a header has it: in quotes only when it needs them.
+/// Quotes a name for a header, if needed.
 pub fn quoted(name: &[u8]) -> Vec<u8> {
     let plain = std::str::from_utf8(name).is_ok()
         && !name
@@ -27,7 +27,7 @@ pub fn quoted(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Reads a quoted name at the start of `text`; gives it and what follows.
+/// Parses a quoted name at the start of `text`; returns it and the rest.
 pub(super) fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = text.strip_prefix(b"\"")?;
     let mut name = Vec::new();

@@ -198,7 +198,7 @@ fn an_end_without_newline_counts() {
     let patch = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n";
     assert_eq!(one("a", patch), "a\n");
     assert!(run(&[("f", "a\n")], patch).is_err());
-    // An unfinished last line of the patch is whole.
+    // A missing newline at the end of the patch is added.
     assert_eq!(one("a\n", "--- f\n+++ f\n@@ -1 +1 @@\n-a\n+b"), "b\n");
 }
 
@@ -255,7 +255,7 @@ fn existing_files_are_not_created_and_deletes_are_whole() {
         run(&[("f", "a\nb\n")], delete),
         Err(PatchError::NotEmptied { lines: 1, .. })
     ));
-    // `diff -N` says a file is missing by its time.
+    // `diff -N` marks a missing file by its time.
     let epoch = "--- f\t1970-01-01 00:00:00.000000000 +0000\n+++ f\t2026-01-01 00:00:00 +0000\n@@ -0,0 +1 @@\n+a\n";
     assert_eq!(run(&[], epoch).unwrap()["f"].as_deref(), Some("a\n"));
 }

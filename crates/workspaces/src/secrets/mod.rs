@@ -48,7 +48,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What may be said about a secret.
+/// The public facts about a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretInfo {
     pub name: String,
@@ -115,7 +115,7 @@ pub fn check(secrets: &[Secret]) -> Result<(), SecretError> {
         if !names.insert(&secret.name) {
             return Err(SecretError::Twice { name: name() });
         }
-        // It becomes an environment variable.
+        // The value becomes an environment variable.
         if secret.value.contains('\0') {
             return Err(SecretError::Zero { name: name() });
         }

@@ -58,7 +58,7 @@ fn a_file_of_secrets_comes_back() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 0x10;
         fs::write(&file, &flipped).unwrap();
-        // The source is public and the only thing not sealed.
+        // The source is public and the only part that is not sealed.
         if let Ok(loaded) = vault.load(&file, "w") {
             assert_eq!(loaded[0].value, secrets[0].value);
         }

@@ -1,8 +1,7 @@
-//! Values at rest: XChaCha20-Poly1305 under a key of this host.
+//! Values at rest: XChaCha20-Poly1305 with a key of this host.
 //!
-//! The key is a file only its owner can read, made at first use. Each value is
-//! sealed with a random nonce and bound to its workspace and name, so that a
-//! sealed value is worth nothing anywhere else.
+//! The key is a file with mode 0600, made at first use. Each value is sealed with a random nonce
+//! and bound to its workspace and name, so that it cannot be used for another one.
 
 use std::{
     fs::{self, File},
@@ -43,7 +42,7 @@ impl std::fmt::Debug for Vault {
     }
 }
 
-/// One line of the file.
+/// One record of the file.
 #[derive(Serialize, Deserialize)]
 struct Sealed {
     name: String,
@@ -52,14 +51,14 @@ struct Sealed {
 }
 
 impl Vault {
-    /// The vault of a state directory; its key is made if there is none.
+    /// The vault of a state directory; makes its key if there is none.
     pub fn open(state: &Path) -> Result<Vault, SecretError> {
         let path = state.join(KEY_FILE);
         let key = match read_key(&path)? {
             Some(key) => key,
             None => {
                 make_key(&path).map_err(failed("creating", &path))?;
-                // Another process may have been first; one key counts for all.
+                // Another process may have made the key first; use the one on disk.
                 read_key(&path)?.ok_or_else(|| SecretError::Key {
                     file: path.display().to_string(),
                     reason: "it is gone again",
@@ -158,7 +157,7 @@ impl Vault {
         read_sealed(file)?.into_iter().map(secret).collect()
     }
 
-    /// What may be said about them, without opening any.
+    /// The public facts about them, without opening any.
     pub fn list(file: &Path) -> Result<Vec<SecretInfo>, SecretError> {
         let info = |sealed: Sealed| SecretInfo {
             name: sealed.name,
@@ -168,7 +167,7 @@ impl Vault {
     }
 }
 
-/// What a value is bound to; the length keeps the two apart.
+/// The associated data of a value; the length separates workspace and name.
 fn bound_to(workspace: &str, name: &str) -> Vec<u8> {
     format!("motu secret\0{}\0{workspace}\0{name}", workspace.len()).into_bytes()
 }
@@ -218,7 +217,7 @@ fn read_key(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SecretError> {
     Ok(Some(key))
 }
 
-/// Makes a key that appears whole or not at all, and never in place of another.
+/// Makes a key atomically, and never in place of an existing one.
 fn make_key(path: &Path) -> io::Result<()> {
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     random(key.as_mut_slice())?;
@@ -239,7 +238,7 @@ fn make_key(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A name of our own beside `path`, also among threads.
+/// A unique temporary name beside `path`, also among threads.
 fn staged_name(path: &Path) -> PathBuf {
     static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -249,7 +248,7 @@ fn staged_name(path: &Path) -> PathBuf {
 }
 
 fn create_private(path: &Path) -> io::Result<File> {
-    // Left by a process that had our id and died.
+    // Left by a dead process with the same pid.
     let _ = fs::remove_file(path);
     fs::OpenOptions::new()
         .write(true)

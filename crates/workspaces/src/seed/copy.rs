@@ -1,9 +1,8 @@
-//! Copying a directory, with several threads and few system calls per file.
+//! Copies a directory, with several threads and few system calls per file.
 //!
-//! Threads take directories from a shared list, so a tree of many small files and
-//! a tree of few large ones both keep them busy. Contents are shared with the
-//! source where the file system can, copied by the kernel where it can, and read
-//! and written where neither works.
+//! Threads take directories from a shared queue, so many small files and few large ones both keep
+//! them busy. Contents are cloned (reflink) where the file system can, else copied by the kernel
+//! (`copy_file_range`), else read and written.
 
 use std::{
     collections::HashMap,
@@ -30,9 +29,9 @@ use super::{
 };
 use crate::{archive::Totals, tarball::Meta};
 
-/// More would wait for the same disk.
+/// More threads would wait for the same disk.
 const MAX_THREADS: usize = 8;
-/// Up to this size reading and writing is cheaper than asking the kernel for more.
+/// Up to this size read and write are cheaper than other system calls.
 const SMALL_BYTES: u64 = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 const CHUNK_BYTES: usize = 1 << 30;
@@ -90,13 +89,13 @@ struct Work {
     from: OwnedFd,
     to: OwnedFd,
     options: Options,
-    /// Where we write: a source may contain it.
+    /// Identity of the target directory, which the source may contain.
     staging: (u64, u64),
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Dressed last: writing into a directory changes its time.
+    /// Metadata is set last: writing into a directory changes its mtime.
     directories: Mutex<Vec<(Vec<u8>, Meta)>>,
-    /// The copy of each file that has several names.
+    /// The first copy of each file with several hard links.
     links: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     entries: AtomicU64,
     bytes: AtomicU64,
@@ -106,13 +105,13 @@ struct Work {
     failure: Mutex<Option<Failure>>,
 }
 
-/// A panic elsewhere does not make the list wrong.
+/// A panic of another thread does not invalidate the data.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Work {
-    /// Takes directories until there are none, and nobody could add one.
+    /// Takes directories until none are left and no thread can add one.
     fn run(&self) {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut queue = locked(&self.queue);
@@ -168,7 +167,7 @@ impl Work {
         })
     }
 
-    /// Copies what is directly in a directory; directories in it go on the list.
+    /// Copies the entries of a directory; subdirectories are queued.
     fn directory(&self, path: &[u8], buffer: &mut [u8]) -> Result<(), Failure> {
         let at = |path: &[u8]| {
             let path = path.to_vec();
@@ -229,7 +228,7 @@ impl Work {
         }
     }
 
-    /// Makes a directory; false if it is the one we write into.
+    /// Makes a directory; false if it is the target itself.
     fn subdirectory(
         &self,
         (from, to): (&OwnedFd, &OwnedFd),
@@ -266,7 +265,7 @@ impl Work {
     ) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::Io(path.to_vec(), error);
         let open = || {
-            // A pipe that took the name since must not make us wait.
+            // A pipe that took the name since must not block.
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let source = File::from(rustix::fs::openat(from, name, flags, Mode::empty())?);
             let stat = rustix::fs::fstat(&source)?;
@@ -281,7 +280,7 @@ impl Work {
             if let Some(first) = links.get(&identity) {
                 return self.link(first, to, name).map_err(failed);
             }
-            // Others may link to it from now on, while it is being filled.
+            // From now on other threads may link to it, while it is being filled.
             let target = create_file(to, name).map_err(failed)?;
             links.insert(identity, path.to_vec());
             target
@@ -310,7 +309,7 @@ impl Work {
         )?)
     }
 
-    /// Copies everything, or stops just beyond the limit. Gives the bytes copied.
+    /// Copies everything, or stops just beyond the limit. Returns the bytes copied.
     fn contents(
         &self,
         source: &File,
@@ -320,7 +319,7 @@ impl Work {
     ) -> io::Result<u64> {
         let limit = self.options.limits.bytes;
         let size = size_of(stat);
-        // The kernel's copy fills holes up.
+        // `copy_file_range` fills holes.
         let sparse = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size;
         if size == 0 || size > limit {
             return Ok(size);
@@ -349,7 +348,7 @@ impl Work {
             let count = source.read(buffer)?;
             target.write_all(&buffer[..count])?;
             copied += count as u64;
-            // The size is known: without this each file would cost a read more.
+            // The size is known: this saves one read per file.
             if count == 0 || copied > limit || (copied == size && count < buffer.len()) {
                 target.finish()?;
                 return Ok(copied);
@@ -358,7 +357,7 @@ impl Work {
     }
 }
 
-/// Lets the kernel copy; `None` if it cannot between these two.
+/// Copies with `copy_file_range`; `None` if it is not supported between these files.
 fn copy_range(source: &File, target: &File) -> io::Result<Option<u64>> {
     let mut copied = 0;
     loop {

@@ -1,18 +1,17 @@
-//! Making the baseline of a workspace.
+//! Makes the baseline of a workspace.
 //!
 //! ```text
 //! directory ──copy──┐
 //! archive ──unpack──┴──► staging ──rename──► BASELINE
 //! ```
 //!
-//! Owns turning what a person named into an immutable tree: nothing, a directory,
-//! or a tar archive told by its contents. The tree appears whole or not at all.
-//! Owners are the ones given, permissions are kept without the special bits, times
-//! and hard links are kept, so are attributes of users; symbolic links stay as they are. Devices,
-//! pipes and sockets are left out and counted.
+//! Turns the given source into an immutable tree: nothing, a directory, or a tar archive, detected
+//! by its contents. The tree appears atomically. All files get the given owner; permissions are
+//! kept without special bits; times, hard links, symbolic links and `user.*` attributes are kept.
+//! Devices, pipes and sockets are skipped and counted.
 //!
-//! The tree survives the end of the daemon at any moment. It is not synced: what a
-//! power cut right after would take is for the file system to say.
+//! The tree survives a crash of the daemon at any moment. It is not synced here: what survives a
+//! power cut right after depends on the file system.
 
 mod copy;
 pub(crate) mod place;
@@ -52,10 +51,10 @@ pub struct Seeded {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Owner of everything; `None` leaves what is made to who makes it.
+    /// Owner of everything; `None` keeps the owner of this process.
     pub owner: Option<(u32, u32)>,
     pub limits: Limits,
-    /// The top is what the archive says of it, too.
+    /// Also apply the archive's metadata of the root.
     pub root: bool,
 }
 
@@ -129,8 +128,7 @@ pub fn seed(source: Option<&Path>, baseline: &Path, options: Options) -> Result<
     })
 }
 
-/// Unpacks an archive that comes from somewhere, named as `source` in errors, into an empty
-/// directory.
+/// Unpacks an archive, named `source` in errors, into an empty directory.
 pub(crate) fn unpack_into(
     archive: impl io::Read,
     source: &str,
@@ -167,15 +165,15 @@ fn fill(source: &Path, staging: &Path, options: Options) -> Result<(Mode, Totals
     }
 }
 
-/// A tree in the making; gone again unless it is finished.
+/// A tree being made; removed unless it is finished.
 struct Staging {
     path: PathBuf,
     finished: bool,
 }
 
 impl Staging {
-    /// Beside the baseline, so that a rename is enough. What an earlier attempt
-    /// left there goes.
+    /// Made beside the baseline, so that a rename suffices. Remains of an earlier attempt are
+    /// removed.
     fn create(baseline: &Path) -> Result<Staging, SeedError> {
         let mut name = baseline.file_name().unwrap_or_default().to_owned();
         name.push(".staging");
@@ -209,7 +207,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if !self.finished {
-            // The next attempt would remove it too.
+            // If it stays, the next attempt removes it.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

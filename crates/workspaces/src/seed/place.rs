@@ -1,4 +1,4 @@
-//! Making single files and directories below a root, never through a link.
+//! Creates files and directories below a root, never through a symbolic link.
 
 use std::{
     ffi::OsStr,
@@ -20,12 +20,12 @@ use crate::tarball::{Attributes, Meta};
 
 /// The longest list of a file's attributes and the longest value, as in the kernel.
 const MAX_ATTRIBUTE: usize = 64 << 10;
-/// All attributes of one file; a guest takes no more.
+/// Total size of attributes per file; the guest accepts no more.
 const MAX_ATTRIBUTES: usize = 48 << 10;
-/// Where overlayfs keeps notes of its own; they are no part of a file.
+/// Prefix of overlayfs's own attributes, which are not part of a file.
 const OVERLAY: &str = "user.overlay.";
 
-/// Zeros in runs of this size are left as holes.
+/// Runs of zeros of this size become holes.
 const HOLE_BYTES: usize = 64 << 10;
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -70,7 +70,7 @@ pub(crate) fn dress(
 ) -> io::Result<()> {
     let file = file.as_fd();
     set_attributes(file, attributes)?;
-    // The owner first: changing it takes permissions away.
+    // Set the owner first: changing it clears permission bits.
     if let Some((uid, gid)) = owner {
         rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
@@ -96,7 +96,7 @@ pub(super) fn symlink(
     Ok(rustix::fs::utimensat(directory, name, &times(meta), flags)?)
 }
 
-/// Gives a file attributes of users. A file system that has none keeps what it can.
+/// Sets `user.*` attributes; ignored on file systems without them.
 fn set_attributes(file: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<()> {
     for (name, value) in attributes {
         match rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
@@ -114,11 +114,11 @@ fn set_attributes(file: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<(
     Ok(())
 }
 
-/// The attributes of users that an open file has: no more than an archive holds of one.
+/// The `user.*` attributes of an open file, within an archive's limits.
 pub(crate) fn attributes(file: impl AsFd) -> io::Result<Attributes> {
     let file = file.as_fd();
     let mut found = Attributes::new();
-    // Most files have none, which costs one call.
+    // Most files have none: one system call.
     let mut names = vec![0; 256];
     let length = loop {
         match rustix::fs::flistxattr(file, &mut names[..]) {
@@ -166,7 +166,7 @@ fn times(meta: Meta) -> Timestamps {
     }
 }
 
-/// Writes contents, leaving runs of zeros out: an archive may claim any number.
+/// Writes contents with runs of zeros as holes: an archive may claim any size.
 pub(super) fn write_sparse(file: &mut File, size: u64, contents: &mut dyn Read) -> io::Result<()> {
     let mut buffer = vec![0; HOLE_BYTES.min(usize::try_from(size).unwrap_or(HOLE_BYTES))];
     let mut at = 0;

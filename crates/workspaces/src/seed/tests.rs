@@ -35,7 +35,7 @@ fn file(tar: &mut TarWriter<Vec<u8>>, path: &str, contents: &[u8]) {
     .unwrap();
 }
 
-/// Seeds from archive bytes; gives where the tree is.
+/// Seeds from archive bytes; returns the tree.
 fn unpack(bytes: &[u8], limits: Limits) -> (TempDir, Result<Seeded, SeedError>) {
     let directory = TempDir::new().unwrap();
     let source = directory.path().join("archive");
@@ -100,7 +100,7 @@ fn a_directory_is_copied_as_it_is() {
         fs::read_link(base.join("deep/broken")).unwrap(),
         Path::new("nowhere")
     );
-    // A second time: the tree is immutable.
+    // A second time fails: the tree is immutable.
     let again = seed(Some(&source), &base, Options::default());
     assert!(matches!(again, Err(SeedError::Exists { .. })));
 }

@@ -44,10 +44,10 @@ pub(super) fn unpack(
 struct Tree {
     root: OwnedFd,
     options: Options,
-    /// Dressed last: writing into a directory changes its time, and its
-    /// permissions may forbid it.
+    /// Metadata is set last: writing into a directory changes its mtime, and its permissions may
+    /// forbid writing.
     directories: BTreeMap<Vec<u8>, (Meta, Attributes)>,
-    /// The directory used last: entries of one come together.
+    /// The directory used last: an archive's entries are grouped by directory.
     open: Option<(Vec<u8>, OwnedFd)>,
 }
 
@@ -102,7 +102,7 @@ impl Tree {
     }
 
     fn finish(self) -> io::Result<()> {
-        // The deepest first: the ones above may forbid going down.
+        // Deepest first: permissions of the parents may forbid descending.
         for (path, (meta, attributes)) in self.directories.iter().rev() {
             let directory = open_directory(&self.root, path)?;
             dress(directory, (*meta, attributes), self.options.owner)?;

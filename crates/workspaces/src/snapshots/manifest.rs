@@ -1,13 +1,12 @@
-//! What a snapshot says, and how it is written down.
+//! The contents and encoding of a snapshot.
 //!
 //! ```text
 //! manifest ──► groups ──► segments ──► entries ──► contents
 //! ```
 //!
-//! Entries are kept in *segments*, runs in the order of their paths, and segments
-//! are listed in *groups*; both are in packs, like contents. Where a run ends
-//! depends on what is in it alone, so a change in one place leaves the other runs
-//! as they are, and snapshots share them.
+//! Entries are stored in *segments*, runs sorted by path, and segments are listed in *groups*; both
+//! are in packs, like contents. The end of a run depends only on its own entries, so a change in
+//! one place leaves the other runs unchanged, and snapshots share them.
 
 use std::path::Path;
 
@@ -23,9 +22,9 @@ const MAGIC: &[u8; 8] = b"MOTUSNAP";
 const VERSION: u32 = 1;
 /// Magic, version and checksum.
 const HEADER_BYTES: usize = 8 + 4 + 32;
-/// One in so many ends a run.
+/// One entry in this many ends a run.
 const RUN_ODDS: u8 = 16;
-/// Longest run, however the ends fall.
+/// Longest run, if no entry ends it.
 const MAX_RUN: usize = 256;
 /// Largest manifest: far beyond what the most entries need.
 pub(super) const MAX_MANIFEST_BYTES: u64 = 64 << 20;
@@ -39,7 +38,7 @@ pub(super) struct Manifest {
     pub bytes: u64,
     /// Bytes that were not stored before.
     pub new_bytes: u64,
-    /// Every pack that any of it is in.
+    /// All packs it refers to.
     pub packs: Vec<super::pack::PackId>,
     pub groups: Vec<Stored>,
 }
@@ -55,7 +54,7 @@ pub(super) struct Entry {
     pub attributes: Attributes,
 }
 
-/// [`Facts`] in a form of our own: the disk must not change when the wire does.
+/// [`Facts`] in a stable form: the format on disk must not change with the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     pub mode: u32,
@@ -133,8 +132,7 @@ impl Manifest {
             return Err(damaged("it is no manifest"));
         }
         let (version, sum) = rest.split_at(4);
-        // The checksum first: a flipped bit in the version is damage, not a
-        // newer build.
+        // Check the checksum first: a flipped bit in the version is damage, not a newer format.
         if checksum(version, body) != sum {
             return Err(damaged("its checksum is wrong"));
         }
@@ -164,7 +162,7 @@ pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>, SnapshotError> {
     })
 }
 
-/// Reads all of `bytes`; `None` if they are anything else.
+/// Decodes all of `bytes`; `None` if they are invalid.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Some(value),
@@ -172,13 +170,13 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     }
 }
 
-/// Cuts entries, which are in the order of their paths, into segments.
+/// Cuts entries, sorted by path, into segments.
 pub(super) fn segments(entries: &[Entry]) -> Vec<&[Entry]> {
     runs(entries, |entry| {
         let hash = entry.path.iter().fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
         });
-        // The high bits are the mixed ones.
+        // FNV mixes the high bits best.
         hash.to_le_bytes()[3]
     })
 }

@@ -5,10 +5,10 @@
 //! manifest + packs ──restore()──► remove list + tar ──Restore──► the machine
 //! ```
 //!
-//! A snapshot says how `/workspace` differs from its baseline. Its *manifest* lists
-//! the differences; contents are in *packs*, each written once by one snapshot and
-//! used by every later one that needs the same bytes. So a snapshot costs what
-//! changed since the last. Even the list itself is kept in shared segments.
+//! A snapshot records how `/workspace` differs from its baseline. Its *manifest* lists the
+//! differences; contents are in *packs*, each written once by one snapshot and shared by later ones
+//! with the same bytes. So a snapshot costs what changed since the last. The list itself is also
+//! stored in shared segments.
 //!
 //! ```text
 //! DIRECTORY/NAME.snapshot      manifest: magic, version, checksum, segments
@@ -17,10 +17,9 @@
 //! DIRECTORY/lock
 //! ```
 //!
-//! Everything is staged, synced and renamed, the pack before the manifest that
-//! needs it: a crash leaves the whole snapshot or none of it, and at most a pack
-//! that nobody refers to, which the next writer removes. Every byte read back is
-//! checked against a hash before it is believed.
+//! Everything is staged, synced and renamed, the pack before its manifest: a crash leaves a
+//! complete snapshot or none, and at most an unreferenced pack, which the next writer removes. All
+//! data read back is verified by hash.
 
 mod error;
 mod manifest;
@@ -33,7 +32,7 @@ pub use error::SnapshotError;
 pub use restore::{Contents, Files, Restore};
 pub use store::{Plan, Snapshots, Summary};
 
-/// The state before anything changed, under a name no snapshot can have.
+/// The name of the unchanged state, which no snapshot can have.
 pub const BASELINE: &str = "baseline";
 /// Longest name.
 pub const MAX_NAME_BYTES: usize = motu_core::limits::SNAPSHOT_NAME_CHARS.max as usize;

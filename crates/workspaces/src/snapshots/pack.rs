@@ -1,4 +1,4 @@
-//! Packs: contents one after the other in a file that never changes.
+//! Packs: immutable files of concatenated contents.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use super::{MAX_BYTES, SnapshotError};
 const MAGIC: &[u8; 8] = b"MOTUPACK";
 const VERSION: u32 = 1;
 const HEADER_BYTES: u64 = 16;
-/// Contents up to this size are looked at before they are written.
+/// Contents up to this size are hashed before they are written.
 const MAX_HELD_BYTES: u64 = 1 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -32,7 +32,7 @@ impl fmt::Display for PackId {
     }
 }
 
-/// Where contents are, and what they must hash to.
+/// The location of contents, and their hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub pack: PackId,
@@ -41,7 +41,7 @@ pub(super) struct Stored {
     pub hash: Hash,
 }
 
-/// What is stored already, by its hash.
+/// Stored contents by hash.
 pub(super) type Known = HashMap<Hash, Stored>;
 
 /// A pack being written.
@@ -76,7 +76,7 @@ impl PackWriter {
         self.length - HEADER_BYTES
     }
 
-    /// Stores `size` bytes, unless the same bytes are known.
+    /// Stores `size` bytes, unless they are stored already.
     pub fn add(
         &mut self,
         contents: &mut impl Read,
@@ -114,7 +114,7 @@ impl PackWriter {
             hash,
         };
         if let Some(stored) = known.get(&hash) {
-            // Written in vain: the next contents take the place.
+            // A duplicate: overwrite it with the next contents.
             self.rewind()?;
             return Ok(*stored);
         }
@@ -136,7 +136,7 @@ impl PackWriter {
                 return Err(SnapshotError::archive("it ends in the middle of a file"));
             }
             hash.update(&buffer[..count]);
-            // A guest can claim any number of zeros; they take no room.
+            // A guest can claim any number of zeros: they become holes.
             if buffer[..count].iter().all(|byte| *byte == 0) {
                 self.seek(SeekFrom::Current(count as i64))?;
             } else {
@@ -160,12 +160,12 @@ impl PackWriter {
 
     fn rewind(&mut self) -> Result<(), SnapshotError> {
         self.seek(SeekFrom::Start(self.length))?;
-        // Zeros are not written, so nothing else may be where they belong.
+        // Zeros are skipped by seeking, so old data after this point must be cut.
         let cut = self.out.get_ref().set_len(self.length);
         cut.map_err(SnapshotError::io("writing", &self.path))
     }
 
-    /// Brings the pack to the disk. `None` if there is nothing in it.
+    /// Syncs the pack. `None` if it is empty.
     pub fn finish(mut self) -> Result<Option<(PackId, PathBuf)>, SnapshotError> {
         if self.new_bytes() == 0 {
             return Ok(None);
@@ -184,7 +184,7 @@ fn cut_off(error: io::Error) -> SnapshotError {
     SnapshotError::archive(error.to_string())
 }
 
-/// Packs opened for reading, by need.
+/// Packs opened on demand.
 #[derive(Debug)]
 pub(super) struct PackReader {
     directory: PathBuf,
@@ -230,7 +230,7 @@ impl PackReader {
             .ok_or_else(|| self.damaged(id, "it is missing"))
     }
 
-    /// Checks, without reading, that contents can be where they should be.
+    /// Checks that contents are inside their pack, without reading them.
     pub fn check(&mut self, stored: &Stored) -> Result<(), SnapshotError> {
         if stored.length == 0 {
             return Ok(());
@@ -242,7 +242,7 @@ impl PackReader {
         }
     }
 
-    /// A reader of contents that fails at their end if their hash is wrong.
+    /// A reader that fails at the end if the hash is wrong.
     pub fn read(&mut self, stored: &Stored) -> Result<Checked, SnapshotError> {
         self.check(stored)?;
         let file = match stored.length {
@@ -263,7 +263,7 @@ impl PackReader {
         })
     }
 
-    /// All of contents that are not large.
+    /// Reads small contents into memory.
     pub fn bytes(&mut self, stored: &Stored, limit: u64) -> Result<Vec<u8>, SnapshotError> {
         if stored.length > limit {
             return Err(SnapshotError::Limit {
@@ -296,7 +296,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// What an error of reading means.
+    /// Maps a read error.
     pub fn error(&self, error: io::Error) -> SnapshotError {
         match error.kind() {
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => SnapshotError::Damaged {
@@ -328,7 +328,7 @@ impl Read for Checked {
         }
         self.offset += count as u64;
         self.left -= count as u64;
-        // The last bytes are handed out only when all of them were right.
+        // The last bytes are returned only if the hash is right.
         if self.left == 0
             && let Some(hash) = self.hash.take()
             && hash.finalize().as_slice() != self.wanted

@@ -1,4 +1,4 @@
-//! Reading snapshots back: to restore them, and to compare them.
+//! Reads snapshots, to restore and to compare them.
 
 use std::{
     collections::HashMap,
@@ -22,14 +22,14 @@ use crate::{
     tarball::{Meta, TarWriter},
 };
 
-/// A snapshot opened to be put back over the baseline, or over a later state.
+/// A snapshot opened for restoring, over the baseline or over a later state.
 #[derive(Debug)]
 pub struct Restore {
-    /// What to remove first.
+    /// Paths to remove first.
     pub remove: Vec<Bytes>,
     entries: Vec<Entry>,
     packs: PackReader,
-    /// Where files that are neither stored nor there any more are taken from.
+    /// The source of files that are neither stored nor present any more.
     baseline: Option<PathBuf>,
 }
 
@@ -37,15 +37,15 @@ pub struct Restore {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     Bytes(Vec<u8>),
-    /// What the baseline has: this snapshot did not change it.
+    /// Unchanged: the contents are the baseline's.
     Baseline,
-    /// It is no regular file, or does not exist.
+    /// Not a regular file, or missing.
     None,
 }
 
 impl Snapshots {
-    /// Opens a snapshot for restoring. All that is needed is known to be there;
-    /// its contents are checked as they are read.
+    /// Opens a snapshot for restoring. All packs are known to exist; contents are verified as they
+    /// are read.
     pub fn restore(&self, name: &str) -> Result<Restore, SnapshotError> {
         let mut packs = PackReader::new(&self.packs());
         let (_, entries) = self.load(name, &mut packs)?;
@@ -60,8 +60,8 @@ impl Snapshots {
         })
     }
 
-    /// Opens a snapshot to be put back over a later state, of which `current` says how it differs
-    /// from the baseline. Only what was changed since is in it: nothing else is touched.
+    /// Opens a snapshot for restoring over a later state, whose differences from the baseline are
+    /// `current`. It contains only what has changed since.
     pub fn rewind(
         &self,
         name: &str,
@@ -87,8 +87,8 @@ impl Snapshots {
         self.restore(name)?.write_to(io::sink()).map(drop)
     }
 
-    /// What differs between two states, each a snapshot or [`BASELINE`]: `before`
-    /// is `from`, `after` is `to`. Equal contents are told by their hashes.
+    /// The differences between two states, each a snapshot or [`BASELINE`]: `before` is `from`,
+    /// `after` is `to`. Contents are compared by hash.
     pub fn compare(&self, from: &str, to: &str) -> Result<Vec<ChangedEntry>, SnapshotError> {
         let mut packs = PackReader::new(&self.packs());
         let mut load = |name: &str| match name {
@@ -142,8 +142,8 @@ impl Files {
     }
 }
 
-/// One path in two states, if it differs. Without an entry on one side, that side
-/// is the baseline, which the other entry knows.
+/// The difference of one path between two states. A side without an entry equals the baseline,
+/// which the other entry describes.
 fn difference(from: Option<&Entry>, to: Option<&Entry>) -> Option<ChangedEntry> {
     let path = &from.or(to)?.path;
     let before = match (from, to) {
@@ -181,8 +181,8 @@ fn is_pipe(mode: u32) -> bool {
     rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Fifo
 }
 
-/// What has to go: deleted paths, and those that became something else. What is
-/// below a removed directory goes with it.
+/// Paths to remove: deleted ones, and those with another type. Entries below a removed directory go
+/// with it.
 fn removed(entries: &[Entry]) -> Vec<Bytes> {
     let mut removed: Vec<Bytes> = Vec::new();
     for entry in entries {
@@ -205,12 +205,12 @@ fn removed(entries: &[Entry]) -> Vec<Bytes> {
 }
 
 impl Restore {
-    /// How many paths the archive has.
+    /// Number of paths in the archive.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is nothing to put back and nothing to remove.
+    /// Whether there is nothing to restore or remove.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.remove.is_empty()
     }
@@ -220,15 +220,15 @@ impl Restore {
         self.entries.iter().map(ChangedEntry::from)
     }
 
-    /// Writes the archive for the guest. After an error it has no end mark, so
-    /// that nobody can take it for whole.
+    /// Writes the archive for the guest. After an error it lacks the end mark, so it cannot pass
+    /// for complete.
     pub fn write_to<W: Write>(mut self, out: W) -> Result<W, SnapshotError> {
         let writing = |source: io::Error| SnapshotError::Io {
             context: "writing the archive of a snapshot".to_owned(),
             source,
         };
         let mut tar = TarWriter::new(out);
-        // Entries that are one file have one inode, wherever they are.
+        // Hard links share an inode.
         let mut names: HashMap<(u64, i64), usize> = HashMap::new();
         for (at, entry) in self.entries.iter().enumerate() {
             let Some(state) = &entry.after else {
@@ -280,7 +280,7 @@ impl Restore {
                     written.map_err(writing)?;
                 }
                 _ if is_pipe(state.mode) => tar.pipe(path, meta).map_err(writing)?,
-                // A socket is nothing without the program behind it.
+                // A socket is useless without its program.
                 _ => {}
             }
         }

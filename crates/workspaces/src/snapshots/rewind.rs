@@ -1,6 +1,6 @@
-//! From a later state back to a snapshot, in place.
+//! Goes back from a later state to a snapshot, in place.
 //!
-//! Both are known by how they differ from the baseline:
+//! Both states are given as differences from the baseline:
 //!
 //! ```text
 //! now differs    saved differs   then
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::manifest::{Entry, State};
 use crate::{diff::Kind, tarball::Attributes};
 
-/// Every path of two lists in the order of their paths, with the entry of each that has it.
+/// Merges two lists sorted by path into pairs.
 pub(super) fn pairs<'a>(
     left: &'a [Entry],
     right: &'a [Entry],
@@ -34,8 +34,8 @@ pub(super) fn pairs<'a>(
     }
 }
 
-/// What to remove from the present state, and what to put there after that. A file to put there
-/// without stored contents is the baseline's.
+/// The paths to remove from the present state, and the entries to write then. A file without stored
+/// contents is the baseline's.
 pub(super) fn differences(now: &[Entry], saved: &[Entry]) -> (Vec<Bytes>, Vec<Entry>) {
     let (mut remove, mut put): (Vec<Bytes>, Vec<Entry>) = (Vec::new(), Vec::new());
     for (a, b) in pairs(now, saved) {
@@ -64,7 +64,7 @@ pub(super) fn differences(now: &[Entry], saved: &[Entry]) -> (Vec<Bytes>, Vec<En
     (remove, put)
 }
 
-/// Whether this is the very file that was saved, and nobody has written to it since.
+/// Whether this is the very file that was saved, unmodified since.
 fn untouched(is: &State, was: &State) -> bool {
     let facts = |state: &State| {
         let owner = (state.uid, state.gid);
@@ -78,12 +78,12 @@ fn is_below(path: &[u8], above: Option<&Bytes>) -> bool {
     rest.is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// A file of the baseline.
+/// Opens a file of the baseline.
 pub(super) fn open_base(baseline: Option<&Path>, path: &[u8]) -> io::Result<File> {
     let Some(baseline) = baseline else {
         return Err(io::Error::other("a file of the list has no contents"));
     };
-    // Nothing in the tree changes, and it is the daemon's; a link is never followed even so.
+    // The tree is immutable and private, but symbolic links are still not followed.
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOFOLLOW;
     let full = baseline.join(OsStr::from_bytes(path));
     let file = rustix::fs::open(full, flags, rustix::fs::Mode::empty())?;

@@ -21,7 +21,7 @@ use super::{
 use crate::{WorkspacePath, diff::Kind, tarball::Attributes};
 
 const SUFFIX: &str = ".snapshot";
-/// Largest run of a list: its length is bounded, and so are paths and attributes.
+/// Largest encoded run: the number of its entries, their paths and attributes are bounded.
 const MAX_RUN_BYTES: u64 = 64 << 20;
 
 /// All snapshots of one workspace.
@@ -30,7 +30,7 @@ pub struct Snapshots {
     directory: PathBuf,
 }
 
-/// One snapshot, as lists show it.
+/// One snapshot in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     pub name: String,
@@ -41,11 +41,11 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes this snapshot added to the store when it was made.
     pub new_bytes: u64,
-    /// It cannot be read any more; everything above but the name is unknown.
+    /// The manifest is unreadable: everything above but the name is unknown.
     pub damaged: bool,
 }
 
-/// A snapshot about to be made. Other writers wait until it is gone.
+/// A snapshot about to be made; it holds the store's lock.
 #[derive(Debug)]
 pub struct Plan {
     name: String,
@@ -92,7 +92,7 @@ impl Snapshots {
         for name in self.names()? {
             match self.manifest(&name) {
                 Ok(manifest) => list.push(Summary::of(&manifest)),
-                // Removed since its name was read.
+                // Removed since the names were listed.
                 Err(SnapshotError::NotFound { .. }) => {}
                 Err(_) => list.push(Summary {
                     name,
@@ -108,8 +108,8 @@ impl Snapshots {
         Ok(list)
     }
 
-    /// Prepares a snapshot of `changes` against the baseline, and says what of it
-    /// is not stored yet.
+    /// Prepares a snapshot of `changes` against the baseline, and determines what is not stored
+    /// yet.
     pub fn plan(&self, name: &str, changes: &[ChangedEntry]) -> Result<Plan, SnapshotError> {
         check_name(name)?;
         if changes.len() > MAX_ENTRIES {
@@ -133,8 +133,8 @@ impl Snapshots {
         }
         let mut entries = listed(changes)?;
         let (known, settled) = self.reuse(&names, &mut entries);
-        // Symbolic links are known whole without being packed, and nothing but
-        // files and directories can carry more than the list says.
+        // The list describes symbolic links completely, and only files and directories have
+        // contents or attributes to fetch.
         let fetch = entries.iter().enumerate().filter(|(at, entry)| {
             let kind = entry.after.as_ref().map(|state| Kind::of(state.mode));
             matches!(kind, Some(Kind::File | Kind::Directory)) && !settled[*at]
@@ -148,9 +148,8 @@ impl Snapshots {
         })
     }
 
-    /// Takes over from older snapshots what did not change since. Gives all that
-    /// they have stored, and which entries are settled. A damaged snapshot has
-    /// nothing to give.
+    /// Reuses contents of older snapshots that are unchanged. Returns everything they have stored,
+    /// and which entries need no fetching. A damaged snapshot is skipped.
     fn reuse(&self, names: &[String], entries: &mut [Entry]) -> (Known, Vec<bool>) {
         let mut known = Known::new();
         let mut settled = vec![false; entries.len()];
@@ -172,7 +171,7 @@ impl Snapshots {
         (known, settled)
     }
 
-    /// Makes the snapshot: all of it, or nothing.
+    /// Makes the snapshot, atomically.
     pub fn commit(&self, mut plan: Plan, tar: impl Read) -> Result<Summary, SnapshotError> {
         let id = new_id().map_err(SnapshotError::io("naming a pack in", &self.directory))?;
         let staged = self.staging().join(format!("{id}.pack"));
@@ -236,7 +235,7 @@ impl Snapshots {
         sync_directory(&self.directory)
     }
 
-    /// Removes a snapshot, and the packs that only it needed.
+    /// Removes a snapshot, and the packs that only it used.
     pub fn delete(&self, name: &str) -> Result<(), SnapshotError> {
         check_name(name)?;
         let _lock = self.lock()?;
@@ -272,7 +271,7 @@ impl Snapshots {
         Manifest::decode(&bytes, &path)
     }
 
-    /// A snapshot's entries in the order of their paths, and where its list is.
+    /// A snapshot's entries sorted by path, and the location of its list.
     pub(super) fn load(
         &self,
         name: &str,
@@ -324,13 +323,12 @@ impl Snapshots {
         lock().map_err(SnapshotError::io("locking", &path))
     }
 
-    /// Removes what a crash left staged and packs nobody refers to. The caller
-    /// holds the lock.
+    /// Removes staged files of a crash, and unreferenced packs. The caller holds the lock.
     fn sweep(&self) -> Result<(), SnapshotError> {
         remove_unless(&self.staging(), |_| false)?;
         let mut used = BTreeSet::new();
         for name in self.names()? {
-            // What a damaged snapshot needs is unknown, so everything stays.
+            // The packs of a damaged snapshot are unknown, so keep all.
             let Ok(manifest) = self.manifest(&name) else {
                 return Ok(());
             };
@@ -353,11 +351,11 @@ impl Summary {
     }
 }
 
-/// Changes as entries in the order of their paths, each path once.
+/// Changes as entries sorted by path, without duplicates.
 pub(super) fn listed(changes: &[ChangedEntry]) -> Result<Vec<Entry>, SnapshotError> {
     let mut entries = Vec::with_capacity(changes.len());
     for change in changes {
-        // The root of the workspace may differ too, and is nobody's child.
+        // The root of the workspace itself may differ; its path is empty.
         let path = match change.path.as_ref() {
             b"" | b"." => Vec::new(),
             path => clean(path)?,
@@ -385,8 +383,7 @@ fn clean(path: &[u8]) -> Result<Vec<u8>, SnapshotError> {
     Ok(parsed.into_bytes())
 }
 
-/// Copies contents and attributes of entries that are the same file, not written
-/// to since. Both lists are in the order of their paths.
+/// Copies contents and attributes of unmodified entries. Both lists are sorted by path.
 fn take_over(entries: &mut [Entry], settled: &mut [bool], older: &[Entry], packs: &mut PackReader) {
     let mut older = older.iter().peekable();
     for (entry, settled) in entries.iter_mut().zip(settled) {
@@ -414,7 +411,7 @@ fn take_over(entries: &mut [Entry], settled: &mut [bool], older: &[Entry], packs
     }
 }
 
-/// Stores the runs of a list, except those that are known.
+/// Stores the runs of a list, except those stored already.
 fn write_runs<T: Serialize>(
     runs: Vec<&[T]>,
     pack: &mut PackWriter,
@@ -427,7 +424,7 @@ fn write_runs<T: Serialize>(
     runs.into_iter().map(&mut write).collect()
 }
 
-/// Takes contents and attributes from the archive the guest made.
+/// Reads contents and attributes from the guest's archive.
 fn fill(plan: &mut Plan, tar: impl Read, pack: &mut PackWriter) -> Result<(), SnapshotError> {
     let broken = |error: io::Error| SnapshotError::archive(error.to_string());
     let mut archive = Archive::new(tar);
@@ -520,7 +517,7 @@ fn now() -> i64 {
     since.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// A place where a test can end the world.
+/// A crash point for tests.
 #[cfg(not(test))]
 #[expect(clippy::unnecessary_wraps, reason = "it fails in tests")]
 fn step(_: &'static str) -> Result<(), SnapshotError> {

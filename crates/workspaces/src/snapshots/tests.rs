@@ -15,11 +15,11 @@ use super::*;
 use crate::tarball::{Attributes, Meta, TarWriter};
 
 thread_local! {
-    /// Steps until the world ends.
+    /// Crash points left until the simulated crash.
     static STEPS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Every place where a crash would be interesting comes by here.
+/// All crash points call this.
 pub(super) fn step(name: &'static str) -> Result<(), SnapshotError> {
     STEPS_LEFT.with(|left| match left.get() {
         0 => Err(SnapshotError::archive(format!("the end, after: {name}"))),
@@ -30,7 +30,7 @@ pub(super) fn step(name: &'static str) -> Result<(), SnapshotError> {
     })
 }
 
-/// A path of a made-up machine.
+/// A path in a simulated machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
     /// Contents, inode and stamp.
@@ -116,7 +116,7 @@ fn take(store: &Snapshots, name: &str, base: &Tree, now: &Tree) -> Result<Summar
     store.commit(plan, tar.as_slice())
 }
 
-/// What restoring over the baseline gives, without inodes and stamps.
+/// The result of restoring over the baseline, without inodes and stamps.
 fn restored(store: &Snapshots, name: &str, base: &Tree) -> Result<Tree, SnapshotError> {
     let restore = store.restore(name)?;
     let mut tree = base.clone();
@@ -195,7 +195,7 @@ fn tree(nodes: &[(&str, Node)]) -> Tree {
         .collect()
 }
 
-/// A baseline and a state in which every kind of thing happened to it.
+/// A baseline and a state with every kind of change.
 fn example() -> (Tree, Tree) {
     let base = tree(&[
         ("gone", Node::Directory(1)),
@@ -262,7 +262,7 @@ fn a_second_snapshot_costs_what_changed() {
             Node::File(noise(90_000 + number, 20_000), number + 1, 200),
         );
     }
-    // One that was written again with the same bytes is fetched, not stored.
+    // A file rewritten with the same bytes is fetched, but not stored again.
     now.insert("d50/f50".to_owned(), Node::File(noise(50, 2000), 51, 300));
     let plan = store.plan("two", &changes(&base, &now)).unwrap();
     assert_eq!(plan.fetch().count(), 21);
@@ -271,7 +271,7 @@ fn a_second_snapshot_costs_what_changed() {
     let grown = size_of(directory.path()) - first;
     assert!(grown < 20 * 20_000 * 12 / 10, "{grown}");
     assert_eq!(restored(&store, "two", &base).unwrap(), plain(&now));
-    // Nothing changed: next to nothing.
+    // Nothing changed: almost no cost.
     let plan = store.plan("three", &changes(&base, &now)).unwrap();
     assert_eq!(plan.fetch().count(), 0);
     let before = size_of(directory.path());
@@ -294,7 +294,7 @@ fn a_crash_leaves_all_or_nothing() {
         let result = take(&store, "new", &base, &later).map(drop);
         let result = result.and_then(|()| store.delete("old"));
         STEPS_LEFT.set(usize::MAX);
-        // What the next daemon finds.
+        // A new process after the crash.
         let store = Snapshots::open(directory.path()).unwrap();
         let names: Vec<_> = store
             .list()
@@ -334,7 +334,7 @@ fn damage_is_found() {
     now.retain(|path, _| !path.ends_with("large") && !path.ends_with("zeros"));
     take(&store, "one", &base, &now).unwrap();
     let check = |what: String| match restored(&store, "one", &base) {
-        // What is left unread may be anything.
+        // Damage in an unused part goes unnoticed.
         Ok(tree) => assert_eq!(tree, plain(&now), "{what}"),
         Err(SnapshotError::Damaged { .. }) => {}
         Err(error) => panic!("{what}: {error}"),
@@ -357,7 +357,7 @@ fn damage_is_found() {
     let bytes = fs::read(directory.path().join("one.snapshot")).unwrap();
     fs::write(directory.path().join("one.snapshot"), &bytes[..20]).unwrap();
     assert!(store.list().unwrap()[0].damaged);
-    // Others go on, and what the damaged one may need stays.
+    // Other snapshots still work, and the packs of the damaged one are kept.
     take(&store, "two", &base, &now).unwrap();
     assert!(packs.iter().all(|pack| pack.exists()));
     store.delete("one").unwrap();
@@ -465,8 +465,7 @@ fn an_archive_must_be_what_was_asked_for() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Random histories: every snapshot gives back its state, whatever was
-    /// deleted in between.
+    /// Random histories: every snapshot restores its state, whatever was deleted in between.
     #[test]
     fn histories_hold(steps in prop::collection::vec(
         (0..6usize, prop::collection::vec(any::<u8>(), 0..4), any::<bool>()), 1..25)
