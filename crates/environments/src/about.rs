@@ -1,10 +1,10 @@
-//! What is kept of an image beside its files.
+//! Metadata of an image that is kept besides its files.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// An image, as it was when it was pulled.
+/// An image as it was when it was pulled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ImageInfo {
@@ -12,7 +12,7 @@ pub struct ImageInfo {
     pub reference: String,
     /// Digest of the manifest for this machine, where there is one.
     pub manifest_digest: Option<String>,
-    /// From the lowest to the highest.
+    /// From the lowest to the highest layer.
     pub layers: Vec<LayerInfo>,
     /// A name, a number, or either with a group: `app`, `1000`, `1000:1000`.
     pub default_user: String,
@@ -23,7 +23,7 @@ pub struct ImageInfo {
     pub labels: BTreeMap<String, String>,
     /// Such as `8080/tcp`. Nothing is opened because of it.
     pub exposed_ports: Vec<String>,
-    /// What the image says about these is kept and passed on; nothing acts on it.
+    /// Kept and passed on; nothing acts on these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_signal: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -34,10 +34,10 @@ pub struct ImageInfo {
     /// Instructions for builds that start from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_build: Vec<String>,
-    /// What runs the commands of builds that start from it; `/bin/sh -c` when empty.
+    /// The shell for builds that start from it; `/bin/sh -c` if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shell: Vec<String>,
-    /// It brings a working sudo.
+    /// It contains a working sudo.
     pub wants_sudo: bool,
 }
 
@@ -45,10 +45,10 @@ pub struct ImageInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LayerInfo {
-    /// Of the layer as it was received.
+    /// Digest of the layer as received.
     pub digest: String,
-    /// Of the layer when unpacked.
+    /// Digest of the uncompressed layer.
     pub diff_id: String,
-    /// As it was received.
+    /// Size as received.
     pub size_bytes: u64,
 }

@@ -1,9 +1,8 @@
-//! How this host reaches its Debian packages.
+//! The host's access to Debian packages.
 //!
-//! Owns reading the host's apt configuration: which mirrors it has for a suite
-//! and the settings needed to reach them. Signatures are always verified: an
-//! entry marked as trusted is written down without the mark. It never changes
-//! the host's configuration.
+//! Reads the host's apt configuration: its mirrors for a suite, and the settings needed to reach
+//! them. Signatures are always verified: an entry marked as trusted is copied without the mark. The
+//! host's configuration is never changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,8 +18,7 @@ use crate::process::{self, Cancel};
 /// Longest answer taken from apt's own tools.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// Settings that say how to reach a mirror. None of them weakens the check of
-/// signatures.
+/// Settings for reaching a mirror. None of them weakens the verification of signatures.
 const CARRIED_TREES: [&str; 3] = ["Acquire::http::", "Acquire::https::", "Acquire::ftp::"];
 const CARRIED_KEYS: [&str; 6] = [
     "Acquire::Check-Valid-Until",
@@ -36,7 +34,7 @@ const CARRIED_KEYS: [&str; 6] = [
 pub(crate) struct Sources {
     /// In the format of `.sources` files.
     pub text: String,
-    /// The host has downloaded the package lists of all of them.
+    /// Whether the host has downloaded all their package lists.
     pub listed: bool,
 }
 
@@ -48,11 +46,11 @@ struct Target {
     listed: bool,
 }
 
-/// What the host knows about sources beyond their addresses.
+/// The host's apt files.
 trait HostFiles {
-    /// The keys that an entry, named `file:number` by apt, asks for.
+    /// The `Signed-By` value of an entry, which apt names `file:number`.
     fn signed_by(&self, entry: &str) -> Option<String>;
-    /// The signed description of a release, by its name in the lists.
+    /// A signed Release file, by its name in the lists.
     fn release_file(&self, name: &str) -> Option<String>;
     /// Whether a package list was downloaded, compressed or not.
     fn has_list(&self, name: &str) -> bool;
@@ -64,7 +62,7 @@ pub(crate) fn host_sources(
     cancel: &Cancel,
     scratch: &Path,
 ) -> io::Result<Option<Sources>> {
-    // With the real lists apt would parse all packages first: half a second.
+    // With the real lists apt would parse all packages first, which takes half a second.
     let mut command = Command::new("apt-get");
     command
         .args(["--no-release-info", "-o"])
@@ -135,7 +133,7 @@ pub(crate) fn host_settings(cancel: &Cancel, scratch: &Path) -> io::Result<Vec<S
         line.to_ascii_lowercase()
             .starts_with("acquire::https::cainfo ")
     });
-    // apt does not read this variable by itself.
+    // apt itself does not read this variable.
     if let Ok(bundle) = env::var("SSL_CERT_FILE")
         && !has_ca
         && !bundle.contains('"')
@@ -186,7 +184,7 @@ fn target(stanza: &str, suite: &str, host: &impl HostFiles) -> Option<Target> {
     let list = Path::new(field("Filename")).file_name()?.to_str()?;
     let suffix = format!("_{}", field("MetaKey").replace('/', "_"));
     let release_name = list.strip_suffix(suffix.as_str())?;
-    // Before the first update apt does not know origin or codename yet.
+    // Before the first `apt update` the origin and codename are unknown.
     let description = host.release_file(release_name).unwrap_or_default();
     let known = self::fields(&description);
     if *known.get("Origin").unwrap_or(&"Debian") != "Debian" {
@@ -232,7 +230,7 @@ fn render(targets: &[Target]) -> String {
     text
 }
 
-/// In `.sources` files the number counts stanzas, in `.list` files lines.
+/// `number` counts stanzas in `.sources` files, and lines in `.list` files.
 fn signed_by(text: &str, number: usize, is_stanzas: bool) -> Option<String> {
     let index = number.checked_sub(1)?;
     if !is_stanzas {

@@ -1,4 +1,4 @@
-//! What builds leave for the next one.
+//! The build cache.
 //!
 //! ```text
 //! <home>/cache/build/
@@ -10,9 +10,8 @@
 //!   contexts/<id>           files on their way into a build
 //! ```
 //!
-//! Owns the layout. Everything is staged and renamed; a layer is checked against
-//! its digest whenever it is used, so a damaged one is never taken for a whole
-//! one. Any of it may be removed at any time: what is missing is made again.
+//! Everything is staged and renamed; a layer is verified by digest whenever it is used, so a
+//! damaged one is never used. Anything may be removed at any time: it is made again.
 
 use std::{
     fs::{self, File},
@@ -34,11 +33,11 @@ use crate::{
 const FORMAT_VERSION: u32 = 1;
 const DIRECTORIES: [&str; 6] = ["layers", "steps", "roots", "trees", "mounts", "contexts"];
 
-/// What one step made.
+/// The result of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepRecord {
     format_version: u32,
-    /// Its layer and the layer's size; nothing if it changed nothing.
+    /// Its layer and the layer's size; `None` if it changed nothing.
     pub layer: Option<(String, u64)>,
 }
 
@@ -57,7 +56,7 @@ pub struct BuildCache {
     dir: PathBuf,
 }
 
-/// A layer, or the contents of a mount, on their way in. What is not kept is gone with it.
+/// A layer, or the contents of a mount, being written; removed on drop unless kept.
 #[derive(Debug)]
 pub struct NewLayer {
     path: PathBuf,
@@ -65,7 +64,7 @@ pub struct NewLayer {
 
 impl Drop for NewLayer {
     fn drop(&mut self) {
-        // After it was kept there is nothing under this name any more.
+        // After it was kept there is nothing under this name.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -82,14 +81,14 @@ impl BuildCache {
         self.dir.join("layers").join(digest.replace(':', "-"))
     }
 
-    /// What a step with this key made, if its layer is still there.
+    /// The result of a step with this key, if its layer still exists.
     pub fn step(&self, key: &str) -> Option<StepRecord> {
         let record: StepRecord = read(&self.dir.join("steps").join(key))?;
         let whole = match &record.layer {
             None => true,
             Some((digest, size)) => {
                 let path = self.layer(digest);
-                // Used now: what was not used for long goes first.
+                // Update the mtime: the least recently used layers are removed first.
                 let used = File::options().append(true).open(&path);
                 let used = used.and_then(|file| {
                     file.set_modified(SystemTime::now())?;
@@ -105,12 +104,12 @@ impl BuildCache {
         write(&self.dir.join("steps").join(key), record)
     }
 
-    /// Forgets a layer that is not what it should be.
+    /// Removes a damaged layer.
     pub fn forget_layer(&self, digest: &str) {
         let _ = fs::remove_file(self.layer(digest));
     }
 
-    /// The digest of the tree that a base and its layers make, and whether it brings a sudo.
+    /// The digest of the tree made from a base and layers, and whether it contains sudo.
     pub fn root(&self, key: &str) -> Option<(String, bool)> {
         let root: (String, bool) = read(&self.dir.join("roots").join(key))?;
         digest::is_valid(&root.0).then_some(root)
@@ -127,7 +126,7 @@ impl BuildCache {
         Ok((NewLayer { path }, writer))
     }
 
-    /// Keeps a layer under its digest; `None` when nothing is in it.
+    /// Stores a layer under its digest; `None` if it is empty.
     pub fn keep_layer(
         &self,
         new: NewLayer,
@@ -142,7 +141,8 @@ impl BuildCache {
         Ok(Some((digest, size)))
     }
 
-    /// What a cache mount held last, as an archive; nothing if it was never used or was trimmed.
+    /// The last contents of a cache mount as an archive; `None` if it was never used or was
+    /// trimmed.
     pub fn mount(&self, key: &str) -> Option<File> {
         File::open(self.mount_path(key)).ok()
     }
@@ -160,7 +160,7 @@ impl BuildCache {
         fs::rename(&new.path, &path).at("storing", &path)
     }
 
-    /// Forgets contents that cannot be unpacked.
+    /// Removes contents that cannot be unpacked.
     pub fn forget_mount(&self, key: &str) {
         let _ = fs::remove_file(self.mount_path(key));
     }
@@ -169,7 +169,7 @@ impl BuildCache {
         self.dir.join("mounts").join(key)
     }
 
-    /// A file for a context on its way in.
+    /// The path for a new context.
     pub fn new_context(&self) -> PathBuf {
         let name = Uuid::now_v7().simple().to_string();
         self.dir.join("contexts").join(name)
@@ -181,8 +181,8 @@ impl BuildCache {
         (plain && path.is_file()).then_some(path)
     }
 
-    /// Removes what was not used for longest until no more than `most` bytes are left, and
-    /// contexts and layers that nobody finished.
+    /// Removes the least recently used files until at most `most` bytes are left, and unfinished
+    /// contexts and layers.
     pub fn trim(&self, most: u64, stale: std::time::Duration) {
         let now = SystemTime::now();
         let is_stale = |at: SystemTime| now.duration_since(at).is_ok_and(|age| age > stale);
@@ -233,7 +233,7 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), EnvironmentError> {
     replace(path, &text).at("writing", path)
 }
 
-/// Replaces a file in one step.
+/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(path);
     fs::create_dir_all(dir)?;

@@ -13,8 +13,8 @@ use crate::{digest::hex, name};
 const EMBEDDED: &str = include_str!("../catalog.toml");
 const FORMAT_VERSION: u32 = 1;
 
-/// Raised when the builder itself changes what a recipe produces, so that
-/// installed environments are rebuilt by the next pull.
+/// Raised when the builder itself changes the result of a recipe, so that the next pull rebuilds
+/// installed environments.
 const BUILDER_REVISION: u32 = 1;
 
 /// How the root filesystem of an entry is made.
@@ -40,7 +40,7 @@ pub struct CatalogEntry {
     pub variant: Variant,
     /// Packages beyond those of the variant.
     pub packages: Vec<String>,
-    /// The user commands run as unless they say otherwise.
+    /// The default user of commands.
     pub default_user: String,
     pub default_workdir: String,
     /// Sandboxes need working setuid programs, so `no_new_privs` must stay off.
@@ -54,8 +54,8 @@ pub struct CatalogEntry {
 }
 
 impl CatalogEntry {
-    /// Identifies what a build of this entry is made from. Descriptions and
-    /// estimates are left out: changing them does not change the result.
+    /// Identifies the inputs of a build. Descriptions and estimates are left out: they do not
+    /// change the result.
     pub(crate) fn recipe_hash(&self) -> String {
         let recipe = serde_json::json!([
             BUILDER_REVISION,
@@ -102,7 +102,7 @@ fn parse(text: &str) -> Result<Vec<CatalogEntry>, String> {
         if !seen.insert(&entry.name) {
             return Err(format!("{} is listed twice", entry.name));
         }
-        // These words reach command lines.
+        // These words are used in command lines.
         for word in entry
             .packages
             .iter()

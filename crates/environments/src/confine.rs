@@ -1,9 +1,9 @@
-//! A cage for the program that writes root filesystems.
+//! Confines the program that writes root filesystems.
 //!
-//! Owns starting it so that the kernel lets it write below one directory only,
-//! and reach no network. What it reads was checked before; this is the second
-//! wall. As an ordinary user the wall is the user namespace instead: the helper
-//! that maps ids is setuid, and a process in this cage cannot run it.
+//! Starts it with Landlock, so that it can write below one directory only and has no network. Its
+//! input was checked before; this is the second line of defence. For an unprivileged user the user
+//! namespace confines it instead: the helper that maps ids is setuid, and cannot run under
+//! Landlock's no_new_privs.
 
 use std::{io, path::Path, process::Command, thread};
 
@@ -17,7 +17,7 @@ use crate::{
     process::{self, Cancel, Running},
 };
 
-/// The newest set of rules that is asked for; an older kernel does what it can.
+/// The newest Landlock ABI requested; an older kernel enforces what it knows.
 const RULES: ABI = ABI::V5;
 
 /// Starts `command` so that it can write below `writable` and nowhere else.
@@ -31,8 +31,8 @@ pub(crate) fn start(
     if privilege == Privilege::User {
         return process::start(command, cancel, scratch, |_| {});
     }
-    // The rules are for the calling thread and what it starts, for good; so a
-    // thread of their own takes them on.
+    // Landlock restricts the calling thread and its children permanently, so a separate thread
+    // takes the restrictions on.
     thread::scope(|scope| {
         let starter = scope.spawn(|| {
             if let Err(error) = restrict(writable) {
@@ -88,7 +88,7 @@ mod tests {
         let exit = running.finish().unwrap();
         assert!(exit.status.success(), "{}", exit.tail);
         assert!(!outside.path().join("file").exists());
-        // The thread of this test is free as before.
+        // The thread of this test is not restricted.
         std::fs::write(outside.path().join("file"), "x").unwrap();
     }
 }

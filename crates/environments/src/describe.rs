@@ -1,7 +1,6 @@
-//! What is said about environments.
+//! Public descriptions of environments.
 //!
-//! Owns the public descriptions and how records and catalog become them. It
-//! never reads a disk.
+//! Converts records and catalog entries to descriptions. It never reads a disk.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -17,7 +16,7 @@ use crate::{
 /// Estimated duration of a pull of an image, for messages before it.
 const IMAGE_SECONDS: u64 = 30;
 
-/// What can be said about an environment, installed or not.
+/// The description of an environment, installed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EnvironmentInfo {
@@ -70,7 +69,7 @@ pub struct Environment {
     pub wants_sudo: bool,
 }
 
-/// An environment that could be built.
+/// Describes a catalog entry that is not installed.
 pub(crate) fn catalog_info(entry: &CatalogEntry) -> EnvironmentInfo {
     EnvironmentInfo {
         name: entry.name.clone(),
@@ -93,7 +92,7 @@ pub(crate) fn catalog_info(entry: &CatalogEntry) -> EnvironmentInfo {
     }
 }
 
-/// An environment that is there.
+/// Describes an installed environment.
 pub(crate) fn installed_info(
     record: NameRecord,
     blob: &BlobRecord,
@@ -125,7 +124,7 @@ pub(crate) fn installed_info(
     })
 }
 
-/// What sandboxes need of an environment that is there.
+/// What sandboxes need of an installed environment.
 pub(crate) fn environment(
     record: NameRecord,
     blob: &BlobRecord,
@@ -164,8 +163,8 @@ pub(crate) fn environment(
     })
 }
 
-/// What a blob was built from. An image with the very same files may have been
-/// there first; then the catalog knows.
+/// The recipe of a blob. If an image with the very same files was installed first, the catalog has
+/// it.
 fn recipe_of<'a>(
     blob: &'a BlobRecord,
     entry: Option<&'a CatalogEntry>,

@@ -1,14 +1,14 @@
 //! The content digest of a root filesystem.
 //!
-//! Owns what identifies a tree: paths, types, permissions, owners, link
-//! targets, contents and kept attributes, in path order. Times never count, nor
-//! does the order in which entries were seen. It never touches the disk.
+//! Defines the identity of a tree: paths, types, permissions, owners, link targets, contents and
+//! kept attributes, sorted by path. Times and the order of entries do not count. It never touches
+//! the disk.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use sha2::{Digest as _, Sha256};
 
-/// First line of what is hashed; a new meaning needs a new line.
+/// First line of the hashed text; a new meaning needs a new line.
 const HEADER: &[u8] = b"motu tree 1\n";
 
 /// What one path of a tree is.
@@ -41,7 +41,7 @@ pub(crate) fn of_nodes(nodes: &Nodes) -> String {
     format!("sha256:{}", hex(&hash.finalize()))
 }
 
-/// What the digest of a tree is the hash of.
+/// The text that is hashed.
 pub(crate) fn encode(nodes: &Nodes) -> Vec<u8> {
     let mut text = Vec::new();
     describe(nodes, &mut |bytes| text.extend_from_slice(bytes));
@@ -70,13 +70,13 @@ fn describe(nodes: &Nodes, put: &mut dyn FnMut(&[u8])) {
     }
 }
 
-/// A length before each field keeps different trees from hashing alike.
+/// Each field is preceded by its length, so that different trees cannot encode alike.
 fn field(put: &mut dyn FnMut(&[u8]), bytes: &[u8]) {
     put(&(bytes.len() as u64).to_be_bytes());
     put(bytes);
 }
 
-/// The tree that [`encode`] wrote; `None` if this is none.
+/// Parses the result of [`encode`]; `None` if it is invalid.
 pub(crate) fn decode(text: &[u8]) -> Option<Nodes> {
     let mut rest = Rest(text.strip_prefix(HEADER)?);
     let mut nodes = Nodes::new();

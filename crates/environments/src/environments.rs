@@ -1,8 +1,7 @@
 //! The interface: list, inspect, pull, resolve, remove and prune environments.
 //!
-//! Owns who builds what when: one build per name at a time, in this process and
-//! among processes, shared by everyone who asks. Blocking work runs on threads
-//! for blocking work; the steps of a build are in `build`.
+//! Coordinates builds: one build per name at a time, in this process and among processes, shared by
+//! all callers. Blocking work runs on blocking threads; the steps of a build are in `build`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -37,8 +36,7 @@ use crate::{
 /// Longest time one build may take.
 pub const BUILD_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
-/// Longest time one pull of an image may take. What was downloaded by then is
-/// kept, and the next pull goes on from there.
+/// Longest time one pull of an image may take. Downloaded data is kept, and the next pull resumes.
 pub const PULL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Events a slow watcher of a shared pull may lag behind before it misses some.
@@ -73,11 +71,11 @@ struct Inner {
 struct Flight {
     turn: tokio::sync::Mutex<()>,
     events: broadcast::Sender<ProgressEvent>,
-    /// How many pulls ended well.
+    /// Number of successful pulls.
     arrivals: AtomicU64,
 }
 
-/// What a name stands for.
+/// What a name refers to.
 enum Target {
     Catalog(CatalogEntry),
     Image(Origin),
@@ -90,7 +88,7 @@ impl Environments {
         Self::open_with(home, privilege, RegistryOptions::default())
     }
 
-    /// Like [`Self::open`], with a say in how registries are dealt with.
+    /// Like [`Self::open`], with options for registries.
     pub fn open_with(
         home: &Path,
         privilege: Privilege,
@@ -106,7 +104,7 @@ impl Environments {
         })
     }
 
-    /// Why no environment could be installed here, if that is so.
+    /// Fails with the reason if no environment can be installed on this host.
     pub fn check(&self) -> Result<(), EnvironmentError> {
         self.inner.store.privilege().check()
     }
@@ -116,7 +114,7 @@ impl Environments {
         &self.inner.catalog
     }
 
-    /// The catalog, then what is installed beyond it.
+    /// The catalog, followed by other installed environments.
     pub async fn list(&self) -> Result<Vec<EnvironmentInfo>, EnvironmentError> {
         let this = self.clone();
         blocking(move || {
@@ -153,10 +151,9 @@ impl Environments {
         blocking(move || this.describe(&name)).await
     }
 
-    /// Builds or downloads the environment unless it is installed. A tag of an
-    /// image is looked up again each time. Everyone who pulls the same name at
-    /// the same time shares one pull and sees its progress. Dropping the future
-    /// ends the pull it started and leaves nothing behind that counts.
+    /// Builds or downloads the environment unless it is installed. A tag of an image is looked up
+    /// again each time. Concurrent pulls of the same name share one pull and its progress. Dropping
+    /// the future cancels the pull it started.
     pub async fn pull(
         &self,
         name: &str,
@@ -191,7 +188,7 @@ impl Environments {
                 let _ = shared.send(event.clone());
                 progress.send(event);
             });
-            // The own subscription would only fill up.
+            // Drop our own subscription: nobody reads it.
             drop(events);
             self.make(target, everyone).await?;
             flight.arrivals.fetch_add(1, Ordering::SeqCst);
@@ -216,8 +213,7 @@ impl Environments {
         .await
     }
 
-    /// Reads an installed environment back and compares it with its digest:
-    /// seconds, not milliseconds.
+    /// Reads an installed environment back and compares it with its digest. Takes seconds.
     pub async fn verify(&self, name: &str) -> Result<(), EnvironmentError> {
         let digest = self.resolve(name).await?.digest;
         let store = self.inner.store.clone();
@@ -240,7 +236,7 @@ impl Environments {
             let Some(record) = store.name(&name)? else {
                 return Err(EnvironmentError::NotInstalled { name });
             };
-            // Another name may go on meaning it.
+            // Another name may still refer to it.
             let mut others = store.names()?.into_iter().filter(|other| *other != name);
             let meant = |other: String| {
                 let other = store.name(&other).ok().flatten();
@@ -263,7 +259,7 @@ impl Environments {
         .await
     }
 
-    /// Gives an installed environment another name, under which nothing else may be known.
+    /// Gives an installed environment another, unused name.
     pub async fn tag(&self, name: &str, new: &str) -> Result<EnvironmentInfo, EnvironmentError> {
         name::validate(name)?;
         self.own_name(new)?;
@@ -289,8 +285,8 @@ impl Environments {
         .await
     }
 
-    /// Removes blobs that no name means; with `all`, also every installed
-    /// environment and all cached packages and layers. A digest in use is never removed.
+    /// Removes blobs without a name; with `all`, also every installed environment and all cached
+    /// packages and layers. A digest in use is never removed.
     pub async fn prune(
         &self,
         in_use: &HashSet<String>,
@@ -328,8 +324,7 @@ impl Environments {
         self.inner.options.clone()
     }
 
-    /// A name that may be given to something new, or to something else than before: a word of
-    /// the caller's own, and nothing that says where an environment comes from.
+    /// Checks a name chosen by a caller: not in the catalog, and not one that states an origin.
     pub(crate) fn own_name(&self, name: &str) -> Result<(), EnvironmentError> {
         name::validate(name)?;
         if self.entry(name).is_some() || reference::is_explicit(name) {
@@ -338,7 +333,7 @@ impl Environments {
         Ok(())
     }
 
-    /// Whether there is nothing to do. Images have to be asked about.
+    /// Whether there is nothing to do. For images the registry must be asked.
     async fn is_current(&self, target: &Target) -> Result<bool, EnvironmentError> {
         let Target::Catalog(entry) = target else {
             return Ok(false);
@@ -416,7 +411,7 @@ impl Environments {
         }
     }
 
-    /// Why a name that is not installed is not.
+    /// The error for a name that is not installed.
     fn missing(&self, name: &str) -> EnvironmentError {
         if self.entry(name).is_some() || reference::is_explicit(name) {
             return EnvironmentError::NotInstalled {
@@ -445,7 +440,7 @@ impl Environments {
         };
         match (installed, entry) {
             (Ok((record, blob)), _) => installed_info(record, &blob, entry),
-            // What is missing or broken can be pulled.
+            // A missing or broken one can be pulled.
             (
                 Err(EnvironmentError::NotInstalled { .. } | EnvironmentError::Corrupt { .. }),
                 Some(entry),
@@ -464,8 +459,8 @@ impl Target {
     }
 }
 
-/// Whether pulling `name` reads files of the host the daemon runs on. Such names
-/// are for callers who may read these files themselves.
+/// Whether pulling `name` reads files of the daemon's host. Such names are only for callers who may
+/// read these files themselves.
 pub fn reads_host_files(name: &str) -> bool {
     Origin::parse(name).is_some_and(|origin| origin.is_host_path())
 }
@@ -478,20 +473,20 @@ impl fmt::Debug for Environments {
     }
 }
 
-/// Removes the names that `choose` leaves in the list, then every blob that
-/// neither a remaining name nor a sandbox needs.
+/// Removes the names that `choose` leaves in the list, then every blob that no remaining name or
+/// sandbox needs.
 fn sweep(
     store: &Store,
     choose: impl FnOnce(&mut Vec<NameRecord>),
     in_use: &HashSet<String>,
 ) -> Result<Pruned, EnvironmentError> {
-    // Deleting takes long and happens, by dropping this, after the lock is free.
+    // Deleting takes long and happens when `staging` is dropped, after the lock is released.
     let staging = store.stage()?;
     let mut pruned = Pruned::default();
     let _guard = store.lock()?;
     let mut all = Vec::new();
     for name in store.names()? {
-        // A record that cannot be read stops here: its blob is not ours to remove.
+        // An unreadable record stops here: its blob might be needed.
         all.extend(store.name(&name)?);
     }
     let mut needed: HashSet<String> = in_use.clone();
@@ -515,7 +510,7 @@ fn sweep(
     Ok(pruned)
 }
 
-/// Does blocking work that ends when its time is up or nobody waits any more.
+/// Runs blocking work until its time limit, or until the future is dropped.
 pub(crate) async fn within(
     limit: Duration,
     name: String,

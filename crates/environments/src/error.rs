@@ -29,7 +29,7 @@ pub enum EnvironmentError {
     NoIdMap {
         user: String,
         file: &'static str,
-        /// Where ids begin that nobody has.
+        /// The first id of an unused range.
         free: u64,
     },
     #[error(
@@ -72,7 +72,7 @@ pub enum EnvironmentError {
         registry: String,
         status: u16,
         what: String,
-        /// What the registry says about it, may be empty.
+        /// The registry's own message, possibly empty.
         message: String,
     },
     #[error("{what} has digest {found} instead of {expected}")]
@@ -98,8 +98,8 @@ pub enum EnvironmentError {
 }
 
 impl EnvironmentError {
-    /// What the reader can do next, when there is something besides asking for another environment:
-    /// that is said by who knows how to ask.
+    /// The next step for the reader, except asking for another environment: callers know how to
+    /// phrase that.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unknown { suggestions, .. } => suggestions
@@ -147,7 +147,7 @@ impl EnvironmentError {
         }
     }
 
-    /// The name that what is missing could be pulled by: an unknown word may be an image.
+    /// The name under which a missing environment could be pulled: an unknown word may be an image.
     pub fn pullable(&self) -> Option<String> {
         match self {
             Self::NotInstalled { name } => Some(name.clone()),

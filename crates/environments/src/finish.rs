@@ -1,8 +1,8 @@
-//! What every environment looks like, whoever built it.
+//! The common form of all environments.
 //!
-//! Owns which paths of a built system are left out (what belongs to the host,
-//! to the moment of the build, or to the runtime) and which are put in (mount
-//! points, empty machine files, the right to use sudo). It never runs programs.
+//! Decides which paths of a built system are left out (those of the host, of the build, or of the
+//! runtime) and which are added (mount points, empty machine files, permission to use sudo). It
+//! never runs programs.
 
 use std::io::Write;
 
@@ -16,13 +16,13 @@ use crate::{
 pub(crate) const PASSWD: &str = "etc/passwd";
 pub(crate) const OS_RELEASE: &str = "usr/lib/os-release";
 pub(crate) const DPKG_STATUS: &str = "var/lib/dpkg/status";
-/// Shipped by the apt package: its own idea of where Debian's packages are.
+/// The example of the apt package, which names Debian's mirrors.
 pub(crate) const EXAMPLE_SOURCES: &str = "usr/share/doc/apt/examples/sources.list";
 const SOURCES: &str = "etc/apt/sources.list";
 
-/// Everything below belongs to the runtime.
+/// Contents of these directories belong to the runtime.
 const EMPTIED: [&str; 5] = ["dev/", "proc/", "sys/", "tmp/", "etc/apt/sources.list.d/"];
-/// Directories below stay, files do not: leftovers of the build.
+/// Directories below these are kept, files are not: leftovers of the build.
 const WITHOUT_FILES: [&str; 5] = [
     "run/",
     "var/cache/apt/",
@@ -30,7 +30,7 @@ const WITHOUT_FILES: [&str; 5] = [
     "var/lib/apt/lists/",
     "var/log/",
 ];
-/// Files of the host or of the build, replaced below where a system needs them.
+/// Files of the host or of the build; replaced below where a system needs them.
 const LEFT_OUT: [&str; 14] = [
     "etc/.pwd.lock",
     "etc/apt/apt.conf.d/99mmdebstrap",
@@ -68,7 +68,7 @@ pub(crate) fn judge(path: &[u8], is_directory: bool) -> Verdict {
     Verdict::Keep
 }
 
-/// Adds what a machine needs and the built system does not bring.
+/// Adds what a machine needs and the built system lacks.
 pub(crate) fn complete<W: Write>(
     tree: &mut TreeWriter<W>,
     entry: &CatalogEntry,
@@ -137,7 +137,7 @@ pub(crate) fn packages(captured: &Captured) -> Vec<Package> {
     packages
 }
 
-/// What the built system calls itself.
+/// The name of the built system.
 pub(crate) fn os_name(captured: &Captured) -> Option<String> {
     let text = String::from_utf8_lossy(captured.get(OS_RELEASE.as_bytes())?);
     let name = text
@@ -146,7 +146,7 @@ pub(crate) fn os_name(captured: &Captured) -> Option<String> {
     Some(name.trim_matches('"').to_owned())
 }
 
-/// Keeps the active lines, and of the components only the free one.
+/// Keeps active lines, with the component `main` only.
 fn clean_sources(example: &str) -> String {
     example
         .lines()

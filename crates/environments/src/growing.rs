@@ -4,15 +4,14 @@
 //! installed root ──hard links──► own root ──layer──► own root ──layer──► … ──seal──► blob + name
 //! ```
 //!
-//! Machines start from [`Workplace::root`]; what they changed comes back as a
-//! layer. The first layer makes a tree of our own out of the installed one: its
-//! directories are made anew and its files are hard links, so that no contents
-//! are copied. Every layer after that costs what it changes. Files are never
-//! written to: what a layer replaces is unlinked first.
+//! Machines start from [`Workplace::root`]; their changes come back as a layer. The first layer
+//! copies the installed tree: its directories are made anew and its files are hard links, so no
+//! contents are copied. Every further layer costs what it changes. Files are never written in
+//! place: a replaced file is unlinked first.
 //!
-//! The digest of the result is the digest of its contents, as of every other
-//! environment: the list of what is in the installed tree, with the hash of each
-//! file, is kept beside the build cache and goes along with each layer.
+//! The digest of the result is that of its contents, as for every environment: the list of the
+//! installed tree, with the hash of each file, is kept in the build cache and updated with each
+//! layer.
 
 use std::{
     collections::HashSet,
@@ -41,7 +40,7 @@ use crate::{
     unpack::{Failure, unpack_into},
 };
 
-/// Largest file that says something about a system.
+/// Largest text file that is read from a tree.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 /// What a path of a tree is.
@@ -63,13 +62,13 @@ pub struct Place<'a> {
     pub attributes: &'a std::collections::BTreeMap<String, Vec<u8>>,
 }
 
-/// A root filesystem that a build works on. What is not sealed is gone with it.
+/// A root filesystem that a build works on; removed on drop unless sealed.
 #[derive(Debug)]
 pub struct Workplace {
     store: Arc<Store>,
     staging: Staging,
     nodes: Nodes,
-    /// The installed tree this still is, to the byte.
+    /// The installed tree that this still equals.
     installed: Option<String>,
     digest: String,
     bytes: u64,
@@ -78,13 +77,13 @@ pub struct Workplace {
 }
 
 impl Environments {
-    /// A place to work on, which begins as an installed environment, by its digest, or as nothing.
+    /// A workplace that starts as an installed environment, by its digest, or empty.
     pub async fn workplace(&self, base: Option<&str>) -> Result<Workplace, EnvironmentError> {
         let (store, base) = (self.store().clone(), base.map(str::to_owned));
         blocking(move || Workplace::open(store, base)).await
     }
 
-    /// Gives an installed tree a name and settings. `false`: the tree is not there.
+    /// Gives an installed tree a name and settings. Returns false if the tree is not installed.
     pub async fn settle(
         &self,
         digest: &str,
@@ -109,12 +108,12 @@ impl Environments {
         BuildCache::open(self.store().build_cache())
     }
 
-    /// Whether a name may be given to what is built.
+    /// Whether a name may be used for a build's result.
     pub fn check_own_name(&self, name: &str) -> Result<(), EnvironmentError> {
         self.own_name(name)
     }
 
-    /// Whether a tree of that digest is there, whatever it is called.
+    /// Whether a tree with this digest is installed, under any name.
     pub fn is_installed(&self, digest: &str) -> bool {
         self.store().blob_record(digest).is_ok()
     }
@@ -155,7 +154,7 @@ impl Workplace {
         })
     }
 
-    /// What machines start from now. Nobody writes to it.
+    /// The root that machines start from now. It is never written to.
     pub fn root(&self) -> PathBuf {
         match &self.installed {
             Some(digest) => self.store.root_of(digest),
@@ -163,7 +162,7 @@ impl Workplace {
         }
     }
 
-    /// Of the tree as it is now.
+    /// The digest of the current tree.
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -176,7 +175,7 @@ impl Workplace {
         Ok(path)
     }
 
-    /// What is at a path, links not followed.
+    /// The entry at a path; symbolic links are not followed.
     pub fn at(&self, path: &[u8]) -> Option<Place<'_>> {
         let node = self.nodes.get(path)?;
         Some(Place {
@@ -209,7 +208,7 @@ impl Workplace {
     pub fn open_file(&self, path: &[u8]) -> Result<File, EnvironmentError> {
         let full = self.root().join(std::ffi::OsStr::from_bytes(path));
         match self.nodes.get(path).map(|node| &node.content) {
-            // Everything above it is a directory, so no link is followed on the way.
+            // All its parents are directories, so no symbolic link is followed.
             Some(Content::File(_)) => File::open(&full).at("opening", &full),
             _ => Err(EnvironmentError::io(
                 "opening a file of the tree",
@@ -218,7 +217,7 @@ impl Workplace {
         }
     }
 
-    /// The text of a small file of the tree; nothing if there is none.
+    /// The text of a small file; empty if there is none.
     pub fn text(&self, path: &str) -> Vec<u8> {
         use std::io::Read as _;
         let mut text = Vec::new();
@@ -231,7 +230,7 @@ impl Workplace {
         text
     }
 
-    /// Lays layers over the tree. Blocks.
+    /// Applies layers to the tree. Blocks.
     pub fn apply(
         &mut self,
         layers: &[(PathBuf, String)],
@@ -276,7 +275,7 @@ impl Workplace {
         Ok(())
     }
 
-    /// Hard links of everything installed, the first time that something changes.
+    /// Copies the installed tree with hard links, before the first change.
     fn own_the_tree(&mut self) -> Result<(), EnvironmentError> {
         let Some(digest) = self.installed.take() else {
             return Ok(());
@@ -294,7 +293,7 @@ impl Workplace {
         }
     }
 
-    /// Removes from the disk what the layers remove or replace; gives what stays.
+    /// Removes from disk what the layers remove or replace; returns what stays.
     fn keep_unchanged(&mut self, merged: &Merged) -> Result<Nodes, EnvironmentError> {
         let spots: std::collections::HashMap<&[u8], &layer::merge::Spot> = merged.spots().collect();
         let mut kept = Nodes::new();
@@ -339,7 +338,7 @@ impl Workplace {
         Ok(kept)
     }
 
-    /// Makes the tree an environment of that name. Blocks.
+    /// Registers the tree as an environment. Blocks.
     pub fn seal(self, image: ImageInfo, made_from: String) -> Result<String, EnvironmentError> {
         let digest = self.digest.clone();
         let name = name_record(digest.clone(), image, made_from);
@@ -381,7 +380,7 @@ impl Workplace {
     }
 }
 
-/// Whether what is on the disk is what a spot wants there.
+/// Whether the entry on disk is the wanted one.
 fn stays(spot: &layer::merge::Spot, node: &Node) -> bool {
     let same_owner = (spot.meta.uid, spot.meta.gid) == (node.uid, node.gid);
     match (&spot.what, &node.content) {
@@ -429,7 +428,7 @@ fn failed(failure: Failure) -> EnvironmentError {
     }
 }
 
-/// What is in an installed tree: from the list that is kept, or by reading all of it once.
+/// The list of an installed tree: from the cache, or by reading the tree once.
 fn known_nodes(
     store: &Store,
     staging: &Staging,
@@ -471,7 +470,7 @@ fn nodes_file(store: &Store, digest: &str) -> PathBuf {
         .join(digest.replace(':', "-"))
 }
 
-/// A list that cannot be kept is made again.
+/// Best effort: a missing list is computed again.
 fn remember_nodes(store: &Store, digest: &str, nodes: &Nodes) {
     let path = nodes_file(store, digest);
     if let Err(error) = crate::build_cache::replace(&path, &digest::encode(nodes)) {

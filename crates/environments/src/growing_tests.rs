@@ -65,7 +65,7 @@ async fn layers_replace_remove_and_add_and_the_base_stays() {
         file(layer, "srv/two", "two");
     });
     let second = fixture.layer(|layer| {
-        // Through a link of the base, and a file where a directory was.
+        // Through a symbolic link of the base, and a file in place of a directory.
         file(layer, "lib/three", "three");
         file(layer, "opt/old", "now a file");
     });
@@ -108,7 +108,7 @@ async fn layers_replace_remove_and_add_and_the_base_stays() {
             .digest,
         digest
     );
-    // Nothing of the build is left, and a removal of the base harms nothing.
+    // Nothing of the build is left, and removing the base does no harm.
     let left = fs::read_dir(fixture.home.path().join("environments/staging")).unwrap();
     assert_eq!(left.count(), 0);
     let name = format!("dir:{}", fixture.home.path().join("tree").display());

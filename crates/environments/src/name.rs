@@ -1,7 +1,7 @@
 //! Names of environments.
 //!
-//! Owns what a name may look like, how it becomes a file name, and which known
-//! names resemble a mistyped one. It knows nothing about what is installed.
+//! Owns the syntax of names, their encoding as file names, and suggestions for mistyped ones. It
+//! knows nothing about what is installed.
 
 use sha2::{Digest as _, Sha256};
 
@@ -18,7 +18,7 @@ const HASHED: char = '~';
 /// A similar name is offered when at most this many edits away.
 const MAX_SUGGESTED_DISTANCE: usize = 3;
 
-/// A name is a short word, as in the catalog, or says where its image is.
+/// A name is a short word, as in the catalog, or states the image's origin.
 pub(crate) fn validate(name: &str) -> Result<(), EnvironmentError> {
     let fits = name.len() <= MAX_NAME_BYTES;
     if fits && (is_word(name) || Origin::parse(name).is_some()) {
@@ -54,11 +54,11 @@ pub(crate) fn encode(name: &str) -> String {
     file
 }
 
-/// What a file name says about the name it was made from.
+/// The result of decoding a file name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Name(String),
-    /// The name is in the file only.
+    /// The name is stored inside the file.
     Hashed,
     Foreign,
 }

@@ -1,7 +1,7 @@
-//! Reading a directory as an archive.
+//! Reads a directory as an archive.
 //!
-//! Owns the program that does it: tar, with the ids that files have inside
-//! environments, so that what an ordinary user stores is read with its owners.
+//! Runs tar with the ids that files have inside environments, so that the files of an unprivileged
+//! user are read with the right owners.
 
 use std::{
     fs::File,
@@ -28,7 +28,7 @@ pub(crate) fn start(
     command
         .args(["--create", "--file=-", "--format=pax", "--numeric-owner"])
         .args(["--one-file-system", "--xattrs", "--sort=name"])
-        // When a file was looked at, or packed, says nothing about it.
+        // Access and change times are not part of the content.
         .arg("--pax-option=delete=atime,delete=ctime")
         .args(KEPT_ATTRIBUTES.map(|name| format!("--xattrs-include={name}")))
         .arg("--directory")
@@ -40,14 +40,13 @@ pub(crate) fn start(
     Ok(running)
 }
 
-/// Whether a tree that nothing writes to was packed whole. A build that links its files from
-/// somewhere else changes their inodes, which tar takes for a change of their contents and tells
-/// by exit code 1.
+/// Whether a tree that nothing writes to was packed completely. A concurrent build that hard-links
+/// its files changes their ctime, which tar reports as a change with exit code 1.
 pub(crate) fn is_whole(status: ExitStatus) -> bool {
     matches!(status.code(), Some(0 | 1))
 }
 
-/// Packs a directory into a file of the staging directory; `is_fine` judges how that ended.
+/// Packs a directory into a file of the staging directory; `is_fine` judges the exit status.
 pub(crate) fn spool(
     store: &Store,
     path: &Path,

@@ -1,9 +1,8 @@
-//! What this process may do with owners of files.
+//! Privileges for file owners.
 //!
-//! Owns the difference between running as root and as an ordinary user: as a
-//! user, trees are made, read and deleted inside a user namespace in which the
-//! caller is root and ids 1 and up are the caller's subordinate ids. Nothing
-//! else in the crate asks who it runs as.
+//! Owns the difference between root and an unprivileged user: as a user, trees are made, read and
+//! deleted inside a user namespace in which the caller is root, and ids from 1 are the caller's
+//! subordinate ids. Nothing else in the crate checks who it runs as.
 
 use std::{ffi::OsStr, fs, io, os::unix::fs::MetadataExt as _, path::Path, process::Command};
 
@@ -16,14 +15,14 @@ use crate::{
 
 const SUBORDINATE_FILES: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
 
-/// Where the ranges of a Debian system begin.
+/// The first subordinate id on a Debian system.
 const FIRST_SUBORDINATE: u64 = 100_000;
 
-/// Whose rights environments are built with.
+/// The privileges that environments are built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Privilege {
-    /// Files belong to the ids they carry.
+    /// Files have the ids they state.
     Root,
     /// Files belong to the caller (id 0) and to subordinate ids (1 and up).
     User,
@@ -39,7 +38,7 @@ impl Privilege {
         }
     }
 
-    /// Fails early, and with a remedy, when trees cannot be owned properly.
+    /// Fails early, with a remedy, if files cannot get their owners.
     pub(crate) fn check(self) -> Result<(), EnvironmentError> {
         process::require("unshare", "apt-get install util-linux")?;
         process::require("tar", "apt-get install tar")?;
@@ -60,7 +59,7 @@ impl Privilege {
         Ok(())
     }
 
-    /// A command whose ids are those inside environments.
+    /// A command that sees the ids inside environments.
     pub(crate) fn mapped(self, program: &str) -> Command {
         match self {
             Self::Root => Command::new(program),
@@ -72,9 +71,9 @@ impl Privilege {
         }
     }
 
-    /// Like [`Self::mapped`], in namespaces of its own for mounts and processes:
-    /// when its first process ends, nothing it started or mounted is left. It
-    /// also ends when the calling thread does, as in a killed daemon.
+    /// Like [`Self::mapped`], in its own mount and pid namespaces: when its first process ends,
+    /// everything it started or mounted is gone. It is also killed when the calling thread ends
+    /// (PDEATHSIG), as in a killed daemon.
     pub(crate) fn contained(self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "unshare"]);
@@ -86,7 +85,7 @@ impl Privilege {
         command
     }
 
-    /// Deletes a file or a tree of any ids. Nothing there is fine.
+    /// Deletes a file or tree with any owners. A missing path is no error.
     pub(crate) fn remove_path(self, path: &Path) -> Result<(), EnvironmentError> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -96,7 +95,7 @@ impl Privilege {
         self.remove_tree(path)
     }
 
-    /// Deletes a tree that may hold files of any id. Nothing there is fine.
+    /// Deletes a tree with any owners. A missing path is no error.
     pub(crate) fn remove_tree(self, path: &Path) -> Result<(), EnvironmentError> {
         let first = match fs::remove_dir_all(path) {
             Ok(()) => return Ok(()),
@@ -106,7 +105,7 @@ impl Privilege {
         if self == Self::Root {
             return Err(first).at("removing", path);
         }
-        // What is left belongs to subordinate ids.
+        // The rest belongs to subordinate ids.
         let mut command = self.mapped("rm");
         command.args(["-rf", "--one-file-system", "--"]).arg(path);
         let status = command.status().at("removing", path)?;
@@ -136,7 +135,7 @@ fn has_range(text: &str, user: &str, uid: u32) -> bool {
     })
 }
 
-/// Where ids begin that no range in these files has, and no ordinary user either.
+/// The first id above all ranges in these files and all ordinary users.
 fn first_free(texts: &[String]) -> u64 {
     let end = |line: &str| {
         let mut fields = line.split(':').skip(1);
@@ -148,7 +147,7 @@ fn first_free(texts: &[String]) -> u64 {
     ends.fold(FIRST_SUBORDINATE, u64::max)
 }
 
-/// Disk space a tree takes, for reports. Unreadable parts do not count.
+/// Disk usage of a tree, for reports. Unreadable parts do not count.
 pub(crate) fn disk_usage(path: &Path) -> u64 {
     let Ok(meta) = fs::symlink_metadata(path) else {
         return 0;

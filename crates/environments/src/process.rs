@@ -1,8 +1,7 @@
 //! Programs run on behalf of a build.
 //!
-//! Owns starting them in their own process group with a small environment,
-//! following what they print, and ending them, all of them, when the build is
-//! cancelled. It never interprets what they do.
+//! Starts programs in their own process group with a small environment, reads their output, and
+//! kills them all when the build is cancelled. It never interprets what they do.
 
 use std::{
     collections::VecDeque,
@@ -26,7 +25,7 @@ const TAIL_LINES: usize = 40;
 /// Longest line taken from a program.
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// What programs inherit: where programs are, and how to reach the network.
+/// Variables that programs inherit: PATH, and proxies.
 const PASSED_ON: [&str; 13] = [
     "PATH",
     "http_proxy",
@@ -42,7 +41,7 @@ const PASSED_ON: [&str; 13] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
-/// Where administrators' programs are when the caller's path leaves them out.
+/// The PATH of administrators, added to the caller's.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Ends the programs of one build from any thread.
@@ -52,8 +51,8 @@ pub(crate) struct Cancel(Arc<CancelState>);
 #[derive(Debug, Default)]
 struct CancelState {
     cancelled: AtomicBool,
-    /// Process groups that run now. A group leaves this list before its leader
-    /// is reaped, so a recycled number is never signalled.
+    /// Running process groups. A group is removed from this list before its leader is reaped, so a
+    /// reused pid is never signalled.
     groups: Mutex<Vec<Pid>>,
 }
 
@@ -64,10 +63,10 @@ impl Cancel {
 
     pub fn cancel(&self) {
         let groups = self.groups();
-        // Under the lock: a program started after this sees the flag.
+        // Under the lock: a program started later sees the flag.
         self.0.cancelled.store(true, Ordering::SeqCst);
         for group in groups.iter() {
-            // A group that is already gone is what we want.
+            // A group that is gone already is no error.
             let _ = kill_process_group(*group, Signal::KILL);
         }
     }
@@ -180,8 +179,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end of the program and of everything that shares its
-    /// standard error.
+    /// Waits for the end of the program and of everything that shares its standard error.
     pub fn finish(mut self) -> io::Result<Exit> {
         let status = self.reap()?;
         let tail = match self.follower.take() {
@@ -193,8 +191,7 @@ impl Running {
 
     fn reap(&mut self) -> io::Result<ExitStatus> {
         drop(self.child.stdin.take());
-        // Wait without reaping, so that the number stays ours until the group
-        // has left the list.
+        // Wait without reaping, so that the pid is not reused before the group has left the list.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(error) = waitid(WaitId::Pid(self.group), options) {
             if error != rustix::io::Errno::INTR {
@@ -242,7 +239,7 @@ fn search_path() -> String {
 }
 
 fn set_environment(command: &mut Command, scratch: &Path) {
-    // Values the caller put on the command stay.
+    // Keep variables that the caller has set on the command.
     let own: Vec<_> = command
         .get_envs()
         .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
@@ -262,7 +259,7 @@ fn set_environment(command: &mut Command, scratch: &Path) {
         .envs(own);
 }
 
-/// Reads lines until every holder of the stream is gone; returns the last ones.
+/// Reads lines until all writers are gone; returns the last ones.
 fn follow(stream: impl Read, mut on_line: impl FnMut(&str)) -> String {
     let mut reader = BufReader::new(stream);
     let mut tail = VecDeque::new();
@@ -278,7 +275,7 @@ fn follow(stream: impl Read, mut on_line: impl FnMut(&str)) -> String {
             Ok(_) => {}
         }
         let text = String::from_utf8_lossy(&line);
-        // Progress bars repaint one line; its last state is what counts.
+        // Progress bars overwrite one line; keep its last state.
         let text = text.trim_end().rsplit('\r').next().unwrap_or_default();
         if text.is_empty() {
             continue;

@@ -1,7 +1,7 @@
 //! Progress of a pull.
 //!
-//! Owns the event and the way it reaches whoever watches. Reporting never
-//! blocks and never fails: an event nobody can take is dropped.
+//! Owns the event and its delivery. Reporting never blocks and never fails: an event that cannot be
+//! delivered is dropped.
 
 use std::{fmt, sync::Arc};
 
@@ -22,12 +22,12 @@ pub struct ProgressEvent {
     pub total: Option<u64>,
 }
 
-/// Where the events of one pull go.
+/// The receiver of one pull's events.
 #[derive(Clone)]
 pub struct Progress(Option<Arc<dyn Fn(ProgressEvent) + Send + Sync>>);
 
 impl Progress {
-    /// Tells nobody.
+    /// Discards all events.
     pub fn none() -> Self {
         Self(None)
     }

@@ -1,7 +1,7 @@
-//! Where an environment outside the catalog comes from.
+//! The origin of an environment outside the catalog.
 //!
-//! Owns the grammar: references to images in registries, and the prefixes that
-//! name files of the host. It is pure; nobody is asked and nothing is opened.
+//! Owns the grammar: references to images in registries, and the prefixes for files of the host.
+//! Pure: no I/O.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::digest;
 
-/// The registry that names without one mean.
+/// The default registry.
 pub(crate) const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
 const OFFICIAL: &str = "library/";
@@ -25,11 +25,11 @@ pub(crate) struct Reference {
     pub version: Version,
 }
 
-/// Which image of a repository.
+/// The image of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Version {
     Tag(String),
-    /// Never anything else than what it says.
+    /// Content-addressed.
     Digest(String),
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Origin {
     OciLayout(PathBuf, Option<String>),
     /// What `docker save` writes.
     DockerArchive(PathBuf),
-    /// An OCI layout in an archive, which an archive of `docker save` may be too.
+    /// An OCI layout in an archive; `docker save` may write one too.
     OciArchive(PathBuf),
     /// A root filesystem as an archive.
     Tar(PathBuf),
@@ -77,7 +77,7 @@ impl Origin {
             let rest = format!("/{rest}");
             return match rest.rsplit_once(':') {
                 Some((path, tag)) if !tag.contains('/') => {
-                    // Tags of layouts are looser than those of registries.
+                    // Tags in layouts are less restricted than in registries.
                     (!tag.is_empty()).then_some(())?;
                     Some(Self::OciLayout(host_path(path)?, Some(tag.to_owned())))
                 }
@@ -102,7 +102,7 @@ impl Origin {
         parse_reference(name).map(Self::Registry)
     }
 
-    /// The one spelling everything is stored under.
+    /// The canonical spelling, under which everything is stored.
     pub fn name(&self) -> String {
         match self {
             Self::Registry(reference) => reference.to_string(),
@@ -120,8 +120,8 @@ impl Origin {
     }
 }
 
-/// Whether `name` says itself where it comes from: a registry or a host path.
-/// Other names might be references, or typing mistakes.
+/// Whether `name` itself states its origin: a registry or a host path. Other names may be
+/// references, or typing mistakes.
 pub(crate) fn is_explicit(name: &str) -> bool {
     match Origin::parse(name) {
         Some(Origin::Registry(_)) => split_registry(name).is_some(),
@@ -148,7 +148,7 @@ pub(crate) fn split_port(registry: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Absolute, and nothing but names.
+/// An absolute path of plain names.
 fn host_path(path: &str) -> Option<PathBuf> {
     let path = Path::new(path);
     let plain = path
@@ -180,7 +180,7 @@ fn parse_reference(name: &str) -> Option<Reference> {
     Some(Reference {
         repository: format!("{}{repository}", if official { OFFICIAL } else { "" }),
         registry,
-        // A pin says everything; a tag beside it is decoration.
+        // A digest identifies the image; a tag beside it is ignored.
         version: match (pin, tag) {
             (Some(pin), _) => Version::Digest(pin.to_owned()),
             (None, tag) => Version::Tag(tag.unwrap_or(DEFAULT_TAG).to_owned()),

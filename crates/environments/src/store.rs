@@ -9,9 +9,9 @@
 //!   staging/<id>/              a build in progress, with a held `lock`
 //! ```
 //!
-//! Owns the layout, the records and the order in which they are written: staged,
-//! synced, renamed. It never builds, and never deletes what a caller says is in
-//! use. Directory names hold no colon because mount options split at colons.
+//! Owns the layout, the records and the order of writes: staged, synced, renamed. It never builds,
+//! and never deletes what a caller reports as in use. Directory names contain no colon because
+//! mount options are split at colons.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -36,9 +36,9 @@ use crate::{
     process::Cancel,
 };
 
-/// Version 2 knows environments that were not built from the catalog.
+/// Version 2 added environments that are not from the catalog.
 const FORMAT_VERSION: u32 = 2;
-/// How often a lock of another process is tried.
+/// How often the lock of another process is retried.
 const LOCK_POLL: Duration = Duration::from_millis(50);
 
 /// One installed Debian package.
@@ -48,7 +48,7 @@ pub(crate) struct Package {
     pub version: String,
 }
 
-/// `environment.json`: what one blob is.
+/// `environment.json`: the record of a blob.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BlobRecord {
     pub format_version: u32,
@@ -59,7 +59,7 @@ pub(crate) struct BlobRecord {
     pub architecture: String,
     pub os: String,
     pub packages: Vec<Package>,
-    /// The catalog entry it was built from, if it was.
+    /// The catalog entry it was built from, if any.
     #[serde(default)]
     pub recipe: Option<CatalogEntry>,
 }
@@ -68,18 +68,18 @@ impl BlobRecord {
     pub const VERSION: u32 = FORMAT_VERSION;
 }
 
-/// `names/<name>.json`: what one name means.
+/// `names/<name>.json`: the record of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameRecord {
     pub format_version: u32,
     pub name: String,
     pub digest: String,
     pub pulled_at: String,
-    /// What it was made from: a recipe, a manifest, a file. A pull that finds
-    /// the same has nothing to do.
+    /// What it was made from: a recipe, a manifest, a file. A pull with the same origin has nothing
+    /// to do.
     pub recipe_hash: String,
-    /// What the image says about itself, if it was an image. It is kept with the
-    /// name: images with the same files may differ in it.
+    /// The image's configuration, if it was an image. Stored with the name: images with the same
+    /// files may differ in it.
     #[serde(default)]
     pub image: Option<ImageInfo>,
 }
@@ -97,7 +97,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Creates the layout where it is missing and clears abandoned builds.
+    /// Creates the layout if it is missing, and removes abandoned builds.
     pub fn open(home: &Path, privilege: Privilege) -> Result<Self, EnvironmentError> {
         let home = std::path::absolute(home).at("resolving", home)?;
         let store = Self {
@@ -175,7 +175,7 @@ impl Store {
         }
     }
 
-    /// The record of a blob that is whole.
+    /// The record of a complete blob.
     pub fn blob_record(&self, digest: &str) -> Result<BlobRecord, EnvironmentError> {
         let corrupt = |reason: &str| EnvironmentError::Corrupt {
             digest: digest.to_owned(),
@@ -193,15 +193,14 @@ impl Store {
         Ok(record)
     }
 
-    /// Digests that have a directory, whole or not.
+    /// Digests with a directory, complete or not.
     pub fn blobs(&self) -> Result<Vec<String>, EnvironmentError> {
         let files = children(&self.root.join("blobs"))?;
         let digests = files.iter().map(|file| file.replacen('-', ":", 1));
         Ok(digests.filter(|digest| digest::is_valid(digest)).collect())
     }
 
-    /// Waits until this process is the only one building `name`; calls
-    /// `on_wait` when that takes a moment.
+    /// Waits until this process is the only one building `name`; calls `on_wait` if it has to wait.
     pub fn lock_pull(
         &self,
         name: &str,
@@ -226,7 +225,7 @@ impl Store {
         Ok(lock)
     }
 
-    /// Held while names, blobs or the list of stagings change: short moments.
+    /// Held briefly while names, blobs or stagings change.
     pub fn lock(&self) -> Result<File, EnvironmentError> {
         let path = self.root.join("lock");
         let lock = lock_file(&path)?;
@@ -241,8 +240,7 @@ impl Store {
 
     /// A directory for one build.
     pub fn stage(&self) -> Result<Staging, EnvironmentError> {
-        // Under the lock: a sweep must not see the directory before its own
-        // lock is held.
+        // Under the lock: a sweep must not see the directory before its own lock is held.
         let _guard = self.lock()?;
         let path = self
             .root
@@ -268,7 +266,7 @@ impl Store {
         })
     }
 
-    /// Makes a finished build count: the blob first, then the name.
+    /// Publishes a finished build: the blob first, then the name.
     pub fn commit(
         &self,
         staging: &Staging,
@@ -276,7 +274,7 @@ impl Store {
         name: &NameRecord,
     ) -> Result<(), EnvironmentError> {
         write_record(&staging.blob().join("environment.json"), blob)?;
-        // One call for a hundred thousand files beats a sync of each.
+        // One `syncfs` is cheaper than a hundred thousand `fsync`.
         let dir = File::open(staging.blob()).at("opening", &staging.blob())?;
         rustix::fs::syncfs(&dir).at("syncing", &staging.blob())?;
         let _guard = self.lock()?;
@@ -292,7 +290,7 @@ impl Store {
         write_record(&self.name_file(&name.name), name)
     }
 
-    /// Makes a name mean what the record says. The caller holds the lock.
+    /// Points a name at a digest. The caller holds the lock.
     pub fn write_name(&self, record: &NameRecord) -> Result<(), EnvironmentError> {
         write_record(&self.name_file(&record.name), record)
     }
@@ -308,8 +306,8 @@ impl Store {
         }
     }
 
-    /// Takes a blob out of the store in one step; it is deleted with `staging`.
-    /// The caller holds the lock.
+    /// Removes a blob from the store by a rename; it is deleted with `staging`. The caller holds
+    /// the lock.
     pub fn discard_blob(&self, digest: &str, staging: &Staging) -> Result<(), EnvironmentError> {
         let path = self.blob(digest);
         let aside = staging.path.join(digest.replace(':', "-"));
@@ -317,13 +315,13 @@ impl Store {
         sync_directory(&self.root.join("blobs"))
     }
 
-    /// Removes builds whose process is gone.
+    /// Removes builds whose process has ended.
     fn sweep(&self) -> Result<(), EnvironmentError> {
         let _guard = self.lock()?;
         for child in children(&self.root.join("staging"))? {
             let path = self.root.join("staging").join(child);
             let lock = lock_file(&path.join("lock"));
-            // A directory without a lock file was made and never used.
+            // A directory without a lock file was never used.
             let abandoned = match &lock {
                 Ok(lock) => try_lock(lock).at("locking", &path)?,
                 Err(_) => true,
@@ -345,12 +343,12 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Becomes the blob.
+    /// The directory that becomes the blob.
     pub fn blob(&self) -> PathBuf {
         self.path.join("blob")
     }
 
-    /// Becomes the root filesystem.
+    /// The directory that becomes the root filesystem.
     pub fn root(&self) -> PathBuf {
         self.path.join("blob").join("root")
     }
@@ -369,7 +367,7 @@ impl Drop for Staging {
     }
 }
 
-/// Creates a directory only its owner can enter: what is inside may be setuid.
+/// Creates a directory with mode 0700: its contents may be setuid.
 pub(crate) fn private_directory(path: &Path) -> Result<(), EnvironmentError> {
     DirBuilder::new()
         .recursive(true)
@@ -406,7 +404,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Replaces a record in one step.
+/// Replaces a record atomically.
 fn write_record<T: Serialize>(path: &Path, record: &T) -> Result<(), EnvironmentError> {
     let dir = path.parent().expect("records live in a directory");
     let text = serde_json::to_vec_pretty(record)
@@ -447,7 +445,7 @@ fn read_record<T: DeserializeOwned>(
         reason,
     };
     let parse = |error: serde_json::Error| corrupt(format!("{}: {error}", path.display()));
-    // The version is read alone: a newer record may not parse otherwise.
+    // Read the version alone first: a newer record may not parse otherwise.
     let version: Versioned = serde_json::from_slice(&text).map_err(parse)?;
     if version.format_version > FORMAT_VERSION {
         return Err(corrupt(format!(

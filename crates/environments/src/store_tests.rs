@@ -105,7 +105,7 @@ fn abandoned_builds_are_swept_and_running_ones_are_not() {
     let home = tempfile::tempdir().unwrap();
     let store = open(home.path());
     let running = store.stage().unwrap();
-    // As a killed process leaves them: with a lock nobody holds, or without.
+    // As left by a killed process: with an unheld lock, or without one.
     let abandoned = store.root.join("staging").join("killed");
     fs::create_dir_all(abandoned.join("blob/root/deep")).unwrap();
     fs::write(abandoned.join("lock"), "").unwrap();

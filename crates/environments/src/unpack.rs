@@ -1,7 +1,7 @@
-//! Writing a root filesystem to the disk.
+//! Writes a root filesystem to disk.
 //!
-//! Owns the program that does it: tar, with the right to own files as they say,
-//! fed by a [`TreeWriter`] that has checked and hashed every entry before.
+//! Runs tar with the privilege to set owners, fed by a [`TreeWriter`] that has checked and hashed
+//! every entry.
 
 use std::{
     io::{self, BufWriter},
@@ -21,9 +21,9 @@ pub(crate) const PIPE_BUFFER_BYTES: usize = 1 << 20;
 /// The stream into the unpacker.
 pub(crate) type Output = BufWriter<ChildStdin>;
 
-/// Why a tree did not reach the disk.
+/// Why unpacking failed.
 pub(crate) enum Failure {
-    /// The unpacker failed, and this is what it said last.
+    /// The unpacker failed; the end of its output.
     Unpacker(String),
     Other(EnvironmentError),
 }
@@ -44,7 +44,7 @@ pub(crate) fn unpack<T>(
     unpack_into(store, staging, cancel, TreeWriter::new, fill)
 }
 
-/// Like [`unpack`], into a tree that `begin` goes on with.
+/// Like [`unpack`], but continues a tree that `begin` sets up.
 pub(crate) fn unpack_into<T>(
     store: &Store,
     staging: &Staging,
@@ -71,7 +71,7 @@ pub(crate) fn unpack_into<T>(
     Ok(filled?)
 }
 
-/// The unpacker trusts its input: every entry has passed the rules.
+/// Starts the unpacker. It trusts its input: every entry has passed the rules.
 fn start(
     store: &Store,
     staging: &Staging,

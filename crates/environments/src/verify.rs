@@ -1,7 +1,7 @@
-//! Checking a stored environment against its digest.
+//! Verifies a stored environment against its digest.
 //!
-//! Owns reading a root filesystem back, with the ids it has inside, and hashing
-//! it by the same rules that applied when it was built. It never repairs.
+//! Reads a root filesystem back, with the ids it has inside, and hashes it by the same rules as
+//! when it was built. It never repairs.
 
 use std::io::{self, BufReader};
 
@@ -13,7 +13,7 @@ use crate::{
     tree::{KEPT_ATTRIBUTES, TreeWriter, Verdict, copy_tar},
 };
 
-/// Fails with `Corrupt` when the tree is no longer what was stored.
+/// Fails with `Corrupt` if the tree has changed.
 pub(crate) fn verify(store: &Store, digest: &str, cancel: &Cancel) -> Result<(), EnvironmentError> {
     store.blob_record(digest)?;
     let root = store.root_of(digest);

@@ -1,7 +1,7 @@
-//! Real pulls of the smallest environment, and what happens around them.
+//! Real pulls of the smallest environment.
 //!
-//! They need a Debian host that reaches its mirror. A host without the tools
-//! skips with a printed reason; it never passes silently.
+//! They need a Debian host with a reachable mirror. Without the tools they skip with a printed
+//! reason.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use motu_environments::{EnvironmentError, Environments, Privilege, Progress};
 
 /// A user id that no account has.
 const ORDINARY_USER: u32 = 47_114;
-/// Say to the inner tests where they may work.
+/// Tells the inner tests their working directory.
 const USER_HOME: &str = "MOTU_TEST_USER_HOME";
 const KILLED_HOME: &str = "MOTU_TEST_KILLED_HOME";
 
@@ -116,7 +116,7 @@ async fn busybox_is_pulled_and_runs() {
     let tmp = fs::metadata(root.join("tmp")).unwrap().permissions().mode();
     assert_eq!(tmp & 0o7777, 0o1777);
 
-    // What lies on the disk is what the digest says, and again costs nothing.
+    // The tree matches its digest, and a second pull is free.
     environments.verify("busybox").await.unwrap();
     let again = Instant::now();
     assert_eq!(
@@ -138,7 +138,7 @@ async fn concurrent_pulls_share_one_build() {
     let home = tempfile::tempdir().unwrap();
     let environments = open(home.path());
     let (ours, theirs) = (Arc::default(), Arc::default());
-    // The second handle stands for another process: it shares only the disk.
+    // The second handle simulates another process: it shares only the disk.
     let other_process = open(home.path());
     let elsewhere = Arc::default();
     let (one, two, three) = tokio::join!(
@@ -158,7 +158,7 @@ async fn concurrent_pulls_share_one_build() {
     let counts = [&ours, &theirs, &elsewhere].map(|count| count.load(Ordering::SeqCst));
     let here = counts[0].max(counts[1]);
     assert_eq!(here + counts[2], 1, "{counts:?}");
-    // Whoever waited here saw the events of the build.
+    // All waiters in this process saw the events of the build.
     assert_eq!(counts[0], counts[1], "{counts:?}");
     assert_eq!(children(home.path().join("environments/blobs")).len(), 1);
 }
@@ -279,7 +279,7 @@ async fn stages_come_in_order() {
     );
 }
 
-/// Writes what an account of the ordinary user consists of; returns its home.
+/// Writes the account files of the unprivileged user; returns the home directory.
 fn give_account(dir: &Path) -> PathBuf {
     let id = ORDINARY_USER;
     let write = || -> std::io::Result<PathBuf> {
@@ -304,8 +304,8 @@ fn give_account(dir: &Path) -> PathBuf {
     write().expect("root can write these files")
 }
 
-/// Runs the test below as a user without rights, in a mount namespace in which
-/// that user has an account and subordinate ids. The host's files stay as they are.
+/// Runs the test below as an unprivileged user, in a mount namespace in which that user has an
+/// account and subordinate ids. The host's files are not changed.
 #[test]
 fn an_ordinary_user_can_pull() {
     if !can_pull() || !is_root() {
@@ -318,7 +318,7 @@ fn an_ordinary_user_can_pull() {
     }
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let home = give_account(dir.path());
-    // A copy: the user may not be able to reach where tests are built.
+    // A copy: the user may not have access to the target directory.
     let program = dir.path().join("tests");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let script = format!(
@@ -360,7 +360,7 @@ async fn as_an_ordinary_user() {
     let name = std::env::var("MOTU_TEST_USER_PULL").unwrap_or_else(|_| "busybox".to_owned());
     let info = environments.pull(&name, Progress::none()).await.unwrap();
     let root = environments.resolve(&name).await.unwrap().root;
-    // Root inside is the caller; others inside are subordinate ids.
+    // Root inside is the caller; other users inside are subordinate ids.
     assert_eq!(
         fs::metadata(root.join("etc/passwd")).unwrap().uid(),
         ORDINARY_USER
@@ -373,7 +373,7 @@ async fn as_an_ordinary_user() {
     }
     environments.verify(&name).await.unwrap();
     if name == "busybox" {
-        // The same files, read back as a directory, are the same environment.
+        // The same files, imported as a directory, give the same environment.
         let copy = format!("dir:{}", root.display());
         let copied = environments.pull(&copy, Progress::none()).await.unwrap();
         assert_eq!(copied.digest, info.digest);

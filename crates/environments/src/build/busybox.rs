@@ -1,8 +1,7 @@
 //! The builder for the smallest environment: one static program.
 //!
-//! Owns fetching Debian's `busybox-static` package through apt, which checks it
-//! against signed lists, and laying out a system around it. The host's own
-//! busybox is never used.
+//! Downloads Debian's `busybox-static` package through apt, which verifies it against signed lists,
+//! and lays out a system around it. The host's own busybox is never used.
 
 use std::{
     fmt::Write as _,
@@ -24,7 +23,7 @@ use crate::{
 };
 
 const PACKAGE: &str = "busybox-static";
-/// Where releases before and after the merge of `/usr` keep it.
+/// Its path before and after the merge of `/usr`.
 const PROGRAM_PATHS: [&str; 2] = ["bin/busybox", "usr/bin/busybox"];
 const COPYRIGHT: &str = "usr/share/doc/busybox-static/copyright";
 const MAX_LIST_BYTES: u64 = 1 << 20;
@@ -34,7 +33,7 @@ const PASSWD: &str = "root:*:0:0:root:/root:/bin/sh\n\
                       nobody:*:65534:65534:nobody:/nonexistent:/bin/false\n";
 const GROUP: &str = "root:*:0:\nuser:*:1000:\nnogroup:*:65534:\n";
 
-/// Silences the host's hooks and keeps everything apt writes in one place.
+/// Disables the host's apt hooks and keeps everything apt writes in one place.
 const APT_CONFIGURATION: &str = "\
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
@@ -85,7 +84,7 @@ pub(super) fn fill<W: Write>(
     })
 }
 
-/// The files of the package that matter.
+/// Extracts the needed files of the package.
 fn fetch(step: &Step<'_>) -> Result<Captured, EnvironmentError> {
     let scratch = step.staging.scratch();
     let suite = &step.entry().suite;
@@ -162,14 +161,14 @@ fn unpack(step: &Step<'_>, package: &Path) -> Result<Captured, EnvironmentError>
     copied
 }
 
-/// For hosts whose apt knows no Debian mirror: mmdebstrap does.
+/// For hosts whose apt has no Debian mirror: mmdebstrap has a default.
 fn fetch_with_bootstrap(step: &Step<'_>) -> Result<Captured, EnvironmentError> {
     let mut command = debian::bootstrap_command(step, "extract")?;
     debian::add_sources(step, &mut command)?;
     debian::run_bootstrap(step, command, &mut TreeWriter::new(io::sink())?, judge)
 }
 
-/// Takes the program and its licence, leaves the rest.
+/// Keeps the program and its licence only.
 fn judge(path: &[u8], _is_directory: bool) -> Verdict {
     let mut wanted = PROGRAM_PATHS.iter().chain([&COPYRIGHT]);
     if wanted.any(|one| one.as_bytes() == path) {
@@ -179,7 +178,7 @@ fn judge(path: &[u8], _is_directory: bool) -> Verdict {
     }
 }
 
-/// Runs the fetched program. It comes from a verified package.
+/// Runs the downloaded program, which comes from a verified package.
 fn ask(step: &Step<'_>, program: &Path, arguments: &[&str]) -> Result<String, EnvironmentError> {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -224,7 +223,7 @@ fn lay_out<W: Write>(
     tree.ensure_directory("var/tmp", Meta::root(0o1777))?;
     tree.file("bin/busybox", common, program)?;
     for applet in applets.lines().map(str::trim) {
-        // `linuxrc` belongs to initial ram disks and has no directory.
+        // `linuxrc` belongs to initial RAM disks and has no directory.
         if applet.contains('/') && !applet.starts_with('/') && !tree.contains(applet) {
             tree.ensure_directory(parent_of(applet), common)?;
             tree.symlink(applet.as_bytes(), common, b"/bin/busybox")?;

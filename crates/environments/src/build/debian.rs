@@ -1,9 +1,8 @@
 //! The builder for Debian systems.
 //!
-//! Owns the arguments of mmdebstrap and the reading of its log. mmdebstrap runs
-//! as (mapped) root in namespaces of its own, verifies every signature, and
-//! hands over a tar stream; what ends up in the environment is decided by
-//! `finish`.
+//! Owns the arguments of mmdebstrap and the parsing of its log. mmdebstrap runs as (mapped) root in
+//! its own namespaces, verifies every signature, and outputs a tar stream; `finish` decides what
+//! gets into the environment.
 
 use std::{
     fs,
@@ -24,7 +23,7 @@ use crate::{
     unpack::PIPE_BUFFER_BYTES,
 };
 
-/// Documentation and translations: a third of a small system.
+/// Documentation and translations are left out: a third of a small system.
 const PATH_RULES: [&str; 9] = [
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/info/*",
@@ -37,19 +36,19 @@ const PATH_RULES: [&str; 9] = [
     "path-include=/usr/share/locale/locale.alias",
 ];
 
-/// The directories of `/usr` are merged by links from the start; without this
-/// a package converts the tree afterwards and brings all of perl for it.
+/// Makes `/usr` merged by links from the start; otherwise a package converts the tree afterwards
+/// and pulls in all of perl.
 const MERGED_HOOKS: &str = "/usr/share/mmdebstrap/hooks/merged-usr";
 const MERGED_PACKAGE: &str = "usr-is-merged";
 
-/// Tells the hooks where packages are kept between builds.
+/// Tells the hooks where packages are cached between builds.
 const CACHE_VARIABLE: &str = "MOTU_PACKAGE_CACHE";
 const CACHE_IN: &str = r#"mkdir -p "$1/var/cache/apt/archives"; cp "$MOTU_PACKAGE_CACHE"/*.deb "$1/var/cache/apt/archives/" 2>/dev/null || true"#;
 const CACHE_OUT: &str =
     r#"cp -u "$1"/var/cache/apt/archives/*.deb "$MOTU_PACKAGE_CACHE/" 2>/dev/null || true"#;
 
-/// `ping` works with ping sockets, which every group may use in a machine; with the file capability
-/// that its package sets, it could not even be started where commands may not have that capability.
+/// Copies `ping` without the file capability that its package sets: ping sockets work for every
+/// group in a machine, and where commands may not have that capability, exec would fail.
 const PLAIN_PING: &str = r#"if [ -e "$1/usr/bin/ping" ]; then cp "$1/usr/bin/ping" "$1/usr/bin/ping.plain"; chmod 755 "$1/usr/bin/ping.plain"; mv "$1/usr/bin/ping.plain" "$1/usr/bin/ping"; fi"#;
 
 /// First user id of people, inside as on any Debian system.
@@ -69,7 +68,7 @@ pub(super) fn fill<W: Write>(
     for rule in PATH_RULES {
         command.arg(format!("--dpkgopt={rule}"));
     }
-    // The finished tree is synced once, at the end.
+    // dpkg need not sync: the finished tree is synced once.
     command.arg("--dpkgopt=force-unsafe-io");
     if Path::new(MERGED_HOOKS).is_dir() {
         command.arg(format!("--hook-dir={MERGED_HOOKS}"));
@@ -82,7 +81,7 @@ pub(super) fn fill<W: Write>(
     command.arg(format!("--customize-hook={CACHE_OUT}"));
     add_sources(step, &mut command)?;
     let captured = run_bootstrap(step, command, tree, finish::judge).inspect_err(|error| {
-        // A damaged package in the cache must not fail the next build too.
+        // A damaged package in the cache must not break the next build too.
         if matches!(error, EnvironmentError::BuildFailed { .. }) {
             drop(fs::remove_dir_all(&cache));
         }
@@ -95,7 +94,7 @@ pub(super) fn fill<W: Write>(
     })
 }
 
-/// mmdebstrap with everything but its sources.
+/// The mmdebstrap command without its sources.
 pub(super) fn bootstrap_command(
     step: &Step<'_>,
     variant: &str,
@@ -118,7 +117,7 @@ pub(super) fn bootstrap_command(
     Ok(command)
 }
 
-/// The host's mirrors; without any, mmdebstrap uses Debian's own.
+/// Adds the host's mirrors; without any, mmdebstrap uses Debian's.
 pub(super) fn add_sources(step: &Step<'_>, command: &mut Command) -> Result<(), EnvironmentError> {
     let scratch = step.staging.scratch();
     let suite = &step.entry().suite;
@@ -137,7 +136,7 @@ pub(super) fn write_sources(scratch: &Path, text: &str) -> Result<PathBuf, Envir
     Ok(path)
 }
 
-/// Runs mmdebstrap and copies what it prints into the tree.
+/// Runs mmdebstrap and copies its tar stream into the tree.
 pub(super) fn run_bootstrap<W: Write>(
     step: &Step<'_>,
     command: Command,
@@ -152,11 +151,11 @@ pub(super) fn run_bootstrap<W: Write>(
     .at("starting mmdebstrap in", &scratch)?;
     drop(running.take_stdin());
     let stdout = BufReader::with_capacity(PIPE_BUFFER_BYTES, running.take_stdout());
-    // The reader is gone when this returns: a builder that still writes fails.
+    // The pipe is closed when this returns: a builder that still writes fails.
     let copied = copy_tar(stdout, tree, judge);
     let exit = running.finish().at("waiting for mmdebstrap in", &scratch)?;
     match copied {
-        // A short stream is the builder's failure, and its log says why.
+        // A truncated stream is the builder's failure, and its log has the reason.
         Err(EnvironmentError::Io { source, context }) => {
             if exit.status.success() || source.kind() == std::io::ErrorKind::BrokenPipe {
                 return Err(EnvironmentError::Io { source, context });

@@ -1,13 +1,13 @@
-//! Building one environment, from recipe to stored blob.
+//! Builds one environment, from recipe to stored blob.
 //!
 //! ```text
 //! builder (debian | busybox) ──entries──► TreeWriter ──tar──► unpacker ──► staging ──► blob + name
 //!                                         rules, digest       right ids
 //! ```
 //!
-//! Owns the order of these steps. It runs on one thread that may block; ending
-//! early means cancelling, after which this thread waits for its programs and
-//! removes its staging directory before it returns.
+//! Owns the order of these steps. It runs on one blocking thread; ending early means cancelling,
+//! after which this thread waits for its programs and removes its staging directory before it
+//! returns.
 
 mod busybox;
 mod debian;
@@ -37,7 +37,7 @@ pub(crate) struct Build {
     pub cancel: Cancel,
 }
 
-/// What a builder says about what it built.
+/// A builder's description of its result.
 struct Built {
     os: String,
     packages: Vec<Package>,
@@ -169,7 +169,7 @@ impl Build {
         self.store.commit(staging, &blob, &name)
     }
 
-    /// The error for a program that failed and what it said last.
+    /// The error for a failed program, with the end of its output.
     fn failed(&self, reporter: &Reporter, tail: String) -> EnvironmentError {
         let stage = reporter.stage();
         if tail.contains("No space left on device") {
@@ -185,7 +185,7 @@ impl Build {
     }
 }
 
-/// What a builder works with.
+/// The context of a builder.
 struct Step<'a> {
     build: &'a Build,
     staging: &'a Staging,
@@ -202,11 +202,11 @@ impl Step<'_> {
     }
 }
 
-/// Whether the name is installed, whole, and made from today's recipe.
+/// Whether the name is installed, complete, and made from the current recipe.
 pub(crate) fn is_current(store: &Store, entry: &CatalogEntry) -> Result<bool, EnvironmentError> {
     let record = match store.name(&entry.name) {
         Ok(Some(record)) => record,
-        // A record that cannot be read is replaced by building again.
+        // An unreadable record is replaced by building again.
         Ok(None) | Err(EnvironmentError::Corrupt { .. }) => return Ok(false),
         Err(error) => return Err(error),
     };

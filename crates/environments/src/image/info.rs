@@ -1,8 +1,7 @@
-//! What an image says about itself, and what it becomes.
+//! An image's configuration, and its conversion to an environment.
 //!
-//! Owns turning an image's configuration into the defaults of an environment,
-//! and giving its tree what every machine needs: mount points, a few files, a
-//! place to work.
+//! Turns an image's configuration into the defaults of an environment, and adds to its tree what
+//! every machine needs: mount points, a few files, a working directory.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use crate::{
 };
 
 const ROOT: &str = "root";
-/// Where programs are when an image does not say it.
+/// The default PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SUDO: [&str; 2] = ["usr/bin/sudo", "bin/sudo"];
 const SETUID: u32 = 0o4000;
@@ -52,7 +51,7 @@ impl ImageInfo {
         }
     }
 
-    /// What an image with these settings would say of itself.
+    /// The configuration of an image with these settings.
     pub(crate) fn settings(&self) -> Settings {
         let empty = || serde_json::json!({});
         let keys = |list: &[String]| -> Option<BTreeMap<String, serde_json::Value>> {
@@ -77,8 +76,8 @@ impl ImageInfo {
         }
     }
 
-    /// Gives the tree of the image what a machine needs. What belongs to the
-    /// runtime is emptied or replaced; everything else is the image's own.
+    /// Adds what a machine needs to the image's tree. Paths of the runtime are emptied or replaced;
+    /// everything else is kept.
     pub(crate) fn complete(&mut self, merged: &mut Merged) {
         merged.empty_directory("proc", Meta::root(0o555));
         merged.empty_directory("sys", Meta::root(0o555));
@@ -122,7 +121,7 @@ impl ImageInfo {
         }
     }
 
-    /// Where it came from, to the byte where that is known.
+    /// Its origin, with the digest if known.
     pub(crate) fn source(&self) -> String {
         match &self.manifest_digest {
             Some(digest) if !self.reference.contains('@') => {
@@ -133,7 +132,7 @@ impl ImageInfo {
     }
 }
 
-/// An absolute path without anything odd in it.
+/// A normalized absolute path.
 fn workdir(path: &str) -> String {
     let parts: Vec<&str> = path
         .split('/')
@@ -155,8 +154,8 @@ fn variables(list: Vec<String>) -> BTreeMap<String, String> {
     variables
 }
 
-/// Who owns the place to work. A user the image does not know is its own
-/// mistake, told by the first command that runs as that user.
+/// The owner of the working directory. A user that the image does not know is reported by the first
+/// command that runs as that user.
 fn owner(user: &str, passwd: &[u8]) -> (u64, u64) {
     let (user, group) = user.split_once(':').unwrap_or((user, ""));
     let number = |text: &str| text.parse::<u32>().ok().map(u64::from);

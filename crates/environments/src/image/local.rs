@@ -1,7 +1,7 @@
 //! Images and root filesystems on this host.
 //!
-//! Owns reading OCI layouts, archives of `docker save`, archives of a root
-//! filesystem and directories. Nothing is copied that can be read in place.
+//! Reads OCI layouts, archives of `docker save`, archives of a root filesystem and directories.
+//! Whatever can be read in place is not copied.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ struct SavedImage {
 }
 
 impl Import {
-    /// `None` when the installed image is the one in the layout.
+    /// `None` if the installed image is the one in the layout.
     pub(super) fn read_layout(
         &self,
         path: &Path,
@@ -49,7 +49,7 @@ impl Import {
         self.read_index(&index, tag, installed, &|blob| open_blob(path, blob))
     }
 
-    /// The image of a layout whose parts `open` finds.
+    /// The image of a layout whose blobs `open` finds.
     fn read_index(
         &self,
         index: &[u8],
@@ -91,7 +91,7 @@ impl Import {
         }))
     }
 
-    /// The image an entry leads to, through at most one more list.
+    /// The manifest that an entry leads to, through at most one more index.
     fn follow_blobs(
         &self,
         open: &dyn Fn(&Descriptor) -> Result<Section, EnvironmentError>,
@@ -110,7 +110,7 @@ impl Import {
         }
     }
 
-    /// An OCI layout in an archive, or what `docker save` writes.
+    /// Reads an OCI layout in an archive, or the output of `docker save`.
     pub(super) fn read_oci_archive(
         &self,
         path: &Path,
@@ -132,7 +132,7 @@ impl Import {
         self.read_index(&read_section(index)?, None, installed, &find)
     }
 
-    /// `None` when the archive has not changed since it was imported.
+    /// `None` if the archive has not changed since it was imported.
     pub(super) fn read_docker_archive(
         &self,
         path: &Path,
@@ -177,7 +177,7 @@ impl Import {
         })
     }
 
-    /// `None` when the archive has not changed since it was imported.
+    /// `None` if the archive has not changed since it was imported.
     pub(super) fn read_tar(
         &self,
         path: &Path,
@@ -192,7 +192,7 @@ impl Import {
         self.read_root(section, print).map(Some)
     }
 
-    /// Reads a directory through tar, with the ids it has inside environments.
+    /// Reads a directory through tar, with the ids that files have inside environments.
     pub(super) fn read_directory(
         &self,
         path: &Path,
@@ -211,7 +211,7 @@ impl Import {
         self.read_root(section, made_from("directory"))
     }
 
-    /// A root filesystem that is one layer and says nothing else.
+    /// A root filesystem of one layer without configuration.
     fn read_root(&self, section: Section, made_from: String) -> Result<Found, EnvironmentError> {
         let layers = self.obtain(&Supply::Local(vec![(section, None)]), None)?;
         Ok(Found {
@@ -222,7 +222,7 @@ impl Import {
         })
     }
 
-    /// The archive itself, or an uncompressed copy: its parts are read in place.
+    /// The archive itself, or an uncompressed copy: its members are read in place.
     fn uncompressed(
         &self,
         file: File,
@@ -244,8 +244,7 @@ impl Import {
     }
 }
 
-/// The name that an archive says its one image has. An archive that is compressed says none
-/// before it is unpacked.
+/// The name that an archive gives its only image. A compressed archive is not searched for one.
 pub(crate) fn name_in(path: &Path) -> Result<String, EnvironmentError> {
     let what = "the archive";
     let nameless = || malformed(what, "it does not say what its image is called; say a name");
@@ -265,10 +264,10 @@ pub(crate) fn name_in(path: &Path) -> Result<String, EnvironmentError> {
     entries.iter().find_map(name).ok_or_else(nameless)
 }
 
-/// Members of an archive by name: where their contents are, or whose they share.
+/// A member of an archive: its contents, or another member with the same contents.
 enum Member {
     Contents(Section),
-    /// Older archives name repeated layers by links.
+    /// Older archives use links for repeated layers.
     SameAs(String),
 }
 
@@ -294,7 +293,7 @@ fn members(name: &str, whole: Section) -> Result<HashMap<String, Member>, Enviro
             }
             EntryKind::Symlink | EntryKind::HardLink => {
                 let link = String::from_utf8_lossy(&entry.link).into_owned();
-                // A link beside its target: "../<id>/layer.tar".
+                // A link relative to its target: "../<id>/layer.tar".
                 let link = link.trim_start_matches("../").trim_start_matches("./");
                 members.insert(path, Member::SameAs(link.to_owned()));
             }
@@ -324,7 +323,7 @@ fn open(path: &Path) -> Result<File, EnvironmentError> {
     Ok(file)
 }
 
-/// Changes when a file does, for all that its times tell.
+/// Changes when the file does, as far as its metadata tells.
 fn fingerprint(file: &File, path: &Path) -> Result<String, EnvironmentError> {
     let meta = file.metadata().at("reading", path)?;
     Ok(made_from(&format!(

@@ -5,8 +5,8 @@
 //!          same as installed? done
 //! ```
 //!
-//! Owns the order of these steps, as `build` does for the catalog. It runs on
-//! threads that may block, and ends early by cancelling.
+//! Owns the order of these steps, as `build` does for the catalog. It runs on blocking threads, and
+//! ends early by cancelling.
 
 mod info;
 mod local;
@@ -38,26 +38,26 @@ use crate::{
     unpack::{Failure, unpack},
 };
 
-/// Raised when motu makes something else of the same image, so that installed
-/// ones are unpacked again by the next pull.
+/// Raised when motu unpacks the same image differently, so that the next pull replaces installed
+/// ones.
 const IMAGE_REVISION: u32 = 1;
-/// A step of progress comes after this many bytes.
+/// Bytes between progress events.
 const REPORT_BYTES: u64 = 8 << 20;
 
 /// One import and what it may use.
 pub(crate) struct Import {
     pub store: Arc<Store>,
-    /// What the environment is stored under.
+    /// The name the environment is stored under.
     pub name: String,
     pub origin: Origin,
     pub progress: Progress,
     pub cancel: Cancel,
     pub options: RegistryOptions,
-    /// Where connections live.
+    /// The runtime that drives connections.
     pub runtime: Handle,
 }
 
-/// An image whose layers are here, checked and listed.
+/// An image whose layers are local, verified and indexed.
 struct Found {
     /// Changes when the image does.
     made_from: String,
@@ -67,7 +67,7 @@ struct Found {
 }
 
 impl Import {
-    /// Makes the environment, unless what is installed is the same.
+    /// Makes the environment, unless the same one is installed.
     pub fn run(&self) -> Result<(), EnvironmentError> {
         let result = self.run_unless_cancelled();
         if result.is_err() && self.cancel.is_cancelled() {
@@ -108,13 +108,13 @@ impl Import {
         }
     }
 
-    /// What the installed environment of that name was made from, if it is whole.
+    /// The origin of the installed environment with this name, if it is complete.
     fn installed(&self, name: &str) -> Result<Option<String>, EnvironmentError> {
         match self.store.name(name) {
             Ok(Some(record)) if self.store.blob_record(&record.digest).is_ok() => {
                 Ok(Some(record.recipe_hash))
             }
-            // What cannot be read is replaced.
+            // Unreadable records are replaced.
             Ok(_) | Err(EnvironmentError::Corrupt { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -224,7 +224,7 @@ impl Import {
     }
 }
 
-/// What a system says about itself, under the paths where it is looked for.
+/// The files by which a system describes itself.
 fn captured(merged: &mut Merged) -> Captured {
     let mut captured = Captured::new();
     for (path, key) in [
@@ -239,7 +239,7 @@ fn captured(merged: &mut Merged) -> Captured {
     captured
 }
 
-/// Marks what an environment was made from with how it was made.
+/// Combines the origin with the revision of the importer.
 fn made_from(what: &str) -> String {
     format!("image {IMAGE_REVISION} {what}")
 }

@@ -1,7 +1,6 @@
-//! Getting the layers of an image, several at once.
+//! Fetches the layers of an image, several at once.
 //!
-//! Owns the threads that fetch, check and list layers, and stopping all of them
-//! when one fails.
+//! Owns the threads that fetch, verify and index layers, and stops all of them when one fails.
 
 use std::{
     fs::File,
@@ -25,11 +24,11 @@ use crate::{
     },
 };
 
-/// Layers fetched and listed at the same time.
+/// Layers processed concurrently.
 const AT_ONCE: usize = 3;
 const POLL: Duration = Duration::from_millis(50);
 
-/// A layer that is here, checked and listed.
+/// A local, verified and indexed layer.
 pub(super) struct Layer {
     pub section: Section,
     pub index: LayerIndex,
@@ -39,7 +38,7 @@ pub(super) struct Layer {
 /// Where layers come from.
 pub(super) enum Supply<'a> {
     Registry(&'a Registry, &'a [Descriptor]),
-    /// Parts of local files, with their digests where these are known.
+    /// Parts of local files, with their digests if known.
     Local(Vec<(Section, Option<String>)>),
 }
 
@@ -66,7 +65,7 @@ struct Work<'a> {
 }
 
 impl Import {
-    /// Fetches and lists all layers. With `diff_ids`, each must have its own.
+    /// Fetches and indexes all layers. With `diff_ids`, each layer must match its own.
     pub(super) fn obtain(
         &self,
         supply: &Supply<'_>,
@@ -148,7 +147,7 @@ impl Work<'_> {
         };
         let listed = self.list(number, &section, digest.as_deref());
         if let (Err(_), Some(cache), Some(digest)) = (&listed, &self.cache, &digest) {
-            // Whatever is wrong with it, it is not worth keeping.
+            // Whatever is wrong with it, remove it from the cache.
             cache.forget(digest);
         }
         let index = listed?;
@@ -211,8 +210,8 @@ impl Work<'_> {
 }
 
 impl Import {
-    /// Runs a future to its end on this thread, unless the import is cancelled
-    /// or `stop` says so.
+    /// Runs a future to completion on this thread, unless the import is cancelled or `stop` returns
+    /// true.
     pub(super) fn wait<T>(
         &self,
         stop: impl Fn() -> bool,

@@ -1,7 +1,7 @@
 //! Images in registries.
 //!
-//! Owns the way from a reference to layers: is it installed already, which
-//! manifest is for this machine, which layers does it have.
+//! Resolves a reference to layers: whether it is installed already, which manifest is for this
+//! machine, which layers it has.
 
 use super::{Found, Import, made_from, obtain::Supply};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Import {
-    /// `None` when the installed image is the one the registry has.
+    /// `None` if the installed image is the one in the registry.
     pub(super) fn read_registry(
         &self,
         reference: &Reference,
@@ -34,7 +34,7 @@ impl Import {
         }
         let version = reference.version.as_str();
         let (bytes, digest) = self.wait(|| false, registry.manifest(version))?;
-        // Not every registry answers the shorter question.
+        // Not every registry answers HEAD requests, so compare here too.
         if installed == Some(made_from(&digest).as_str()) {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
-//! Getting in: from a challenge to the header that answers it.
+//! Authentication: from a challenge to the header that answers it.
 //!
-//! Owns asking for tokens. What it learns is kept for one pull.
+//! Requests tokens, which are kept for one pull.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
@@ -17,7 +17,7 @@ use super::{
 use crate::error::EnvironmentError;
 
 const MAX_TOKEN_BYTES: u64 = 1 << 20;
-/// Names this program to those who give tokens.
+/// The client id in token requests.
 const CLIENT_ID: &str = "motu";
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ struct TokenAnswer {
     access_token: Option<String>,
 }
 
-/// The header that answers a challenge; `None` when there is nothing to say.
+/// The header that answers a challenge; `None` if there is no answer.
 pub(super) async fn answer(
     http: &Http,
     challenges: &HeaderMap,
@@ -93,7 +93,7 @@ fn token_request(
 
 async fn token(http: &Http, ask: Ask) -> Result<Option<HeaderValue>, EnvironmentError> {
     let response = http.send(ask).await?;
-    // Whoever refuses a token refuses the login.
+    // A refused token request means a refused login.
     if !response.status().is_success() {
         return Ok(None);
     }

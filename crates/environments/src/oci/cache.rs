@@ -1,4 +1,4 @@
-//! Layers kept between pulls.
+//! The cache of layers.
 //!
 //! ```text
 //! <home>/cache/oci/
@@ -6,9 +6,9 @@
 //!   partial/sha256-<hex>    begun ones; locked while someone downloads
 //! ```
 //!
-//! Owns downloading: resuming, hashing, moving into place. A layer is whole only
-//! after its digest was checked. Two pulls that need the same layer download it
-//! once. Everything here can be deleted at any time.
+//! Owns downloading: resuming, hashing, moving into place. A layer is complete only after its
+//! digest was verified. Two pulls that need the same layer download it once. Everything here may be
+//! deleted at any time.
 
 use std::{
     fs::{self, File, FileTimes, OpenOptions},
@@ -36,11 +36,10 @@ use crate::{
 pub(crate) const MAX_CACHE_BYTES: u64 = 8 << 30;
 /// Begun downloads are given up after this time.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How often a connection that breaks is made again, each time going on where
-/// the last one stopped.
+/// How often a broken connection is resumed.
 const MAX_RESUMES: u32 = 5;
 const POLL: Duration = Duration::from_millis(50);
-/// A step of progress comes after this many bytes or this time.
+/// Bytes and time between progress events.
 const REPORT_BYTES: u64 = 4 << 20;
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 
@@ -84,7 +83,7 @@ impl Cache {
         let resumed = partial.length > 0;
         partial.fill(layer, download, &mut report).await?;
         if partial.digest() != layer.digest && resumed {
-            // What was left from an earlier pull may have been the wrong part.
+            // The data of an earlier pull may have been wrong: start over.
             partial.restart()?;
             partial.fill(layer, download, &mut report).await?;
         }
@@ -97,8 +96,7 @@ impl Cache {
                 found,
             });
         }
-        // Someone who empties the cache does not spoil this pull: the open file
-        // is all it needs.
+        // If the cache is emptied concurrently, this pull still has the open file.
         if let Err(error) = fs::rename(&path, self.blob(&layer.digest)) {
             tracing::debug!(%error, "a layer is not kept");
         }
@@ -106,12 +104,12 @@ impl Cache {
         Ok(partial.file)
     }
 
-    /// Forgets a layer that turned out to be damaged.
+    /// Removes a damaged layer.
     pub fn forget(&self, digest: &str) {
         drop(fs::remove_file(self.blob(digest)));
     }
 
-    /// Removes the layers that were not used for longest, until the rest fits.
+    /// Removes the least recently used layers until the rest fits.
     pub fn trim(&self, limit: u64) {
         let mut kept = entries(&self.dir.join("blobs"));
         kept.sort_by_key(|entry| std::cmp::Reverse(entry.used));
@@ -135,7 +133,7 @@ impl Cache {
         if file.metadata().ok()?.len() != layer.size {
             return None;
         }
-        // The time says when it was last used; not knowing it does no harm.
+        // The mtime records the last use; failing to set it does no harm.
         let _ = file.set_times(FileTimes::new().set_modified(SystemTime::now()));
         Some(file)
     }
@@ -175,8 +173,8 @@ impl Partial {
         })
     }
 
-    /// Whether this is now the only one who writes. The file may have been
-    /// moved away by whoever finished it, and then a new one is begun.
+    /// Locks the file for writing. If another process has finished and moved it, a new one is
+    /// started.
     fn try_lock(&mut self) -> Result<bool, EnvironmentError> {
         match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -195,7 +193,7 @@ impl Partial {
         Ok(false)
     }
 
-    /// Takes over what an earlier download left.
+    /// Hashes the data of an earlier download.
     fn rehash(&mut self, size: u64) -> Result<(), EnvironmentError> {
         let mut buffer = vec![0; 256 << 10];
         loop {
@@ -229,7 +227,7 @@ impl Partial {
         format!("sha256:{}", hex(&self.hash.clone().finalize()))
     }
 
-    /// Downloads what is missing, over as many connections as it takes.
+    /// Downloads the missing part, over as many connections as it takes.
     async fn fill(
         &mut self,
         layer: &Descriptor,
@@ -243,7 +241,7 @@ impl Partial {
             if !self.continues(&response)? {
                 self.restart()?;
             }
-            // A registry that has nothing from this byte on has another layer.
+            // A registry without data at this offset has another layer.
             if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
                 resumes += 1;
                 if resumes > MAX_RESUMES {
@@ -258,7 +256,7 @@ impl Partial {
                     return Err(error);
                 }
                 Ok(()) | Err(_) => {
-                    // A connection that brought a good part was worth its try.
+                    // A connection that made progress resets the counter.
                     resumes = if self.length > before + REPORT_BYTES {
                         0
                     } else {
@@ -276,7 +274,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Whether an answer goes on where this file ends.
+    /// Whether a response continues where this file ends.
     fn continues(&self, response: &Response<Incoming>) -> Result<bool, EnvironmentError> {
         if self.length == 0 {
             return Ok(response.status() != StatusCode::RANGE_NOT_SATISFIABLE);
@@ -321,7 +319,7 @@ impl Partial {
     }
 }
 
-/// Tells how far one layer is, not too often.
+/// Reports the progress of one layer, at a limited rate.
 struct Report<'a> {
     progress: &'a Progress,
     message: String,
@@ -358,7 +356,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The digits of a digest people recognise it by.
+/// The short form of a digest.
 pub(crate) fn short(digest: &str) -> &str {
     let digits = digest.split(':').next_back().unwrap_or(digest);
     digits.get(..12).unwrap_or(digits)

@@ -1,14 +1,14 @@
-//! What a registry answers to those who did not log in.
+//! Authentication challenges of a registry.
 //!
 //! Owns parsing of the `WWW-Authenticate` header.
 
 use std::collections::BTreeMap;
 
-/// How a registry wants to be asked.
+/// How a registry wants clients to authenticate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,
-    /// A token from another address.
+    /// A token from this realm.
     Bearer {
         realm: String,
         service: Option<String>,
@@ -16,7 +16,7 @@ pub(super) enum Challenge {
     },
 }
 
-/// The first challenge of a header that is understood.
+/// The first supported challenge of a header.
 pub(super) fn parse(header: &str) -> Option<Challenge> {
     let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
     if scheme.eq_ignore_ascii_case("basic") {
@@ -33,7 +33,7 @@ pub(super) fn parse(header: &str) -> Option<Challenge> {
     })
 }
 
-/// `key="value", key=value`; a quoted value may hold commas.
+/// Parses `key="value", key=value`; a quoted value may contain commas.
 fn fields(mut text: &str) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     while let Some((key, rest)) = text.split_once('=') {

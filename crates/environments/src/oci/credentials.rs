@@ -1,7 +1,7 @@
-//! Logins, as Docker keeps them.
+//! Docker logins.
 //!
-//! Owns reading the file `docker login` writes and asking the programs it
-//! names. Nothing is ever written, and a secret never reaches a log.
+//! Reads the file of `docker login` and runs the credential helpers it names. Nothing is ever
+//! written, and a secret never reaches a log.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ use serde::Deserialize;
 
 use crate::reference::DEFAULT_REGISTRY;
 
-/// Longest time a program that keeps logins may take.
+/// Longest time a credential helper may take.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 const MAX_HELPER_BYTES: u64 = 64 << 10;
-/// The key Docker has always used for its own registry.
+/// Docker's key for its own registry.
 const DOCKER_KEY: &str = "https://index.docker.io/v1/";
-/// A user name that says: the secret is a token to get tokens with.
+/// A user name meaning that the secret is an identity token.
 const TOKEN_USER: &str = "<token>";
 
 /// A login for one registry.
@@ -34,7 +34,7 @@ pub(super) enum Credentials {
         username: String,
         secret: String,
     },
-    /// A token to get tokens with.
+    /// An identity token, which is exchanged for access tokens.
     Identity(String),
 }
 
@@ -61,7 +61,7 @@ struct Login {
     identitytoken: String,
 }
 
-/// What a program that keeps logins answers.
+/// The answer of a credential helper.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Answer {
@@ -69,8 +69,8 @@ struct Answer {
     secret: String,
 }
 
-/// The login for a registry, if there is one. A file that cannot be read is
-/// like no file: most images need no login.
+/// The login for a registry, if there is one. An unreadable file counts as missing: most images
+/// need no login.
 pub(super) fn find(config: &Path, registry: &str) -> Option<Credentials> {
     let text = fs::read(config).ok()?;
     let config: DockerConfig = match serde_json::from_slice(&text) {
@@ -135,8 +135,7 @@ fn keys(registry: &str) -> Vec<String> {
     keys
 }
 
-/// Asks a program that keeps logins. It is the user's own and runs with the
-/// user's own environment.
+/// Runs a credential helper, which is the user's own program, in the user's environment.
 fn ask(helper: &str, key: &str) -> Option<Credentials> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if helper.is_empty() || !helper.chars().all(plain) {
@@ -150,7 +149,7 @@ fn ask(helper: &str, key: &str) -> Option<Credentials> {
         .spawn()
         .inspect_err(|error| tracing::warn!(%error, helper, "logins cannot be asked for"))
         .ok()?;
-    // A program that does not listen says so by its exit.
+    // A helper that does not read its input reports that by its exit.
     let _ = child.stdin.take()?.write_all(key.as_bytes());
     let stdout = child.stdout.take()?;
     let reader = thread::spawn(move || {

@@ -1,9 +1,8 @@
 //! One HTTP request at a time, within limits.
 //!
-//! Owns connections (plain only to this host, TLS otherwise, through a proxy
-//! where the environment names one), redirects and the clock. Each request has
-//! a connection of its own: a pull makes a handful. It knows nothing about
-//! registries beyond their name in error messages.
+//! Owns connections (plain only to this host, TLS otherwise, through a proxy of the environment),
+//! redirects and timeouts. Each request has its own connection: a pull makes a handful. It knows
+//! nothing about registries beyond their name in error messages.
 
 use std::{
     env, io,
@@ -34,7 +33,7 @@ use crate::{
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 5;
-/// Longest answer of a proxy to a request for a tunnel.
+/// Longest response of a proxy to CONNECT.
 const MAX_PROXY_ANSWER: usize = 8 << 10;
 const USER_AGENT: &str = concat!("motu/", env!("CARGO_PKG_VERSION"));
 
@@ -49,7 +48,7 @@ pub(super) struct Ask {
 
 /// Sends requests on behalf of one registry.
 pub(super) struct Http {
-    /// For error messages, and to know whether plain connections are fine.
+    /// For error messages, and to decide about plain connections.
     registry: String,
     idle: Duration,
     tls: OnceLock<TlsConnector>,
@@ -76,7 +75,7 @@ impl Http {
             let (true, Some(location)) = (response.status().is_redirection(), location) else {
                 return Ok(response);
             };
-            // What is posted is a secret for one address.
+            // A POST contains a secret for one address: do not follow its redirect.
             if ask.method == Method::POST {
                 return Ok(response);
             }
@@ -91,7 +90,7 @@ impl Http {
             if visited.len() > MAX_REDIRECTS {
                 return Err(self.misled("it leads on too often"));
             }
-            // A login is for the host it was made for.
+            // Credentials are only for the host they were made for.
             if next.authority() != ask.uri.authority() || next.scheme() != ask.uri.scheme() {
                 ask.headers.remove(header::AUTHORIZATION);
             }
@@ -108,7 +107,7 @@ impl Http {
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => return Err(self.unreachable(error.to_string())),
                 Ok(Some(Ok(frame))) => {
-                    // Trailers say nothing of interest.
+                    // Ignore trailers.
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
                     }
@@ -144,7 +143,7 @@ impl Http {
         }
     }
 
-    /// Asking again would lead to the same place.
+    /// Not retried: another attempt would lead to the same address.
     fn misled(&self, reason: impl Into<String>) -> EnvironmentError {
         EnvironmentError::Malformed {
             what: format!("an address given by registry {}", self.registry),
@@ -163,7 +162,7 @@ impl Http {
         let stream = self.connect(&ask.uri).await?;
         let exchange = async {
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-            // It ends with the body, or when nobody wants the body any more.
+            // The connection task ends with the body, or when the body is dropped.
             tokio::spawn(connection);
             sender.send_request(request(ask)).await
         };
@@ -203,7 +202,7 @@ impl Http {
         }
     }
 
-    /// TLS that trusts whom this host trusts. Made once, when first needed.
+    /// TLS with this host's roots; made on first use.
     fn tls(&self) -> Result<&TlsConnector, EnvironmentError> {
         if let Some(tls) = self.tls.get() {
             return Ok(tls);
@@ -243,7 +242,7 @@ fn request(ask: &Ask) -> Request<Full<Bytes>> {
     request
 }
 
-/// Where a redirect leads. Only whole addresses and whole paths are understood.
+/// The target of a redirect: absolute URLs and absolute paths only.
 fn absolute(from: &Uri, location: &str) -> Option<Uri> {
     let location = location.split('#').next().unwrap_or_default();
     if location.starts_with('/') && !location.starts_with("//") {
@@ -291,8 +290,7 @@ async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The proxy the environment names for a host. This host is always reached
-/// directly.
+/// The proxy of the environment for a host. This host is always reached directly.
 fn proxy_for(host: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let first = |names: [&str; 2]| {
         let values = names.into_iter().filter_map(&variable);
@@ -318,7 +316,7 @@ fn proxy_for(host: &str, variable: impl Fn(&str) -> Option<String>) -> Option<St
     })
 }
 
-/// The whole chain of causes, which hyper leaves out.
+/// The whole chain of causes, which hyper's message omits.
 fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

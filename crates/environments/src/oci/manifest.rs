@@ -1,8 +1,7 @@
 //! The documents that describe images.
 //!
-//! Owns which of them are understood, how one image is chosen among those for
-//! several machines, and what a configuration means to an environment. It is
-//! pure: bytes in, facts out.
+//! Parses manifests and indexes, chooses an image for this machine, and interprets configurations.
+//! Pure: bytes in, facts out.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ pub(crate) const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
 /// Most layers of one image; no known builder makes more than half of it.
 const MAX_LAYERS: usize = 256;
 
-/// What manifests are asked for, best first.
+/// The accepted manifest types, best first.
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \
@@ -24,7 +23,7 @@ const CONFIG_TYPES: [&str; 2] = [
     "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.container.image.v1+json",
 ];
-/// Names one image of a layout.
+/// The annotation that names an image in a layout.
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// Points at another document or at a layer.
@@ -52,7 +51,7 @@ pub(crate) struct Platform {
 /// Either kind of top document.
 #[derive(Debug)]
 pub(crate) enum Document {
-    /// Images for several machines.
+    /// An index of images for several platforms.
     Index(Vec<Descriptor>),
     Image(Manifest),
 }
@@ -90,7 +89,7 @@ pub(crate) struct RootFs {
     pub diff_ids: Vec<String>,
 }
 
-/// Builders write `null` for what they leave out, so everything is optional.
+/// The `config` object. Builders write `null` for missing fields, so everything is optional.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Settings {
@@ -128,8 +127,7 @@ impl Document {
             return Err(malformed(what, reason));
         }
         match raw {
-            // A document that is both could mean different images to different
-            // readers.
+            // A document with both forms could mean different images to different readers.
             RawDocument {
                 manifests: Some(manifests),
                 config: None,
@@ -199,7 +197,7 @@ pub(crate) fn choose(name: &str, entries: &[Descriptor]) -> Result<Descriptor, E
         None => false,
     };
     let only = match entries {
-        // A list of one need not say what it is for; the configuration will.
+        // A single entry need not state its platform; the configuration will.
         [only] if only.platform.is_none() => Some(only),
         _ => None,
     };
@@ -218,7 +216,7 @@ pub(crate) fn choose(name: &str, entries: &[Descriptor]) -> Result<Descriptor, E
     Ok(found.clone())
 }
 
-/// The entry of a layout with that tag; without one, all that could be meant.
+/// The entries of a layout with this tag; without one, all.
 pub(crate) fn tagged(entries: Vec<Descriptor>, tag: Option<&str>) -> Vec<Descriptor> {
     let Some(tag) = tag else {
         return entries;

@@ -1,7 +1,7 @@
 //! Images in registries: asking for them and keeping what was downloaded.
 //!
-//! Owns the protocol (manifests, blobs, logins, retries), the connection below
-//! it and the cache of layers. It never looks inside a layer; `layer` does.
+//! Owns the protocol (manifests, blobs, logins, retries), its connections and the cache of layers.
+//! It never looks inside a layer; `layer` does.
 
 mod auth;
 pub(crate) mod cache;
@@ -18,7 +18,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait a busy registry may ask for.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
 
-/// How registries are dealt with.
+/// Options for registries.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RegistryOptions {

@@ -1,7 +1,6 @@
 //! One repository of one registry.
 //!
-//! Owns the requests of a pull: what is asked for, logging in when told to,
-//! waiting when told to, and what each refusal means.
+//! Owns the requests of a pull: authentication, retries and waits, and the meaning of each error.
 
 use std::time::Duration;
 
@@ -23,9 +22,9 @@ use crate::{
     reference::{DEFAULT_REGISTRY, Reference, is_loopback, split_port},
 };
 
-/// Where Docker's registry really is.
+/// The actual host of Docker's registry.
 const DOCKER_HOST: &str = "registry-1.docker.io";
-/// How often a busy or broken registry is asked again.
+/// How often a request to a busy or failing registry is repeated.
 const MAX_RETRIES: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const MAX_MESSAGE_BYTES: u64 = 64 << 10;
@@ -42,7 +41,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Looks up the login, which may run a program: call it where that is fine.
+    /// Looks up the login, which may run a program: call it on a blocking thread.
     pub fn new(reference: Reference, options: &RegistryOptions) -> Self {
         let config = options.docker_config.as_deref();
         let found = config.and_then(|config| credentials::find(config, &reference.registry));
@@ -55,7 +54,7 @@ impl Registry {
         }
     }
 
-    /// The digest a tag has now, where the registry says it without the rest.
+    /// The current digest of a tag, if the registry returns it for a HEAD request.
     pub async fn current_digest(&self) -> Result<Option<String>, EnvironmentError> {
         let path = format!("manifests/{}", self.reference.version.as_str());
         let response = self.ask(Method::HEAD, &path, accept_manifests()).await?;
@@ -121,7 +120,7 @@ impl Registry {
         self.http.unreachable(reason)
     }
 
-    /// Asks until there is an answer: logs in when told to, waits when told to.
+    /// Repeats a request until there is an answer: authenticates and waits as told.
     async fn ask(
         &self,
         method: Method,
@@ -230,7 +229,7 @@ fn accept_manifests() -> HeaderMap {
     headers
 }
 
-/// What a registry says about an error, on one line.
+/// A registry's error message, on one line.
 fn message_of(body: &[u8]) -> String {
     let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let message = answer["errors"][0]["message"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A registry that does what a test wants: a few lines of HTTP on a socket.
+//! A configurable fake registry: a few lines of HTTP on a socket.
 
 use std::{
     collections::BTreeMap,
@@ -62,7 +62,7 @@ impl Fake {
         Self { address, asked }
     }
 
-    /// Serves an image; `instead` may answer first and then says true.
+    /// Serves an image; `instead` may answer first and then returns true.
     pub fn serve(
         image: Image,
         instead: impl Fn(&Asked, &mut TcpStream) -> bool + Send + Sync + 'static,
@@ -88,7 +88,7 @@ impl Fake {
     }
 }
 
-/// What a good registry says.
+/// The answers of a correct registry.
 pub fn honest(image: &Image, asked: &Asked, stream: &mut TcpStream) {
     if asked.path.contains("/manifests/") {
         let header = format!("docker-content-digest: {}\r\n", image.digest());
@@ -120,7 +120,7 @@ pub fn respond(stream: &mut TcpStream, asked: &Asked, status: &str, headers: &st
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n",
         body.len()
     );
-    // A client that has heard enough may be gone.
+    // The client may have disconnected.
     let _ = stream.write_all(head.as_bytes());
     if asked.method != "HEAD" {
         let _ = stream.write_all(body);

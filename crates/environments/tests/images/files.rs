@@ -58,7 +58,7 @@ async fn check(home: &Home, name: &str) {
             "{dir}"
         );
     }
-    // The machine's own files are plain files, whatever the image had there.
+    // The machine's own files are regular files, whatever the image had there.
     for file in [
         "etc/hosts",
         "etc/resolv.conf",
@@ -95,7 +95,7 @@ async fn a_layout_is_imported_and_described() {
     let expected: Vec<_> = image.layers.iter().map(|layer| &layer.diff_id).collect();
     assert_eq!(diff_ids, expected);
     assert_eq!(info.source, format!("{name}@{}", image.digest()));
-    // Without a tag it is the same image under another name.
+    // Without a tag the same image gets another name.
     let short = format!("oci:{}", dir.path().display());
     assert_eq!(home.pull(&short).await.unwrap().digest, info.digest);
     let missing = format!("oci:{}:v2", dir.path().display());

@@ -1,4 +1,4 @@
-//! Archives made to do harm.
+//! Malicious archives.
 
 use std::{fs, io, io::Read as _, path::Path};
 
@@ -25,7 +25,7 @@ async fn nothing_is_written_outside_the_root() {
     let home = Home::new();
     let outside = tempfile::tempdir().unwrap();
     let target = outside.path().to_str().unwrap();
-    // Absolute paths and links that lead away mean places inside.
+    // Absolute paths and links that lead away resolve inside the root.
     let layer = Layer::new()
         .symlink("a", target)
         .file("a/one", "inside")
@@ -181,7 +181,7 @@ async fn layers_cannot_trick_each_other() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("precious"), "x").unwrap();
     let target = outside.path().to_str().unwrap();
-    // A link in one layer, a whiteout and a write through it in the next.
+    // A symbolic link in one layer; a whiteout and a write through it in the next.
     let image = Image::new(vec![
         gzip(Layer::new().symlink("l", target)),
         gzip(

@@ -1,7 +1,7 @@
 //! Environments from images: real registries, hostile ones, and files.
 //!
-//! Tests that need programs this host lacks say so and skip; the others bring
-//! everything they need, down to the registry.
+//! Tests that need missing programs print a reason and skip; the others are self-contained,
+//! including the registry.
 
 #![expect(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use motu_environments::{
     RegistryOptions,
 };
 
-/// A home of its own, and what a test asks of it.
+/// A private home, and what a test needs of it.
 struct Home {
     dir: tempfile::TempDir,
     environments: Environments,
@@ -54,7 +54,7 @@ impl Home {
         self.environments.resolve(name).await.unwrap().root
     }
 
-    /// Asserts that a failed pull left nothing that counts.
+    /// Asserts that a failed pull left no names, blobs or stagings.
     async fn assert_empty(&self) {
         let store = self.dir.path().join("environments");
         for part in ["names", "blobs", "staging"] {
@@ -69,7 +69,7 @@ impl Home {
     }
 }
 
-/// Short waits, and no login of whoever runs the tests.
+/// Short timeouts, and no login of the user who runs the tests.
 fn options() -> RegistryOptions {
     let mut options = RegistryOptions::default();
     options.idle_timeout = Duration::from_millis(500);

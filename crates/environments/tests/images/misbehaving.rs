@@ -35,7 +35,7 @@ fn layer_of(image: &Image) -> String {
     digest(&image.layers[0].bytes)
 }
 
-/// Long enough for every timeout of these tests.
+/// Longer than every timeout of these tests.
 fn stall() {
     thread::sleep(Duration::from_secs(20));
 }
@@ -102,7 +102,7 @@ async fn a_layer_that_stalls_goes_on_in_the_next_pull() {
 async fn a_broken_connection_is_made_again() {
     let image = large();
     let (layer, bytes) = (layer_of(&image), image.layers[0].bytes.clone());
-    // Breaks off three times; once it also ignores where it should go on.
+    // Breaks off three times; once it also ignores the requested range.
     let times = AtomicUsize::new(0);
     let fake = Fake::serve(image, move |asked, stream| {
         let time = match asked.path.ends_with(&layer) {
@@ -200,7 +200,7 @@ async fn a_layer_longer_than_announced_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lies_in_documents_are_found() {
     let home = Home::new();
-    // Another manifest than the pinned one.
+    // A manifest other than the pinned one.
     let fake = Fake::serve(image(), |_, _| false);
     let pinned = format!("{}/a/b@sha256:{}", fake.address, "0".repeat(64));
     let error = home.pull(&pinned).await.unwrap_err();
@@ -208,7 +208,7 @@ async fn lies_in_documents_are_found() {
         matches!(error, EnvironmentError::DigestMismatch { .. }),
         "{error}"
     );
-    // Another layer, when unpacked, than the configuration says.
+    // A layer whose uncompressed digest differs from the configuration.
     let mut lying = gzip(Layer::new().file("a", ""));
     lying.diff_id = digest(b"something else");
     let fake = Fake::serve(Image::new(vec![lying]), |_, _| false);
@@ -218,7 +218,7 @@ async fn lies_in_documents_are_found() {
         "{error}"
     );
     assert!(home.cached("blobs").is_empty());
-    // A manifest larger than any.
+    // An oversized manifest.
     let fake = Fake::start(|asked, stream| {
         respond(stream, asked, "200 OK", "", &vec![b' '; 5 << 20]);
     });
@@ -313,7 +313,7 @@ async fn what_is_not_there_is_said_so() {
         "{error}"
     );
     assert!(error.hint().unwrap().contains("spelling"));
-    // Nobody listens on a port that was just given back.
+    // Connection refused: the port was just released.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let name = format!("{}/a:b", free.local_addr().unwrap());
     drop(free);
@@ -328,7 +328,7 @@ async fn what_is_not_there_is_said_so() {
 async fn logins_are_used_and_stay_with_their_host() {
     let image = image();
     let layer = layer_of(&image);
-    // The layer lives on another host, which must not see the login.
+    // The layer is on another host, which must not see the login.
     let store = Fake::serve(image.clone(), |_, _| false);
     let elsewhere = store.address;
     let expected = format!("Basic {}", STANDARD.encode("ann:secret"));
@@ -403,7 +403,7 @@ async fn a_dropped_pull_leaves_nothing_that_counts() {
             .await
             .is_err()
     );
-    // The thread of the pull notices within a moment.
+    // The pulling thread notices the cancellation shortly.
     tokio::time::sleep(Duration::from_millis(400)).await;
     home.assert_empty().await;
     home.pull(&fake.name()).await.unwrap();

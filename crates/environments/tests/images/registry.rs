@@ -34,7 +34,7 @@ fn found(tool: &str) -> bool {
 }
 
 impl Registry {
-    /// Starts it on a free port; `None`, and a reason, where it is not installed.
+    /// Starts it on a free port; `None` if it is not installed.
     fn start(extra: &str) -> Option<Self> {
         if !found("docker-registry") || !found("skopeo") {
             return None;
@@ -64,7 +64,7 @@ impl Registry {
                 Some(rest.split('"').next()?.to_owned())
             })
             .expect("the registry says where it listens");
-        // A registry whose output nobody reads would stop.
+        // Drain the output: otherwise the registry would block.
         thread::spawn(move || lines.for_each(drop));
         Some(Self {
             child,
@@ -198,7 +198,7 @@ async fn three_layers_become_one_root() {
     }
     home.environments.verify(&name).await.unwrap();
 
-    // By digest it is the same environment, and nothing is downloaded twice.
+    // By digest it is the same environment, and nothing is downloaded again.
     let digest = info.image.unwrap().manifest_digest.unwrap();
     let pinned = format!("{}/team/app@{digest}", registry.address);
     let (progress, events) = watch();
@@ -222,7 +222,7 @@ async fn a_moved_tag_costs_what_changed() {
     assert_ne!(first.digest, second.digest);
     assert_eq!(downloaded(&events).len(), 1);
     assert_eq!(text(home.root(&name).await.join("usr/lib/module")), "two");
-    // Nothing keeps the old root, and `all` empties the cache too.
+    // Nothing uses the old root, and `all` also empties the cache.
     assert_eq!(home.cached("blobs").len(), 4);
     let none = Default::default();
     let pruned = home.environments.prune(&none, false).await.unwrap();
@@ -279,7 +279,7 @@ async fn the_root_is_the_one_umoci_unpacks() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    // This umoci does not know zstd, and wants every parent listed.
+    // This umoci does not support zstd, and needs all parent directories listed.
     let second = gzip(
         Layer::new()
             .dir("d")
@@ -311,7 +311,7 @@ async fn the_root_is_the_one_umoci_unpacks() {
     assert_eq!(ours, theirs);
 }
 
-/// Everything in a tree that counts, apart from what motu adds.
+/// The entries of a tree, without those that motu adds.
 fn listing(root: &Path) -> Vec<String> {
     let added = ["proc", "sys", "dev", "run", "tmp", "etc", "workspace"];
     let output = motu_needs::command("find")
@@ -327,7 +327,7 @@ fn listing(root: &Path) -> Vec<String> {
                 line.starts_with(&format!("{dir} ")) || line.starts_with(&format!("{dir}/"))
             })
         })
-        // The size of a directory is the file system's business.
+        // The size of a directory depends on the file system.
         .map(|line| {
             let fields: Vec<&str> = line.split(' ').collect();
             match fields[1] {

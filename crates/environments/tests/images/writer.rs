@@ -56,7 +56,7 @@ impl Layer {
         self.file(path, "")
     }
 
-    /// An entry as it is, without the checks of the tar library.
+    /// An entry without the checks of the tar library.
     pub fn entry(self, kind: EntryType, path: &str, link: &str, contents: &[u8]) -> Self {
         self.owned(kind, path, link, contents, (0o755, 0, 0))
     }
@@ -155,7 +155,7 @@ impl Image {
         Self::with(layers, json!({}))
     }
 
-    /// `settings` is what the image says about how it is used.
+    /// `settings` is the image's `config` object.
     pub fn with(layers: Vec<Packed>, settings: serde_json::Value) -> Self {
         let diff_ids: Vec<&String> = layers.iter().map(|layer| &layer.diff_id).collect();
         let architecture = match std::env::consts::ARCH {
