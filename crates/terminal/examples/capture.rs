@@ -1,10 +1,11 @@
-//! Records what a program writes to a terminal, for `tests/recordings`.
+//! Records a program's terminal output, for `tests/recordings`.
 //!
 //! ```text
 //! cargo run -p motu-terminal --example capture -- OUT.80x24.bytes [--silence MS] [--keys NAME | --text TEXT]... -- PROGRAM ARGS
 //! ```
 //!
-//! Each input is sent when the program has been silent for a while; after the last one it is ended.
+//! Each input is sent when the program has been silent for a while; after the last one it is
+//! killed.
 
 use motu_terminal::Size;
 use motu_terminal::keys::Key;
@@ -96,7 +97,7 @@ fn capture(
             Ok(got) if got > 0 => {
                 screen.write(&buffer[..got]);
                 bytes.extend_from_slice(&buffer[..got]);
-                // Programs ask what the terminal is, and wait for the answer.
+                // Programs query the terminal and wait for the reply.
                 rustix::io::write(&master, &screen.take_replies())?;
             }
             _ => break,

@@ -1,4 +1,4 @@
-//! Prints the figures that are promised: ingestion, memory, time of a run and of a picture.
+//! Prints the promised figures: ingestion, memory, time of a run and of a picture.
 //!
 //! Run in release: `cargo run --release -p motu-terminal --example terminal_figures`.
 
@@ -24,7 +24,7 @@ fn coloured_log(bytes: usize) -> Vec<u8> {
     log
 }
 
-/// Time this thread has computed; a busy machine does not change it.
+/// CPU time of this thread; independent of the machine's load.
 fn computed() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -77,7 +77,7 @@ fn memory(name: &str, count: usize, bytes: usize) {
     println!("{name}: {} KB each of {}", each / 1000, sessions.len());
 }
 
-/// `echo hi` from request to answer, the shell's part left out.
+/// `echo hi` from request to answer, without the shell's part.
 fn run_cost() -> Duration {
     let mut session = session();
     let mark = |kind: &str, turn: u32| format!("\x1b]133;{kind};k=0123456789abcdef;n={turn}\x07");
@@ -107,7 +107,7 @@ fn run_cost() -> Duration {
     start.elapsed() / rounds
 }
 
-/// Each kind of session in a process of its own: memory that was used before hides what is used now.
+/// Each kind of session in its own process: memory used before would hide what is used now.
 const KINDS: [(&str, usize, usize); 3] = [
     ("session, idle", 200, 1_000),
     ("session, 100 lines of scrollback", 200, 12_500),

@@ -1,9 +1,9 @@
-//! Cutting bytes between characters.
+//! Cuts bytes at character boundaries.
 //!
-//! The parser behind the screen loses what follows a character whose bytes come in two parts
-//! (it counts the bytes after it as read), so it is only ever given whole ones.
+//! The screen's parser loses what follows a UTF-8 character that is split over two writes (it
+//! counts the bytes after it as read), so it is only given whole characters.
 
-/// Bytes at the end that are the beginning of a character.
+/// Bytes at the end that are an incomplete character.
 pub(crate) fn unfinished(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let length = match bytes[bytes.len() - back] {
@@ -18,7 +18,7 @@ pub(crate) fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// The beginning of a character whose end has not come.
+/// An incomplete character.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     bytes: [u8; 3],
@@ -26,10 +26,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Hands on what was kept back and `bytes` up to their last whole character, in at most two parts.
+    /// Passes on the held bytes and `bytes` up to their last whole character, in at most two parts.
     pub fn push(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) {
         if self.len > 0 {
-            // Only the character that was begun, so that the rest need not be copied.
+            // Complete the held character only, so that the rest need not be copied.
             let mut joined = [0; 6];
             joined[..self.len].copy_from_slice(&self.bytes[..self.len]);
             let more = bytes
@@ -61,7 +61,7 @@ impl Held {
     }
 }
 
-/// The largest cut at or before `at` that is not inside a character.
+/// The largest character boundary at or before `at`.
 pub(crate) fn floor(bytes: &[u8], at: usize) -> usize {
     if at >= bytes.len() {
         return bytes.len();
@@ -84,7 +84,7 @@ mod tests {
                 let mut out = Vec::new();
                 for part in stream.chunks(chunk) {
                     held.push(part, &mut |bytes| {
-                        // What is broken is handed on as it is.
+                        // Invalid UTF-8 is passed on unchanged.
                         assert!(unfinished(bytes) == 0 || stream != text);
                         out.extend_from_slice(bytes);
                     });

@@ -1,6 +1,6 @@
-//! What can be wrong with a request.
+//! Errors of requests.
 
-/// Why a session refused.
+/// Why a session refused a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TerminalError {
     #[error("the session has ended")]

@@ -1,8 +1,7 @@
-//! Waiting for text.
+//! Waits for text.
 //!
-//! A [`Watch`] looks at the stream from a cursor on, never at what was there
-//! before, and never at the echo of what was typed unless it is asked to. It
-//! keeps a bounded window; a match may not be longer than that.
+//! A [`Watch`] searches the stream from a cursor on, never before it, and never the echo of typed
+//! input unless asked to. It keeps a bounded window; a match cannot be longer than that.
 
 use crate::error::TerminalError;
 use crate::limits::*;
@@ -20,7 +19,7 @@ pub enum Pattern {
     Literal(String),
 }
 
-/// A place in the stream: a byte, and how much of the line that begins there was used up.
+/// A position in the stream: a byte, and how much of the line beginning there is already consumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     pub offset: u64,
@@ -51,34 +50,34 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// What was found.
+/// A match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which pattern.
+    /// The index of the pattern.
     pub index: usize,
     pub text: String,
     pub groups: Vec<Option<String>>,
-    /// What came before it, as far as the window reaches.
+    /// The text before it, within the window.
     pub before: String,
-    /// Where the next look begins.
+    /// Where the next search begins.
     pub after: Cursor,
 }
 
-/// How a watch looks.
+/// Options of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     pub cols: u16,
     pub from: Cursor,
-    /// Match the bytes as they came, escapes included.
+    /// Match the raw bytes, escapes included.
     pub raw: bool,
     /// Match echoes too.
     pub echo: bool,
 }
 
-/// Text that was sent and may be echoed.
+/// Sent text that may be echoed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Where the stream was when it was sent.
+    /// The stream position when it was sent.
     pub at: u64,
     pub text: String,
 }
@@ -91,13 +90,13 @@ pub struct Watch {
     plain: Plain,
     offset: u64,
     window: Window,
-    /// Lines that are expected as echoes, in order.
+    /// Lines expected as echoes, in order.
     echoes: VecDeque<String>,
-    /// Characters that may still pass before the next echo is given up.
+    /// Characters to wait before the next echo is given up.
     echo_patience: usize,
 }
 
-/// The text a watch still remembers: finished lines, or raw chunks, and where they began.
+/// The text a watch remembers: finished lines, or raw chunks, and their positions.
 #[derive(Debug, Default)]
 struct Window {
     lines: VecDeque<(u64, Vec<u8>)>,
@@ -132,12 +131,12 @@ impl Watch {
         })
     }
 
-    /// Where the watch has read to.
+    /// The position up to which the watch has read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Expects the echo of what is sent from now on.
+    /// Expects the echo of text sent from now on.
     pub fn expect_echo(&mut self, text: &str) {
         if self.look.echo || text.len() > ECHO_BYTES {
             return;
@@ -146,7 +145,7 @@ impl Watch {
         self.echo_patience = ECHO_SEARCH_CHARS;
     }
 
-    /// Takes bytes that must not match: the shell's own echo, by its marks.
+    /// Takes bytes that must not match: the shell's echo, identified by marks.
     pub fn skip(&mut self, bytes: &[u8]) {
         if self.look.echo {
             self.take(bytes);
@@ -188,10 +187,10 @@ impl Watch {
         }
     }
 
-    /// Takes the echo out of a line. An unfinished line may hold only the beginning of one.
+    /// Removes the echo from a line. An unfinished line may contain only the start of one.
     ///
-    /// What was typed just as a command ended may be echoed within the shell's marks, and is not
-    /// seen here: an echo that comes says that those before it will not.
+    /// Input typed just as a command ended may be echoed within the shell's marks, where it is
+    /// not seen here: an echo that arrives means that earlier ones will not.
     fn without_echo(&mut self, text: &mut String, finished: bool) {
         let whole = self
             .echoes
@@ -211,7 +210,7 @@ impl Watch {
         }
     }
 
-    /// Looks for the patterns in what has been taken.
+    /// Searches the text taken so far.
     pub fn find(&mut self) -> Option<Found> {
         let mut current = self.plain.current();
         self.without_echo(&mut current.text, false);
@@ -258,7 +257,7 @@ impl Watch {
         })
     }
 
-    /// How much at the front was used up before this watch began.
+    /// How much at the front was consumed before this watch began.
     fn skipped(&self, starts: &[(usize, u64)], len: usize) -> usize {
         let begins_here = starts
             .first()
@@ -270,14 +269,14 @@ impl Watch {
         }
     }
 
-    /// The cursor of a place in the text.
+    /// The cursor for a position in the text.
     fn place(&self, starts: &[(usize, u64)], end: usize) -> Cursor {
         let at = starts.partition_point(|(start, _)| *start < end).max(1) - 1;
         let (start, offset) = starts[at];
         if self.look.raw {
             return Cursor::at(offset + (end - start) as u64);
         }
-        // A match up to the end of a finished line is a match up to the next one.
+        // A match up to the end of a finished line ends at the next one.
         match starts.get(at + 1) {
             Some((next, from)) if *next == end => Cursor::at(*from),
             _ => Cursor {
@@ -292,7 +291,7 @@ impl Window {
     fn push(&mut self, from: u64, text: Vec<u8>) {
         self.bytes += text.len();
         self.lines.push_back((from, text));
-        // A burst without a look in between must not grow either.
+        // Bound the window even in a burst without a search in between.
         self.shrink(EXPECT_WINDOW_BYTES * 4);
     }
 
@@ -338,7 +337,7 @@ fn compile(index: usize, pattern: &Pattern) -> Result<Regex, TerminalError> {
         })
 }
 
-/// What a terminal shows of typed text, line by line.
+/// What a terminal echoes of typed text, line by line.
 fn echo_lines(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(['\r', '\n'])
         .map(|line| {
@@ -350,7 +349,7 @@ fn echo_lines(text: &str) -> impl Iterator<Item = String> + '_ {
         .filter(|line| !line.is_empty())
 }
 
-/// Bytes at the end of `text` that are a beginning of `echo`.
+/// Length of the longest suffix of `text` that is a prefix of `echo`.
 fn overlap(text: &str, echo: &str) -> Option<usize> {
     (1..=echo.len().min(text.len()))
         .rev()

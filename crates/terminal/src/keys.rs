@@ -1,9 +1,9 @@
-//! From names of keys to bytes, as xterm sends them in the screen's modes.
+//! Converts names of keys to bytes, as xterm sends them in the screen's modes.
 
 use crate::error::TerminalError;
 use crate::screen::Modes;
 
-/// Modifiers, as xterm counts them.
+/// Modifier bits of xterm.
 const SHIFT: u8 = 1;
 const ALT: u8 = 2;
 const CTRL: u8 = 4;
@@ -58,7 +58,7 @@ impl Key {
         Ok(Key { base, modifiers })
     }
 
-    /// What a terminal sends for it.
+    /// The bytes a terminal sends for it.
     pub fn bytes(self, modes: &Modes) -> Vec<u8> {
         let param = self.modifiers + 1;
         match self.base {
@@ -98,7 +98,8 @@ impl Key {
     }
 }
 
-/// The key of `send_control`: a letter stands for Ctrl and that letter, `[` for escape; names of keys work too.
+/// The key of `send_control`: a letter means Ctrl and that letter, `[` means Escape; names of keys
+/// work too.
 pub fn control_key(name: &str, modes: &Modes) -> Result<Vec<u8>, TerminalError> {
     match one_char(name).and_then(control) {
         Some(byte) => Ok(vec![byte]),
@@ -106,17 +107,17 @@ pub fn control_key(name: &str, modes: &Modes) -> Result<Vec<u8>, TerminalError> 
     }
 }
 
-/// The brackets around pasted text.
+/// The markers of bracketed paste.
 pub const PASTE_START: &[u8] = b"\x1b[200~";
 pub const PASTE_END: &[u8] = b"\x1b[201~";
 
-/// Text as pasted: in brackets when the program asked for them, so that its lines are not run one by one.
+/// Pasted text: bracketed if the program asked for it, so that its lines are not run one by one.
 pub fn paste(text: &str, modes: &Modes) -> Vec<u8> {
     let text = text.replace("\r\n", "\r").replace('\n', "\r");
     if !modes.bracketed_paste {
         return text.into_bytes();
     }
-    // The end of the brackets inside the text would let the rest be typed instead.
+    // An end marker inside the text would make the rest count as typed.
     let text = text.replace('\x1b', "");
     format!("\x1b[200~{text}\x1b[201~").into_bytes()
 }
@@ -126,7 +127,7 @@ fn one_char(text: &str) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
-/// The control character of a key, where there is one.
+/// The control character of a key, if it has one.
 fn control(char: char) -> Option<u8> {
     match char {
         'a'..='z' | 'A'..='Z' => Some(char.to_ascii_lowercase() as u8 - b'a' + 1),
@@ -181,7 +182,7 @@ fn base(text: &str) -> Option<Base> {
 
 fn function(name: &str) -> Option<Base> {
     let number: u8 = name.strip_prefix('f')?.parse().ok()?;
-    // The gaps in these numbers are as old as the VT220's keyboard.
+    // The gaps in these numbers come from the VT220's keyboard.
     Some(match number {
         1..=4 => Base::Function(b'P' + number - 1),
         5 => Base::Tilde(15),

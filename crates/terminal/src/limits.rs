@@ -48,9 +48,9 @@ pub const SECRETS: usize = 32;
 pub const SECRET_BYTES: usize = limits::TERMINAL_PASSWORD_BYTES.max as usize;
 /// Secrets shorter than this are only watched for during their window.
 pub const SHORT_SECRET_BYTES: usize = 6;
-/// Shells met inside a session's own that are known by their marks.
+/// Nested shells that are known by their marks.
 pub const NESTED_SHELLS: usize = 8;
-/// Output kept back while a shell is told how to say what it does.
+/// Output held back while a nested shell is being integrated.
 pub const HELD_BYTES: usize = 64 * 1024;
 /// Requests waiting on one session.
 pub const WAITERS: usize = limits::TERMINAL_WAITERS.max as usize;
@@ -58,11 +58,11 @@ pub const WAITERS: usize = limits::TERMINAL_WAITERS.max as usize;
 pub const INPUT_BYTES: usize = limits::TERMINAL_INPUT_BYTES.max as usize;
 /// The longest line a program in canonical mode can read; the kernel drops the rest.
 pub const CANONICAL_LINE_BYTES: usize = 4095;
-/// The largest file of a font that is read for pictures.
+/// Largest font file that is read.
 pub const FONT_BYTES: u64 = 32 * 1024 * 1024;
-/// Files of fonts that are looked into.
+/// Font files that are examined.
 pub const FONT_FILES: usize = 400;
-/// Files of fonts that are kept in memory, once letters of them were drawn.
+/// Font files kept in memory after letters of them were drawn.
 pub const FONTS_KEPT_BYTES: usize = 64 * 1024 * 1024;
-/// Different letters of fonts in one picture; the rest are drawn as frames.
+/// Different glyphs in one picture; further ones are drawn as frames.
 pub const GLYPHS_PER_PICTURE: usize = 4096;

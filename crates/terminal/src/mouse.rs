@@ -1,4 +1,4 @@
-//! From names of mouse events to bytes, in the form the program has asked for.
+//! Converts names of mouse events to bytes, in the encoding the program has chosen.
 //!
 //! ```text
 //!   Click:10,5   RightClick:0,0   Ctrl-Click:3,4   Press:1,1   Drag:8,1   Release:8,1
@@ -10,14 +10,14 @@
 use crate::error::TerminalError;
 use crate::size::Size;
 
-/// What a program wants to hear of the mouse.
+/// The mouse events that a program wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tracking {
     #[default]
     Nothing,
-    /// Mode 9: that a button was pressed.
+    /// Mode 9: presses.
     X10,
-    /// Mode 1000: pressed and released.
+    /// Mode 1000: presses and releases.
     Buttons,
     /// Mode 1002: also moves with a button down.
     Drags,
@@ -25,15 +25,15 @@ pub enum Tracking {
     Moves,
 }
 
-/// How it wants to hear it.
+/// How mouse events are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mouse {
     pub tracking: Tracking,
-    /// Mode 1006: in digits.
+    /// Mode 1006: SGR encoding.
     pub sgr: bool,
-    /// Mode 1015: in digits, as urxvt does; with the numbers of the first form.
+    /// Mode 1015: urxvt's decimal encoding, with the codes of the original one.
     pub urxvt: bool,
-    /// Mode 1005: places as characters.
+    /// Mode 1005: coordinates as UTF-8 characters.
     pub utf8: bool,
 }
 
@@ -53,7 +53,7 @@ enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     what: What,
-    /// As it is sent, without modifiers.
+    /// The button code without modifiers.
     button: u8,
     modifiers: u8,
     column: u16,
@@ -82,14 +82,14 @@ const NAMES: &[(&str, What, u8)] = &[
     ("scrollright", What::Scroll, 67),
 ];
 const MODIFIERS: &[(&str, u8)] = &[("shift-", 4), ("alt-", 8), ("ctrl-", 16)];
-/// Added for a move.
+/// The bit for motion.
 const MOVING: u8 = 32;
-/// What the first forms add to every number, and the largest they can write.
+/// The offset of the original encodings, and the largest coordinate they can encode.
 const BASE: u16 = 32;
 const LARGEST: u16 = 255 - BASE;
 
 impl Event {
-    /// `None` when it is the name of a key, not of an event of the mouse.
+    /// `None` if the name is not one of a mouse event.
     pub fn parse(name: &str) -> Option<Result<Event, TerminalError>> {
         let (event, place) = name.split_once(':')?;
         let event = event.to_ascii_lowercase();
@@ -119,7 +119,7 @@ impl Event {
         }))
     }
 
-    /// What a terminal sends for it.
+    /// The bytes a terminal sends for it.
     pub fn bytes(self, mouse: Mouse, size: Size) -> Result<Vec<u8>, TerminalError> {
         let needs = match self.what {
             What::Move => Tracking::Moves,
@@ -180,7 +180,7 @@ impl Event {
             out.extend(format!("\x1b[<{code};{column};{row}{end}").into_bytes());
             return Ok(());
         }
-        // Which button was released is not said in these.
+        // These encodings do not tell which button was released.
         let code = if released {
             3 + u16::from(modifiers)
         } else {

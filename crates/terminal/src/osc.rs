@@ -1,15 +1,15 @@
-//! What the shell says about itself: OSC 133 (prompt, command, end), OSC 7 (directory).
+//! Reports of the shell: OSC 133 (prompt, command, end) and OSC 7 (directory).
 //!
-//! A mark of our own shell integration carries the session's nonce and a counter
-//! that only grows: `133;D;3;k=NONCE;n=17`. The nonce is known to the shell and
-//! never given to what it runs, so output cannot forge a mark; the counter keeps
-//! a recorded mark from being played back. Marks without them are foreign: they
-//! may come from a shell on another machine, or from a hostile file, and are hints.
+//! A mark of our shell integration has the session's nonce and an increasing counter:
+//! `133;D;3;k=NONCE;n=17`. The nonce is known to the shell and never passed to what it runs, so
+//! output cannot forge a mark; the counter prevents the replay of a recorded one. Marks without
+//! them are foreign: they may come from a shell on another machine, or from a hostile file, and are
+//! only hints.
 
 use crate::limits::NESTED_SHELLS;
 use std::fmt;
 
-/// The secret that our own shells sign their marks with.
+/// The secret with which our shells sign their marks.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Nonce(String);
 
@@ -29,8 +29,8 @@ impl Nonce {
         ))
     }
 
-    /// A known one: for tests, and for sessions found again after a restart.
-    /// Letters and digits only, 16 to 64 of them.
+    /// An existing one: for tests, and for sessions restored after a restart. 16 to 64 letters and
+    /// digits.
     pub fn new(text: &str) -> Option<Nonce> {
         let fits = (16..=64).contains(&text.len());
         (fits && text.bytes().all(|byte| byte.is_ascii_alphanumeric())).then(|| Nonce(text.into()))
@@ -46,13 +46,13 @@ impl Nonce {
 pub enum MarkKind {
     /// A: the prompt begins.
     PromptStart,
-    /// B: the prompt is drawn; what follows is what is typed.
+    /// B: the prompt is drawn; what follows is input.
     InputStart,
     /// P: the shell asks for the rest of a command.
     Continuation,
     /// C: a command begins; what follows is its output.
     CommandStart,
-    /// N: a shell that cannot say any of this.
+    /// N: a shell without support for integration.
     Refused,
     /// D: the command has ended.
     CommandEnd { exit_code: Option<i32> },
@@ -62,11 +62,11 @@ pub enum MarkKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     pub kind: MarkKind,
-    /// Signed by our own shell integration and not seen before.
+    /// Signed by our shell integration and not seen before.
     pub trusted: bool,
-    /// Which of our shells: 0 is the session's own, the others were met inside it.
+    /// The shell's number: 0 is the session's own, the others are nested.
     pub shell: usize,
-    /// Counts the prompts of that shell; a prompt that is drawn again keeps its number.
+    /// The number of the prompt in that shell; a redrawn prompt keeps its number.
     pub turn: u64,
     /// The directory, when the mark carries it.
     pub cwd: Option<String>,
@@ -76,26 +76,26 @@ pub struct Mark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     Mark(Mark),
-    /// OSC 7 of somebody: a directory, unsigned.
+    /// OSC 7: a directory, unsigned.
     Cwd(String),
-    /// Anything else; the screen deals with it.
+    /// Anything else; the screen handles it.
     Other,
 }
 
-/// Reads operating system commands of one session.
+/// Parses the operating system commands of one session.
 #[derive(Debug)]
 pub struct Listener {
     shells: Vec<Signer>,
-    /// How many were met inside the session's own.
+    /// How many nested shells there were.
     met: usize,
 }
 
-/// A shell that signs its marks. Each has a nonce of its own: a shell inside another one, on
-/// another host perhaps, cannot speak for it.
+/// A shell that signs its marks. Each has its own nonce: a nested shell, perhaps on another host,
+/// cannot impersonate its parent.
 #[derive(Debug)]
 struct Signer {
     nonce: Option<Nonce>,
-    /// The newest counter of a trusted mark, and how far its cycle is.
+    /// The counter of the newest trusted mark, and its phase in the cycle.
     last: (u64, u8),
 }
 
@@ -108,11 +108,11 @@ impl Listener {
         }
     }
 
-    /// Another shell will sign with this nonce; its number. Only so many are known, the session's
-    /// own always.
+    /// Registers a nested shell with this nonce; returns its number. The number of nested shells is
+    /// bounded; the session's own always stays.
     pub fn meet(&mut self, nonce: Nonce) -> usize {
         if self.shells.len() > NESTED_SHELLS {
-            // Its number stays with it, so that the others keep theirs.
+            // Reuse its number, so that the others keep theirs.
             let free = 1 + self.met % NESTED_SHELLS;
             self.met += 1;
             if let Some(signer) = self.shells.get_mut(free) {
@@ -131,7 +131,7 @@ impl Listener {
         self.shells.len() - 1
     }
 
-    /// What is signed by this shell is not believed any more.
+    /// Distrusts further marks of this shell.
     pub fn disown(&mut self, shell: usize) {
         if let Some(signer) = self.shells.get_mut(shell) {
             signer.nonce = None;
@@ -161,8 +161,8 @@ impl Listener {
         nonces.filter_map(|signer| signer.nonce.as_ref())
     }
 
-    /// Understands one payload. The second value replaces the payload in everything that is kept:
-    /// the same mark without its nonce.
+    /// Parses one payload. The second value replaces the payload in everything that is stored: the
+    /// same mark without its nonce.
     pub fn hear(&mut self, payload: &[u8]) -> (Notice, Option<Vec<u8>>) {
         if let Some(rest) = payload.strip_prefix(b"133;") {
             let (mark, clean) = self.mark(rest);
@@ -205,7 +205,7 @@ impl Listener {
         };
         let trusted = ours && self.shells[shell].fresh(kind, parsed.counter);
         if ours && !trusted {
-            // A mark of ours played back is worth less than a foreign one: it says nothing.
+            // A replayed mark of ours is ignored completely.
             return (None, clean);
         }
         let cwd = parsed.cwd.and_then(unescape);
@@ -222,7 +222,8 @@ impl Listener {
 }
 
 impl Signer {
-    /// One cycle is D, A, B, C with the same counter or a greater one; a prompt may be drawn again.
+    /// Whether a mark is new. One cycle is D, A, B, C with the same or a greater counter; a prompt
+    /// may be redrawn.
     fn fresh(&mut self, kind: MarkKind, counter: Option<u64>) -> bool {
         let Some(counter) = counter else { return false };
         let phase = match kind {
@@ -269,7 +270,7 @@ fn without_key(text: &str) -> Vec<u8> {
     out
 }
 
-/// Compares in a time that does not depend on where the difference is.
+/// Compares in constant time.
 fn same(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
@@ -283,7 +284,7 @@ fn file_url(bytes: &[u8]) -> Option<String> {
     unescape(&rest[rest.find('/')?..])
 }
 
-/// An absolute path from its percent-escaped form; control characters have no place in one.
+/// Decodes a percent-encoded absolute path; control characters are refused.
 fn unescape(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -355,7 +356,7 @@ mod tests {
         );
         let command = format!("133;C;k={KEY};n=4");
         assert!(mark(&mut listener, &command).unwrap().trusted);
-        // The same bytes again, as from a recording, say nothing at all.
+        // The same bytes again, as from a recording, are ignored.
         assert_eq!(mark(&mut listener, &command), None);
         assert_eq!(mark(&mut listener, &format!("133;D;0;k={KEY};n=3")), None);
         assert_eq!(mark(&mut listener, &format!("133;D;0;k={KEY}")), None);

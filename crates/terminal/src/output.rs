@@ -1,16 +1,16 @@
-//! A command's own output as text, within a budget.
+//! A command's output as text, within a budget.
 //!
-//! Bytes are shown the way a terminal of the same width would have left them:
-//! progress bars have become their last state, colours are gone. What does not
-//! fit is left out of the middle, and a cursor says where to read on.
+//! Bytes are rendered as a terminal of the same width would show them: progress bars in their last
+//! state, without colours. What does not fit is cut from the middle, and a cursor tells where to
+//! read it.
 
 use crate::limits::SCROLLBACK_ROWS;
 use crate::screen::{Line, Screen, Size};
 use serde::Serialize;
 
-/// Bytes of text returned when nothing else is asked for.
+/// Default budget.
 pub const DEFAULT_BUDGET: usize = motu_core::limits::TERMINAL_OUTPUT_BYTES.default as usize;
-/// The smallest budget: less could not show both ends.
+/// Smallest budget that can show both ends.
 pub const MIN_BUDGET: usize = motu_core::limits::TERMINAL_OUTPUT_BYTES.min as usize;
 /// The largest.
 pub const MAX_BUDGET: usize = motu_core::limits::TERMINAL_OUTPUT_BYTES.max as usize;
@@ -28,15 +28,15 @@ impl Span<'_> {
     }
 }
 
-/// Output as it is returned.
+/// Returned output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Excerpt {
     pub text: String,
-    /// Whether something was left out.
+    /// Whether something was cut.
     pub truncated: bool,
     /// Bytes of the stream that `text` does not show.
     pub omitted_bytes: u64,
-    /// Where to read what was left out.
+    /// Where to read the cut part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rest_from: Option<u64>,
     /// Where `rest_from` ends.
@@ -44,13 +44,13 @@ pub struct Excerpt {
     pub rest_to: Option<u64>,
 }
 
-/// How output is to be shown.
+/// How output is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Show {
     pub size: Size,
     /// Bytes of text.
     pub budget: usize,
-    /// Leave escapes and controls as they are.
+    /// Keep escapes and control characters.
     pub raw: bool,
 }
 
@@ -79,8 +79,8 @@ pub fn text(bytes: &[u8], size: Size) -> String {
     }
     let mut screen = Screen::new(size);
     let mut lines = Vec::new();
-    // A session's scrollback is bounded; this text is bounded by its bytes alone. So rows are
-    // taken out of the scrollback long before it is full.
+    // A session's scrollback is bounded; this text is bounded only by its bytes. So rows are moved
+    // out of the scrollback long before it is full.
     for slice in bytes.chunks(ROWS_AT_ONCE) {
         screen.write(slice);
         let before = lines.len();
@@ -93,10 +93,10 @@ pub fn text(bytes: &[u8], size: Size) -> String {
     written(&lines, row)
 }
 
-/// Bytes written between two looks at the scrollback; a byte makes at most one row.
+/// Bytes written between two checks of the scrollback; a byte makes at most one row.
 const ROWS_AT_ONCE: usize = SCROLLBACK_ROWS / 2;
 
-/// Text without any control but line ends needs no screen.
+/// Text without control characters except line ends needs no screen.
 fn simple(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut out = String::with_capacity(text.len());
@@ -132,7 +132,8 @@ fn written(lines: &[Line], cursor_row: usize) -> String {
     text
 }
 
-/// The text of one output. `head` and `tail` are what is kept of it, in order; between them may be a gap.
+/// The text of one output. `head` and `tail` are the stored parts, possibly with a gap between
+/// them.
 pub fn excerpt(head: Span<'_>, tail: Span<'_>, show: &Show) -> Excerpt {
     let budget = show.budget.clamp(MIN_BUDGET, MAX_BUDGET);
     let gap = tail.from.saturating_sub(head.end());
@@ -163,7 +164,7 @@ fn middle_cut(head: Span<'_>, tail: Span<'_>, budget: usize, show: &Show) -> Exc
     last = last.max(floor.saturating_sub(tail.from) as usize);
     let (from, to) = (floor, tail.from + last as u64);
     if from >= to {
-        // Both ends meet: nothing is left out after all.
+        // Both ends meet: nothing is cut.
         let mut bytes = head.bytes[..first].to_vec();
         bytes.extend_from_slice(&tail.bytes[last..]);
         return Excerpt {
@@ -186,7 +187,7 @@ fn middle_cut(head: Span<'_>, tail: Span<'_>, budget: usize, show: &Show) -> Exc
     }
 }
 
-/// How many bytes from the front show at most `budget` bytes of text; whole lines where there are any.
+/// How many bytes from the front render to at most `budget` bytes of text; whole lines if possible.
 fn front(bytes: &[u8], budget: usize, show: &Show) -> usize {
     let (mut taken, mut shown) = (0, 0);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -203,7 +204,7 @@ fn front(bytes: &[u8], budget: usize, show: &Show) -> usize {
     taken
 }
 
-/// Where the last bytes that show at most `budget` bytes of text begin.
+/// Where the last bytes begin that render to at most `budget` bytes of text.
 fn back(bytes: &[u8], budget: usize, show: &Show) -> usize {
     let (mut from, mut shown) = (bytes.len(), 0);
     while from > 0 {
@@ -221,7 +222,7 @@ fn back(bytes: &[u8], budget: usize, show: &Show) -> usize {
     from
 }
 
-/// A cut through one long line, not through a character.
+/// Cuts one long line, at a character boundary.
 fn cut(line: &[u8], budget: usize, front: bool) -> usize {
     let mut at = if front {
         budget.min(line.len())
@@ -333,7 +334,7 @@ mod tests {
         assert!(cut.text.len() <= 460, "{}", cut.text.len());
         assert!(cut.text.starts_with("line 0\nline 1\n"));
         assert!(cut.text.ends_with("line 998\nline 999\n"));
-        // Reading on page by page gives exactly what was left out.
+        // Reading page by page returns exactly what was cut.
         let (mut from, to) = (cut.rest_from.unwrap(), cut.rest_to.unwrap());
         assert_eq!(to - from, cut.omitted_bytes);
         let mut rest = String::new();

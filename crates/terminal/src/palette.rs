@@ -1,4 +1,4 @@
-//! The colours and measures of a picture.
+//! Colours and sizes of a picture.
 
 use crate::style::{Attrs, Ink, Style};
 
@@ -9,7 +9,7 @@ pub const CELL_HEIGHT: usize = 18;
 /// Red, green, blue.
 pub type Rgb = [u8; 3];
 
-/// What default text looks like.
+/// Colours of default text.
 pub const FOREGROUND: Rgb = [0xd8, 0xd8, 0xd8];
 pub const BACKGROUND: Rgb = [0x16, 0x18, 0x1d];
 /// The cursor's block.
@@ -65,7 +65,7 @@ fn resolve(ink: Ink, default: Rgb) -> Rgb {
     }
 }
 
-/// Foreground and background as they are seen.
+/// Foreground and background as displayed.
 pub fn seen(style: &Style) -> (Rgb, Rgb) {
     let (mut fg, mut bg) = (resolve(style.fg, FOREGROUND), resolve(style.bg, BACKGROUND));
     if style.attrs.has(Attrs::INVERSE) {

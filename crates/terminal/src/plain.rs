@@ -1,16 +1,16 @@
-//! The stream as plain text: escapes gone, lines as they ended up.
+//! The stream as plain text: without escapes, lines in their final state.
 //!
-//! For matching while bytes come in. It follows what happens within one line
-//! (carriage return, backspace, erasing, wrapping at the screen's width); a jump
-//! to another row ends the line. What a whole screen shows is [`crate::output`].
+//! Used for matching while bytes arrive. It follows changes within one line (carriage return,
+//! backspace, erasing, wrapping at the screen's width); a move to another row ends the line.
+//! [`crate::output`] renders whole screens.
 
 use crate::chars::Held;
 use alacritty_terminal::vte::{Params, Parser, Perform};
 use unicode_width::UnicodeWidthChar as _;
 
-/// The second column of a wide character, or a place whose text is not shown.
+/// The second column of a wide character, or hidden text.
 const FILLER: char = '\0';
-/// The longest line; what is beyond is dropped until the line ends.
+/// Longest line; the rest is dropped until the line ends.
 const LINE_CHARS: usize = 64 * 1024;
 
 /// Turns bytes into lines.
@@ -18,9 +18,9 @@ pub struct Plain {
     parser: Parser,
     held: Held,
     line: LineEditor,
-    /// Where in the stream the next byte is.
+    /// The stream position of the next byte.
     offset: u64,
-    /// Where the line that is being written began.
+    /// Where the current line began.
     line_from: u64,
     done: Vec<DoneLine>,
 }
@@ -58,7 +58,7 @@ impl Plain {
     /// Takes the next bytes.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            // Line by line, so that each line knows where it began.
+            // Line by line, so that the start of each line is known.
             let len = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
             let (parser, line) = (&mut self.parser, &mut self.line);
             self.held
@@ -72,7 +72,7 @@ impl Plain {
         }
     }
 
-    /// Text that comes while muted takes its place on the line, but is not shown.
+    /// Muted text takes its place on the line, but is hidden.
     pub fn mute(&mut self, muted: bool) {
         self.line.muted = muted;
     }
@@ -102,7 +102,7 @@ impl Plain {
 #[derive(Default)]
 struct LineEditor {
     cols: usize,
-    /// Rows of this line that are full and wrapped.
+    /// Full, wrapped rows of this line.
     before: String,
     row: Vec<char>,
     col: usize,
@@ -126,7 +126,7 @@ impl LineEditor {
         self.col = 0;
     }
 
-    /// A jump to another row: what was written is a line, if it is anything.
+    /// Handles a move to another row: non-empty text becomes a line.
     fn jump(&mut self) {
         if !self.before.is_empty() || !self.row.is_empty() {
             self.end();
@@ -206,7 +206,7 @@ impl Perform for LineEditor {
 
     fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], _ignore: bool, action: char) {
         if !intermediates.is_empty() {
-            // Private modes; entering or leaving the other screen is a jump.
+            // Private modes; switching to or from the alternate screen is a move.
             let modes = [47, 1047, 1049];
             if intermediates == b"?" && params.iter().any(|param| modes.contains(&param[0])) {
                 self.jump();
@@ -219,7 +219,7 @@ impl Perform for LineEditor {
             'D' => self.col = self.col.min(self.cols).saturating_sub(count),
             'G' | '`' => self.col = (count - 1).min(self.cols - 1),
             'K' => self.erase(first(params)),
-            // Erasing below is how a line editor cleans its own line.
+            // Line editors clean their line by erasing below.
             'J' if first(params) == 0 => self.erase(0),
             'P' if self.col < self.row.len() => {
                 let until = (self.col + count).min(self.row.len());

@@ -1,24 +1,24 @@
-//! Keeps secrets out of everything that is kept or shown of a session.
+//! Keeps secrets out of everything that is stored or shown of a session.
 //!
-//! What was sent as a password is looked for in the output before anything else
-//! sees it. A long secret is watched for as long as the session lives; a short
-//! one, which would hide ordinary words, only for a while after it was sent.
-//! What to look for and how is `motu_redaction`'s; this module knows the time.
+//! Passwords that were sent are searched for in the output before anything else sees it. A long
+//! secret is watched for the life of the session; a short one, which would hide ordinary words,
+//! only for a while after it was sent. `motu_redaction` does the search; this module handles the
+//! timing.
 
 use crate::limits::{SECRET_BYTES, SECRETS, SHORT_SECRET_BYTES};
 use motu_redaction::{Forms, Known, Patterns, Redactor as Search, Stream};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// What stands in place of a secret.
+/// The replacement of a secret.
 pub const REDACTED: &[u8] = b"[redacted]";
 /// How long a short secret is watched for.
 pub const SHORT_WINDOW: Duration = Duration::from_secs(10);
-/// How long the beginning of what may be a secret is kept back before it is shown after all.
+/// How long the possible start of a secret is held back.
 pub const HOLD: Duration = Duration::from_millis(100);
-/// The same of what may be a well-known credential, where no secret is watched for.
+/// The same for a possible well-known credential, if no secret is watched.
 pub const CREDENTIAL_HOLD: Duration = Duration::from_millis(500);
-/// How long a beginning of [`SLOW_BYTES`] or more is kept back: a secret may be printed slowly.
+/// How long a start of [`SLOW_BYTES`] or more is held back: a secret may be printed slowly.
 pub const SLOW_HOLD: Duration = Duration::from_secs(10);
 const SLOW_BYTES: usize = 3;
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// One that looks for well-known credentials and values, and for secrets as they come.
+    /// A redactor for well-known credentials, values, and secrets added later.
     pub fn new(patterns: Patterns, values: Values) -> Redactor {
         let search = Search::idle();
         let mut redactor = Redactor {
@@ -68,7 +68,7 @@ impl Redactor {
         redactor
     }
 
-    /// Watches for `secret` from `now` on. False when it is too long or there are too many.
+    /// Watches for `secret` from `now` on. False if it is too long or there are too many.
     pub fn watch(&mut self, secret: &[u8], now: Duration) -> bool {
         if secret.is_empty() || secret.len() > SECRET_BYTES {
             return secret.is_empty();
@@ -87,7 +87,7 @@ impl Redactor {
         free
     }
 
-    /// Watches for it no longer.
+    /// Stops watching for a secret.
     pub fn forget(&mut self, secret: &[u8]) {
         let before = self.secrets.len();
         self.secrets.retain(|known| *known.bytes != secret);
@@ -96,7 +96,7 @@ impl Redactor {
         }
     }
 
-    /// How often something was found and replaced.
+    /// How many secrets were replaced.
     pub fn found(&self) -> u64 {
         self.stream.found()
     }
@@ -114,7 +114,7 @@ impl Redactor {
         let known = self.secrets.iter().map(|secret| Known {
             name: None,
             value: &secret.bytes,
-            // A short one in other forms would hide too much.
+            // Encoded forms of a short secret would hide too much.
             forms: match secret.until {
                 None => Forms::All,
                 Some(_) => Forms::Plain,
@@ -129,15 +129,15 @@ impl Redactor {
         self.stream.look_for(self.search.clone());
     }
 
-    /// The next bytes, as far as they may be shown.
+    /// Passes on the next bytes, as far as they may be shown.
     pub fn push(&mut self, bytes: &[u8], now: Duration, sink: &mut dyn FnMut(&[u8])) {
         self.expire(now);
         self.stream.push(bytes, sink);
         self.held_since = now;
     }
 
-    /// Shows what has been kept back for too long. Returns when to look again. If the rest of the
-    /// secret comes after all, that is not shown.
+    /// Releases bytes that were held for too long. Returns the next check. If the rest of the
+    /// secret comes after all, that part is redacted.
     pub fn tick(&mut self, now: Duration, sink: &mut dyn FnMut(&[u8])) -> Option<Duration> {
         let until = self.held_until()?;
         if now < until {
@@ -147,18 +147,18 @@ impl Redactor {
         None
     }
 
-    /// Text with the secrets taken out, for what does not come from the terminal.
+    /// Redacts text that does not come from the terminal.
     pub fn scrub(&self, text: &str) -> String {
         self.search.text(text)
     }
 
-    /// Bytes that are kept back.
+    /// Bytes held back.
     pub fn held(&self) -> usize {
         self.stream.held()
     }
 
-    /// When what is kept back is to be shown. A letter or two may be the beginning of anything; what
-    /// looks more like a secret has time to become one.
+    /// When held bytes are released. A letter or two may be the start of anything; what looks more
+    /// like a secret is held longer.
     pub fn held_until(&self) -> Option<Duration> {
         let hold = match self.stream.waiting() {
             ..SLOW_BYTES => HOLD,
@@ -229,7 +229,7 @@ mod tests {
             redactor.scrub("mysql -phunter22 -x"),
             "mysql -p[redacted] -x"
         );
-        // What stands in its place is not looked at again.
+        // The replacement itself is not searched.
         redactor.watch(b"redacted", at(0));
         assert_eq!(redactor.scrub("a hunter22"), "a [redacted]");
         assert_eq!(redactor.scrub("is redacted"), "is [redacted]");
@@ -282,7 +282,7 @@ mod tests {
             });
             assert_eq!(String::from_utf8_lossy(&out), shown);
         }
-        // One that is never finished is shown after a moment.
+        // An incomplete one is shown after a moment.
         let mut redactor = Redactor::new(Patterns::all(), Values::default());
         let mut out = Vec::new();
         redactor.push(b"see npm_abc", at(0), &mut |bytes| {

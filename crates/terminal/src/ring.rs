@@ -1,4 +1,4 @@
-//! The newest bytes of a stream, by absolute offset.
+//! The newest bytes of a stream, addressed by absolute offset.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub struct Ring {
 /// What a read found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
-    /// Where the bytes begin; later than asked when the beginning is gone.
+    /// Where the bytes begin; later than requested if the start is gone.
     pub from: u64,
     pub bytes: Vec<u8>,
 }

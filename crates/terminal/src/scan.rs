@@ -1,14 +1,13 @@
-//! Splits the byte stream at the few sequences the session itself must see.
+//! Splits the byte stream at the sequences that the session itself must see.
 //!
-//! The screen model parses everything; this scanner only looks for operating
-//! system commands and for the two sequences that empty the scrollback. It keeps
-//! an operating system command back until it is whole, so that what reads behind
-//! it never sees half a mark, and it cuts endless ones, which the screen's parser
-//! would collect without a bound.
+//! The screen's parser handles everything; this scanner only looks for operating system commands
+//! (OSC) and the two sequences that clear the scrollback. It holds an OSC back until it is
+//! complete, so that later stages never see half a mark, and cuts endless ones, which the screen's
+//! parser would buffer without bound.
 
 use crate::limits::OSC_BYTES;
 
-/// Something the session must know, at its place in the stream.
+/// A sequence the session must know, at its place in the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     /// A whole operating system command, without introducer and terminator.
@@ -30,10 +29,11 @@ pub struct Piece<'a> {
 enum State {
     Ground,
     Escape,
-    /// Inside a control sequence; the parameters so far are exactly `3`, nothing, or something else.
+    /// Inside a control sequence; the parameters so far are exactly `3`, nothing, or something
+    /// else.
     Csi(Params),
     Osc,
-    /// An operating system command that grew too long: passed over until it ends.
+    /// An OSC that is too long: skipped until it ends.
     Endless,
 }
 
@@ -48,7 +48,7 @@ enum Params {
 #[derive(Debug)]
 pub struct Scanner {
     state: State,
-    /// `ESC ]` and its payload, kept back until the terminator comes.
+    /// `ESC ]` and its payload, held until the terminator.
     held: Vec<u8>,
 }
 
@@ -79,12 +79,12 @@ impl Scanner {
         }
     }
 
-    /// Bytes that are kept back.
+    /// Bytes held back.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Ordinary stream: runs until something is to be said or kept back.
+    /// Scans ordinary bytes until there is something to report or hold.
     fn in_stream<'a>(&mut self, input: &'a [u8], sink: &mut dyn FnMut(Piece<'_>)) -> &'a [u8] {
         let mut at = 0;
         if self.state == State::Escape {
@@ -97,7 +97,7 @@ impl Scanner {
             if let State::Csi(params) = self.state {
                 let byte = input[at];
                 self.state = csi_next(params, byte);
-                // An escape inside a sequence is looked at again, as a beginning.
+                // An ESC inside a sequence is examined again as a start.
                 at += usize::from(byte != ESC);
                 if byte == b'J' && params == Params::Three {
                     let bytes = &input[..at];
@@ -126,7 +126,8 @@ impl Scanner {
                     return &input[at + 1..];
                 }
                 Some(&ESC) => at += 1,
-                // Intermediate bytes and other strings need no care: only an escape ends or starts anything here.
+                // Intermediate bytes and other strings need no handling: only an ESC ends or starts
+                // anything here.
                 Some(_) => at += 2,
             }
         }
@@ -134,7 +135,7 @@ impl Scanner {
         &input[at..]
     }
 
-    /// The byte after an escape that was kept back. `None`: `input` goes on as stream.
+    /// Handles the byte after a held ESC. `None`: `input` continues as ordinary bytes.
     fn after_escape<'a>(
         &mut self,
         input: &'a [u8],
@@ -169,7 +170,7 @@ impl Scanner {
                     return &input[at + 1..];
                 }
                 ESC | CAN | SUB => {
-                    // The terminator belongs to what follows: an escape may begin any sequence.
+                    // The terminator's ESC is examined again: it may begin any sequence.
                     self.end_osc(sink, 0);
                     return &input[at..];
                 }
@@ -219,7 +220,7 @@ fn csi_next(params: Params, byte: u8) -> State {
     match byte {
         b'3' if params == Params::None => State::Csi(Params::Three),
         0x20..=0x3f => State::Csi(Params::Other),
-        // Controls inside a sequence are executed and change nothing else.
+        // Control characters inside a sequence are executed and change nothing else.
         0x00..=0x17 | 0x19 | 0x1c..=0x1f | 0x7f => State::Csi(params),
         _ => State::Ground,
     }

@@ -1,4 +1,4 @@
-//! How large a screen is.
+//! The size of a screen.
 
 use crate::limits::{MAX_COLS, MAX_ROWS, MIN_COLS, MIN_ROWS};
 use serde::{Deserialize, Serialize};

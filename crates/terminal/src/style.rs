@@ -1,16 +1,16 @@
-//! How a character looks.
+//! The look of a character.
 
 use alacritty_terminal::term::cell::{Cell, Flags};
 use alacritty_terminal::vte::ansi::{Color, NamedColor};
 use serde::{Deserialize, Serialize};
 
-/// A colour as the program asked for it; what it looks like is up to the renderer.
+/// A colour as the program asked for it; the renderer decides how it looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ink {
     #[default]
     Default,
-    /// One of the 256: 0 to 7 plain, 8 to 15 bright, then the cube and the greys.
+    /// One of the 256: 0 to 7 normal, 8 to 15 bright, then the cube and the greys.
     Indexed(u8),
     Rgb(u8, u8, u8),
 }

@@ -1,4 +1,4 @@
-//! Random streams: how they are cut does not matter, nothing panics, nothing grows.
+//! Random streams: splitting does not matter, nothing panics, memory is bounded.
 
 use motu_terminal::classify::Ended;
 use motu_terminal::record::Record;
@@ -86,7 +86,7 @@ proptest! {
         prop_assert_eq!(view.lines.len(), usize::from(view.size.rows()));
         prop_assert_eq!(session.screen().rebuilt(), 0);
         session.ended(Ended::Eof, at(100_001));
-        // Every request is answered in the end.
+        // Every request is eventually answered.
         prop_assert_eq!(session.wake_at().is_some_and(|wake| wake < at(100_000)), false);
         for record in session.take_records() {
             if let Record::Output { bytes, .. } = record {

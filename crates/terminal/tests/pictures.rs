@@ -1,4 +1,4 @@
-//! Pictures of screens with letters that only fonts of the host have.
+//! Pictures with letters that only the host's fonts have.
 //!
 //! The fonts are in `tools/needs`; the picture is left in `target/tmp`, to be looked at.
 
@@ -85,7 +85,7 @@ fn text_from_the_right_is_seen_so() {
 
 #[test]
 fn arabic_letters_join() {
-    // The first letter of a word looks otherwise than the same letter alone.
+    // The first letter of a word has another shape than the letter alone.
     let (beh, alone) = (drawn("\u{628}\u{628}\u{628}"), drawn("\u{628}"));
     assert_ne!(cell(&beh, 0, 0), cell(&alone, 0, 0));
     assert_ne!(cell(&beh, 1, 0), cell(&beh, 2, 0));
@@ -100,7 +100,7 @@ fn italics_lean_and_bold_is_heavier() {
     assert!(count("\x1b[1ml") > count("l"));
     let upright = cell(&drawn("l"), 0, 0);
     let leaning = cell(&drawn("\x1b[3ml"), 0, 0);
-    // The middle of the ink of the upper rows is further right than that of the lower ones.
+    // In italics the ink of the upper rows is further right than that of the lower ones.
     let middle = |pixels: &[[u8; 3]], rows: std::ops::Range<usize>| {
         let (mut sum, mut weight) = (0.0, 0.0);
         for row in rows {
@@ -123,7 +123,7 @@ fn italics_lean_and_bold_is_heavier() {
 
 #[test]
 fn what_no_font_has_is_framed_and_named() {
-    // A place for private use.
+    // A private-use character.
     let picture = drawn("a\u{f8a7}b\u{f8a7}");
     assert_eq!(picture.missing, ['\u{f8a7}']);
     assert!(cell(&picture, 1, 0).iter().any(|pixel| !background(pixel)));

@@ -1,5 +1,5 @@
-//! Bytes in, grid out: recordings of real programs (`examples/capture.rs`) and sequences that
-//! real programs use. A new recording is one file; its snapshot is made by the first run.
+//! Bytes in, grid out: recordings of real programs (`examples/capture.rs`) and sequences that real
+//! programs use. A new recording is one file; the first run makes its snapshot.
 #![expect(clippy::unwrap_used, reason = "a test ends where its assumptions do")]
 
 use motu_terminal::Size;
@@ -150,7 +150,7 @@ fn scrollback_keeps_ten_thousand_rows_in_order() {
     screen.clear_scrollback();
     assert_eq!(screen.scrollback_rows(), 0);
     assert!(screen.view().text().ends_with("line 24999"));
-    // A program can empty it too.
+    // A program can clear it too.
     screen.write(b"x\r\n\x1b[3J");
     assert_eq!(screen.scrollback_rows(), 0);
 }
@@ -270,7 +270,7 @@ fn queries_are_answered() {
     ] {
         assert!(replies.contains(part), "{part:?} in {replies:?}");
     }
-    // Nobody takes the answers: they do not grow.
+    // Replies that are never taken stay bounded.
     for _ in 0..10_000 {
         screen.write(b"\x1b[6n");
     }

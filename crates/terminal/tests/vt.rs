@@ -1,4 +1,4 @@
-//! Sequences as the terminals that invented them do them; one line per rule.
+//! Sequences as the original terminals handle them; one line per rule.
 
 use motu_terminal::{Screen, Size};
 
@@ -95,10 +95,10 @@ fn cursors_are_saved_with_origin_mode_and_colours() {
     ] {
         let bytes = format!("\x1b[2;4r\x1b[?6h\x1b[2;2H{save}\x1b[?6l\x1b[6;6H{restore}");
         assert_eq!(cursor(&bytes), (2, 3), "{save:?}");
-        // It is set again: row one is the margin's.
+        // Origin mode is set again: row one is the margin's.
         assert_eq!(cursor(&format!("{bytes}\x1b[1;1H")), (1, 2), "{save:?}");
     }
-    // The last column with a character in it: the next one goes to the next line.
+    // A pending wrap is restored: the next character goes to the next line.
     assert_eq!(text("0123456789\x1b7\x1b[H\x1b8x"), "0123456789\nx");
     assert_eq!(cursor("\x1b[3;3H\x1b8"), (1, 1), "nothing was saved");
 }
@@ -256,7 +256,7 @@ fn looks_of_rectangles_are_set_and_turned() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    // From one corner to the other as it is read; DECSACE makes it a rectangle.
+    // The stream between two corners; DECSACE makes it a rectangle.
     assert_eq!(looks("\x1b[1;2;3;3;1$r", 0), "a: bcd:bold");
     assert_eq!(looks("\x1b[2*x\x1b[1;2;3;3;1$r", 0), "a: bc:bold d:");
     assert_eq!(

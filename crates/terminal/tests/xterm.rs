@@ -1,4 +1,4 @@
-//! What xterm does, as a table of facts in `xterm/*.txt`: input, and what is to be seen after it.
+//! The behaviour of xterm, as a table of facts in `xterm/*.txt`: input, and the expected screen.
 //!
 //! ```text
 //!   size 8x6                         the screen of the facts below
@@ -6,14 +6,14 @@
 //!   name: INPUT => at 3,2 ; rows abc|_b ; row 2 _b ; says \e[0n
 //! ```
 //!
-//! `at` is column and row of the cursor, from one; `_` is a blank, and those at the end of a row and
-//! the empty rows at the end of the screen are not written down. Every fact is also tried with its
-//! input cut in two at every place.
+//! `at` is column and row of the cursor, from one; `_` is a blank; trailing blanks and trailing
+//! empty rows are not written down. Every fact is also tried with its input split at every
+//! position.
 
 use motu_terminal::{Screen, Size};
 use std::path::{Path, PathBuf};
 
-/// Fewer facts than this: a file was lost, or is not read.
+/// Fewer facts mean that a file was lost or not read.
 const FEWEST: usize = 300;
 
 struct Fact {
@@ -101,7 +101,7 @@ fn row(text: &str) -> String {
     text.replace(' ', "_").trim_end_matches('_').to_owned()
 }
 
-/// What is so, in the words of the expectation.
+/// The actual state, in the syntax of the expectation.
 fn seen(screen: &mut Screen, replies: &[u8], expected: &str) -> String {
     let view = screen.view();
     let rows: Vec<String> = view.lines.iter().map(|line| row(line.text())).collect();
@@ -169,8 +169,8 @@ fn it_is_so_in_whatever_pieces_the_bytes_come() {
     }
 }
 
-/// Whatever a program mixes: the grid is never lost, the cursor is on the screen, and no half of a
-/// wide character makes a row wider than the screen.
+/// Any mixture of sequences: the grid is never lost, the cursor stays on the screen, and no half of
+/// a wide character makes a row wider than the screen.
 #[test]
 fn no_mixture_breaks_the_screen() {
     use proptest::prelude::*;

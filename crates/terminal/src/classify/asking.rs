@@ -1,4 +1,4 @@
-//! A program that may be at a prompt: whose, its arguments, the terminal's settings and the screen say.
+//! A program that may be at a prompt: judged by its name, arguments, terminal settings and screen.
 
 use super::programs::{self, Nature};
 use super::{Confidence, Evidence, KernelFacts, Phase, Process, Prompt, State, Status, text};
@@ -31,7 +31,7 @@ pub(super) fn asking(
 ) -> State {
     let (name, medium) = (front.name(), Confidence::Medium);
     let remote = front.nature == Nature::Remote;
-    // What carries a terminal may show a prompt on a screen of its own.
+    // A program that carries a terminal (ssh, tmux) may show a prompt on the alternate screen.
     let shown = remote && screen.prompt_like() && !screen.pager();
     if evidence.view.modes.alternate_screen && front.nature != Nature::Shell && !shown {
         let (status, what) = if screen.pager() {
@@ -67,7 +67,7 @@ fn at_a_repl(
         let reason = format!("{name} waits at its prompt");
         return State::new(Status::Repl, repl_of(prompt, seen), confidence, reason);
     }
-    // Its prompt may be anything, unless it runs a script that asks.
+    // An interpreter's prompt may be anything, unless it runs a script that asks.
     let own = front.waits
         && screen.has_text()
         && !screen.question_like()
@@ -92,7 +92,7 @@ fn at_a_shell(
     }
     let asks = question(screen, name, confidence);
     // Our own shell has begun a command (mark) and not ended it: whatever it shows, `read` or
-    // `select` reads. One that took its place (exec) was started with other words.
+    // `select` is reading. A shell that replaced it by exec has other arguments.
     let ours = facts.shell_in_front
         && facts.carriers.is_empty()
         && evidence.phase == Phase::InCommand
@@ -100,7 +100,7 @@ fn at_a_shell(
     if ours || programs::runs_a_script(front.process) {
         return asks.unwrap_or_else(|| waiting(front, facts, screen));
     }
-    // A shell with a line editor reads lines only for `read`; others always do.
+    // A shell with a line editor reads in canonical mode only for `read`; other shells always do.
     let edits = programs::edits_lines(front.process);
     let asked = !screen.prompt_like() && (screen.question_like() || asks.is_some());
     let reads = match facts.canonical && facts.echo {
@@ -117,7 +117,7 @@ fn at_a_shell(
     State::new(Status::Ready, Prompt::Shell, confidence, reason)
 }
 
-/// Programs that carry others (ssh, docker) and programs nobody knows: only the screen can say.
+/// Programs that carry others (ssh, docker) and unknown ones: only the screen can tell.
 fn remote_or_other(
     evidence: &Evidence<'_>,
     facts: &KernelFacts,
@@ -158,7 +158,7 @@ fn remote_or_other(
     waiting(front, facts, screen)
 }
 
-/// A program reads, and it is no prompt of a known kind.
+/// A program reads, and it shows no known kind of prompt.
 fn waiting(front: &Front<'_>, facts: &KernelFacts, screen: &text::Screen<'_>) -> State {
     let name = front.name();
     if !front.waits {
@@ -206,8 +206,8 @@ pub(super) fn question(
     })
 }
 
-/// The program in front knows its kind; the screen knows whether a debugger has taken over, or a
-/// prompt of the program's own.
+/// The kind of prompt by the foreground program, unless the screen shows a debugger's prompt, or
+/// the program's own.
 fn repl_of(program: Prompt, seen: Prompt) -> Prompt {
     use Prompt::{Ipython, Other, Pdb, Python};
     match (program, seen) {

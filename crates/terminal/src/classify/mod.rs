@@ -1,9 +1,8 @@
-//! What the terminal is waiting for.
+//! Classifies what the terminal is waiting for.
 //!
-//! Evidence in this order: the shell's own signed marks, which are facts; the
-//! kernel's view (who is in front, how the terminal is set, who is blocked in a
-//! read of it); the text on the screen. Text alone never overrules the other
-//! two: a program that is computing may print anything, and is still computing.
+//! Evidence in this order: the shell's signed marks, which are facts; the kernel's view (foreground
+//! processes, terminal settings, who is blocked in a read); the text on the screen. Text alone
+//! never overrules the other two: a program that computes may print anything, and still computes.
 
 mod asking;
 mod programs;
@@ -20,18 +19,18 @@ use programs::Nature;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-/// What our shell's marks say.
+/// The phase by our shell's marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// No mark has come.
+    /// No mark has been seen.
     #[default]
     Unmarked,
-    /// The prompt is drawn and nothing has been started since.
+    /// The prompt is drawn and no command has been started since.
     AtPrompt,
-    /// A command runs.
+    /// A command is running.
     InCommand,
-    /// A command has ended, its prompt is not drawn yet.
+    /// A command has ended, and the next prompt is not drawn yet.
     Between,
 }
 
@@ -39,15 +38,15 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: u32,
-    /// The kernel's name of it, at most 15 bytes.
+    /// The kernel's name (`comm`), at most 15 bytes.
     pub name: String,
-    /// Its arguments as far as they are known; tells `python -m pdb` from `python`.
+    /// Its arguments as far as known; they distinguish `python -m pdb` from `python`.
     #[serde(default)]
     pub argv: Vec<String>,
-    /// Whether it is blocked waiting for the terminal. In the guest, from `/proc/PID/syscall`: a
-    /// `read` of a descriptor that is the terminal (or `/dev/tty`), or a `poll`, `select` or one
-    /// of their relatives that watches nothing else for input, are `true`; one that watches others
-    /// too, or an `epoll`, is `None`, since it is not seen who it waits for; all else is `false`.
+    /// Whether it is blocked waiting for the terminal. The guest derives it from
+    /// `/proc/PID/syscall`: `true` for a `read` of the terminal (or `/dev/tty`), or a `poll`,
+    /// `select` or the like that watches no other descriptor for input; `None` if it watches others
+    /// too, or is in `epoll`, because it is unknown what it waits for; otherwise `false`.
     #[serde(default)]
     pub reads_tty: Option<bool>,
 }
@@ -58,43 +57,43 @@ pub struct KernelFacts {
     /// The foreground process group, its leader first.
     #[serde(default)]
     pub foreground: Vec<Process>,
-    /// The session's own shell is the leader of the foreground group.
+    /// The session's own shell leads the foreground group.
     pub shell_in_front: bool,
     /// `ECHO` of the terminal.
     pub echo: bool,
     /// `ICANON` of the terminal: lines, not keys.
     pub canonical: bool,
-    /// What was typed and not yet read, by `FIONREAD` of the slave: a reader that has something
-    /// to read is about to wake up.
+    /// Typed input that is not read yet, by `FIONREAD` of the slave: a reader with pending input is
+    /// about to wake up.
     #[serde(default)]
     pub unread_input: Option<u32>,
-    /// Bytes of output the guest had taken from the terminal when it had looked, so that facts
-    /// never overtake the output they belong to. Take what there is after looking, then count.
+    /// Bytes of output the guest had read when the look was complete, so that facts never overtake
+    /// the output they belong to.
     #[serde(default)]
     pub output_bytes: Option<u64>,
-    /// Bytes of input the terminal had been given before this look began, so that who waits then
+    /// Bytes of input the terminal had received before the look began, so that a process that waits
     /// has seen them.
     #[serde(default)]
     pub input_bytes: Option<u64>,
-    /// Programs that carry the keys to a terminal of their own (sudo, script, tmux), outermost
-    /// first; all else here is of the innermost terminal.
+    /// Programs that pass the keys on to a terminal of their own (sudo, script, tmux), outermost
+    /// first; all other fields are about the innermost terminal.
     #[serde(default)]
     pub carriers: Vec<String>,
 }
 
 impl KernelFacts {
-    /// Who is meant by what is typed: the one that reads, or the innermost that is no wrapper.
+    /// The process that gets the input: the one that reads, or the innermost that is no wrapper.
     pub fn front(&self) -> Option<&Process> {
         (!self.foreground.is_empty()).then(|| programs::front(&self.foreground))
     }
 
-    /// Whether that one is a shell.
+    /// Whether that process is a shell.
     pub fn shell(&self) -> bool {
         let front = self.front();
         front.is_some_and(|front| programs::nature(front, &self.foreground) == Nature::Shell)
     }
 
-    /// Whether somebody in front waits for input. `None`: not known.
+    /// Whether a foreground process waits for input; `None` if unknown.
     pub fn reading(&self) -> Option<bool> {
         if self.unread_input.is_some_and(|bytes| bytes > 0) {
             return Some(false);
@@ -115,29 +114,30 @@ impl KernelFacts {
     }
 }
 
-/// Everything there is to go by.
+/// All evidence for a classification.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     pub phase: Phase,
     pub facts: Option<&'a KernelFacts>,
     pub view: &'a View,
-    /// What the caller says a prompt looks like.
+    /// The caller's pattern for a prompt.
     pub prompt_regex: Option<&'a Regex>,
     /// No output for longer than the quiet time.
     pub quiet: bool,
-    /// An unsigned mark says that a prompt was drawn after the last output: a shell elsewhere, or a lie.
+    /// An unsigned mark announced a prompt after the last output: from a shell elsewhere, or
+    /// forged.
     pub foreign_prompt: bool,
     pub ended: Option<Ended>,
 }
 
-/// How a session came to its end.
+/// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Eof,
     Terminated,
 }
 
-/// The state, where the end of the session or the shell's marks decide it alone.
+/// The state, if the end of the session or the marks alone decide it.
 pub fn by_marks(phase: Phase, ended: Option<Ended>) -> Option<State> {
     let (status, prompt, reason) = match (ended, phase) {
         (Some(Ended::Terminated), _) => (
@@ -161,8 +161,8 @@ pub fn by_marks(phase: Phase, ended: Option<Ended>) -> Option<State> {
     Some(State::new(status, prompt, Confidence::Certain, reason))
 }
 
-/// The state of a prompt at which something was typed: `pending` until the shell has begun it,
-/// `unfinished` when it wants the rest of it.
+/// The state at a prompt where something was typed: `pending` until the shell has begun it,
+/// `unfinished` if it wants the rest.
 pub fn at_prompt(pending: bool, unfinished: bool) -> Option<State> {
     let certain = Confidence::Certain;
     if pending {
@@ -185,7 +185,7 @@ pub fn classify(evidence: &Evidence<'_>) -> State {
     }
 }
 
-/// The kernel says who is in front and whether it waits.
+/// Classifies by the kernel's view.
 fn by_facts(evidence: &Evidence<'_>, facts: &KernelFacts, screen: &text::Screen<'_>) -> State {
     let leader = programs::front(&facts.foreground);
     let nature = programs::nature(leader, &facts.foreground);
@@ -198,7 +198,7 @@ fn by_facts(evidence: &Evidence<'_>, facts: &KernelFacts, screen: &text::Screen<
             format!("{name} is in front and waits for nothing"),
         );
     }
-    // Where it is not known who reads, silence is the next best sign of waiting.
+    // If it is unknown who reads, silence is the next best sign of waiting.
     let waits = facts.reading() == Some(true);
     let confidence = if waits {
         Confidence::High
@@ -248,15 +248,15 @@ fn by_facts(evidence: &Evidence<'_>, facts: &KernelFacts, screen: &text::Screen<
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmarked {
     Known(Shell),
-    /// On another host.
+    /// A shell on another host.
     Remote,
-    /// Its prompt passes through a multiplexer that draws it again.
+    /// A shell behind a multiplexer, which redraws its prompt.
     Drawn,
-    /// One that cannot be integrated.
+    /// A shell without integration.
     Other,
 }
 
-/// The shell that waits at a prompt without marks, and its pid or that of who carries it.
+/// The shell at a prompt without marks, and its pid or that of its carrier.
 pub fn unmarked_shell(evidence: &Evidence<'_>) -> Option<(Unmarked, u32)> {
     let facts = evidence
         .facts
@@ -277,7 +277,7 @@ pub fn unmarked_shell(evidence: &Evidence<'_>) -> Option<(Unmarked, u32)> {
             };
             Some((kind, front.pid))
         }
-        // One cannot look into another host; a prompt like everybody's is a shell like most.
+        // Another host cannot be inspected; a usual prompt means a usual shell.
         Nature::Remote if front.name == "ssh" && evidence.quiet && screen.usual_shell() => {
             Some((Unmarked::Remote, front.pid))
         }
@@ -285,7 +285,7 @@ pub fn unmarked_shell(evidence: &Evidence<'_>) -> Option<(Unmarked, u32)> {
     }
 }
 
-/// Nothing but the screen: a session without a guest, or one that did not answer.
+/// Classifies by the screen alone: without a guest, or if it did not answer.
 fn by_text(evidence: &Evidence<'_>, screen: &text::Screen<'_>) -> State {
     let low = Confidence::Low;
     if evidence.view.modes.alternate_screen {
@@ -313,7 +313,8 @@ fn by_text(evidence: &Evidence<'_>, screen: &text::Screen<'_>) -> State {
     if screen.pager() {
         return State::new(Status::Pager, Prompt::None, low, "a pager's line is seen");
     }
-    // During a command of our shell a shell prompt can only be another one's: text is not enough to say so.
+    // During a command of our shell a prompt can only be another shell's: text is not enough to
+    // tell.
     if screen.prompt_like() && (evidence.phase == Phase::Unmarked || screen.asked_for()) {
         return State::new(
             Status::Ready,

@@ -1,8 +1,8 @@
-//! What is known about programs by their names.
+//! Knowledge about programs by their names.
 
 use super::{Process, Prompt};
 
-/// What a program is to somebody at the keyboard.
+/// The kind of a program, for a user at the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nature {
     Shell,
@@ -10,19 +10,20 @@ pub(super) enum Nature {
     Editor,
     Pager,
     FullScreen,
-    /// Carries another terminal: what it shows is somebody else's.
+    /// Carries another terminal: its output comes from elsewhere.
     Remote,
     Other,
 }
 
 impl Nature {
-    /// Whether it paints its own screen, so that echo off means nothing.
+    /// Whether it draws its own screen, so that disabled echo means nothing.
     pub fn draws_itself(self) -> bool {
         matches!(self, Nature::Editor | Nature::Pager | Nature::FullScreen)
     }
 }
 
-/// The process to judge by: the one that reads, or the leader. Wrappers such as sudo stand behind what they started.
+/// The process to judge by: the one that reads, or the leader. Wrappers such as sudo come after
+/// what they started.
 pub(super) fn front(foreground: &[Process]) -> &Process {
     let reader = foreground
         .iter()
@@ -61,7 +62,7 @@ pub(super) fn nature(process: &Process, foreground: &[Process]) -> Nature {
         return python(process);
     }
     if known == Nature::Other {
-        // `node_thread` and scripts: the program's own first argument tells more than a thread's name.
+        // `node_thread` and scripts: argv[0] tells more than a thread's name.
         let by_argv = process
             .argv
             .first()
@@ -70,7 +71,7 @@ pub(super) fn nature(process: &Process, foreground: &[Process]) -> Nature {
             return found;
         }
     }
-    // `man` and `git log` put a pager into the same group.
+    // `man` and `git log` have a pager in the same group.
     let pager = foreground
         .iter()
         .any(|other| by_name(base(&other.name)) == Nature::Pager);
@@ -110,7 +111,7 @@ fn python(process: &Process) -> Nature {
     }
 }
 
-/// Whether an interpreter or shell was started to run something, not to be talked to.
+/// Whether an interpreter or shell was started to run a script, not interactively.
 pub(super) fn runs_a_script(process: &Process) -> bool {
     let name = base(&process.name);
     if matches!(name, "irb" | "pry" | "ipython") {
@@ -146,7 +147,7 @@ fn takes_scripts(prompt: Prompt) -> bool {
     matches!(prompt, Python | Node | Ruby | Perl | Php | Lua | R)
 }
 
-/// Whether a shell draws its prompt with a line editor of its own.
+/// Whether a shell has its own line editor.
 pub(super) fn edits_lines(process: &Process) -> bool {
     matches!(
         base(&process.name),
@@ -154,7 +155,7 @@ pub(super) fn edits_lines(process: &Process) -> bool {
     )
 }
 
-/// Programs that read whatever comes, and ask nobody.
+/// Programs that read input without asking for it.
 pub(super) fn is_filter(name: &str) -> bool {
     matches!(
         name,

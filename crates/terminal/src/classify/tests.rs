@@ -1,4 +1,4 @@
-//! Situations and what they are. The first group is what PiloTY gets wrong.
+//! Situations and their classification. The first group is what PiloTY gets wrong.
 
 use super::*;
 use crate::screen::{Screen, Size};
@@ -25,7 +25,7 @@ fn front(name: &str, reads: bool) -> KernelFacts {
     }
 }
 
-/// The same in a line editor: keys, no echo.
+/// The same in a line editor: raw mode, no echo.
 fn editing(name: &str) -> KernelFacts {
     KernelFacts {
         echo: false,
@@ -109,7 +109,7 @@ fn a_running_command_may_print_what_it_likes() {
             Prompt::None,
         );
     }
-    // Without the kernel's view the marks still know that a command runs.
+    // Without the kernel's view the marks still tell that a command runs.
     for text in [
         "cost in $",
         "cost in $ ",
@@ -123,7 +123,7 @@ fn a_running_command_may_print_what_it_likes() {
             Prompt::None,
         );
     }
-    // And text alone is not fooled by words in the middle.
+    // Text alone is not misled by words in the middle.
     for text in [
         "cost in $",
         "Loading... please wait",
@@ -316,7 +316,7 @@ fn an_interpreter_that_computes_or_runs_a_script_is_not_at_its_prompt() {
         Status::Running,
         Prompt::None,
     );
-    // `input()` of a script asks, whatever the words.
+    // `input()` of a script asks, whatever its words.
     let mut facts = front("python3", true);
     facts.foreground[0].argv.push("ask.py".into());
     for question in ["Your name: ", "Choose [1-3]: ", "Name? "] {
@@ -326,7 +326,7 @@ fn an_interpreter_that_computes_or_runs_a_script_is_not_at_its_prompt() {
             Prompt::None,
         );
     }
-    // One that says nothing only reads.
+    // A script without a question only reads.
     let state = judged(Phase::InCommand, Some(&facts), "done\r\n");
     assert_eq!(state.status, Status::Unknown);
     assert!(

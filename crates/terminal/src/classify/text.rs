@@ -1,7 +1,7 @@
-//! What the screen says, line by line around the cursor.
+//! Interprets the screen's text around the cursor.
 //!
-//! A prompt is where the cursor is: text that ends just before it, on its line.
-//! Words elsewhere on the screen are history.
+//! A prompt is text that ends just before the cursor, on its line. Words elsewhere on the screen
+//! are history.
 
 use super::Prompt;
 use crate::screen::View;
@@ -11,14 +11,14 @@ use std::sync::LazyLock;
 pub(super) struct Screen<'a> {
     /// The cursor's line up to the cursor.
     before: String,
-    /// The cursor's line up to the cursor, without blanks at its end.
+    /// The same without trailing blanks.
     line: String,
     /// Whether there is text to the right of the cursor.
     text_after: bool,
-    /// Lines with text above the cursor's, nearest first, at most three.
+    /// Non-empty lines above the cursor's, nearest first, at most three.
     above: Vec<&'a str>,
     bottom: &'a str,
-    /// The cursor stands behind the last row's text, which is drawn to stand out.
+    /// The cursor is after the last row's text, which is drawn in inverse.
     status_line: bool,
     menu: bool,
     asked: bool,
@@ -63,7 +63,7 @@ impl<'a> Screen<'a> {
         self.asked
     }
 
-    /// The interpreter whose prompt the cursor stands behind.
+    /// The interpreter whose prompt is before the cursor.
     pub fn repl(&self) -> Option<Prompt> {
         REPLS
             .iter()
@@ -71,7 +71,7 @@ impl<'a> Screen<'a> {
             .map(|(_, prompt)| *prompt)
     }
 
-    /// Something that looks like a shell's prompt, with the cursor behind it.
+    /// Whether the text before the cursor looks like a shell's prompt.
     pub fn prompt_like(&self) -> bool {
         self.asked || (!self.text_after && SHELL.is_match(&self.before))
     }
@@ -81,23 +81,24 @@ impl<'a> Screen<'a> {
         !self.line.is_empty()
     }
 
-    /// Something that looks like a question, whoever asks.
+    /// Whether it looks like a question.
     pub fn question_like(&self) -> bool {
         !self.text_after && self.line.ends_with(['?', ':'])
     }
 
-    /// A list to choose from, on a screen whose program reads keys.
+    /// Whether the screen shows a list to choose from with keys.
     pub fn menu(&self) -> bool {
         self.menu
     }
 
-    /// The prompt of a shell that most hosts have: nothing else is typed at one that cannot be seen.
+    /// Whether it is the prompt of a common shell: only there is anything typed into a shell on
+    /// another host.
     pub fn usual_shell(&self) -> bool {
         !self.text_after && USUAL.is_match(&self.before)
     }
 
     pub fn password(&self) -> bool {
-        // A question is asked on the cursor's line; some programs ask and go to the next one.
+        // A question is on the cursor's line, or on the line above if the cursor's is empty.
         let asked = if self.line.is_empty() {
             self.above.first().copied().unwrap_or_default()
         } else {
@@ -120,7 +121,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// How `less` shows the name of a file, and what else it has to say.
+/// Whether the last row looks like the status line of `less`.
 fn status_line(view: &View) -> bool {
     let last = view.lines.len().saturating_sub(1);
     let row = usize::from(view.cursor.row);
@@ -130,7 +131,7 @@ fn status_line(view: &View) -> bool {
     view.modes.alternate_screen && !line.text().trim().is_empty() && line.stands_out()
 }
 
-/// The text before a column, counted in cells, and whether any is behind it.
+/// Splits a line at a column of cells: the text before it, and whether any is after it.
 fn split_at_column(line: &str, column: usize) -> (String, bool) {
     use unicode_width::UnicodeWidthChar as _;
     let mut cells = 0;
@@ -144,7 +145,7 @@ fn split_at_column(line: &str, column: usize) -> (String, bool) {
         }
         cells += char.width().unwrap_or(0);
     }
-    // Blanks at the end of a line are not kept; the cursor tells that they are there.
+    // Trailing blanks are not stored; the cursor's column shows that they exist.
     while cells < column {
         before.push(' ');
         cells += 1;
@@ -156,7 +157,7 @@ fn compiled(source: &str) -> Regex {
     Regex::new(source).expect("a regular expression of ours compiles")
 }
 
-/// Prompts of interpreters. They begin their line, and the cursor is right behind them.
+/// Prompts of interpreters: at the start of the line, with the cursor right after.
 static REPLS: LazyLock<Vec<(Regex, Prompt)>> = LazyLock::new(|| {
     [
         (r"^(>>> |\.\.\. +)[^\n]*$", Prompt::Python),
@@ -193,17 +194,17 @@ static REPLS: LazyLock<Vec<(Regex, Prompt)>> = LazyLock::new(|| {
     .collect()
 });
 
-/// Ends of shell prompts: the usual signs and the arrows of themes, a blank, the cursor.
-/// A number before `%` is a progress, not a prompt.
+/// Ends of shell prompts: the usual characters and theme arrows, a blank, the cursor. A number
+/// before `%` is a progress display, not a prompt.
 static SHELL: LazyLock<Regex> = LazyLock::new(|| {
     compiled(r"((^|[\w\s)\]}~/:✗✔%-])[$#>❯➜»λ▶⟩✗✔]|(^|[^\d\s])%|^[\w.-]*[A-Za-z][\w.-]*%) $")
 });
 
-/// The last of them is fish's: `person@host ~> `.
+/// The last alternative is fish's: `person@host ~> `.
 static USUAL: LazyLock<Regex> =
     LazyLock::new(|| compiled(r"[\w\s)\]}~/:][$#%] $|^[\w.-]+@[\w.-]+ [~/]\S*> $"));
 
-/// A list of which one is chosen with arrows.
+/// A list with one entry selected by arrow keys.
 static MENU: LazyLock<Regex> = LazyLock::new(|| {
     compiled(r"^\s*(\? \S.*(\(Use arrow keys\)|›|»)?|[❯▸►›➤] \S.*|[◉◯●○☐☑] \S.*)$")
 });

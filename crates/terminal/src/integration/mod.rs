@@ -1,4 +1,4 @@
-//! Starting a shell that says what it does, without touching the user's files.
+//! Starts a shell with our integration, without touching the user's files.
 //!
 //! - bash: `--rcfile` with a file that first sources what bash would have read;
 //! - zsh: a `ZDOTDIR` whose `.zshenv` puts the user's own back at once;
@@ -23,7 +23,7 @@ pub enum Shell {
 impl Shell {
     pub const ALL: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-    /// The shell of a program's path or name, when it is one of ours.
+    /// The shell for a program's path or name, if it is supported.
     pub fn of(program: &str) -> Option<Shell> {
         match program.rsplit('/').next()? {
             "bash" => Some(Shell::Bash),
@@ -42,7 +42,7 @@ impl Shell {
     }
 }
 
-/// Which of the user's files the shell reads.
+/// The user's files that the shell reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Startup {
     /// None: the same shell everywhere.
@@ -54,7 +54,7 @@ pub enum Startup {
     Login,
 }
 
-/// A file the shell needs, readable by its user.
+/// A file of the integration, readable by the shell's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectedFile {
     pub path: PathBuf,

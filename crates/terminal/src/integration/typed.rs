@@ -1,13 +1,14 @@
-//! Shell integration that is typed at the prompt of a shell somebody started inside a session:
-//! `sudo -i`, `su -`, a nested shell, a shell on another host. It needs no file there.
+//! Shell integration that is typed at the prompt of a nested shell: `sudo -i`, `su -`, a subshell,
+//! a shell on another host. It needs no file there.
 //!
-//! One line, with a blank before it so that most shells do not remember it. What it prints first is
-//! a mark signed with a nonce of that shell alone: everything before it is the line's own echo.
+//! It is one line, with a leading blank so that most shells do not add it to their history. Its
+//! first output is a mark signed with a nonce of that shell alone: everything before it is the
+//! line's own echo.
 
 use super::Shell;
 use crate::osc::Nonce;
 
-/// Of bash; the word in capitals is the nonce.
+/// The code for bash; NONCE is replaced.
 const BASH: &str = r#"__motu_k=NONCE;__motu_n=0
 __motu_first(){ local c=$? -;set +x;printf '\033]133;D;%s;k=%s;n=%s\007' $c $__motu_k $__motu_n;return $c;}
 __motu_last(){ local c=$? - p;set +x;((__motu_n++));p=${PWD//%/%25};p=${p//;/%3B}
@@ -41,8 +42,8 @@ function __motu_status; return $argv[1]; end
 function fish_prompt; set -l code $status; printf '\e]133;A;k=%s;n=%s;cwd=%s\a' $__motu_nonce $__motu_n (string escape --style=url -- $PWD); __motu_status $code; __motu_user_prompt; printf '\e]133;B;k=%s;n=%s\a' $__motu_nonce $__motu_n; end
 printf '\e]133;A;k=NONCE;n=0\a\r\e[K'"#;
 
-/// What is typed, with the key that ends it. Of a shell that is not known it finds out itself
-/// whether it is one of ours, and says so if not ([`crate::osc::MarkKind::Refused`]).
+/// The text to type, with the final key. For an unknown shell the line itself detects whether it is
+/// supported, and reports if it is not ([`crate::osc::MarkKind::Refused`]).
 pub fn line(shell: Option<Shell>, nonce: &Nonce) -> String {
     let with = |code: &str| code.replace("NONCE", nonce.as_str());
     let line = match shell {
@@ -54,8 +55,9 @@ pub fn line(shell: Option<Shell>, nonce: &Nonce) -> String {
     format!(" {line}\r")
 }
 
-/// A line that bash, zsh, fish and plain shells all can read. Each takes the part that is its own, out of
-/// single quotes, which mean the same to all of them as long as no quote and no backslash pair is inside.
+/// A line that bash, zsh, fish and plain shells can all parse. Each evaluates its own part from
+/// single quotes, which mean the same to all of them as long as they contain no quote and no double
+/// backslash.
 fn anywhere(nonce: &Nonce) -> String {
     let mut line = String::new();
     for (variable, code) in [
@@ -75,7 +77,7 @@ fn anywhere(nonce: &Nonce) -> String {
     line
 }
 
-/// As `printf %b` reads it: what the shells' quotes or their memory of commands would change is a number.
+/// Encodes for `printf %b`: characters that quoting or history expansion would change become octal.
 fn encoded(code: &str) -> String {
     let mut out = String::new();
     for char in code.chars() {
@@ -88,8 +90,8 @@ fn encoded(code: &str) -> String {
     out
 }
 
-/// In a form without a quote inside, so that a shell that does not know it is not left in the
-/// middle of a string.
+/// Quotes without a single quote inside, so that a shell that does not know `$'…'` is not left
+/// inside a string.
 fn quoted(code: &str) -> String {
     let mut out = String::from("$'");
     for char in code.chars() {

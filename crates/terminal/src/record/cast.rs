@@ -117,8 +117,8 @@ impl CastWriter {
         Ok(writer)
     }
 
-    /// Goes on with the recording at `path`; begins one when there is none. A last line that was
-    /// cut off by a crash, and the end of a shell that is started anew, are taken off.
+    /// Continues the recording at `path`, or begins one. An incomplete last line after a crash, and
+    /// the exit event of a shell that is started anew, are removed.
     pub fn resume(path: &Path, header: &CastHeader) -> io::Result<CastWriter> {
         let mut file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -178,7 +178,7 @@ impl CastWriter {
         self.line(&format!("[{:.6}, \"{code}\", {data}]", after.as_secs_f64()))
     }
 
-    /// Bytes of the terminal; characters are written whole.
+    /// Records output; characters are never split.
     pub fn output(&mut self, bytes: &[u8], at: Duration) -> io::Result<()> {
         let mut text = String::new();
         self.held.push(bytes, &mut |whole| {
@@ -212,7 +212,7 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// Reads all of it. A last line that was cut off, as by a crash, is left out.
+    /// Reads all of it. An incomplete last line, as after a crash, is left out.
     pub fn read(reader: impl BufRead) -> Result<Cast, CastError> {
         let mut header = None;
         let mut events = Vec::new();
@@ -316,7 +316,7 @@ impl<'a> Iterator for Replay<'a> {
         let pause = self
             .longest_pause
             .map_or(event.after, |longest| event.after.min(longest));
-        // A day is longer than anybody waits, and keeps the product within bounds.
+        // One day at most, which keeps the product within bounds.
         let seconds = (pause.as_secs_f64() / self.speed).min(86_400.0);
         Some((Duration::from_secs_f64(seconds), event))
     }
@@ -339,7 +339,7 @@ mod tests {
         let mut writer = CastWriter::create(&path, &header).unwrap();
         let at = Duration::from_millis;
         writer.output("$ é".as_bytes(), at(100)).unwrap();
-        // A character cut in two is written once it is whole.
+        // A split character is written once it is complete.
         writer.output(b"\xe6\xbc", at(200)).unwrap();
         writer.output(b"\xa2\r\n", at(350)).unwrap();
         writer.resize(Size::new(100, 30), at(400)).unwrap();

@@ -1,4 +1,4 @@
-//! What was asked and answered, one JSON object per line.
+//! The log of requests and answers, one JSON object per line.
 
 use crate::classify::Status;
 use serde::{Deserialize, Serialize};
@@ -6,9 +6,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The log is moved aside at this size; one older file is kept.
+/// The log is rotated at this size; one older file is kept.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
-/// The longest input that is written down.
+/// Longest input that is logged.
 const INPUT_SHOWN: usize = 8 * 1024;
 
 /// One line of the log.

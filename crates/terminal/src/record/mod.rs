@@ -1,5 +1,5 @@
-//! What is kept of a session, on disk: the raw bytes, a recording that can be
-//! played, a log of what was asked and answered, and what the session is.
+//! The files of a session: the raw bytes, a playable recording, a log of requests and answers, and
+//! metadata.
 //!
 //! ```text
 //!   DIR/session.json             metadata, replaced as a whole
@@ -8,8 +8,8 @@
 //!   DIR/interactions.jsonl       one JSON object per line; one older file is kept
 //! ```
 //!
-//! Everything comes from [`crate::session::Session::take_records`], behind the
-//! redaction: a password is in none of it.
+//! Everything comes from [`crate::session::Session::take_records`], after redaction: passwords are
+//! in none of it.
 
 mod cast;
 mod log;
@@ -28,12 +28,12 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Records that are joined are not longer than this.
+/// Largest joined record.
 const JOINED_BYTES: usize = 64 * 1024;
-/// Output this close together is one event of a recording.
+/// Output within this time becomes one event of a recording.
 const JOINED_WITHIN: Duration = Duration::from_millis(5);
 
-/// Something to be kept. Times are since the session was made.
+/// Something to be recorded. Times count from the session's creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     Output {
@@ -46,7 +46,7 @@ pub enum Record {
         size: Size,
         at: Duration,
     },
-    /// Something was typed. Passwords have no text.
+    /// Input was typed. Passwords have no text.
     Interaction {
         kind: &'static str,
         text: String,
@@ -63,7 +63,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// Takes `next` in, if both are output of the same moment.
+    /// Merges `next`, if both are output of the same moment.
     pub fn join(&mut self, next: &Record) -> bool {
         let Record::Output { bytes, at, .. } = self else {
             return false;
@@ -108,7 +108,7 @@ pub struct Metadata {
 impl Metadata {
     pub const VERSION: u32 = 1;
 
-    /// Writes it in place of the old one, at once or not at all.
+    /// Replaces the file atomically.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         let staged = dir.join("session.json.new");
         let mut file = fs::File::create(&staged)?;
@@ -124,7 +124,7 @@ impl Metadata {
     }
 }
 
-/// A name for a directory; different ids have different names.
+/// A directory name for a session; different ids have different names.
 pub fn directory_name(session_id: &str) -> String {
     let mut name = String::new();
     for byte in session_id.bytes() {
@@ -164,8 +164,8 @@ impl Recorder {
         })
     }
 
-    /// Goes on in `dir` where an earlier one stopped, or begins. `now_unix_ms` is when this session
-    /// was made: times of records count from there.
+    /// Continues in `dir` where an earlier recorder stopped, or begins. `now_unix_ms` is the
+    /// session's creation, from which record times count.
     pub fn open(
         dir: &Path,
         header: &CastHeader,

@@ -27,7 +27,7 @@ impl Default for TranscriptLimits {
 pub struct Transcript {
     dir: PathBuf,
     limits: TranscriptLimits,
-    /// Where each segment begins; the last is being written.
+    /// The start of each segment; the last one is being written.
     starts: Vec<u64>,
     end: u64,
     file: File,
@@ -38,7 +38,7 @@ fn segment(dir: &Path, start: u64) -> PathBuf {
 }
 
 impl Transcript {
-    /// Goes on where an earlier one in `dir` stopped.
+    /// Continues an existing transcript in `dir`.
     pub fn open(dir: &Path, limits: TranscriptLimits) -> io::Result<Transcript> {
         let mut starts = Vec::new();
         for entry in fs::read_dir(dir)? {
@@ -65,7 +65,7 @@ impl Transcript {
         })
     }
 
-    /// Appends bytes that are at `from` of the stream; what is missing before them stays missing.
+    /// Appends bytes at stream position `from`; missing bytes before it leave a gap.
     pub fn append_at(&mut self, from: u64, bytes: &[u8]) -> io::Result<()> {
         if from > self.end {
             self.end = from;
@@ -100,7 +100,7 @@ impl Transcript {
         Ok(())
     }
 
-    /// Forgets what is at `end` and after it.
+    /// Drops everything from `end` on.
     pub fn cut(&mut self, end: u64) -> io::Result<()> {
         if end >= self.end {
             return Ok(());
@@ -113,7 +113,7 @@ impl Transcript {
         let last = self.starts[self.starts.len() - 1];
         self.file = append(&segment(&self.dir, last))?;
         let wanted = end.saturating_sub(last);
-        // What was never written, a gap at the segment's end, is not made up.
+        // A gap at the end of the segment is not filled.
         let len = self.file.metadata()?.len().min(wanted);
         self.file.set_len(len)?;
         self.end = last + len;
@@ -155,7 +155,7 @@ impl Transcript {
             let got = file.take(limit - at).read_to_end(&mut bytes)?;
             at += got as u64;
             if at < limit {
-                // The rest of this segment was never written.
+                // The rest of this segment is a gap.
                 if !bytes.is_empty() {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! A screen as bytes for another terminal.
+//! Renders a screen as bytes for another terminal.
 
 use crate::screen::{Attrs, Ink, Line, Style, View};
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ const CODES: [(Attrs, u8); 7] = [
     (Attrs::STRIKE, 9),
 ];
 
-/// Rows of text with escapes for colours and attributes, a newline between them. Every row begins
-/// and ends plain.
+/// Rows of text with SGR escapes, separated by newlines. Every row begins and ends with default
+/// attributes.
 pub fn lines<'a>(lines: impl IntoIterator<Item = &'a Line>) -> String {
     let mut out = String::new();
     for (row, line) in lines.into_iter().enumerate() {
@@ -26,8 +26,8 @@ pub fn lines<'a>(lines: impl IntoIterator<Item = &'a Line>) -> String {
     out
 }
 
-/// What makes another terminal of the same size look the same and behave the same: text, cursor
-/// and the modes that change what keys send.
+/// The bytes that make another terminal of the same size look and behave the same: text, cursor and
+/// the modes that affect keys.
 pub fn redraw(view: &View) -> String {
     let modes = &view.modes;
     let mut out = String::from("\x1b[!p");
@@ -90,7 +90,7 @@ fn sgr(out: &mut String, style: &Style) {
     out.push('m');
 }
 
-/// `base` is 30 for text and 40 for what is behind it.
+/// `base` is 30 for the foreground and 40 for the background.
 fn ink(out: &mut String, ink: Ink, base: u8) {
     let _ = match ink {
         Ink::Default => Ok(()),

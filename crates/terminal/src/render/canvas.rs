@@ -1,11 +1,11 @@
-//! Pixels, and how letters get onto them.
+//! A pixel buffer, and drawing of letters.
 
 use super::fonts::{Face, Letter};
 use crate::palette::{self, CELL_HEIGHT, CELL_WIDTH, Rgb};
 
-/// The row of a cell that letters stand on.
+/// The baseline of a cell.
 const BASELINE: usize = 14;
-/// How far a leaning letter goes to the side for each row.
+/// Horizontal shift of an italic letter per row.
 const LEAN: f32 = 0.21;
 
 /// Three bytes per pixel.
@@ -38,7 +38,7 @@ impl Canvas {
         }
     }
 
-    /// A letter of the table.
+    /// Draws a letter of the built-in table.
     pub fn letter(&mut self, (x, y): (usize, usize), glyph: &[u8], color: Rgb, face: Face) {
         for (at, pair) in glyph.iter().enumerate() {
             for (half, value) in [pair >> 4, pair & 15].into_iter().enumerate() {
@@ -47,7 +47,7 @@ impl Canvas {
                 }
                 let pixel = at * 2 + half;
                 let (col, row) = (x + pixel % CELL_WIDTH, pixel / CELL_WIDTH);
-                // A leaning letter stands on the line: what is above it goes right, what is below left.
+                // An italic letter leans around the baseline: right above it, left below.
                 let lean = match face.italic {
                     true => (BASELINE as f32 - row as f32) * LEAN,
                     false => 0.0,
@@ -61,7 +61,7 @@ impl Canvas {
         }
     }
 
-    /// A pixel between two columns is a part of each.
+    /// Distributes a pixel between two columns.
     fn between(&mut self, x: f32, y: usize, color: Rgb, cover: f32) {
         let (left, part) = (x.floor(), x - x.floor());
         for (column, share) in [(left, 1.0 - part), (left + 1.0, part)] {
@@ -71,7 +71,7 @@ impl Canvas {
         }
     }
 
-    /// A letter of a font, in the middle of its cells; one that is too large for them is made smaller.
+    /// Draws a font's letter centred in its cells; one that is too large is scaled down.
     pub fn font_letter(
         &mut self,
         (x, cells): (usize, usize),
@@ -84,7 +84,7 @@ impl Canvas {
         if width < 1.0 || height < 1.0 {
             return;
         }
-        // Pictures fill their cells; letters are only made narrower, to stay on the line.
+        // Emoji fill their cells; letters are only narrowed, to stay on the baseline.
         let (across, down) = match letter.colours {
             true => {
                 let scale = (room / width).min(CELL_HEIGHT as f32 / height);
@@ -112,7 +112,7 @@ impl Canvas {
         }
     }
 
-    /// Braille patterns are what spinners and charts are made of: two columns of four dots, one bit each.
+    /// Draws a braille pattern (spinners, charts): two columns of four dots, one bit each.
     pub fn braille(&mut self, (x, y): (usize, usize), dots: u32, color: Rgb) {
         const PLACES: [(usize, usize); 8] = [
             (0, 0),
@@ -145,7 +145,7 @@ impl Canvas {
 }
 
 impl Letter {
-    /// The mean of the pixels that become this one: its colour, and how much of it covers.
+    /// The mean of the source pixels for this one: its colour and coverage.
     fn sample(&self, col: usize, row: usize, scale: (f32, f32), color: Rgb) -> (Rgb, u8) {
         let span = |at: usize, scale: f32, most: usize| {
             let from = (at as f32 / scale) as usize;

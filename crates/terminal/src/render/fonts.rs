@@ -1,8 +1,8 @@
-//! Letters that the built-in table does not have, from fonts that are installed on the host.
+//! Letters missing in the built-in table, from fonts installed on the host.
 //!
-//! Fonts are looked for once, when the first such letter is drawn: files below the usual directories,
-//! within bounds of number and size. Which letters they have is remembered; a file is only kept in
-//! memory once something of it is drawn.
+//! Fonts are searched once, when the first such letter is drawn: files below the usual directories,
+//! with limits on number and size. Their character sets are remembered; a file is kept in memory
+//! only once something of it is drawn.
 
 use crate::limits::{FONT_BYTES, FONT_FILES, FONTS_KEPT_BYTES, GLYPHS_PER_PICTURE};
 use std::collections::HashMap;
@@ -18,31 +18,31 @@ use swash::{FontDataRef, FontRef, GlyphId};
 
 const PLACES: [&str; 2] = ["/usr/share/fonts", "/usr/local/share/fonts"];
 const OWN_PLACES: [&str; 2] = [".local/share/fonts", ".fonts"];
-/// Directories below them that are looked into.
+/// Depth of the search.
 const DEPTH: usize = 4;
-/// Pixels of an em: as large as the letters of the table.
+/// Pixels per em: the size of the table's letters.
 const SIZE: f32 = 15.0;
-/// How far letters lean, in degrees, and how much heavier bold ones are, in pixels.
+/// Slant of italic letters in degrees, and extra weight of bold ones in pixels.
 const SLANT: f32 = 12.0;
 const WEIGHT: f32 = 0.5;
 
-/// What a letter shall look like.
+/// The style of a letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Face {
     pub bold: bool,
     pub italic: bool,
-    /// In colours of its own, if there is a font for that.
+    /// In its own colours, if there is a font for that.
     pub emoji: bool,
 }
 
-/// One font of a file, and what it has.
+/// One font of a file, and its characters.
 struct Font {
     file: Arc<File>,
     index: usize,
-    /// First and last of runs of letters, in order.
+    /// Sorted ranges of characters.
     letters: Vec<(u32, u32)>,
     colours: bool,
-    /// The lower the better.
+    /// Lower is better.
     rank: u8,
 }
 
@@ -52,7 +52,7 @@ struct File {
 }
 
 impl File {
-    /// What is in it, kept from the first time on, as long as there is room.
+    /// The file's contents, cached after the first read while there is room.
     fn data(&self) -> Option<&[u8]> {
         static KEPT: AtomicUsize = AtomicUsize::new(0);
         let read = || {
@@ -88,7 +88,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     std::fs::read(path).ok()
 }
 
-/// All fonts of the host, the best first.
+/// All fonts of the host, best first.
 fn installed() -> &'static [Font] {
     static FONTS: OnceLock<Vec<Font>> = OnceLock::new();
     FONTS.get_or_init(|| {
@@ -148,13 +148,13 @@ fn fonts_of(path: &Path) -> Vec<Font> {
             rank: rank(path),
         })
     };
-    // The members of a collection differ in what they prefer, not in what they have.
+    // The members of a collection have the same characters: use the first.
     (0..all.len().min(1)).filter_map(describe).collect()
 }
 
 const COLR: u32 = u32::from_be_bytes(*b"COLR");
 
-/// Plain fonts with letters of one width first, then plain ones, then the others.
+/// Monospaced plain fonts first, then plain ones, then the others.
 fn rank(path: &Path) -> u8 {
     let name = path.file_stem().and_then(|name| name.to_str());
     let name = name.unwrap_or_default().to_ascii_lowercase();
@@ -191,7 +191,7 @@ fn letters(font: &FontRef<'_>) -> Vec<(u32, u32)> {
     runs
 }
 
-/// A letter as it is drawn: where it is relative to its origin on the line, and how far it reaches.
+/// A rasterized letter, with its position relative to the origin.
 #[derive(Clone, Debug)]
 pub struct Letter {
     pub left: i32,
@@ -199,7 +199,7 @@ pub struct Letter {
     pub width: usize,
     pub height: usize,
     pub advance: f32,
-    /// One byte per pixel, or four where it has colours.
+    /// One byte per pixel, or four if it has colours.
     pub pixels: Vec<u8>,
     pub colours: bool,
 }
@@ -238,8 +238,8 @@ impl Pen {
         self.draw(at, glyph, face)
     }
 
-    /// A word of a script whose letters join: for each of its parts the letters (counted from the
-    /// first) it stands for, and what it looks like. None when no font has all of them.
+    /// A word of a script with joining letters: for each glyph the indices of its letters, and its
+    /// image. `None` if no font has all of them.
     pub fn word(&mut self, word: &str, face: Face) -> Option<Vec<(Vec<usize>, Letter)>> {
         let letters: Vec<(usize, char)> = word.char_indices().collect();
         let fonts = installed();
@@ -278,7 +278,7 @@ impl Pen {
         if let Some(known) = self.known.get(&(at, glyph, face)) {
             return known.clone();
         }
-        // A screen full of different letters is drawn to its end, but not at any cost.
+        // Bounds the cost of a screen full of different letters.
         if self.known.len() >= GLYPHS_PER_PICTURE {
             return None;
         }

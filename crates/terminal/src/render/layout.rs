@@ -1,29 +1,29 @@
-//! Where the letters of a row are seen: text that is read from the right is turned around.
+//! Visual positions of the letters in a row: right-to-left text is reordered.
 
 use crate::screen::{Line, Style};
 use unicode_bidi::{BidiInfo, Level};
 use unicode_width::UnicodeWidthChar as _;
 
-/// A letter, in the order it is read.
+/// A letter, in logical order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spot {
     pub letter: char,
     pub style: Style,
-    /// As a picture in colours, not as text.
+    /// Drawn as a colour emoji, not as text.
     pub emoji: bool,
-    /// Columns it takes, and the first of them as it is seen.
+    /// The number of columns, and the first one in visual order.
     pub cells: usize,
     pub column: usize,
 }
 
 impl Spot {
-    /// Whether its look depends on its neighbours.
+    /// Whether its shape depends on its neighbours.
     pub fn joins(&self) -> bool {
         matches!(self.letter, '\u{600}'..='\u{74f}' | '\u{750}'..='\u{77f}' | '\u{8a0}'..='\u{8ff}')
     }
 }
 
-/// Asks for the picture of the character before it.
+/// The variation selector for emoji presentation.
 const AS_PICTURE: char = '\u{fe0f}';
 
 pub fn spots(line: &Line) -> Vec<Spot> {
@@ -62,12 +62,12 @@ pub fn spots(line: &Line) -> Vec<Spot> {
     spots
 }
 
-/// Letters of scripts that are read from the right.
+/// Letters of right-to-left scripts.
 fn from_the_right(letter: char) -> bool {
     matches!(letter, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}' | '\u{10800}'..='\u{10fff}' | '\u{1e800}'..='\u{1efff}')
 }
 
-/// The places of a text from left to right as they are seen. A terminal's rows begin on the left.
+/// The visual order of a text. A terminal's rows are left-to-right paragraphs.
 fn seen_order(text: &str, places: &[usize]) -> Vec<usize> {
     let known = BidiInfo::new(text, Some(Level::ltr()));
     let level = |byte: &usize| known.levels.get(*byte).copied().unwrap_or(Level::ltr());
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::screen::{Screen, Size};
 
-    /// The row as it is seen.
+    /// The row in visual order.
     fn seen(text: &str) -> String {
         let mut screen = Screen::new(Size::new(40, 1));
         screen.write(text.as_bytes());
@@ -96,7 +96,7 @@ mod tests {
             seen("a \u{5d0}\u{5d1}\u{5d2} z"),
             "a \u{5d2}\u{5d1}\u{5d0} z"
         );
-        // Two words are one run; a number in it is read from the left.
+        // Two words form one run; a number in it is left-to-right.
         assert_eq!(
             seen("\u{5d0}\u{5d1} \u{5d2}\u{5d3}"),
             "\u{5d3}\u{5d2} \u{5d1}\u{5d0}"

@@ -1,4 +1,4 @@
-//! A screen as HTML and as SVG: text stays text, so it can be searched and copied.
+//! Renders a screen as HTML and as SVG: text stays text, so it can be searched and copied.
 
 use crate::palette::{self, CELL_HEIGHT, CELL_WIDTH, Rgb};
 use crate::screen::{Attrs, Style, View};
@@ -21,7 +21,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Not allowed in XML at all.
+            // Not allowed in XML.
             '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
                 out.push('\u{fffd}')
             }
@@ -64,7 +64,7 @@ fn font_css(style: &Style) -> String {
     css
 }
 
-/// One `<pre>` element, styles inline, nothing loaded from anywhere.
+/// One `<pre>` element with inline styles and no external resources.
 pub fn html(view: &View) -> String {
     let mut out = format!(
         "<pre class=\"motu-screen\" style=\"margin:0;padding:8px;font-family:{FONT};line-height:1.2;color:{};background:{}\">",
@@ -86,7 +86,7 @@ pub fn html(view: &View) -> String {
     out
 }
 
-/// A picture whose text is text, placed by columns.
+/// An SVG whose text is text, positioned by columns.
 pub fn svg(view: &View) -> String {
     let (width, height) = (
         usize::from(view.size.cols()) * CELL_WIDTH,

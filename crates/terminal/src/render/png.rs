@@ -1,8 +1,8 @@
-//! A screen as a PNG, for models that see.
+//! Renders a screen as PNG, for vision models.
 //!
-//! Letters come from a table made of a free font (`assets/GLYPHS.md`); what it does not have, such as
-//! ideographs and emoji, from the fonts of the host. What none of them has is drawn as an empty
-//! frame of its width, and named.
+//! Letters come from a table made from a free font (`assets/GLYPHS.md`); missing ones, such as
+//! ideographs and emoji, from the host's fonts. A character that no font has is drawn as an empty
+//! frame, and reported.
 
 use super::canvas::Canvas;
 use super::fonts::{Face, Pen};
@@ -51,18 +51,18 @@ impl Glyphs {
     }
 }
 
-/// A picture, and what could not be drawn.
+/// A picture, and the characters that could not be drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
     pub png: Vec<u8>,
-    /// Characters drawn as frames because no font has them; each once, the first of them.
+    /// Characters without a glyph, drawn as frames; each once, up to a limit.
     pub missing: Vec<char>,
 }
 
-/// Characters that are named when no font has them.
+/// Number of missing characters that are reported.
 const NAMED: usize = 8;
 
-/// The picture, one cell 9 by 18 pixels.
+/// Draws the picture; one cell is 9 by 18 pixels.
 pub fn picture(view: &View) -> Picture {
     let width = usize::from(view.size.cols()) * CELL_WIDTH;
     let height = usize::from(view.size.rows()) * CELL_HEIGHT;
@@ -134,7 +134,7 @@ impl Drawing {
         }
     }
 
-    /// Letters that join, drawn together; false when no font has all of them.
+    /// Draws joining letters together; false if no font has all of them.
     fn word(&mut self, spots: &[Spot], y: usize) -> bool {
         let text: String = spots.iter().map(|spot| spot.letter).collect();
         let Some(parts) = self.pen.word(&text, face(&spots[0])) else {
@@ -213,7 +213,7 @@ fn encode(width: usize, height: usize, pixels: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(13);
     header.extend_from_slice(&(width as u32).to_be_bytes());
     header.extend_from_slice(&(height as u32).to_be_bytes());
-    // Eight bits per channel, red green blue, no interlacing.
+    // 8 bits per channel, RGB, not interlaced.
     header.extend_from_slice(&[8, 2, 0, 0, 0]);
 
     let mut out = b"\x89PNG\r\n\x1a\n".to_vec();

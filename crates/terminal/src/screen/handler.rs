@@ -1,4 +1,4 @@
-//! What the parser has understood, on its way to the grid.
+//! Handles what the parser recognized, on its way to the grid.
 
 use super::layer::{Layer, PROTECTED};
 use alacritty_terminal::term::TermMode;
@@ -8,7 +8,7 @@ use alacritty_terminal::vte::ansi::{
     TabulationClearMode,
 };
 
-/// Methods that the grid does as they should be done.
+/// Methods passed on to the grid unchanged.
 macro_rules! passed_on {
     ($($name:ident($($arg:ident: $type:ty),*);)*) => {
         $(#[inline]
@@ -137,7 +137,7 @@ impl Handler for Layer<'_> {
             column = column.min(right);
         }
         self.put(before.line.0, column);
-        // A tab at the end of a line goes nowhere: the next character still begins the next line.
+        // A tab at the end of a line does not move: the next character still wraps.
         self.term.grid_mut().cursor.input_needs_wrap = wraps && column == before.column.0;
     }
 
@@ -212,7 +212,7 @@ impl Handler for Layer<'_> {
             ClearMode::Saved => 3,
         };
         match (what, self.spares()) {
-            // The grid forgets the first row when the cursor is in the second.
+            // The grid does not clear the first row if the cursor is in the second.
             (1, spares) => self.erase_in_screen(1, spares),
             (0 | 2, true) => self.erase_in_screen(what, true),
             _ => self.term.clear_screen(mode),
@@ -221,7 +221,7 @@ impl Handler for Layer<'_> {
 
     #[inline]
     fn terminal_attribute(&mut self, attr: Attr) {
-        // Protection is no matter of looks: it outlives `CSI m`.
+        // SGR does not reset character protection.
         let kept = self.term.grid().cursor.template.flags & PROTECTED;
         self.term.terminal_attribute(attr);
         self.term.grid_mut().cursor.template.flags |= kept;

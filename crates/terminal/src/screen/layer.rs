@@ -1,12 +1,12 @@
-//! The layer between the parser and the grid: what has to be remembered for the sequences that the
-//! grid does not know, and the movements of the cursor within margins.
+//! The layer between the parser and the grid: state for sequences that the grid does not support,
+//! and cursor movement within margins.
 //!
 //! ```text
 //!   bytes ─► vt (sequences that nobody else knows) ─► parser ─► Layer ─► the grid
 //! ```
 //!
-//! Rows and columns count from zero. A region is what is between the margins: `top..bottom`, and the
-//! columns from `left` to `right`, both of them in it.
+//! Rows and columns count from zero. A region is the area inside the margins: `top..bottom`, and
+//! the columns from `left` to `right` inclusive.
 
 use super::Ear;
 use alacritty_terminal::grid::Dimensions as _;
@@ -15,45 +15,45 @@ use alacritty_terminal::term::cell::{Cell, Flags};
 use alacritty_terminal::term::{Term, TermMode};
 use std::ops::Range;
 
-/// The one bit of a cell that the grid has no use for marks those that a selective erase leaves alone.
+/// A cell bit that the grid does not use: marks cells that a selective erase skips.
 pub(super) const PROTECTED: Flags = Flags::from_bits_retain(0x8000);
 
-/// Who may erase protected cells.
+/// Which erases skip protected cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Protection {
     #[default]
     None,
-    /// DECSCA: only the selective erases leave them alone.
+    /// DECSCA: only selective erases.
     Dec,
-    /// SPA and EPA: every erase leaves them alone.
+    /// SPA and EPA: every erase.
     Iso,
 }
 
-/// What has to be remembered.
+/// State beyond the grid's.
 #[derive(Debug)]
 pub(super) struct Vt {
-    /// The beginning of a sequence whose end has not come.
+    /// An incomplete sequence.
     pub held: Vec<u8>,
-    /// Rows of the scrolling region; the second is the first below it.
+    /// Rows of the scrolling region, end exclusive.
     pub margins: (i32, i32),
-    /// DECLRMM: whether there may be margins on the sides.
+    /// DECLRMM: whether left and right margins are enabled.
     pub sides_on: bool,
-    /// The first and the last column between them; none is the whole width.
+    /// The first and last column inside the margins; `None` for the whole width.
     pub sides: Option<(usize, usize)>,
-    /// Origin mode as it was saved with the cursor, on the screen and on the alternate one.
+    /// Origin mode saved with the cursor, for the main and the alternate screen.
     pub saved_origin: [bool; 2],
-    /// Mode 9: the mouse as the first xterm told of it.
+    /// Mode 9: X10 mouse reporting.
     pub x10_mouse: bool,
-    /// Mode 1015: the mouse as urxvt tells of it.
+    /// Mode 1015: urxvt mouse reporting.
     pub urxvt_mouse: bool,
-    /// Modes 45 and 1045: backwards over the beginning of a line.
+    /// Modes 45 and 1045: reverse wrap.
     pub reverse_wrap: bool,
     pub protection: Protection,
-    /// DECSACE: DECCARA and DECRARA change a rectangle, not what is between its corners.
+    /// DECSACE: DECCARA and DECRARA affect a rectangle, not the stream between its corners.
     pub rectangles: bool,
-    /// Modes that change nothing here but can be asked for; one bit for each of a list.
+    /// Modes without effect that can be queried; one bit each.
     pub noted: u32,
-    /// What was on the alternate screen when it was left by mode 47.
+    /// The contents of the alternate screen when it was left by mode 47.
     pub other_screen: Option<Vec<Vec<Cell>>>,
 }
 
@@ -75,7 +75,7 @@ impl Vt {
         }
     }
 
-    /// The grid was made anew, or has another size.
+    /// Resets state after the grid was recreated or resized.
     pub fn reset(&mut self, rows: u16) {
         self.margins = (0, rows.into());
         self.sides = None;
@@ -104,7 +104,7 @@ impl Layer<'_> {
         self.term.screen_lines() as i32
     }
 
-    /// The first and the last column between the margins.
+    /// The first and last column inside the margins.
     pub fn sides(&self) -> (usize, usize) {
         let last = self.columns() - 1;
         match self.vt.sides {
@@ -113,7 +113,7 @@ impl Layer<'_> {
         }
     }
 
-    /// Whether lines are shorter than the screen is wide.
+    /// Whether the margins make lines narrower than the screen.
     pub fn narrow(&self) -> bool {
         self.vt.sides_on && self.vt.sides.is_some()
     }
@@ -154,8 +154,8 @@ impl Layer<'_> {
         (top..bottom).contains(&self.at().line.0) && self.between_sides()
     }
 
-    /// Row and column as a program counts them, but from zero: from the region's corner in origin mode,
-    /// and not out of it.
+    /// Moves to a row and column as a program counts them, but from zero: relative to the region in
+    /// origin mode, and confined to it.
     pub fn go(&mut self, line: i32, column: usize) {
         if !self.on(TermMode::ORIGIN) {
             return self.put(line, column);
@@ -166,7 +166,7 @@ impl Layer<'_> {
         self.put(line, column.saturating_add(left).min(right));
     }
 
-    /// Where the cursor is, as a program counts it, but from zero.
+    /// The cursor position as a program counts it, but from zero.
     pub fn place(&self) -> (i32, usize) {
         let at = self.at();
         if !self.on(TermMode::ORIGIN) {
@@ -176,7 +176,7 @@ impl Layer<'_> {
         (line, at.column.0.saturating_sub(self.sides().0))
     }
 
-    /// Up or down, not past the margin it is inside of.
+    /// Moves up or down, not past the margin the cursor is inside of.
     pub fn move_rows(&mut self, by: i32) {
         let (top, bottom) = self.vt.margins;
         let at = self.at();
@@ -198,11 +198,12 @@ impl Layer<'_> {
         self.put(at.line.0, at.column.0.saturating_add(by).min(most));
     }
 
-    /// To the left; over the beginning of the line in reverse wrap mode.
+    /// Moves left; past the start of the line in reverse wrap mode.
     pub fn back(&mut self, by: usize) {
         let reverse = self.vt.reverse_wrap && self.on(TermMode::LINE_WRAP);
         let cursor = &self.term.grid().cursor;
-        // A character in the last column leaves the cursor on it: it takes one step to be behind it.
+        // A character in the last column leaves the cursor on it with a pending wrap, which counts
+        // as one step.
         let mut by = by - usize::from(reverse && cursor.input_needs_wrap && by > 0);
         let at = self.at();
         let (mut line, mut column) = (at.line.0, at.column.0);
@@ -221,7 +222,7 @@ impl Layer<'_> {
         self.put(line, column);
     }
 
-    /// The row above, and above the first the last.
+    /// The row above; above the first one the last.
     fn row_above(&self, line: i32) -> i32 {
         match self.vt.margins {
             (top, bottom) if line == top => bottom - 1,
@@ -240,7 +241,7 @@ impl Layer<'_> {
         self.put(at.line.0, column);
     }
 
-    /// One row down, or the region one row up.
+    /// IND: moves one row down, or scrolls the region up.
     pub fn index(&mut self) {
         use alacritty_terminal::vte::ansi::Handler as _;
         if !self.narrow() {
@@ -253,14 +254,14 @@ impl Layer<'_> {
         }
     }
 
-    /// A line feed leaves a full line as it is: the next character goes to the next line.
+    /// A line feed keeps a pending wrap.
     fn down_keeping_wrap(&mut self) {
         let wraps = self.term.grid().cursor.input_needs_wrap;
         self.move_rows(1);
         self.term.grid_mut().cursor.input_needs_wrap = wraps;
     }
 
-    /// One row up, or the region one row down.
+    /// RI: moves one row up, or scrolls the region down.
     pub fn reverse_index(&mut self) {
         let at = self.at();
         if at.line.0 != self.vt.margins.0 {
@@ -272,7 +273,7 @@ impl Layer<'_> {
         }
     }
 
-    /// DECBI and DECFI: one column to the side, or the region one to the other.
+    /// DECBI and DECFI: moves one column, or scrolls the region sideways.
     pub fn column_index(&mut self, forward: bool) {
         let at = self.at();
         let (left, right) = self.sides();

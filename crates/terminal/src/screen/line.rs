@@ -1,10 +1,9 @@
-//! One row of text with its styles, and the scrollback made of them.
+//! One row of text with styles, and the scrollback of such rows.
 //!
-//! The screen model keeps 24 bytes per cell whether something is in it or not.
-//! Rows that leave the screen are packed here: their text, and runs of style
-//! only where there is any. A full scrollback of 80 columns is two megabytes
-//! instead of nineteen, and a row keeps the width it had; rows that were one
-//! line are joined again when read, which is what reflow would show.
+//! The grid uses 24 bytes per cell, even for empty ones. Rows that leave the screen are packed:
+//! their text, and runs of style only where there are any. A full scrollback of 80 columns takes
+//! two megabytes instead of nineteen, and a row keeps its width; rows of one wrapped line are
+//! joined again when read.
 
 use crate::limits::{COMBINING_PER_CELL, SCROLLBACK_BYTES, SCROLLBACK_ROWS};
 use crate::style::{self, Style};
@@ -23,13 +22,13 @@ pub struct Run {
     pub style: Style,
 }
 
-/// One row of the screen or of the scrollback, without blanks at its end.
+/// One row of the screen or scrollback, without trailing blanks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     text: Box<str>,
-    /// Bytes of `text` and their style; empty when everything is plain.
+    /// Byte lengths and their style; empty if everything has the default style.
     styles: Box<[(u32, Style)]>,
-    /// The line goes on in the next row.
+    /// The line continues in the next row.
     pub wrapped: bool,
 }
 
@@ -60,7 +59,7 @@ impl Line {
         plain.into_iter().chain(styled)
     }
 
-    /// Whether all of its text is drawn in inverse.
+    /// Whether all of its text is inverse.
     pub fn stands_out(&self) -> bool {
         let mut written = self
             .pieces()
@@ -74,7 +73,7 @@ impl Line {
     }
 }
 
-/// Packs rows; keeps its buffers between rows.
+/// Packs rows; reuses its buffers.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
     text: String,
@@ -90,7 +89,7 @@ impl Packer {
             .last()
             .is_some_and(|cell| cell.flags.contains(Flags::WRAPLINE));
         let mut rest = &cells[..used(cells, wrapped)];
-        // Neighbours that look alike are taken together: this runs for every row that scrolls away.
+        // Group cells of equal style: this runs for every row that scrolls away.
         while let Some(first) = rest.first() {
             let look = Look::of(first);
             let len = rest
@@ -116,7 +115,7 @@ impl Packer {
             if cell.flags.intersects(SPACERS) {
                 continue;
             }
-            // A tab leaves its character in the cell it started from; the columns are what counts.
+            // A tab is stored in its first cell; only the columns matter.
             self.text.push(if cell.c == '\t' { ' ' } else { cell.c });
             if cell.extra.is_some() {
                 let marks = cell.zerowidth().unwrap_or_default();
@@ -133,14 +132,14 @@ impl Packer {
 }
 
 const SPACERS: Flags = Flags::WIDE_CHAR_SPACER.union(Flags::LEADING_WIDE_CHAR_SPACER);
-/// What makes a blank cell visible.
+/// Flags that make a blank cell visible.
 const MARKED: Flags = Flags::INVERSE
     .union(Flags::ALL_UNDERLINES)
     .union(Flags::STRIKEOUT)
     .union(Flags::WIDE_CHAR_SPACER);
 const BLANK_LOOK: u32 = NamedColor::Background as u32;
 
-/// Everything about a cell's look, cheap to compare.
+/// A cell's look in a form that is cheap to compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Look(u32, u32, u16);
 
@@ -166,7 +165,7 @@ impl Look {
     }
 }
 
-/// Cells up to the last one that shows something.
+/// The number of cells up to the last visible one.
 fn used(cells: &[Cell], wrapped: bool) -> usize {
     if wrapped {
         return cells.len();
@@ -187,7 +186,7 @@ pub struct History {
     bytes: usize,
     /// Rows dropped because the scrollback was full.
     dropped: u64,
-    /// Whether it was emptied since rows were last taken.
+    /// Whether it was cleared since rows were last taken.
     cleared: bool,
 }
 
@@ -212,7 +211,7 @@ impl History {
         };
     }
 
-    /// Moves all rows into `rows`; true if the history was emptied since the last time.
+    /// Moves all rows into `rows`; true if the history was cleared since the last call.
     pub(super) fn take(&mut self, rows: &mut Vec<Line>) -> bool {
         self.bytes = 0;
         rows.extend(self.lines.drain(..));

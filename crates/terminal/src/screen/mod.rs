@@ -1,11 +1,11 @@
-//! What the terminal looks like.
+//! The screen of a terminal.
 //!
-//! Owns the grid, its modes, title and scrollback. Never reads a program's
-//! intentions out of it: that is [`crate::classify`].
+//! Owns the grid, its modes, title and scrollback. It never interprets what a program intends: that
+//! is [`crate::classify`].
 //!
-//! The grid is alacritty's. It keeps only a few rows of history of its own;
-//! everything older is packed into [`line::History`]. A panic in it is contained:
-//! the screen is rebuilt empty at the same size, and says so in [`Screen::rebuilt`].
+//! The grid is alacritty's. It keeps only a few rows of history; older rows are packed into
+//! [`line::History`]. A panic in it is contained: the screen is recreated empty at the same size,
+//! and counted in [`Screen::rebuilt`].
 
 mod handler;
 mod layer;
@@ -38,15 +38,15 @@ use std::time::Duration;
 
 /// Rows of history the grid may hold before they are packed.
 const GRID_HISTORY: usize = 1000;
-/// Rows of history left in the grid, so that a screen that grows finds its lines again.
+/// Rows of history left in the grid, so that a growing screen gets its lines back.
 const GRID_KEEP: usize = 32;
-/// Rows of history left in the grid of a screen that has been quiet.
+/// Rows of history left in the grid of a quiet screen.
 const SETTLED_KEEP: usize = 4;
-/// Bytes parsed between two looks at the grid's history; a byte makes at most one row.
+/// Bytes parsed between two checks of the grid's history; a byte makes at most one row.
 const SLICE: usize = GRID_HISTORY - GRID_KEEP - 128;
-/// Bytes after which the screen is swept of excessive combining characters.
+/// Bytes after which excessive combining characters are removed.
 const SWEEP_EVERY: usize = 64 * 1024;
-/// History the grid may need while a wide screen becomes a narrow one.
+/// History the grid may need while it is made narrower.
 const RESIZE_HISTORY: usize = 50_000;
 
 impl Dimensions for Size {
@@ -61,8 +61,8 @@ impl Dimensions for Size {
     }
 }
 
-/// Synchronized updates are drawn as they come: buffering them would let a program hide its
-/// screen, and would need a clock here.
+/// Synchronized updates are drawn as they come: buffering would let a program hide its screen, and
+/// would need a clock here.
 #[derive(Default)]
 struct NoWait;
 
@@ -74,7 +74,7 @@ impl Timeout for NoWait {
     }
 }
 
-/// What the grid said while it parsed.
+/// Events of the grid while it parses.
 #[derive(Debug, Default)]
 struct Heard {
     replies: Vec<u8>,
@@ -179,7 +179,7 @@ impl Screen {
         self.scanner = scanner;
     }
 
-    /// Takes a piece that a [`Scanner`] has already looked at.
+    /// Takes a piece from a [`Scanner`].
     pub fn write_piece(&mut self, piece: &Piece<'_>) {
         if piece.seen.as_ref().is_some_and(is_ignored) {
             return;
@@ -196,7 +196,7 @@ impl Screen {
         }
     }
 
-    /// Takes what the grid does itself.
+    /// Passes bytes to the grid's parser.
     fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (slice, rest) = bytes.split_at(chars::floor(bytes, SLICE));
@@ -213,7 +213,7 @@ impl Screen {
         }
     }
 
-    /// Runs `work` on the grid; if it panics, the grid is made anew.
+    /// Runs `work` on the grid; if it panics, the grid is recreated.
     fn contained(&mut self, work: impl FnOnce(&mut Screen)) {
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_err() {
             self.rebuilt += 1;
@@ -223,7 +223,8 @@ impl Screen {
         }
     }
 
-    /// Moves rows from the grid's history into ours once there are more than `over` beyond the kept ones.
+    /// Moves rows from the grid's history into ours if there are more than `over` beyond the kept
+    /// ones.
     fn pack(&mut self, over: usize) {
         let rows = self.term.grid().history_size();
         if rows <= GRID_KEEP + over || self.term.mode().contains(TermMode::ALT_SCREEN) {
@@ -243,7 +244,7 @@ impl Screen {
         grid.update_history(GRID_HISTORY);
     }
 
-    /// Cuts cells that have collected more combining characters than any script uses.
+    /// Trims cells with more combining characters than any script uses.
     fn sweep(&mut self) {
         let grid = self.term.grid_mut();
         let top = -(grid.history_size() as i32);
@@ -267,7 +268,7 @@ impl Screen {
         }
     }
 
-    /// Changes the size; lines are wrapped anew.
+    /// Changes the size; lines are rewrapped.
     pub fn resize(&mut self, size: Size) {
         if size == self.size {
             return;
@@ -281,7 +282,7 @@ impl Screen {
             }
             screen.term.resize(size);
         });
-        // An alternate screen is cut, also through wide characters.
+        // The alternate screen is cut, possibly through wide characters.
         self.on_grid(|layer| {
             for line in 0..layer.rows() {
                 layer.mend(line, 0..layer.columns());
@@ -292,7 +293,7 @@ impl Screen {
         }
     }
 
-    /// Gives back memory that only a busy screen needs. Call it when a session has been quiet.
+    /// Releases memory that only a busy screen needs. Call it when a session is quiet.
     pub fn settle(&mut self) {
         if self.term.mode().contains(TermMode::ALT_SCREEN) {
             return;
@@ -308,7 +309,7 @@ impl Screen {
         self.size
     }
 
-    /// How often the screen had to be made anew after a fault in it.
+    /// How often the screen was recreated after a panic.
     pub fn rebuilt(&self) -> u32 {
         self.rebuilt
     }
@@ -322,7 +323,7 @@ impl Screen {
         std::mem::take(&mut self.ear.lock().replies)
     }
 
-    /// Empties the scrollback; what is visible stays.
+    /// Clears the scrollback; the visible part stays.
     pub fn clear_scrollback(&mut self) {
         self.history.clear();
         if !self.term.mode().contains(TermMode::ALT_SCREEN) {
@@ -331,8 +332,8 @@ impl Screen {
     }
 }
 
-/// Operating system commands the grid would only store: links, which nothing here shows, and
-/// anything long, which it would keep once per cell or per saved title.
+/// Operating system commands that the grid would only store: hyperlinks, which are not shown, and
+/// long ones, which it would keep per cell or per saved title.
 fn is_ignored(seen: &Seen) -> bool {
     matches!(seen, Seen::Osc(payload) if payload.len() > SCREEN_OSC_BYTES || payload.starts_with(b"8;"))
 }
@@ -340,7 +341,7 @@ fn is_ignored(seen: &Seen) -> bool {
 fn term(size: Size, ear: &Ear) -> Term<Ear> {
     let config = Config {
         scrolling_history: GRID_HISTORY,
-        // The clipboard of the host is none of the guest's business.
+        // The guest must not access the host's clipboard.
         osc52: Osc52::Disabled,
         ..Config::default()
     };

@@ -1,11 +1,11 @@
-//! Rectangles that are copied, filled, erased and changed in their looks.
+//! Rectangular area operations: copy, fill, erase, change attributes.
 
 use super::layer::{Area, Layer, Protection};
 use super::sequence::Csi;
 use alacritty_terminal::term::TermMode;
 use alacritty_terminal::term::cell::{Cell, Flags};
 
-/// The attributes that can be changed, by their numbers in SGR.
+/// The changeable attributes, by their SGR numbers.
 const LOOKS: [(u16, Flags); 5] = [
     (1, Flags::BOLD),
     (4, Flags::UNDERLINE),
@@ -20,7 +20,7 @@ impl Layer<'_> {
             b'v' => self.copy_area(csi),
             b'x' => self.fill_area(csi),
             b'z' => self.erase_area(csi.rest(0), false),
-            // Cells that SPA has protected are not this one's to spare.
+            // DECSERA does not skip cells protected by SPA.
             b'{' => self.erase_area(csi.rest(0), self.vt.protection != Protection::Iso),
             b'r' => self.change_area(csi, set_look),
             b't' => self.change_area(csi, turn_look),
@@ -28,7 +28,7 @@ impl Layer<'_> {
         }
     }
 
-    /// Top, left, bottom, right, from one and to the last by default; within the margins in origin mode.
+    /// Parses top, left, bottom, right, with defaults; relative to the margins in origin mode.
     pub fn area(&self, params: &[u16]) -> Option<Area> {
         let (rows, columns) = (0..self.rows(), 0..self.columns());
         let within = match self.on(TermMode::ORIGIN) {
@@ -50,7 +50,7 @@ impl Layer<'_> {
     }
 
     fn copy_area(&mut self, csi: &Csi) {
-        // The fifth and the eighth are pages, of which there is one.
+        // The fifth and eighth parameters are pages; there is only one.
         let place = |at: usize| csi.param(at).unwrap_or(1);
         let (Some(from), Some(to)) = (
             self.area(&csi.rest(0)[..csi.params.len().min(4)]),
@@ -94,7 +94,7 @@ impl Layer<'_> {
         }
     }
 
-    /// DECCARA and DECRARA: in a rectangle, or in everything between two corners as it is read.
+    /// DECCARA and DECRARA: in a rectangle, or in the stream between two corners.
     fn change_area(&mut self, csi: &Csi, change: fn(&mut Cell, u16)) {
         let Some(area) = self.area(csi.rest(0)) else {
             return;

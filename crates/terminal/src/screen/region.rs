@@ -1,7 +1,7 @@
-//! Cells that are moved, erased and written within margins.
+//! Moves, erases and writes cells within margins.
 //!
-//! Where the region is as wide as the screen, the grid does it: only it knows what becomes of rows
-//! that scroll away. Between margins on the sides there is no scrollback.
+//! If the region is as wide as the screen, the grid does it: only the grid handles scrollback.
+//! Between left and right margins there is no scrollback.
 
 use super::layer::{Area, Layer, PROTECTED, Protection};
 use alacritty_terminal::index::{Column, Line as GridLine};
@@ -37,7 +37,7 @@ impl Layer<'_> {
         self.shift_rows(&region, by, false);
     }
 
-    /// IL and DL: the region from the cursor's row on.
+    /// IL and DL: shifts the region from the cursor's row on.
     pub fn shift_lines(&mut self, by: usize, up: bool) {
         if !self.between_margins() {
             return;
@@ -72,7 +72,7 @@ impl Layer<'_> {
         }
     }
 
-    /// All rows of an area to the side; what is pushed out is gone.
+    /// Shifts all rows of an area sideways; cells pushed out are lost.
     pub fn shift_columns(&mut self, area: &Area, by: usize, left: bool) {
         let blank = self.blank();
         let by = by.min(area.columns.len());
@@ -93,7 +93,7 @@ impl Layer<'_> {
         }
     }
 
-    /// ICH and DCH: the cursor's line from the cursor to the margin.
+    /// ICH and DCH: shifts the line from the cursor to the margin.
     pub fn shift_chars(&mut self, by: usize, left: bool) {
         if !self.between_sides() {
             return;
@@ -107,7 +107,7 @@ impl Layer<'_> {
         self.term.grid_mut().cursor.input_needs_wrap = false;
     }
 
-    /// DECIC and DECDC: the region from the cursor's column on.
+    /// DECIC and DECDC: shifts the region from the cursor's column on.
     pub fn shift_from_cursor(&mut self, by: usize, left: bool) {
         if self.between_margins() {
             let mut region = self.region();
@@ -120,12 +120,12 @@ impl Layer<'_> {
         self.row(line)[columns].to_vec()
     }
 
-    /// Writes cells that come from elsewhere; no half of a wide character is left over.
+    /// Writes copied cells; halves of wide characters are removed.
     pub fn write(&mut self, line: i32, column: usize, cells: &[Cell]) {
         let row = self.row(line);
         for (place, cell) in row[column..].iter_mut().zip(cells) {
             place.clone_from(cell);
-            // The line does not go on below just because it did where the cell comes from.
+            // A copied cell must not carry its line's wrap flags along.
             place
                 .flags
                 .remove(Flags::WRAPLINE | Flags::LEADING_WIDE_CHAR_SPACER);
@@ -133,7 +133,7 @@ impl Layer<'_> {
         self.mend(line, column..column + cells.len());
     }
 
-    /// Takes away halves of wide characters in what was changed and beside it.
+    /// Removes halves of wide characters in and beside changed columns.
     pub fn mend(&mut self, line: i32, columns: Range<usize>) {
         let row = self.row(line);
         let end = (columns.end + 1).min(row.len());
@@ -150,7 +150,7 @@ impl Layer<'_> {
         }
     }
 
-    /// Erases cells, or those of them that are not protected.
+    /// Erases cells; a selective erase skips protected ones.
     pub fn erase(&mut self, line: i32, columns: Range<usize>, selective: bool) {
         let blank = self.blank();
         let columns = columns.start..columns.end.min(self.columns());
@@ -162,7 +162,7 @@ impl Layer<'_> {
         self.mend(line, columns);
     }
 
-    /// Whether an ordinary erase has to spare cells.
+    /// Whether an ordinary erase must skip protected cells.
     pub fn spares(&self) -> bool {
         self.vt.protection == Protection::Iso
     }
@@ -179,7 +179,7 @@ impl Layer<'_> {
         self.erase(at.line.0, columns, selective);
     }
 
-    /// ED and DECSED, as above.
+    /// ED and DECSED, with the same codes.
     pub fn erase_in_screen(&mut self, what: u16, selective: bool) {
         let line = self.at().line.0;
         let rows = match what {
@@ -197,12 +197,12 @@ impl Layer<'_> {
         }
     }
 
-    /// Prints a character where lines are shorter than the screen is wide, or where it is inserted: the
-    /// grid would push one half of a wide character off the screen and keep the other.
+    /// Prints a character between margins or in insert mode: the grid would push one half of a wide
+    /// character off the screen and keep the other.
     pub fn print(&mut self, char: char) {
         let width = match char.width() {
             Some(width @ 1..) => width,
-            // Nothing, or a mark on the character before it.
+            // A zero-width or combining character.
             _ => return self.term.input(char),
         };
         let wraps = self.on(TermMode::LINE_WRAP);
@@ -214,7 +214,7 @@ impl Layer<'_> {
         let last = self.columns() - 1;
         let mut column = self.at().column.0;
         if column + width > limit(column, last) + 1 {
-            // A wide character does not fit at the end of a line, nor between margins narrower than it.
+            // A wide character does not fit at the end of a line, nor between narrower margins.
             if !wraps || right + 1 < left + width {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Answers to what a program asks of its terminal, where the grid has none.
+//! Replies to terminal queries that the grid does not answer.
 
 use super::layer::PROTECTED;
 use super::sequence::Csi;
@@ -9,7 +9,7 @@ use alacritty_terminal::term::TermMode;
 use alacritty_terminal::term::cell::{Cell, Flags};
 use alacritty_terminal::vte::ansi::{Color, CursorShape, NamedColor};
 
-/// The answer to a control sequence; `None` leaves it to the grid.
+/// The reply to a control sequence; `None` leaves it to the grid.
 pub(super) fn answer(screen: &mut Screen, csi: &Csi) -> Option<String> {
     let first = csi.params.first().copied().unwrap_or(0);
     match (csi.prefix, csi.mid, csi.end) {
@@ -31,7 +31,7 @@ pub(super) fn answer(screen: &mut Screen, csi: &Csi) -> Option<String> {
             _ => String::new(),
         }),
         (0, b'*', b'y') => {
-            // The second is a page, of which there is one.
+            // The second parameter is a page; there is only one.
             let sum = checksum(screen, csi.rest(2));
             Some(format!("\x1bP{first}!~{sum:04X}\x1b\\"))
         }
@@ -39,17 +39,17 @@ pub(super) fn answer(screen: &mut Screen, csi: &Csi) -> Option<String> {
     }
 }
 
-/// A VT420 with selective erase, scrolling to the sides, colours and rectangles.
+/// Device attributes: a VT420 with selective erase, horizontal scrolling, colours and rectangles.
 const DEVICE: &str = "\x1b[?64;6;21;22;28c";
 
-/// The cursor, counted from one, within the margins in origin mode.
+/// The cursor, counted from one, relative to the margins in origin mode.
 fn place(screen: &mut Screen) -> (i32, usize) {
     let (line, column) = screen.layer().place();
     (line + 1, column + 1)
 }
 
-/// What can be known of a window that nobody sees. Titles are never told: they would be typed into
-/// the shell, and anyone whose text is shown could have set them.
+/// Window reports. Titles are never reported: the reply would be typed into the shell, and any
+/// displayed text could have set them.
 fn window(size: Size, what: u16) -> Option<String> {
     let (rows, cols) = (usize::from(size.rows()), usize::from(size.cols()));
     let (height, width) = (palette::CELL_HEIGHT, palette::CELL_WIDTH);
@@ -65,7 +65,7 @@ fn window(size: Size, what: u16) -> Option<String> {
     })
 }
 
-/// DSR of the DEC kind: there is no printer, no locator, and nobody has changed the keys.
+/// DEC-style DSR: no printer, no locator, no user-defined keys.
 fn status(screen: &mut Screen, what: u16, number: u16) -> Option<String> {
     Some(match what {
         6 => {
@@ -85,7 +85,7 @@ fn status(screen: &mut Screen, what: u16, number: u16) -> Option<String> {
     })
 }
 
-/// Modes that change nothing here: what was set is told to who asks, nothing more.
+/// Modes without effect: only their state is reported.
 const NOTED: [u16; 14] = [3, 4, 5, 8, 18, 19, 34, 35, 36, 40, 42, 67, 95, 1046];
 
 /// The bit of such a mode.
@@ -94,7 +94,7 @@ pub(super) fn noted(mode: u16) -> Option<u32> {
     Some(1 << at)
 }
 
-/// 1 is set, 2 is not.
+/// DECRQM: 1 is set, 2 is reset.
 fn mode(screen: &Screen, mode: u16) -> Option<u8> {
     let vt = &screen.vt;
     let set = match mode {
@@ -110,12 +110,12 @@ fn mode(screen: &Screen, mode: u16) -> Option<u8> {
     Some(if set { 1 } else { 2 })
 }
 
-/// 0 is unknown, 4 is never set.
+/// ANSI modes: 0 is unknown, 4 is permanently reset.
 fn ansi_mode(screen: &Screen, mode: u16) -> u8 {
     let flag = match mode {
         4 => TermMode::INSERT,
         20 => TermMode::LINE_FEED_NEW_LINE,
-        // The terminal does not echo, nor lock the keyboard.
+        // SRM is permanently set: the terminal does not echo. KAM is permanently reset.
         12 => return 3,
         1 | 2 | 5 | 7 | 10 | 11 | 13..=19 => return 4,
         _ => return 0,
@@ -127,7 +127,7 @@ fn ansi_mode(screen: &Screen, mode: u16) -> u8 {
     }
 }
 
-/// DECRQSS: a setting as the sequence that would set it.
+/// DECRQSS: reports a setting as the sequence that would set it.
 pub(super) fn setting(screen: &mut Screen, what: &[u8]) -> String {
     let size = screen.size;
     let (top, bottom) = screen.vt.margins;
@@ -163,7 +163,7 @@ pub(super) fn setting(screen: &mut Screen, what: &[u8]) -> String {
     }
 }
 
-/// The parameters of SGR that make a cell look as this one.
+/// The SGR parameters of a cell.
 fn graphics(cell: &Cell) -> String {
     let mut words = vec!["0".to_string()];
     for (flag, number) in [
@@ -184,7 +184,7 @@ fn graphics(cell: &Cell) -> String {
     words.join(";")
 }
 
-/// `base` is 30 for the text and 40 for what is behind it.
+/// `base` is 30 for the foreground and 40 for the background.
 fn colour(colour: Color, base: usize) -> Option<String> {
     match colour {
         Color::Named(NamedColor::Foreground | NamedColor::Background) => None,
@@ -198,7 +198,7 @@ fn colour(colour: Color, base: usize) -> Option<String> {
     }
 }
 
-/// The sum of a rectangle's characters, as DEC's terminals make it: below zero.
+/// The checksum of a rectangle's characters as in DEC terminals: the negated sum.
 fn checksum(screen: &mut Screen, params: &[u16]) -> u16 {
     let Some(area) = screen.layer().area(params) else {
         return 0;

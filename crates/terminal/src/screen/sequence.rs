@@ -1,9 +1,9 @@
-//! Sequences that are done before the grid's parser sees them, cut out of the stream.
+//! Recognizes sequences that are handled before the grid's parser.
 
-/// A sequence longer than this is left to the grid.
+/// A longer sequence is left to the grid.
 const LONGEST: usize = 256;
 
-/// A sequence that is done here.
+/// A sequence handled here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ours {
     Csi(Csi),
@@ -11,7 +11,7 @@ pub(super) enum Ours {
     RestoreCursor,
     Align,
     Reset,
-    /// IND: a line feed that is never a new line.
+    /// IND: a line feed without carriage return in any mode.
     Index,
     /// DECBI and DECFI.
     BackIndex,
@@ -19,16 +19,16 @@ pub(super) enum Ours {
     /// SPA and EPA.
     Guard,
     Unguard,
-    /// What is asked for (DECRQSS).
+    /// DECRQSS: the requested setting.
     Setting(Vec<u8>),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Csi {
-    /// `?`, `>` and the like, or 0.
+    /// The prefix (`?`, `>` or the like), or 0.
     pub prefix: u8,
     pub params: Vec<u16>,
-    /// `$`, `!` and the like, or 0.
+    /// The intermediate byte (`$`, `!` or the like), or 0.
     pub mid: u8,
     pub end: u8,
 }
@@ -39,12 +39,12 @@ impl Csi {
         self.params.get(at).copied().filter(|param| *param > 0)
     }
 
-    /// How often.
+    /// The repeat count.
     pub fn count(&self) -> usize {
         usize::from(self.param(0).unwrap_or(1))
     }
 
-    /// Parameters from there on.
+    /// Parameters from an index on.
     pub fn rest(&self, from: usize) -> &[u16] {
         self.params.get(from..).unwrap_or_default()
     }
@@ -56,7 +56,7 @@ pub(super) enum Sequence {
     Unfinished,
 }
 
-/// What begins with this escape.
+/// Parses the sequence that begins with this escape.
 pub(super) fn sequence(bytes: &[u8]) -> Sequence {
     match bytes.get(1) {
         None => Sequence::Unfinished,
@@ -79,7 +79,7 @@ pub(super) fn sequence(bytes: &[u8]) -> Sequence {
     }
 }
 
-/// `DCS $ q … ST`, and no other of them.
+/// Parses `DCS $ q … ST` only.
 fn setting(bytes: &[u8]) -> Sequence {
     let start = b"\x1bP$q";
     if bytes.len() < start.len() && start.starts_with(bytes) {
@@ -116,7 +116,7 @@ fn csi(bytes: &[u8]) -> Sequence {
         };
     };
     let len = 2 + params + mids + 1;
-    // A control inside, or too much of something: the grid's parser knows what to do.
+    // A control character inside, or too many bytes: the grid's parser handles it.
     if !matches!(end, 0x40..=0x7e) || mids > 1 {
         return Sequence::Other(2);
     }

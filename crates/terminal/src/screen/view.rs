@@ -1,4 +1,4 @@
-//! What can be asked of a screen: a picture of it, and its scrollback.
+//! Read access to a screen: a view of it, and its scrollback.
 
 pub use motu_core::terminal::Modes;
 
@@ -64,7 +64,7 @@ impl Screen {
         }
     }
 
-    /// What the program wants to hear of the mouse, and how.
+    /// The mouse events that the program wants, and their encoding.
     pub fn mouse(&self) -> Mouse {
         let mode = *self.term.mode();
         let tracking = [
@@ -120,13 +120,13 @@ impl Screen {
         self.history.len() + self.grid_history()
     }
 
-    /// Rows that were above the screen and had to make room.
+    /// Rows of scrollback that were dropped.
     pub fn scrollback_dropped(&self) -> u64 {
         self.history.dropped()
     }
 
-    /// Moves rows that are far above the visible screen into `rows`, oldest first. True if a program
-    /// emptied the scrollback since the last time: what was taken before is then no longer part of it.
+    /// Moves rows far above the visible screen into `rows`, oldest first. True if a program cleared
+    /// the scrollback since the last call: rows taken before are then obsolete.
     pub fn take_scrollback(&mut self, rows: &mut Vec<Line>) -> bool {
         self.history.take(rows)
     }
@@ -164,7 +164,7 @@ impl Screen {
         lines
     }
 
-    /// The text of everything, rows that were one line joined, without blank lines at the end.
+    /// All text, wrapped rows joined, without trailing blank lines.
     pub fn full_text(&self) -> String {
         joined(&self.scrollback(0))
     }

@@ -1,8 +1,8 @@
-//! What the grid leaves out, or does otherwise than terminals do.
+//! Sequences that the grid lacks, or handles differently from real terminals.
 //!
-//! Sequences are looked at before the grid's own parser sees them. Those in the table below are
-//! done here; all others pass as they came, and what the parser makes of them goes through
-//! [`super::layer`], which keeps the cursor and the cells within the margins.
+//! Sequences are examined before the grid's own parser sees them. Those in the table below are
+//! handled here; all others pass unchanged, and the parser's actions go through [`super::layer`],
+//! which keeps the cursor and the cells within the margins.
 //!
 //! ```text
 //!   DECSTBM DECSLRM       margins are remembered         DECSC DECRC   with origin mode
@@ -51,7 +51,7 @@ impl Screen {
         self.feed(&input[plain..]);
     }
 
-    /// Runs `work` on the grid with what is remembered about it.
+    /// Runs `work` on the grid with the layer's state.
     pub(super) fn on_grid(&mut self, work: impl FnOnce(&mut Layer<'_>)) {
         self.contained(|screen| work(&mut screen.layer()));
     }
@@ -64,7 +64,7 @@ impl Screen {
     }
 
     fn obey(&mut self, ours: &Ours, bytes: &[u8]) {
-        // An escape ends whatever was unfinished before it, in the grid's parser too.
+        // Terminate any unfinished sequence in the grid's parser first, as an ESC would.
         self.feed(b"\x1b\\");
         match ours {
             Ours::Csi(csi) => self.obey_csi(csi, bytes),
@@ -157,7 +157,7 @@ impl Screen {
         let rows = i32::from(self.size.rows());
         let top = i32::from(csi.param(0).unwrap_or(1));
         let bottom = csi.param(1).map_or(rows, i32::from).min(rows);
-        // Margins that leave fewer than two rows are none; the grid takes them.
+        // Margins need at least two rows; otherwise the grid ignores them.
         if top < bottom {
             self.feed(bytes);
             self.vt.margins = (top - 1, bottom);
@@ -185,7 +185,7 @@ impl Screen {
         self.feed(b"\x1b8");
         let saved = self.vt.saved_origin[usize::from(self.alternate())];
         if saved != self.origin() {
-            // Setting the mode homes the cursor.
+            // Setting origin mode homes the cursor: restore it.
             let cursor = &self.term.grid().cursor;
             let (point, wraps) = (cursor.point, cursor.input_needs_wrap);
             self.feed(if saved { b"\x1b[?6h" } else { b"\x1b[?6l" });
@@ -194,7 +194,7 @@ impl Screen {
         }
     }
 
-    /// Modes, text and margins as at the beginning; what is on the screen and the cursor stay.
+    /// DECSTR: resets modes, attributes and margins; contents and cursor stay.
     fn soft_reset(&mut self) {
         let at = self.term.grid().cursor.point;
         self.feed(b"\x1b[?25h\x1b[?6l\x1b[?7h\x1b[4l\x1b[?1l\x1b>\x1b[r\x1b[0m\x1b(B\x0f");
@@ -242,7 +242,7 @@ impl Screen {
         }
     }
 
-    /// DECCOLM: the width is not the program's to choose, but it may ask for what comes with it.
+    /// DECCOLM: the width is not changed, but its side effects happen.
     fn set_columns(&mut self, on: bool) {
         if let Some(bit) = report::noted(3) {
             self.vt.noted = self.vt.noted & !bit | if on { bit } else { 0 };
@@ -265,7 +265,8 @@ impl Screen {
         }
     }
 
-    /// The alternate screen without a cursor of its own. It is as it was left, unless by mode 1047.
+    /// Switches screens without a separate cursor. The alternate screen keeps its contents, unless
+    /// it was left by mode 1047.
     fn switch_screen(&mut self, on: bool, cleared: bool) {
         if on == self.alternate() {
             return;

@@ -1,4 +1,4 @@
-//! From marks to commands.
+//! Derives commands from marks.
 
 use crate::classify::Phase;
 use crate::limits::{COMMAND_HEAD_BYTES, COMMANDS_KEPT};
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// One command of our shell, by its marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The prompt it was typed at.
+    /// The prompt where it was typed.
     pub turn: u64,
     /// Where its output begins.
     pub output_from: u64,
@@ -21,40 +21,40 @@ pub struct Command {
     pub ended: Option<Duration>,
 }
 
-/// What the marks have said.
+/// The state by the marks so far.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     pub phase: Phase,
-    /// Counts the prompts that were drawn, whoever drew them.
+    /// Counts drawn prompts of all shells.
     pub turn: u64,
-    /// The shell of the newest prompt and that one's own number of it.
+    /// The shell of the newest prompt, and the prompt's number in that shell.
     pub key: (usize, u64),
-    /// Where what is typed at the prompt begins.
+    /// Where input at the prompt begins.
     pub input_from: u64,
-    /// Where the stream was when we typed a line at this prompt; what follows is its echo, until
-    /// the command begins. Without that, it is the output of something in the background.
+    /// The stream position when we typed a line at this prompt; what follows is its echo, until the
+    /// command begins. Without it, output at the prompt comes from the background.
     typed_from: Option<u64>,
     pub cwd: Option<String>,
-    /// The commands typed at the newest prompt that had any; several when lines were pasted together.
+    /// The commands typed at the newest prompt; several if lines were pasted together.
     pub latest: Vec<Command>,
     /// The beginning of their output.
     head: Vec<u8>,
-    /// Places of the stream that are echoes of what was typed.
+    /// Ranges of the stream that are echoes.
     echoes: VecDeque<Range<u64>>,
     /// The turn of the last command that began.
     pub command_turn: u64,
     /// A line was typed at the prompt, and the shell has neither begun it nor asked for more.
     pub pending: bool,
-    /// The shell wants the rest of what was typed.
+    /// The shell asks for the rest of the input.
     pub unfinished: bool,
     /// Lines were typed that no mark accounts for: a program may have read them, or the shell will.
     pub loose: bool,
-    /// An unsigned mark says a prompt is drawn.
+    /// An unsigned mark announced a prompt.
     pub foreign_prompt: bool,
 }
 
 impl Commands {
-    /// `at` is where the mark's bytes are in the stream.
+    /// Handles a mark; `at` is the range of its bytes in the stream.
     pub fn mark(&mut self, mark: &Mark, at: Range<u64>, now: Duration) {
         if !mark.trusted {
             self.foreign_prompt = mark.kind == MarkKind::InputStart;
@@ -72,7 +72,7 @@ impl Commands {
             MarkKind::Continuation | MarkKind::Refused => {}
             MarkKind::PromptStart => self.phase = Phase::Between,
             MarkKind::InputStart => {
-                // Drawn again while something is typed: the first place counts.
+                // A prompt redrawn during input keeps its first position.
                 if self.phase != Phase::AtPrompt || self.key != key {
                     self.input_from = at.end;
                     self.typed_from = None;
@@ -100,7 +100,7 @@ impl Commands {
         }
     }
 
-    /// Lines that are run one after the other without a prompt between them have a number each.
+    /// The number of a prompt; lines run without a prompt between them get one each.
     fn turn_of(&mut self, key: (usize, u64)) -> u64 {
         if self.key != key {
             self.key = key;
@@ -116,7 +116,7 @@ impl Commands {
             if self.echoes.len() > COMMANDS_KEPT {
                 self.echoes.pop_front();
             }
-            // Typed at a prompt that was really drawn: a new group of commands.
+            // Typed at a drawn prompt: a new group of commands.
             self.latest.clear();
             self.head = Vec::new();
         }
@@ -135,7 +135,7 @@ impl Commands {
         });
     }
 
-    /// Output came; its beginning is kept.
+    /// Handles output; its beginning is stored.
     pub fn output(&mut self, bytes: &[u8]) {
         self.foreign_prompt = false;
         if self.phase == Phase::InCommand && self.head.len() < COMMAND_HEAD_BYTES {
@@ -149,19 +149,19 @@ impl Commands {
         &self.head
     }
 
-    /// What the latest group printed, up to `end` while it still runs.
+    /// The output of the latest group, up to `end` while it runs.
     pub fn output_range(&self, end: u64) -> Option<Range<u64>> {
         let first = self.latest.first()?;
         let last = self.latest.last()?;
         Some(first.output_from..last.output_to.unwrap_or(end))
     }
 
-    /// A line is typed at the prompt.
+    /// Records that a line is typed at the prompt.
     pub fn typed(&mut self, at: u64) {
         self.typed_from.get_or_insert(at);
     }
 
-    /// Lines are typed, at the prompt or elsewhere.
+    /// Records typed lines, at the prompt or elsewhere.
     pub fn typed_lines(&mut self, lines: usize) {
         if lines == 0 || self.phase == Phase::Unmarked {
             return;
@@ -172,7 +172,7 @@ impl Commands {
         self.pending |= at_prompt;
     }
 
-    /// The shell is seen waiting, and has read all that was typed.
+    /// The shell was seen waiting with all input read.
     pub fn idle(&mut self) {
         if self.phase == Phase::AtPrompt {
             self.unfinished |= self.pending;
@@ -181,12 +181,12 @@ impl Commands {
         }
     }
 
-    /// Whether what comes now is the echo of a line.
+    /// Whether the current output is the echo of a line.
     pub fn is_typing(&self) -> bool {
         self.phase == Phase::AtPrompt && self.typed_from.is_some()
     }
 
-    /// Echoes that touch `from..end`, in order.
+    /// Echo ranges that overlap `from..end`, in order.
     pub fn echoes(&self, from: u64, end: u64) -> Vec<Range<u64>> {
         let typed = self.typed_from.filter(|_| self.is_typing());
         let typing = typed.map(|typed| typed..end);
@@ -198,7 +198,7 @@ impl Commands {
             .collect()
     }
 
-    /// The group typed at `turn` has ended and the next prompt is drawn.
+    /// Whether the group typed at `turn` has ended and the next prompt is drawn.
     pub fn done_since(&self, turn: u64) -> bool {
         self.phase == Phase::AtPrompt && self.turn > turn
     }

@@ -1,4 +1,4 @@
-//! One terminal session, as a machine without I/O.
+//! One terminal session, as a state machine without I/O.
 //!
 //! The engine owns the PTY and the clock. It calls, with `now` as the time since
 //! the session was made:
@@ -62,32 +62,32 @@ use std::ops::Range;
 use std::time::Duration;
 use wait::Waiter;
 
-/// Records kept for a recorder that is slow to take them.
+/// Records queued for a slow recorder.
 const RECORDS: usize = 4096;
-/// Silence after which memory that only a busy screen needs is given back.
+/// Silence after which memory of a busy screen is released.
 const SETTLE_AFTER: Duration = Duration::from_secs(5);
 
-/// How a session behaves.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub size: Size,
-    /// Where the stream begins: the transcript's end, for a session that is found again.
+    /// The start of the stream: the transcript's end, for a restored session.
     pub offset: u64,
     /// The nonce of our shell integration; `None` for a shell without one.
     pub nonce: Option<Nonce>,
-    /// Silence after which a look is taken at what a program without marks does.
+    /// Silence after which a program without marks is examined.
     pub quiet: Duration,
-    /// Silence after which a wait ends where neither marks nor the kernel can tell.
+    /// Silence after which a wait ends if neither marks nor the kernel can tell.
     pub silence: Duration,
     /// Recent output kept in memory.
     pub ring_bytes: usize,
     /// Whether records are made.
     pub record: bool,
-    /// What the caller says a shell's prompt looks like.
+    /// The caller's pattern for a shell's prompt.
     pub prompt_regex: Option<Regex>,
-    /// Well-known credentials that are taken out of what is shown.
+    /// Patterns of well-known credentials to redact.
     pub patterns: Patterns,
-    /// Values that are taken out of it, beside the passwords that are typed.
+    /// Values to redact, besides typed passwords.
     pub values: Values,
 }
 
@@ -108,7 +108,8 @@ impl Default for Config {
     }
 }
 
-/// What marks have said so far: they are not in the stream that is kept, where they could be forged.
+/// State from marks, to be stored separately: marks are not in the stored stream, where they could
+/// be forged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     pub phase: Phase,
@@ -116,10 +117,10 @@ pub struct Carried {
     pub turn: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// The shell that drew it, and that one's own number of it.
+    /// The shell that drew it, and the prompt's number in that shell.
     #[serde(default)]
     pub key: (usize, u64),
-    /// The nonces of shells met inside the session's own.
+    /// The nonces of nested shells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nested: Vec<String>,
 }
@@ -136,9 +137,9 @@ pub struct Session {
     nested: nested::Nested,
     ring: Ring,
     facts: Option<(KernelFacts, Duration)>,
-    /// When the guest last answered, with whatever.
+    /// When the guest last answered.
     facts_asked: Duration,
-    /// Bytes that came from the PTY, redacted or not.
+    /// Bytes received from the PTY, before redaction.
     received: u64,
     ended: Option<Ended>,
     waiters: Vec<Waiter>,
@@ -146,22 +147,22 @@ pub struct Session {
     records: VecDeque<Record>,
     dropped_records: u64,
     input: Vec<u8>,
-    /// Bytes that were ever to be typed; the guest counts the same.
+    /// Total bytes to type; the guest counts the same.
     typed: u64,
-    /// There is nobody who could look at the kernel.
+    /// Kernel facts are not available.
     blind: bool,
     sent: VecDeque<Sent>,
-    /// Where the next default `expect` begins to tell what came.
+    /// Where the next default `expect` begins.
     expect_from: Cursor,
-    /// Where the screen was last wiped.
+    /// Where the screen was last cleared.
     wiped: u64,
-    /// What was typed of a secret so far, at a prompt that does not show it.
+    /// The part of a secret typed so far, at a prompt without echo.
     secret: Vec<u8>,
     /// Where the next `poll` begins.
     polled: u64,
     last_output: Duration,
     last_input: Duration,
-    /// The latest time anybody told.
+    /// The latest known time.
     now: Duration,
     settled: bool,
     cwd_hint: Option<String>,
@@ -204,8 +205,8 @@ impl Session {
         }
     }
 
-    /// Puts the end of an older stream on the screen. Nothing of it is recorded or answered: that
-    /// was done when it came. [`Config::offset`] is where `tail` begins.
+    /// Replays the end of an older stream to the screen. It is neither recorded nor answered again.
+    /// [`Config::offset`] is where `tail` begins.
     pub fn restore(&mut self, tail: &[u8], carried: &Carried) {
         self.screen.write(tail);
         self.screen.take_replies();
@@ -237,7 +238,7 @@ impl Session {
         self.look(now);
     }
 
-    /// The guest looked at the kernel.
+    /// Handles kernel facts from the guest.
     pub fn facts(&mut self, facts: KernelFacts, now: Duration) {
         self.facts_asked = now;
         let heard = facts
@@ -245,7 +246,7 @@ impl Session {
             .is_none_or(|bytes| bytes <= self.received);
         let told = facts.input_bytes.is_none_or(|bytes| bytes >= self.typed);
         if heard && told {
-            // Our own shell, with nothing left to read: it has seen everything.
+            // Our own shell waits with nothing left to read: it has handled all input.
             let ours = facts.shell_in_front || self.commands.key.0 > 0;
             if ours && facts.reading() == Some(true) {
                 self.commands.idle();
@@ -255,13 +256,13 @@ impl Session {
         self.look(now);
     }
 
-    /// Nobody can look at the kernel of this machine.
+    /// Kernel facts are not available on this machine.
     pub fn cannot_look(&mut self, now: Duration) {
         self.blind = true;
         self.look(now);
     }
 
-    /// The shell is gone, or the session was terminated.
+    /// The shell has ended, or the session was terminated.
     pub fn ended(&mut self, how: Ended, now: Duration) {
         self.flush(now, true);
         self.ended = Some(how);
@@ -281,7 +282,7 @@ impl Session {
         self.look(now);
     }
 
-    /// Bytes kept back as a possible secret are let go when their time is up.
+    /// Releases bytes held as a possible secret when their time is up.
     fn flush(&mut self, now: Duration, all: bool) {
         let mut redactor = std::mem::take(&mut self.redactor);
         let then = if all {
@@ -317,7 +318,7 @@ impl Session {
         };
         self.keep(&kept, now);
         if clean.is_none() {
-            // Not a mark of ours: whatever it is, the command printed it.
+            // Not a mark of ours: it is part of the command's output.
             self.commands.output(piece.bytes);
         }
         match notice {
@@ -369,19 +370,19 @@ impl Session {
         self.records.push_back(record);
     }
 
-    // What the engine is to do.
+    // Actions for the engine.
 
     /// Bytes to write to the PTY.
     pub fn take_input(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.input)
     }
 
-    /// Requests that are answered.
+    /// Answered requests.
     pub fn take_outcomes(&mut self) -> Vec<(Ticket, Outcome)> {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// What is to be recorded, in order. Take it after every event.
+    /// Records in order. Take them after every event.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records).into()
     }
@@ -396,7 +397,7 @@ impl Session {
         &self.screen
     }
 
-    /// The state as of the last facts; ask the guest first when [`Session::facts_are_old`].
+    /// The state by the last facts; ask the guest first if [`Session::facts_are_old`].
     pub fn state(&self, now: Duration) -> State {
         if self.ended.is_none()
             && self.commands.phase == Phase::AtPrompt
@@ -421,14 +422,14 @@ impl Session {
         })
     }
 
-    /// Whether something has happened since the guest last looked at the kernel.
+    /// Whether something has happened since the last kernel facts.
     pub fn facts_are_old(&self) -> bool {
         self.facts
             .as_ref()
             .is_none_or(|(_, at)| *at < self.last_output || *at <= self.last_input)
     }
 
-    /// How long ago the guest looked at the kernel; for ever, if something has happened since.
+    /// Age of the kernel facts; `MAX` if something has happened since.
     pub fn facts_age(&self, now: Duration) -> Duration {
         match &self.facts {
             Some((_, at)) if !self.facts_are_old() => now.saturating_sub(*at),
@@ -440,7 +441,7 @@ impl Session {
         now >= self.last_output.max(self.last_input) + self.config.quiet
     }
 
-    /// The directory of our shell, or what somebody's OSC 7 said.
+    /// The directory by our shell's marks, else by OSC 7.
     pub fn cwd(&self) -> Option<&str> {
         let marked = self.commands.cwd.as_deref();
         marked.or(self.cwd_hint.as_deref())
@@ -459,19 +460,19 @@ impl Session {
         self.last_output.max(self.last_input)
     }
 
-    /// What the guest last said, however old.
+    /// The last kernel facts, however old.
     pub fn last_facts(&self) -> Option<&KernelFacts> {
         self.facts.as_ref().map(|(facts, _)| facts)
     }
 
-    /// Bytes of those received that are in the stream: the rest is kept back, as half a sequence or
-    /// what may become a secret. A session that is found again goes on here.
+    /// Bytes received that are in the stream: the rest is held back, as an incomplete sequence or a
+    /// possible secret. A restored session continues here.
     pub fn consumed(&self) -> u64 {
         let held = self.redactor.held() + self.scanner.held() + self.nested.held();
         self.received - held.min(self.received as usize) as u64
     }
 
-    /// What a session that is found again has to be told beside its stream.
+    /// State that a restored session needs besides its stream.
     pub fn carried(&self) -> Carried {
         Carried {
             phase: self.commands.phase,
@@ -486,17 +487,17 @@ impl Session {
         }
     }
 
-    /// Bytes that came from the PTY since the session was made; the guest counts the same.
+    /// Bytes received from the PTY since the session was made; the guest counts the same.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Bytes that were to be typed since the session was made.
+    /// Bytes to type since the session was made.
     pub fn typed(&self) -> u64 {
         self.typed
     }
 
-    /// Whether what the marks say is all there is to know.
+    /// Whether the marks alone determine the state.
     pub fn is_certain(&self) -> bool {
         !self.commands.pending && classify::by_marks(self.commands.phase, self.ended).is_some()
     }
@@ -529,7 +530,7 @@ impl Session {
         }
     }
 
-    /// About where what is on the screen begins in the stream.
+    /// The approximate stream position of the screen's top.
     fn top_of_screen(&self) -> u64 {
         let end = self.ring.end();
         let tail = self.ring.read(self.wiped, end, self.config.ring_bytes);
@@ -539,7 +540,7 @@ impl Session {
         tail.from + first.map_or(0, |at| at as u64 + 1)
     }
 
-    /// The text of a part of the stream.
+    /// The text of a range of the stream.
     fn excerpt(&self, range: Range<u64>, head: &[u8], shape: Shape) -> Excerpt {
         let tail = self
             .ring
@@ -548,7 +549,8 @@ impl Session {
             from: tail.from,
             bytes: &tail.bytes,
         };
-        // The head has no marks in it, so its length is only right for the first of several commands.
+        // The head contains no marks, so its length is right only for the first of several
+        // commands.
         let head = Span {
             from: range.start,
             bytes: if tail.from > range.start { head } else { &[] },
@@ -557,7 +559,7 @@ impl Session {
     }
 }
 
-/// Where bytes wipe the screen for the last time.
+/// The last position where bytes clear the screen.
 fn wiped(bytes: &[u8]) -> Option<usize> {
     let wipes: [&[u8]; 5] = [
         b"\x1b[2J",

@@ -1,7 +1,7 @@
-//! Shells inside the session's own: they are told, at their prompt, how to say what they do.
+//! Nested shells: integrated by a line typed at their prompt.
 //!
-//! The line that tells them is typed before the first command that is run there. Its echo is kept
-//! back until the shell's first mark comes, and then forgotten; if none comes, it is shown.
+//! The line is typed before the first command that is run there. Its echo is held back until the
+//! shell's first mark, and then dropped; if no mark comes, it is shown.
 
 use super::Session;
 use crate::classify::{self, Evidence, Phase, Unmarked};
@@ -11,32 +11,32 @@ use crate::osc::Nonce;
 use crate::scan::{Piece, Scanner, Seen};
 use std::time::Duration;
 
-/// How long a shell may take to understand what it was told.
+/// How long a shell may take to answer the line.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Shells that did not understand it, and are not told again.
+/// Number of shells remembered as not supported.
 const REFUSED: usize = 16;
 
 pub(super) const NOT_KNOWN: &str = "the exit code is not known: this shell is not bash, zsh or fish, or did not take shell integration";
 pub(super) const DRAWN: &str =
     "the exit code is not known: a terminal multiplexer draws this shell's output again";
 
-/// A shell that is being told.
+/// A shell that is being integrated.
 #[derive(Debug)]
 pub(super) struct Introduction {
-    /// Its number among those that sign marks.
+    /// Its number among the signing shells.
     shell: usize,
     pid: u32,
     since: Duration,
-    /// What came since: the echo.
+    /// Output since: the echo.
     held: Vec<u8>,
 }
 
-/// What is known of the shells inside.
+/// The state of nested shells.
 #[derive(Debug, Default)]
 pub(super) struct Nested {
     introduction: Option<Introduction>,
     refused: Vec<u32>,
-    /// Who was told last.
+    /// The shell that was integrated last.
     last: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Nested {
 }
 
 impl Session {
-    /// Before a run is typed into something else than our shell: true while it has to wait.
+    /// Called before a run is typed into a nested shell: true while it must wait.
     pub(super) fn introduce(&mut self, at: usize, now: Duration) -> bool {
         if self.nested.introduction.is_some() {
             return true;
@@ -71,10 +71,10 @@ impl Session {
         };
         let known = match shell {
             _ if self.nested.refused.contains(&pid) => None,
-            // Of some shells the kernel does not say that they wait for the terminal alone.
+            // For some shells the kernel does not tell whether they wait for the terminal alone.
             Unmarked::Known(_) if !self.is_read() && !self.quiet(now) => return true,
             Unmarked::Known(shell) => Some(Some(shell)),
-            // Its prompt is all there is to see of it, and it has to be all of it.
+            // A remote shell is only known by its prompt, which must be complete.
             Unmarked::Remote if !self.quiet(now) => return true,
             Unmarked::Remote => Some(None),
             Unmarked::Drawn | Unmarked::Other => None,
@@ -119,7 +119,7 @@ impl Session {
         })
     }
 
-    /// Keeps a piece back while a shell is being told; false for one that is to be shown.
+    /// Holds a piece back while a shell is being integrated; false if it is to be shown.
     pub(super) fn hold(&mut self, piece: &Piece<'_>, now: Duration) -> bool {
         let Some(one) = &mut self.nested.introduction else {
             return false;
@@ -127,7 +127,7 @@ impl Session {
         if let Some(Seen::Osc(payload)) = &piece.seen
             && self.listener.is_of(one.shell, payload)
         {
-            // It has read all that was typed before, too.
+            // The shell has read all earlier input too.
             self.commands.loose = false;
             self.nested.introduction = None;
             return false;
@@ -139,19 +139,19 @@ impl Session {
         true
     }
 
-    /// The shell did not understand: what it said to that is shown.
+    /// The shell did not answer: its output is shown.
     pub(super) fn stop_introducing(&mut self, now: Duration) {
         let Some(one) = self.nested.introduction.take() else {
             return;
         };
         self.nested.refuse(one.pid);
-        // Its nonce has been seen by now.
+        // Its nonce has been displayed by now.
         self.listener.disown(one.shell);
         self.warn_of_unknown();
         Scanner::default().push(&one.held, &mut |piece| self.piece(&piece, now));
     }
 
-    /// Tells who is about to type a command there.
+    /// Warns the request that is about to type a command there.
     fn warn_of_unknown(&mut self) {
         for waiter in &mut self.waiters {
             if waiter.is_waiting_to_start() {
@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    /// A shell elsewhere says that it is none of ours.
+    /// A remote shell reports that it is not supported.
     pub(super) fn refused(&mut self) {
         if let Some(pid) = self.nested.last {
             self.nested.refuse(pid);

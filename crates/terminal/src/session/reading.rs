@@ -1,4 +1,4 @@
-//! The stream of a session, as far as it is kept here.
+//! Reads the part of a session's stream that is in memory.
 
 use super::{Session, Shape};
 use crate::output::{self, Span};

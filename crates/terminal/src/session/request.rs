@@ -1,4 +1,4 @@
-//! What can be asked of a session, and what it answers.
+//! Requests to a session, and their outcome.
 
 pub use motu_core::terminal::End;
 
@@ -7,16 +7,16 @@ use crate::expect::{Cursor, Found, Pattern};
 use crate::output::{DEFAULT_BUDGET, Excerpt};
 use std::time::Duration;
 
-/// Names a request until its outcome.
+/// Identifies a request until its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 
-/// How output is to be returned.
+/// How output is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of text; the middle is left out when there is more.
+    /// Bytes of text; the middle is cut if there is more.
     pub budget: usize,
-    /// With escapes and controls, as it came.
+    /// Raw, with escapes and control characters.
     pub raw: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Run {
     pub command: String,
     pub timeout: Duration,
     pub shape: Shape,
-    /// Type it even if a program that reads nothing is in front.
+    /// Type it even if a program that does not read is in the foreground.
     pub force: bool,
 }
 
@@ -50,12 +50,12 @@ impl Run {
     }
 }
 
-/// What is typed.
+/// Input to type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// As it is.
+    /// Unchanged.
     Text(String),
-    /// In brackets where the program asks for them.
+    /// As a bracketed paste, if the program asked for it.
     Paste(String),
     /// Names of keys.
     Keys(Vec<String>),
@@ -63,7 +63,7 @@ pub enum Input {
     Control(String),
 }
 
-/// Type something and see what happens.
+/// Type something and wait for the effect.
 #[derive(Clone, Debug)]
 pub struct Send {
     pub input: Input,
@@ -86,7 +86,7 @@ impl Send {
 pub struct SendPassword {
     pub password: String,
     pub timeout: Duration,
-    /// Send it even where it may be shown.
+    /// Send it even if it may be displayed.
     pub force: bool,
 }
 
@@ -108,10 +108,10 @@ pub struct Poll {
 pub struct Expect {
     pub patterns: Vec<Pattern>,
     pub timeout: Duration,
-    /// Where to begin; default: with what is on the screen.
+    /// Where to begin; by default with the text on the screen.
     pub from: Option<Cursor>,
     pub raw: bool,
-    /// Let the echo of what was typed match.
+    /// Also match the echo of typed input.
     pub echo: bool,
     pub shape: Shape,
 }
@@ -121,17 +121,17 @@ pub struct Expect {
 pub struct Outcome {
     pub end: End,
     pub state: State,
-    /// The command's own output, or what came since the request was made.
+    /// The command's own output, or what came since the request.
     pub output: Excerpt,
     /// The exit code, when a command has ended.
     pub exit_code: Option<i32>,
-    /// From the command's start to its end, or of the wait.
+    /// Duration of the command, or of the wait.
     pub duration: Duration,
     pub cwd: Option<String>,
     pub found: Option<Found>,
-    /// Where the stream was when the request was answered.
+    /// The stream position of the answer.
     pub cursor: u64,
-    /// What the caller should know.
+    /// Hints for the caller.
     pub warnings: Vec<&'static str>,
 }
 

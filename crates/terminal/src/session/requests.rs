@@ -1,4 +1,4 @@
-//! Making requests.
+//! Makes requests.
 
 use super::wait::{FIRST_PROMPT, Waiter, asks};
 use super::{End, Expect, Input, Poll, Record, Run, Send, SendPassword, Session, Shape, Ticket};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Sent texts whose echo is remembered.
 const SENT: usize = 64;
-/// What is typed where it is not shown is watched for from this length on.
+/// Input typed without echo is treated as a secret from this length on.
 const GUARDED_BYTES: usize = 4;
 
 impl Session {
@@ -53,9 +53,9 @@ impl Session {
         Ok(ticket)
     }
 
-    /// A run is typed when the shell has drawn its prompt: what is typed before would be echoed twice.
+    /// Types a run once the shell has drawn its prompt: input before that would be echoed twice.
     pub(super) fn start_runs(&mut self, now: Duration) {
-        // A shell of ours that has not drawn its first prompt is still reading its files.
+        // A shell of ours without a first prompt is still reading its startup files.
         let starting = self.commands.phase == Phase::Unmarked
             && self.config.nonce.is_some()
             && now < FIRST_PROMPT;
@@ -76,7 +76,7 @@ impl Session {
             .trim_end_matches('\n')
             .contains('\n');
         if several && !nested && !modes.bracketed_paste && !self.quiet(now) {
-            // Some shells ask for pasted text to be marked only after they have drawn the prompt.
+            // Some shells enable bracketed paste only after they have drawn the prompt.
             return;
         }
         let command = self.waiters[at].take_command();
@@ -93,7 +93,7 @@ impl Session {
         let (turn, end) = (self.turn_if_marked(), self.end());
         self.waiters[at].started(turn, nested, end, now);
         let secret = self.guard(&bytes, now);
-        // Its echo comes back with the same things taken out.
+        // The echo is compared after redaction, so redact the command too.
         let shown = self.redactor.scrub(&command);
         self.type_bytes(&bytes, if secret { "" } else { &shown }, now);
         let text = match secret {
@@ -107,18 +107,18 @@ impl Session {
         });
     }
 
-    /// Whether a run may be typed now. What was typed before it comes first: the end of that one
-    /// is not the end of this.
+    /// Whether a run may be typed now. Earlier input comes first: its end is not the end of this
+    /// run.
     fn may_start(&mut self, at: usize, nested: bool, now: Duration) -> bool {
         if self.commands.pending || (self.commands.loose && !nested) {
-            // Where the kernel does not say who reads, silence has to do.
+            // If the kernel does not tell who reads, rely on silence.
             if !self.is_stuck(now) {
                 self.waiters[at].wait_for_turn();
                 return false;
             }
             self.commands.idle();
         }
-        // Behind a command that was typed before it, only what asks for input is typed into.
+        // After an earlier command, type only into a program that asks for input.
         let behind = nested && self.waiters[at].waits_for_turn();
         if behind {
             let asked = self.quiet(now) && self.fresh_facts().is_some() && asks(&self.state(now));
@@ -127,7 +127,7 @@ impl Session {
         true
     }
 
-    /// Types something, and waits until it has had its effect.
+    /// Types something, and waits for its effect.
     pub fn send(&mut self, send: &Send, now: Duration) -> Result<Ticket, TerminalError> {
         let modes = self.screen.modes();
         let (bytes, text) = match &send.input {
@@ -180,7 +180,7 @@ impl Session {
         Ok(ticket)
     }
 
-    /// A signal is about to be sent to whoever is in front: waits until it has had its effect.
+    /// Announces a signal to the foreground process: waits for its effect.
     pub fn signal(
         &mut self,
         name: &str,
@@ -201,7 +201,7 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Types what a person at the keyboard types; nobody waits for it and it is not written down.
+    /// Types input of a person at the keyboard; no request waits for it, and it is not logged.
     pub fn type_in(&mut self, bytes: &[u8], now: Duration) -> Result<(), TerminalError> {
         checked("the input", bytes.len())?;
         if self.ended.is_some() {
@@ -211,7 +211,8 @@ impl Session {
         Ok(())
     }
 
-    /// Types a secret. Give fresh [`Session::facts`] first. It is refused where it would be shown, unless forced, and is taken out of everything that is kept.
+    /// Types a secret. Give fresh [`Session::facts`] first. It is refused where it would be
+    /// displayed, unless forced, and is redacted from everything.
     pub fn send_password(
         &mut self,
         send: &SendPassword,
@@ -266,7 +267,7 @@ impl Session {
         }
     }
 
-    /// Waits for output that nobody has polled yet.
+    /// Waits for output that has not been polled yet.
     pub fn poll(&mut self, poll: Poll, now: Duration) -> Result<Ticket, TerminalError> {
         let ticket = self.ticket()?;
         self.waiters
@@ -303,7 +304,7 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Looks at the screen of a full-screen program, which its stream says little of.
+    /// Searches the screen of a full-screen program, whose stream tells little.
     fn seen(&self, expect: &Expect) -> Result<Option<Found>, TerminalError> {
         if expect.raw || !self.screen.modes().alternate_screen {
             return Ok(None);
@@ -320,14 +321,14 @@ impl Session {
         Ok(watch.find().map(|found| Found { after, ..found }))
     }
 
-    /// What is typed at a prompt that does not show it is a secret, however it was sent.
+    /// Input typed at a prompt without echo is a secret, however it was sent.
     fn guard(&mut self, bytes: &[u8], now: Duration) -> bool {
         let hidden = self.commands.phase != Phase::AtPrompt
             && (self.state(now).status == Status::Password || !self.secret.is_empty());
         if !hidden {
             return false;
         }
-        // Sent in parts, the whole of it is the secret.
+        // If it is sent in parts, the whole is the secret.
         let part = std::mem::take(&mut self.secret);
         self.redactor.forget(&part);
         let lines = bytes.split(|byte| matches!(byte, b'\r' | b'\n' | 3 | 4));
@@ -336,7 +337,7 @@ impl Session {
         while let Some(piece) = lines.next() {
             line.extend_from_slice(piece);
             if line.len() >= GUARDED_BYTES {
-                // A list that is full keeps what it has.
+                // If the list is full, the new one is not watched.
                 let _ = self.redactor.watch(&line, now);
             }
             if lines.peek().is_some() {
@@ -347,7 +348,7 @@ impl Session {
         true
     }
 
-    /// Shows a new watch what has come since its cursor.
+    /// Feeds a new watch with the stream since its cursor.
     fn replay(&self, waiter: &mut Waiter, from: u64) {
         let end = self.ring.end();
         for sent in self.sent.iter().filter(|sent| sent.at >= from) {
@@ -366,7 +367,7 @@ impl Session {
         waiter.watch(&self.ring.read(at, end, usize::MAX).bytes, false);
     }
 
-    /// Waits until what was started waits for input, or is quiet.
+    /// Waits until the started program waits for input, or is quiet.
     pub fn begin(&mut self, timeout: Duration, now: Duration) -> Result<Ticket, TerminalError> {
         if self.config.nonce.is_some() {
             return self.expect_prompt(timeout, now);
@@ -392,7 +393,7 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Nobody waits for this any more. What runs goes on.
+    /// Cancels a request. Whatever runs continues.
     pub fn cancel(&mut self, ticket: Ticket, now: Duration) {
         if let Some(at) = self
             .waiters
@@ -408,7 +409,7 @@ impl Session {
         (self.commands.phase != Phase::Unmarked).then_some(self.commands.turn)
     }
 
-    /// `text` is what may be echoed.
+    /// Types bytes; `text` is the possible echo.
     fn type_bytes(&mut self, bytes: &[u8], text: &str, now: Duration) {
         self.input.extend_from_slice(bytes);
         self.typed += bytes.len() as u64;
@@ -417,12 +418,12 @@ impl Session {
         let was_typing = self.commands.phase == Phase::AtPrompt;
         self.commands.typed_lines(lines(bytes));
         self.expect_from = self.expect_from.max(Cursor::at(end));
-        // At a marked prompt the marks say where the echo of a line ends.
+        // At a marked prompt the marks tell where the echo of a line ends.
         if was_typing && bytes.ends_with(b"\r") {
             self.commands.typed(end);
             return;
         }
-        // With echo off there is none.
+        // With echo off there is no echo.
         let silent = self
             .facts
             .as_ref()
@@ -445,7 +446,7 @@ impl Session {
     }
 }
 
-/// Lines that a shell would begin to run; what is pasted in brackets or quoted is none.
+/// Counts the lines that a shell would run; bracketed or quoted newlines do not count.
 fn lines(bytes: &[u8]) -> usize {
     let mut pasted = false;
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! The session without a terminal: bytes, facts and times are given by hand.
+//! Tests of the session without a terminal: bytes, facts and times are given by hand.
 
 mod turns;
 
@@ -101,7 +101,7 @@ fn a_run_that_takes_long_times_out_and_can_be_followed() {
         (End::TimedOut, "one\n")
     );
     assert_eq!(outcome.state.status, Status::Running);
-    // Typing another command into it would be a mistake.
+    // Typing another command into it is refused.
     let refused = session.run(Run::new("ls", LONG), ms(1011)).unwrap_err();
     assert!(matches!(refused, TerminalError::NotAtPrompt { .. }));
     let poll = session
@@ -191,7 +191,7 @@ fn marks_of_others_end_nothing() {
         mark("C", 1)
     );
     session.output(evil.as_bytes(), ms(11));
-    // A replayed mark of ours is no better.
+    // A replayed mark of ours has no effect either.
     session.output(prompt(1).as_bytes(), ms(12));
     session.tick(ms(5000));
     assert!(session.take_outcomes().is_empty());
@@ -232,7 +232,7 @@ fn expect_begins_with_what_is_on_the_screen_but_for_the_echo() {
     let ticket = session.expect(&expect(&["needle"]), ms(5)).unwrap();
     session.tick(ms(106));
     assert_eq!(only(&mut session, ticket).end, End::Matched);
-    // What was wiped from the screen is not on it.
+    // Cleared text is not on the screen.
     session.output(b"\x1b[H\x1b[2J$ ", ms(106));
     let ticket = session.expect(&expect(&["old"]), ms(107)).unwrap();
     session.tick(ms(208));
@@ -252,7 +252,7 @@ fn expect_begins_with_what_is_on_the_screen_but_for_the_echo() {
         assert_eq!(found.index, 1);
         from = Some(found.after);
     }
-    // After the last match there is none.
+    // There is no match after the last one.
     let next = Expect {
         from,
         ..expect(&["needle"])

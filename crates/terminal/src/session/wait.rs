@@ -1,4 +1,4 @@
-//! When a request is answered.
+//! Decides when a request is answered.
 
 use super::{End, Expect, Outcome, Poll, Run, Session, Shape, Ticket};
 use crate::classify::{Confidence, Phase, State, Status};
@@ -8,12 +8,12 @@ use crate::output::Excerpt;
 use crate::record::Record;
 use std::time::Duration;
 
-/// How long a shell that nobody can look at may take to begin what was typed, before it is
-/// believed to want the rest of it.
+/// How long a shell without kernel facts may take to begin a typed line, before it is assumed to
+/// want more input.
 const UNSEEN: Duration = Duration::from_secs(5);
-/// How long a shell may read its files before commands are typed without having seen a mark.
+/// How long a shell may read its startup files before commands are typed without a mark.
 pub(super) const FIRST_PROMPT: Duration = Duration::from_secs(5);
-/// How long facts may take to come before a wait goes on without them.
+/// How long to wait for kernel facts before continuing without them.
 const FACTS_PATIENCE: Duration = Duration::from_millis(500);
 /// The pause between two looks at a shell that is about to wait.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -26,17 +26,17 @@ pub(super) struct Waiter {
     pub ticket: Ticket,
     kind: Kind,
     shape: Shape,
-    /// Where the stream was when it was made.
+    /// The stream position when it was made.
     from: u64,
     made: Duration,
     deadline: Duration,
-    /// The prompt it was typed at or after.
+    /// The prompt at or after which it was typed.
     turn: Option<u64>,
-    /// A run that was typed into a program, not at the prompt.
+    /// A run typed into a program, not at our shell's prompt.
     nested: bool,
-    /// What was sent is a whole line: whoever has read it is busy with it.
+    /// A whole line was sent: a program that has read it is busy with it.
     line: bool,
-    /// A run that came while something typed before it was not begun.
+    /// A run that was made while earlier input was not begun.
     queued: bool,
     warnings: Vec<&'static str>,
 }
@@ -187,7 +187,7 @@ impl Waiter {
         self.made = now;
     }
 
-    /// The next bytes of the stream; `typing` when they are what the shell echoes.
+    /// Feeds the next bytes of the stream; `typing` if they are the shell's echo.
     pub fn watch(&mut self, bytes: &[u8], typing: bool) {
         if let Kind::Expect { watch, fresh } = &mut self.kind {
             if typing {
@@ -205,7 +205,7 @@ impl Waiter {
         }
     }
 
-    /// Whether knowing who reads the terminal could end this wait.
+    /// Whether kernel facts could end this wait.
     fn needs_facts(&self, phase: Phase, pending: bool) -> bool {
         match self.kind {
             Kind::Run { waiting, .. } => !waiting || self.queued,
@@ -215,7 +215,7 @@ impl Waiter {
     }
 }
 
-/// Whether something waits for the caller, as far as a wait is concerned.
+/// Whether something waits for the caller.
 pub(super) fn asks(state: &State) -> bool {
     state.status.wants_input()
         || (state.status == Status::Unknown && state.confidence >= Confidence::High)
@@ -239,7 +239,7 @@ impl Session {
         }
     }
 
-    /// A line that was typed ahead is a command of the shell's now.
+    /// A line that was typed ahead has become a command of the shell.
     fn adopt(&mut self) {
         let turn = self.commands.command_turn;
         if !self.commands.loose {
@@ -284,7 +284,7 @@ impl Session {
             return self.decide_unmarked(now);
         };
         if self.commands.done_since(turn) {
-            // A line that the program did not read is the shell's next command.
+            // A line that the program did not read becomes the shell's next command.
             let over = !(waiter.nested && self.commands.loose)
                 || (!self.knows_readers(now) && self.quiet(now));
             return over.then_some(End::CommandEnded);
@@ -293,8 +293,8 @@ impl Session {
             return self.decide_unmarked(now);
         }
         if self.commands.phase == Phase::AtPrompt {
-            // Typed, but not begun: the shell says that it wants the rest of it, or is slow. Where
-            // neither it nor the kernel says so, a long silence after it has read everything does.
+            // Typed, but not begun: the shell asks for more input, or is slow. If neither it nor
+            // the kernel tells, a long silence after everything was read means that it wants more.
             let silent = self.is_stuck(now) && self.has_read_everything(now);
             let more = self.commands.unfinished || silent;
             return more.then_some(End::WaitsForInput);
@@ -304,7 +304,7 @@ impl Session {
         }
         match self.fresh_facts() {
             Some(_) => asks(&self.state(now)).then_some(End::WaitsForInput),
-            // Without the kernel, text may only end a wait after a long silence.
+            // Without kernel facts, text ends a wait only after a long silence.
             None => (self.given_up_on_facts(now)
                 && now >= self.last_activity() + self.config.silence
                 && asks(&self.state(now)))
@@ -345,7 +345,7 @@ impl Session {
         if asks(&state) {
             return Some(End::WaitsForInput);
         }
-        // A program that reads nothing is still busy with what it was sent.
+        // A program that does not read is still busy with its input.
         let busy = state.status == Status::Running && state.confidence >= Confidence::High;
         let taken = self
             .fresh_facts()
@@ -369,7 +369,7 @@ impl Session {
         (known && self.state(now).status == Status::Ready).then_some(End::WaitsForInput)
     }
 
-    /// Whether the kernel of this machine says who waits for the terminal, or may still say so.
+    /// Whether the kernel tells who waits for the terminal, or may still tell.
     pub(super) fn knows_readers(&self, now: Duration) -> bool {
         match self.fresh_facts() {
             Some(facts) => facts.reading().is_some(),
@@ -377,12 +377,12 @@ impl Session {
         }
     }
 
-    /// Long enough after the last sign of life for a shell that nobody can look at.
+    /// Whether there was a long silence and the kernel does not tell who reads.
     pub(super) fn is_stuck(&self, now: Duration) -> bool {
         now >= self.last_activity() + UNSEEN && !self.knows_readers(now)
     }
 
-    /// As far as the guest can tell, or has not told for long.
+    /// Whether all input has been read, by the facts or after waiting for them long enough.
     fn has_read_everything(&self, now: Duration) -> bool {
         match self.fresh_facts() {
             Some(facts) => facts.unread_input.unwrap_or(0) == 0,
@@ -395,7 +395,7 @@ impl Session {
         (!self.facts_are_old()).then_some(facts)
     }
 
-    /// The guest was asked and has not answered.
+    /// Whether the facts are overdue.
     fn given_up_on_facts(&self, now: Duration) -> bool {
         now >= self.last_activity() + self.config.quiet + FACTS_PATIENCE
     }
@@ -413,18 +413,18 @@ impl Session {
         if !self.waiters.iter().any(needed) {
             return None;
         }
-        // At the prompt the shell only has to be seen waiting; that is no matter of silence.
+        // At the prompt the shell only has to be seen waiting, without a silence first.
         if phase == Phase::AtPrompt && self.commands.loose && self.knows_readers(self.now) {
             return Some(self.last_activity().max(self.facts_asked + LOOK_AGAIN));
         }
         let quiet = self.last_activity() + self.config.quiet;
         let Some((_, last)) = self.facts.as_ref().filter(|_| !self.facts_are_old()) else {
-            // An answer that came too early is asked for again, but not at once.
+            // If facts came too early, ask again, but not at once.
             let asked = self.facts_asked + self.config.quiet;
             let again = self.facts_asked >= quiet;
             return Some(if again { asked } else { quiet });
         };
-        // Looks get rarer the longer nothing happens.
+        // Looks become rarer the longer nothing happens.
         let pause = (*last - self.last_activity().min(*last)).clamp(self.config.quiet, FACTS_PAUSE);
         Some(quiet.max(*last + pause))
     }
@@ -515,7 +515,7 @@ impl Session {
             (Kind::Run { .. }, Some(range)) if !waiter.nested => {
                 self.excerpt(range, self.commands.head(), waiter.shape)
             }
-            // A shell that was given nothing to do prints nothing.
+            // A shell without a command prints nothing.
             (Kind::Run { .. }, None) if end == End::CommandEnded => Excerpt::default(),
             (Kind::Run { command, .. }, group) => {
                 let over = group.filter(|_| self.commands.phase != Phase::InCommand);
@@ -550,7 +550,7 @@ impl Kind {
     }
 }
 
-/// Without marks: the echoed lines and the prompt at the end are taken off as far as they are recognised.
+/// Without marks: removes the echoed lines and the final prompt, as far as they are recognized.
 fn own_output(text: &str, command: &str, at_prompt: bool) -> String {
     let mut rest = text;
     for line in command.lines().filter(|line| !line.trim().is_empty()) {

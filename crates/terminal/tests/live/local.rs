@@ -1,4 +1,4 @@
-//! A real shell on a real terminal of this machine, driven the way an engine drives one.
+//! A real shell on a real terminal, driven like by an engine.
 
 use motu_terminal::classify::{Ended, KernelFacts, Process};
 use motu_terminal::integration::{Injection, Shell, ShellRequest, Startup};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up.
+/// Timeout of every step.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A shell, its terminal and its session.
@@ -26,7 +26,7 @@ pub struct Local {
     ended: bool,
 }
 
-/// Says that a test did not run. With `MOTU_NO_SKIP` set that is a failure.
+/// Reports that a test was skipped. With `MOTU_NO_SKIP` set that is a failure.
 pub fn skip(reason: &str) {
     assert!(
         std::env::var_os("MOTU_NO_SKIP").is_none(),
@@ -152,7 +152,7 @@ impl Local {
         self.start.elapsed()
     }
 
-    /// Lives until `done` says so.
+    /// Runs until `done` returns true.
     pub fn until(&mut self, mut done: impl FnMut(&mut Local) -> bool) {
         let deadline = Instant::now() + PATIENCE * 2;
         while !done(self) {
@@ -165,7 +165,7 @@ impl Local {
         }
     }
 
-    /// One turn of what an engine does all the time.
+    /// One turn of the engine's loop.
     fn step(&mut self) {
         let input = self.session.take_input();
         if !input.is_empty() {
@@ -177,7 +177,7 @@ impl Local {
         }
         if self.session.wants_facts(self.now()) && !self.ended {
             let mut facts = self.look_at_the_kernel();
-            // What was written before the look belongs before it.
+            // Output written before the look belongs before it.
             while self.readable(Duration::ZERO) && !self.ended {
                 self.read();
             }
@@ -269,7 +269,7 @@ impl Local {
         self.session.resize(size, now);
     }
 
-    /// What the guest is to answer: who is in front, and how the terminal is set.
+    /// Gathers kernel facts like the guest.
     pub fn look_at_the_kernel(&self) -> KernelFacts {
         let modes = tcgetattr(&self.master).unwrap().local_modes;
         let group = tcgetpgrp(&self.master)
@@ -291,7 +291,7 @@ impl Local {
         }
     }
 
-    /// What was typed and not read.
+    /// Typed input that is not read.
     fn unread_input(&self) -> Option<u32> {
         let flags =
             rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NONBLOCK;
@@ -321,7 +321,8 @@ impl Local {
         })
     }
 
-    /// From the system call it is blocked in: a read of the terminal, or a poll by somebody whose input it is.
+    /// Derived from the blocking system call: a read of the terminal, or a poll of stdin that is
+    /// the terminal.
     fn reads_tty(&self, proc: &Path) -> Option<bool> {
         let call = std::fs::read_to_string(proc.join("syscall")).ok()?;
         let mut words = call.split_whitespace();
@@ -338,7 +339,7 @@ impl Local {
             0 => Some(is_tty(first)),
             // poll, select, pselect6, ppoll.
             7 | 23 | 270 | 271 => Some(is_tty(0)),
-            // Somewhere in an epoll.
+            // In epoll: unknown.
             232 | 281 => None,
             _ => Some(false),
         }
@@ -347,7 +348,7 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // Everything in the session of the shell, then the shell.
+        // Kill the foreground group, then the shell.
         if let Ok(group) = tcgetpgrp(&self.master) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }

@@ -1,4 +1,4 @@
-//! The session on real terminals of this machine, driven the way an engine drives it.
+//! The session on real terminals, driven like by an engine.
 #![expect(clippy::unwrap_used, reason = "a test ends where its assumptions do")]
 
 mod local;

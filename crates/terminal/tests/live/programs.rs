@@ -1,4 +1,4 @@
-//! Real programs in a real shell: what the session says about them.
+//! Real programs in a real shell, and their classification.
 
 use crate::local::{Local, PATIENCE, installed, shell, skip};
 use motu_terminal::classify::{Prompt, Status};
@@ -107,7 +107,7 @@ fn editors_and_pagers() {
         assert!(local.session.view().modes.alternate_screen);
         let insert = local.send("ihello from vim");
         assert_eq!(insert.state.status, Status::Editor);
-        // On a busy machine it may draw later than it is quiet.
+        // On a busy machine it may draw after the quiet time.
         local.until(|local| local.session.view().text().starts_with("hello from vim"));
         local.keys(&["Esc"]);
         assert_eq!(local.send(":wq\r").end, End::CommandEnded);
@@ -187,7 +187,7 @@ fn a_password_goes_in_and_never_comes_out() {
         force,
     };
 
-    // At a prompt it would be run and shown.
+    // At a prompt it would be run and displayed.
     let now = local.now();
     let refused = local.session.send_password(&send(false), now).unwrap_err();
     assert!(matches!(refused, TerminalError::EchoOn { .. }));
@@ -201,20 +201,20 @@ fn a_password_goes_in_and_never_comes_out() {
     let ticket = local.session.send_password(&send(false), now).unwrap();
     let sent = local.wait(ticket);
     assert_eq!(sent.end, End::CommandEnded);
-    // The program got it; whatever shows it again is redacted.
+    // The program got it; output that contains it is redacted.
     assert_eq!(local.run("echo ${#pw}").output.text, "21\n");
     assert_eq!(
         local.run("echo \"got $pw\"").output.text,
         "got [redacted]\n"
     );
 
-    // Even when somebody types it as a command.
+    // Even if it is typed as a command.
     assert_eq!(
         local.run(&format!("echo {SECRET}")).output.text,
         "[redacted]\n"
     );
 
-    // Echo is on: refused; forced: redacted.
+    // With echo on it is refused; forced, it is redacted.
     local.run("cat");
     let now = local.now();
     assert!(local.session.send_password(&send(false), now).is_err());
@@ -252,7 +252,7 @@ fn expect_sees_output_and_not_the_echo() {
     assert_eq!(found.end, End::Matched);
     // It is still on the screen.
     assert_eq!(expect(&mut local, "BUILD_DONE", PATIENCE).end, End::Matched);
-    // The echo of a program's terminal is not output either.
+    // Nor is the echo of a program's terminal output.
     local.run("cat >/dev/null");
     local.send("needle\r");
     assert_eq!(

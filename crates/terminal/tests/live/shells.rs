@@ -1,4 +1,4 @@
-//! Real shells with our integration: what they run, how it ended, where they are.
+//! Real shells with our integration: commands, exit codes, directories.
 
 use crate::local::{Local, shell};
 use motu_terminal::classify::{Confidence, Phase, Prompt, Status};
@@ -6,7 +6,7 @@ use motu_terminal::integration::{Shell, Startup};
 use motu_terminal::session::End;
 use std::time::Duration;
 
-/// Runs a story in every shell that is here.
+/// Runs a test in every installed shell.
 fn each(story: impl Fn(Shell, &mut Local)) {
     for kind in Shell::ALL {
         if let Some(mut local) = shell(kind, Startup::Bare, &[]) {
@@ -128,7 +128,7 @@ fn output_cannot_forge_an_end() {
             outcome.output.text
         );
         assert!(outcome.duration >= Duration::from_millis(250));
-        // What the shell starts does not know the nonce.
+        // Programs started by the shell do not know the nonce.
         let env = local.run("env; cat /proc/self/environ");
         assert!(!env.output.text.contains("MOTU"), "{kind:?}");
     });
@@ -208,7 +208,7 @@ fn an_empty_command_and_a_syntax_error_end_too() {
             error.end
         );
         if kind == Shell::Fish {
-            // fish keeps the line for correction; it is thrown away.
+            // fish keeps the line for correction; discard it.
             local.keys(&["Ctrl-C"]);
         }
         assert_eq!(local.run("echo ok").output.text, "ok\n", "{kind:?}");

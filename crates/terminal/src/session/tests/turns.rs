@@ -38,7 +38,7 @@ fn the_end_of_one_command_is_not_the_end_of_the_next() {
     assert_eq!(session.take_input(), b"one\r");
     let second = session.run(Run::new("two", LONG), ms(11)).unwrap();
     assert_eq!(session.take_input(), b"", "the first has not begun");
-    // A look that began before the line had reached the terminal says nothing of it.
+    // Facts gathered before the line reached the terminal tell nothing about it.
     session.facts(shell(true, 0), ms(700));
     assert_eq!(session.take_input(), b"");
     session.output(command("one", 1, 1).as_bytes(), ms(800));
