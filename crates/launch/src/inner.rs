@@ -1,8 +1,8 @@
 //! Pid 1's side: the steps inside the machine.
 //!
-//! This process starts with every capability in its own user namespace and
-//! none on the host, and gives up what it does not need as its last steps: the
-//! filters go on at the end because the steps before them use what they forbid.
+//! This process starts with every capability in its own user namespace and none on the host, and
+//! drops what it does not need as its last steps: the seccomp filter comes last because the steps
+//! before it use what it forbids.
 
 use crate::overlay::{Layers, Workspace, Xattrs, overlay, workspace};
 use crate::plan::{GuestStart, Inner, Plan, Upper, WorkspaceDirs};
@@ -20,9 +20,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Devices that give a process nothing but bytes.
+/// Harmless device nodes.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-/// Names every program expects in `/dev`, and what they point to.
+/// Standard symbolic links in `/dev`.
 const LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -31,15 +31,15 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Terminals of a machine; the kernel has some thousand for all of them together.
+/// Pseudoterminals per machine; the kernel has a few thousand for all of them.
 const TERMINALS: u32 = 320;
 /// Where `/workspace` is.
 const WORKSPACE: &str = "/workspace";
 
-/// The word that says that the last descriptor is a `/dev` with device nodes.
+/// The message that tells pid 1 that the last descriptor is a `/dev` with device nodes.
 pub(crate) const WITH_DEVICES: &[u8] = b"go+dev";
 
-/// What the launcher leaves to pid 1.
+/// What the launcher passes to pid 1.
 pub(crate) struct Given {
     pub(crate) socket: OwnedFd,
     pub(crate) dir: OwnedFd,
@@ -47,10 +47,10 @@ pub(crate) struct Given {
     pub(crate) lock: Option<OwnedFd>,
 }
 
-/// What pid 1 has so far.
+/// The state of pid 1 so far.
 struct Machine {
     dir: OwnedFd,
-    /// A `/dev` with nodes of its own.
+    /// A `/dev` with its own device nodes.
     devices: Option<OwnedFd>,
     root: Option<OwnedFd>,
     workspace: Option<Workspace>,
@@ -69,7 +69,7 @@ pub(crate) fn run(plan: &Plan, report: &Reporter, given: Given) -> Result<Side, 
     let (length, fds) = receive_packet(socket.as_fd(), &mut word)
         .map_err(|e| Failure::new("wait for the launcher", e))?;
     if length == 0 {
-        // The launcher failed and has said so itself.
+        // The launcher failed and has reported it itself.
         std::process::exit(1);
     }
     let mut fds = fds;
@@ -161,9 +161,9 @@ impl Machine {
         }
     }
 
-    /// Puts the root over the host's and makes it `/`. The host's
-    /// root stays reachable through a descriptor until [`Inner::LeaveHost`]: a
-    /// user namespace may mount `/proc` and `/sys` only while it sees the host's.
+    /// Mounts the root over the host's and makes it `/`. The host's root stays reachable through a
+    /// descriptor until [`Inner::LeaveHost`]: the kernel lets a user namespace mount `/proc` and
+    /// `/sys` only while the host's are visible.
     fn enter_root(&mut self) -> io::Result<()> {
         let root = self.root.take().ok_or(Errno::PROTO)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -177,8 +177,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Puts the workspace where programs look for it. The directory there is the
-    /// environment's or made now; a link is not followed.
+    /// Mounts the workspace at its path. The mount point is the environment's directory, or made
+    /// now; a symbolic link is not followed.
     fn mount_workspace(&mut self) -> io::Result<()> {
         let workspace = self.workspace.as_ref().ok_or(Errno::PROTO)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -201,8 +201,8 @@ impl Machine {
         Ok(rustix::process::chdir("/")?)
     }
 
-    /// A small `/dev`: with the nodes the launcher made or, where it could not, the host's bound
-    /// in, because a user namespace cannot make any.
+    /// Mounts a small `/dev`: with the nodes the launcher made, or else with the host's
+    /// bind-mounted, because a user namespace cannot create any.
     fn mount_dev(&self, size_mib: u32, tty_group: Option<u32>) -> io::Result<()> {
         match &self.devices {
             Some(devices) => {
@@ -225,7 +225,7 @@ impl Machine {
         let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount_at("devpts", "pts", quiet, &options)?;
         match mount_at("mqueue", "mqueue", QUIET, "") {
-            // A kernel without message queues.
+            // A kernel without POSIX message queues.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
             other => other?,
         }
@@ -264,7 +264,7 @@ fn make_place(at: &str) -> io::Result<()> {
     }
 }
 
-/// The machine's own null device instead of one opened on the host.
+/// Replaces the standard streams by the machine's own `/dev/null`.
 fn own_standard_streams() -> io::Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
@@ -279,7 +279,8 @@ fn become_root(groups: bool) -> io::Result<()> {
     }
     rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
     rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
-    // The change of ids hid this process's own files in /proc from it; the guest hides them again.
+    // The change of ids made this process non-dumpable, so its own /proc files were inaccessible;
+    // the guest makes it non-dumpable again.
     sys::dumpable();
     Ok(())
 }
@@ -316,8 +317,7 @@ fn mount_at(kind: &str, at: &str, flags: MountFlags, options: &str) -> io::Resul
     }
 }
 
-/// Covers a file with the null device, or a directory with an empty one.
-/// What is not there needs no cover.
+/// Masks a file with `/dev/null`, or a directory with an empty tmpfs. A missing path needs no mask.
 fn mask(path: &str, directory: bool) -> io::Result<()> {
     let masked = if directory {
         let options = c"size=4k,nr_inodes=2,mode=0555";
@@ -340,7 +340,7 @@ fn read_only(path: &str) -> io::Result<()> {
     Ok(mount_remount(path, flags, "")?)
 }
 
-/// A kernel without keyrings has nothing to leave.
+/// Joins a new session keyring; a kernel without keyrings needs none.
 fn keyring() -> io::Result<()> {
     match sys::join_new_session_keyring() {
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
@@ -357,7 +357,7 @@ fn no_core_dumps() -> io::Result<()> {
     Ok(setrlimit(Resource::Core, none)?)
 }
 
-/// The bounding set first: dropping from it needs a capability that may be among the dropped.
+/// Drop from the bounding set first: that needs CAP_SETPCAP, which may be among the dropped ones.
 fn keep_capabilities(keep: u64) -> io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     sys::drop_bounding(keep)?;
@@ -372,7 +372,7 @@ fn keep_capabilities(keep: u64) -> io::Result<()> {
     )?)
 }
 
-/// Removes everything in a directory, never following a link out of it.
+/// Removes everything in a directory, without following symbolic links.
 fn remove_contents(dir: &OwnedFd) -> io::Result<()> {
     for entry in std::fs::read_dir(sys::fd_path(dir))? {
         let entry = entry?;

@@ -11,10 +11,10 @@
 //!                                                  guest loop, same process image
 //! ```
 //!
-//! The plan is data: the daemon writes it, people can read it, tests compare
-//! it. This crate executes it step by step and names the step that failed. It
-//! decides nothing, keeps nothing and never mounts anything in the host's
-//! mount namespace, so the kernel itself removes every mount with the machine.
+//! The plan is data: the daemon writes it, people can read it, tests compare it. This crate
+//! executes it step by step and names the step that failed. It decides nothing, keeps nothing and
+//! never mounts anything in the host's mount namespace, so the kernel removes every mount together
+//! with the machine.
 
 pub mod plan;
 pub mod report;
@@ -36,11 +36,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Where the daemon leaves a packet socket. It sends one packet, the plan, with
-/// the mount of the machine's disk if there is one; reports come back the same way.
+/// The number of the inherited packet socket. The daemon sends one packet, the plan, with the mount
+/// of the machine's disk if there is one; reports are sent back over it.
 ///
-/// A launcher may wait for its plan for any time: daemons start a few ahead. If
-/// the daemon goes away, the launcher does too.
+/// A launcher may wait for its plan for any time: daemons start a few ahead. If the daemon goes
+/// away, the launcher exits.
 pub const SOCKET_FD: i32 = 3;
 
 /// The longest plan.
@@ -81,14 +81,14 @@ pub fn main(
     }
 }
 
-/// Which process came back from the plan.
+/// Which process returned from the plan.
 enum Side {
     /// The launcher, or the first process of a plan without a guest.
     Done,
     Machine(GuestStart),
 }
 
-/// Waits for the plan; `None` if the daemon went away instead.
+/// Waits for the plan; `None` if the daemon went away.
 fn receive_plan(socket: &OwnedFd) -> io::Result<Option<(Plan, Option<OwnedFd>)>> {
     let mut buffer = vec![0; PLAN_BYTES];
     let (length, disk) = report::receive_packet(socket.as_fd(), &mut buffer)?;

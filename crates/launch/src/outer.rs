@@ -1,9 +1,8 @@
 //! The launcher's side: the steps on the host.
 //!
-//! It owns the process that becomes pid 1 until that process has its root.
-//! Everything the launcher makes is either inside the machine's namespaces or a
-//! detached mount, so nothing is left behind when it fails half-way: pid 1
-//! sees its end of the socket close and leaves.
+//! Owns the process that becomes pid 1 until that process has its root. Everything the launcher
+//! makes is either inside the machine's namespaces or a detached mount, so nothing is left if it
+//! fails half-way: pid 1 sees its end of the socket close and exits.
 
 use crate::inner::{self, WITH_DEVICES};
 use crate::overlay::{Layers, Workspace, Xattrs, open_dir, overlay, workspace};
@@ -20,10 +19,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Connections that may wait before the guest accepts them.
+/// Backlog of the link's socket.
 const LINK_BACKLOG: i32 = 64;
 
-/// What the launcher has so far.
+/// The state of the launcher so far.
 struct Launcher<'a> {
     plan: &'a Plan,
     report: &'a Reporter,
@@ -32,7 +31,7 @@ struct Launcher<'a> {
     lock: Option<OwnedFd>,
     child: Option<Child>,
     lower: Option<OwnedFd>,
-    /// The disk as the daemon sent it.
+    /// The disk's mount as sent by the daemon.
     mounted: Option<OwnedFd>,
     disk: Option<OwnedFd>,
     root: Option<OwnedFd>,
@@ -47,7 +46,7 @@ struct Child {
     userns: Option<OwnedFd>,
 }
 
-/// Carries out a plan. Comes back twice: in the launcher and in pid 1.
+/// Executes a plan. Returns twice: in the launcher and in pid 1.
 pub(crate) fn run(
     plan: &Plan,
     mounted: Option<OwnedFd>,
@@ -94,7 +93,7 @@ pub(crate) fn run(
 }
 
 impl Launcher<'_> {
-    /// One step. The socket comes back in pid 1 only.
+    /// Executes one step. The socket is returned in pid 1 only.
     fn step(&mut self, step: &Outer) -> io::Result<Option<OwnedFd>> {
         match step {
             Outer::EnterCgroup { file } => enter_cgroup(file)?,
@@ -124,7 +123,7 @@ impl Launcher<'_> {
         sys::unshare(libc::CLONE_NEWNS)?;
         let propagation = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", propagation)?;
-        // The descriptor still leads to the mounts of before.
+        // The old descriptor still refers to the previous mount namespace.
         self.dir = open_dir(CWD, &self.plan.dir)?;
         Ok(())
     }
@@ -163,9 +162,9 @@ impl Launcher<'_> {
         }
     }
 
-    /// Who makes the namespaces: the machine's own root where that is an id of the host. What a
-    /// machine uses of per-user limits (inotify, pending signals, locked memory) is then counted
-    /// against an owner it shares with nobody.
+    /// The owner of the namespaces: the machine's root, if that is an id of the host. Per-user
+    /// limits (inotify, pending signals, locked memory) are then counted separately for each
+    /// machine.
     fn owner(&self) -> Option<u32> {
         self.plan.outer.iter().find_map(|step| match step {
             Outer::MapIds(IdMap {
@@ -189,7 +188,7 @@ impl Launcher<'_> {
                 std::fs::write(format!("{proc}/gid_map"), lines(&map.gids))?;
             }
             Mapper::Single => {
-                // An unprivileged process may map its group only after giving up setgroups.
+                // An unprivileged process must deny setgroups before it may map its group.
                 std::fs::write(format!("{proc}/setgroups"), "deny")?;
                 std::fs::write(format!("{proc}/uid_map"), lines(&map.uids))?;
                 std::fs::write(format!("{proc}/gid_map"), lines(&map.gids))?;
@@ -203,7 +202,7 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// A detached copy of the mount at `path`, with the machine's ids.
+    /// A detached copy of the mount at `path`, with the machine's id mapping.
     fn take(&self, at: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = rustix::mount::open_tree(at, path, flags)?;
@@ -211,7 +210,7 @@ impl Launcher<'_> {
         Ok(tree)
     }
 
-    /// Nothing may ever be written to a baseline, whoever gets hold of it.
+    /// A read-only detached copy: a baseline must never be written to.
     fn take_baseline(&self, path: &Path) -> io::Result<OwnedFd> {
         let tree = self.take(CWD, path)?;
         sys::mount_setattr(tree.as_fd(), libc::MOUNT_ATTR_RDONLY, None)?;
@@ -238,8 +237,8 @@ impl Launcher<'_> {
             .ok_or_else(out_of_order)
     }
 
-    /// Puts the detached layers where overlayfs of older kernels accepts them.
-    /// The mount points are covered in the launcher's private view only.
+    /// Attaches the detached layers where overlayfs of older kernels accepts them. The mounts exist
+    /// only in the launcher's private mount namespace.
     fn attach_layers(&mut self) -> io::Result<()> {
         let layers = [
             (&self.lower, "lower"),
@@ -289,7 +288,7 @@ impl Launcher<'_> {
             } = workspace;
             given.extend([mount.as_fd(), upper.as_fd(), lower.as_fd()]);
         }
-        // An ordinary user cannot make device nodes; the host's are shown instead.
+        // An unprivileged user cannot create device nodes; pid 1 bind-mounts the host's instead.
         let devices = device_nodes().ok();
         given.extend(devices.as_ref().map(AsFd::as_fd));
         let word = match devices {
@@ -300,16 +299,16 @@ impl Launcher<'_> {
     }
 }
 
-/// A namespace of a process that has done nothing yet.
+/// A namespace of the new process.
 fn namespace(pid: i32, kind: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let path = format!("/proc/{pid}/ns/{kind}");
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Everything in `/dev`, shared memory included, may be this large.
+/// The size limit of `/dev`, shared memory included.
 const DEV_SIZE: &str = "64m";
-/// Devices that give a process nothing but bytes, by number.
+/// Harmless device nodes with their numbers.
 const NODES: [(&str, u32, u32); 6] = [
     ("null", 1, 3),
     ("zero", 1, 5),
@@ -319,18 +318,18 @@ const NODES: [(&str, u32, u32); 6] = [
     ("tty", 5, 0),
 ];
 
-/// Acts as another user for a moment, with all capabilities.
+/// Switches the effective uid while keeping all capabilities.
 fn effective(id: u32) -> io::Result<()> {
     use rustix::process::Uid;
     sys::keep_capabilities_over_setuid()?;
     rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(id), Uid::ROOT)?;
-    // The change hid this process's own files in /proc, and those of what it starts.
+    // The change made this process non-dumpable, which hides its own /proc files.
     sys::dumpable();
     Ok(())
 }
 
-/// A `/dev` as a detached mount, with nodes of its own: on the host's nodes a machine could watch
-/// who uses them.
+/// A `/dev` as a detached mount with its own device nodes: on the host's nodes a machine could
+/// watch accesses (inotify).
 fn device_nodes() -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "mode", "0755")?;
@@ -364,19 +363,19 @@ fn flags(namespaces: Namespaces) -> i32 {
     }
 }
 
-/// A plan whose steps are in the wrong order.
+/// The error for a plan with steps in the wrong order.
 fn out_of_order() -> io::Error {
     io::Error::from_raw_os_error(libc::EPROTO)
 }
 
-/// Moves this process. "0" means the writer; with v1's `tasks` the kernel then
-/// moves one thread and skips the lock over all of the host's forks and exits,
-/// which costs a grace period of several milliseconds.
+/// Moves this process. "0" means the writer; with `tasks` of cgroup v1 the kernel then moves only
+/// this thread and skips the global lock over all forks and exits, which costs a grace period of
+/// several milliseconds.
 fn enter_cgroup(file: &Path) -> io::Result<()> {
     std::fs::write(file, "0")
 }
 
-/// Binds through the directory's descriptor: a socket address holds 107 bytes only.
+/// Binds through the directory's descriptor: a Unix socket address has only 107 bytes.
 fn listen(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -393,7 +392,7 @@ fn listen(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The lock is the open file's: it is gone when the last process that has it open is.
+/// The lock belongs to the open file: it is released when the last process that has it open ends.
 fn lock(file: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd = rustix::fs::open(file, flags, Mode::RUSR | Mode::WUSR)?;
@@ -401,7 +400,7 @@ fn lock(file: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The next process this one starts sees clocks that begin now.
+/// Creates a time namespace for children, with clocks that start now.
 fn start_clocks() -> io::Result<()> {
     use rustix::time::{ClockId, clock_gettime};
     sys::unshare(libc::CLONE_NEWTIME)?;
@@ -415,9 +414,9 @@ fn start_clocks() -> io::Result<()> {
     std::fs::write("/proc/self/timens_offsets", offsets)
 }
 
-/// Overlayfs does its own work (whiteouts, the work directory) as whoever made
-/// it, and on mapped layers the host's uid 0 has no place. So it is made by the
-/// machine's root, who for this one purpose keeps the launcher's capabilities.
+/// Overlayfs does its own work (whiteouts, the work directory) with the credentials of its mounter,
+/// and on id-mapped layers the host's uid 0 is not mapped. So it is mounted as the machine's root,
+/// with the launcher's capabilities kept for that.
 fn act_as(id: u32) -> io::Result<()> {
     let uid = rustix::process::Uid::from_raw(id);
     let gid = rustix::process::Gid::from_raw(id);
@@ -427,7 +426,7 @@ fn act_as(id: u32) -> io::Result<()> {
     Ok(rustix::thread::set_thread_res_uid(uid, uid, uid)?)
 }
 
-/// A map as the kernel reads it.
+/// A map in the kernel's format.
 fn lines(ranges: &[IdRange]) -> String {
     ranges
         .iter()

@@ -20,10 +20,10 @@ pub(crate) fn open_dir(at: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd
     rustix::fs::openat(at, path, flags, Mode::empty())
 }
 
-/// Makes the overlay of `/workspace` as a detached mount. Its notes are in `user.`
-/// attributes also where the host's root makes it: the guest reads them, and
-/// `trusted.` ones cannot be read in a user namespace. Nobody can forge them:
-/// overlayfs hides them from everybody who looks through it.
+/// Makes the overlay of `/workspace` as a detached mount. Its metadata is in `user.*` attributes
+/// even if the host's root makes it: the guest reads them, and `trusted.*` cannot be read in a user
+/// namespace. They cannot be forged: overlayfs hides them from everyone who accesses files through
+/// it.
 pub(crate) fn workspace(
     lower: OwnedFd,
     disk: impl AsFd,
@@ -51,10 +51,10 @@ pub(crate) struct Layers<'a> {
     pub(crate) work: OwnedFd,
 }
 
-/// Which extended attributes overlayfs keeps its notes in.
+/// The extended attributes that overlayfs keeps its metadata in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Xattrs {
-    /// `trusted.*`, out of reach of the machine; needs the host's root.
+    /// `trusted.*`, inaccessible to the machine; needs the host's root.
     Trusted,
     /// `user.*`, for overlays made inside a user namespace.
     User,
@@ -68,7 +68,7 @@ pub(crate) fn overlay(
 ) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "source", "motu")?;
-    // By descriptor: values are limited to 255 bytes, and paths are not.
+    // By descriptor: option values are limited to 255 bytes.
     rustix::mount::fsconfig_set_string(&fs, "lowerdir", sys::fd_path(layers.lower))?;
     rustix::mount::fsconfig_set_string(&fs, "upperdir", sys::fd_path(&layers.upper))?;
     rustix::mount::fsconfig_set_string(&fs, "workdir", sys::fd_path(&layers.work))?;
@@ -76,8 +76,8 @@ pub(crate) fn overlay(
         rustix::mount::fsconfig_set_flag(&fs, "userxattr")?;
     }
     rustix::mount::fsconfig_create(&fs)?;
-    // An overlay does not ask its disk whether reading is worth a write: without this a diff or a
-    // snapshot would write to everything it looks at.
+    // NOATIME: overlayfs does not check whether an atime update is due, so a diff or a snapshot
+    // would write to everything it reads.
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
     if !allow_setuid {
         attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID;

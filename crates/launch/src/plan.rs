@@ -1,8 +1,7 @@
-//! What a plan is made of.
+//! The data of a plan.
 //!
-//! A plan is two lists: what the launcher does on the host, and what the
-//! machine's first process does inside. `Display` prints each step as one line
-//! for people. Nothing here touches the system.
+//! A plan is two lists: the launcher's steps on the host, and the steps of the machine's first
+//! process inside. `Display` prints each step as one line. Nothing here touches the system.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -19,7 +18,7 @@ pub struct Plan {
     pub restrict: RestrictSpec,
 }
 
-/// Where the layers of `/workspace` are on a disk.
+/// The directory of `/workspace`'s layers on a disk.
 pub const WORKSPACE_LAYERS: &str = "workspace";
 
 /// How the guest must restrict the commands it starts.
@@ -28,21 +27,21 @@ pub struct RestrictSpec {
     /// Bit mask of the capabilities a command may ever have.
     pub keep_caps: u64,
     pub no_new_privs: bool,
-    /// Landlock rules on top, where the kernel has them.
+    /// Also use Landlock, if the kernel has it.
     pub landlock: bool,
     /// Soft and hard limit of open files.
     pub nofile: Option<(u64, u64)>,
 }
 
-/// What the guest is given when the machine is ready for it.
+/// What the guest is given at its start.
 #[derive(Debug)]
 pub struct GuestStart {
     /// The listening socket of the link.
     pub listener: OwnedFd,
     pub restrict: RestrictSpec,
-    /// The two sides of `/workspace`, where it has a baseline.
+    /// `/workspace` and its baseline, if it has one.
     pub workspace: Option<WorkspaceDirs>,
-    /// Held open as long as the guest lives: the lock on what outlives it.
+    /// Held open as long as the guest lives: the lock on data that outlives it.
     pub lock: Option<OwnedFd>,
 }
 
@@ -60,19 +59,18 @@ impl GuestStart {
     }
 }
 
-/// Where `/workspace` is kept and what it was at first. The guest only reads
-/// through these; everything it changes, it changes at `path`.
+/// `/workspace` and its initial state. The guest only reads through these descriptors; all its
+/// changes go through `path`.
 #[derive(Debug)]
 pub struct WorkspaceDirs {
-    /// What the machine's programs see.
+    /// The path that programs see.
     pub path: PathBuf,
     /// The baseline.
     pub lower: OwnedFd,
-    /// What the overlay at `path` keeps its writes in; without one, the trees are compared.
+    /// The overlay's upper directory; without one, the trees are compared.
     pub upper: Option<Upper>,
-    /// Without an overlay: when the tree at `path` was a fresh copy of the baseline,
-    /// in nanoseconds since 1970 by the clock of its file system. What has a change
-    /// time before it is as it was.
+    /// Without an overlay: when the tree at `path` was a fresh copy of the baseline, in nanoseconds
+    /// since 1970 by the clock of its file system. A file with an older ctime is unchanged.
     pub copied_unix_ns: Option<i64>,
 }
 
@@ -80,12 +78,12 @@ pub struct WorkspaceDirs {
 #[derive(Debug)]
 pub struct Upper {
     pub dir: OwnedFd,
-    /// Whether the overlay keeps its notes in `user.` attributes (mounted with
-    /// `userxattr`) and not in `trusted.` ones.
+    /// Whether the overlay keeps its metadata in `user.*` attributes (mounted with `userxattr`)
+    /// instead of `trusted.*`.
     pub user_attributes: bool,
 }
 
-/// A run of ids: `count` ids from `inside` are the host's from `outside`.
+/// A range of ids: `count` ids from `inside` map to the host's from `outside`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdRange {
     pub inside: u32,
@@ -93,14 +91,14 @@ pub struct IdRange {
     pub count: u32,
 }
 
-/// Who writes the maps.
+/// How the id maps are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mapper {
     /// The launcher itself, privileged.
     Direct,
     /// `newuidmap` and `newgidmap`, which know `/etc/subuid` and `/etc/subgid`.
     Helpers,
-    /// The launcher itself, for its own id alone; groups can then not be changed inside.
+    /// The launcher itself, for its own id only; groups cannot be changed inside then.
     Single,
 }
 
@@ -121,12 +119,12 @@ pub enum Disk {
     Directory(PathBuf),
 }
 
-/// Which namespaces the first process gets.
+/// The namespaces of the first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Namespaces {
-    /// All that a machine has.
+    /// All namespaces of a machine.
     Machine,
-    /// Only a user namespace: to act on files with a machine's ids.
+    /// Only a user namespace, to access files with a machine's ids.
     User,
 }
 
@@ -141,9 +139,10 @@ pub enum Outer {
     Lock {
         file: PathBuf,
     },
-    /// Monotonic and boot clocks start at zero inside.
+    /// Create a time namespace: monotonic and boot clocks start at zero inside.
     StartClocks,
-    /// Kernels before 6.15 want overlay layers attached somewhere; this makes a place nobody else sees.
+    /// Kernels before 6.15 need overlay layers to be attached; this makes a private mount namespace
+    /// for them.
     HideMounts,
     Clone(Namespaces),
     MapIds(IdMap),
@@ -151,7 +150,7 @@ pub enum Outer {
         root: PathBuf,
     },
     TakeDisk(Disk),
-    /// What `/workspace` was at first.
+    /// Take the baseline of `/workspace`.
     TakeBaseline {
         baseline: PathBuf,
     },
@@ -168,12 +167,12 @@ pub enum Outer {
     Release,
 }
 
-/// Which of the host's control groups are a machine's own.
+/// The machine's own control groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlGroups {
-    /// Controllers of version 1 in which the machine has a group.
+    /// cgroup v1 controllers in which the machine has a group.
     pub old: Vec<String>,
-    /// The machine has a group of version 2.
+    /// The machine has a cgroup v2 group.
     pub unified: bool,
 }
 
@@ -184,13 +183,13 @@ pub enum Inner {
         groups: bool,
     },
     PrivateMounts,
-    /// An ordinary user's overlay is made inside, by the user namespace's own root.
+    /// An unprivileged user's overlay is made inside, by root of the user namespace.
     MakeRoot {
         lower: PathBuf,
         disk: PathBuf,
         allow_setuid: bool,
     },
-    /// An ordinary user's overlay of `/workspace`, over its baseline, made inside as well.
+    /// An unprivileged user's overlay of `/workspace`, made inside as well.
     MakeWorkspace {
         baseline: PathBuf,
         disk: PathBuf,
@@ -200,9 +199,9 @@ pub enum Inner {
     MountWorkspace,
     MountProc,
     MountSys,
-    /// What the machine may use, for programs that want to know.
+    /// Show the machine's limits to programs that read them.
     MountCgroups(ControlGroups),
-    /// `/proc/meminfo` of a machine whose memory is limited.
+    /// Cover `/proc/meminfo`, for a machine with a memory limit.
     ShowMemory {
         kib: u64,
     },
@@ -228,11 +227,11 @@ pub enum Inner {
     Loopback,
     Keyring,
     NoCoreDumps,
-    /// Bit mask of what pid 1 keeps.
+    /// Bit mask of the capabilities that pid 1 keeps.
     Capabilities {
         keep: u64,
     },
-    /// Removes what is in the machine's directory, by the ids that own it.
+    /// Remove the contents of the machine's directory, with the ids that own them.
     RemoveContents,
     /// A BPF program.
     Seccomp {

@@ -1,7 +1,7 @@
-//! What the launcher tells the daemon: one packet per message.
+//! Reports of the launcher to the daemon: one packet each.
 //!
-//! The sender never waits for an answer and ignores a daemon that has gone: a
-//! machine does not depend on being watched.
+//! The sender never waits for an answer and ignores a daemon that has gone: a machine does not
+//! depend on its daemon.
 
 use crate::sys;
 use rustix::net::{
@@ -38,7 +38,7 @@ impl Failure {
 /// One message to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// Pid 1 exists; its pidfd comes along, and behind it its namespaces: network, users. Later only
+    /// Pid 1 exists. Its pidfd is attached, followed by its network and user namespaces: later only
     /// root could open those.
     Started {
         pid: i32,
@@ -73,13 +73,13 @@ impl Reporter {
 
     fn send(&self, report: &Report, fds: &[BorrowedFd<'_>]) {
         if let Ok(bytes) = postcard::to_allocvec(report) {
-            // A daemon that is gone finds the machine again by its own record.
+            // A restarted daemon finds the machine by its own record.
             let _ = send_packet(self.socket.as_fd(), &bytes, fds);
         }
     }
 }
 
-/// The receiving side: the next message and what came along, or `None` when every sender is gone.
+/// Receives the next report with its descriptors; `None` when every sender is gone.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
     let mut buffer = [0u8; PACKET];
     let (length, fds) = receive_packet(socket, &mut buffer)?;

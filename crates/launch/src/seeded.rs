@@ -1,15 +1,14 @@
-//! The seed of a workspace as files of its own.
+//! Copies the seed of a workspace into the overlay's upper layer.
 //!
-//! Over a lower layer a directory cannot be renamed, the names of a file part with the first
-//! write, and whoever has mapped a file before it does not see it. So a seed that is not too
-//! large is copied into the upper layer, every directory opaque: nothing of the lower one shows
-//! through, and all of it behaves as on a plain disk. The baseline stays what a diff and a
-//! reset compare with.
+//! On a lower layer directories cannot be renamed, hard links break at the first write, and a
+//! process that mapped a file before a write does not see it. So a small seed is copied into the
+//! upper layer, with every directory opaque: nothing of the lower layer is visible, and everything
+//! behaves as on a plain disk. Diff and reset still compare with the baseline.
 //!
-//! When the copy was complete is noted at the upper layer's root, where overlayfs hides it from
-//! everybody who looks through it: what has an older change time is as it was. It may be
-//! elsewhere, though, since moving a directory changes nothing in it. So every directory also has
-//! a note of where it was made.
+//! The time of the completed copy is stored in an attribute of the upper layer's root, which
+//! overlayfs hides: a file with an older ctime is unchanged. It may have moved, because moving a
+//! directory does not change its contents. So every directory also has an attribute with its
+//! original path.
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT,
@@ -20,22 +19,21 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The largest seed that is copied. Beyond it starting and comparing would cost more than they
-/// should.
+/// Largest seed that is copied. Beyond it the copy and comparisons would cost too much.
 pub const MAX_BYTES: u64 = 256 << 20;
 pub const MAX_ENTRIES: u64 = 20_000;
-/// The part of the disk's free space a copy may take.
+/// A copy may use this fraction of the disk's free space (1/4).
 const SHARE: u64 = 4;
-/// The deepest directory; each level holds two descriptors.
+/// Deepest directory; each level holds two descriptors.
 const MAX_DEPTH: usize = 100;
 /// Bytes copied at once.
 const STEP: usize = 256 * 1024;
 /// The longest list of attributes and the longest value, as in the kernel.
 const MAX_ATTRIBUTE: usize = 64 * 1024;
-/// What overlayfs calls its notes where everybody may read them.
+/// The prefix of overlayfs attributes that unprivileged processes can read.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// Which attributes an overlay keeps its notes in.
+/// The attribute namespace of an overlay's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notes {
     User,
@@ -43,7 +41,7 @@ pub enum Notes {
 }
 
 impl Notes {
-    /// Marks a directory that hides the one below it.
+    /// The attribute that marks a directory as opaque.
     fn opaque(self) -> &'static str {
         match self {
             Notes::User => "user.overlay.opaque",
@@ -51,7 +49,7 @@ impl Notes {
         }
     }
 
-    /// Says on the upper layer's root when the lower one had been copied into it.
+    /// The attribute on the upper layer's root with the time of the copy.
     fn copied(self) -> &'static str {
         match self {
             Notes::User => "user.overlay.motu-copied",
@@ -59,7 +57,7 @@ impl Notes {
         }
     }
 
-    /// Says on a directory of the copy where it was made.
+    /// The attribute on a copied directory with its original path.
     fn place(self) -> &'static str {
         match self {
             Notes::User => "user.overlay.motu-place",
@@ -68,7 +66,7 @@ impl Notes {
     }
 }
 
-/// Whether a seed is copied into the disk that `upper` is on.
+/// Whether a seed is small enough to be copied to the disk of `upper`.
 fn is_small(lower: impl AsFd, upper: impl AsFd) -> io::Result<bool> {
     let room = rustix::fs::fstatvfs(upper)?;
     let free = room.f_bavail.saturating_mul(room.f_frsize) / SHARE;
@@ -85,7 +83,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Counts what is in a directory; false when it is too much, or of a kind no seed has.
+    /// Counts the contents of a directory; false if they exceed the budget or have an unsupported
+    /// type.
     fn spend(&mut self, directory: &OwnedFd, depth: usize) -> io::Result<bool> {
         for entry in Dir::read_from(directory)? {
             let entry = entry?;
@@ -116,11 +115,11 @@ impl Budget {
     }
 }
 
-/// Fills `upper`, which is not in use, with a seed that is small. Where that fails nothing is left
-/// of it, and the seed stays below.
+/// Fills `upper`, which is not in use, with a small seed. On failure the copy is removed, and the
+/// seed stays in the lower layer.
 pub fn own(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
     let (lower, upper) = (lower.as_fd(), upper.as_fd());
-    // What a start that was interrupted has left.
+    // Remove the remains of an interrupted start.
     clear(&open_directory(upper, c".")?)?;
     if !is_small(lower, upper)? {
         return Ok(());
@@ -133,7 +132,7 @@ pub fn own(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
     })
 }
 
-/// Removes everything in a directory of ours.
+/// Removes everything in a directory.
 fn clear(directory: &OwnedFd) -> io::Result<()> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -152,8 +151,8 @@ fn clear(directory: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies `lower` into `upper`, which is empty. Everything is on the disk before the note that
-/// says so.
+/// Copies `lower` into the empty `upper`. Everything is synced before the attribute that marks the
+/// copy as complete is set.
 fn copy(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
     let top = open_directory(upper, c".")?;
     let mut copy = Copy {
@@ -166,7 +165,7 @@ fn copy(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
     copy.fill(&lower, &top, &mut Vec::new())?;
     copy.dress(&top, &lower, &rustix::fs::fstat(&lower)?)?;
     rustix::fs::syncfs(&top)?;
-    // By the clock of the file system, which is coarse: nothing copied is younger.
+    // Use the file system's coarse clock: no copied file has a later ctime.
     let done = rustix::fs::fstat(&top)?;
     let done = done.st_ctime.saturating_mul(1_000_000_000) + done.st_ctime_nsec as i64;
     let text = done.to_string();
@@ -174,50 +173,49 @@ fn copy(lower: impl AsFd, upper: impl AsFd, notes: Notes) -> io::Result<()> {
     Ok(rustix::fs::fsync(&top)?)
 }
 
-/// When the lower layer was copied into the upper one, in nanoseconds since 1970; `None` where it
-/// was not.
+/// When the lower layer was copied into the upper one, in nanoseconds since 1970; `None` if it was
+/// not.
 pub fn copied_unix_ns(upper: impl AsFd, notes: Notes) -> Option<i64> {
     let mut text = [0u8; 24];
     let top = open_directory(upper, c".").ok()?;
     let length = rustix::fs::fgetxattr(&top, notes.copied(), &mut text[..]).ok()?;
     let text = std::str::from_utf8(text.get(..length)?).ok()?;
-    // gVisor fills the buffer up with zeros, and says that they belong to the value.
+    // gVisor pads the buffer with zeros and counts them as part of the value.
     text.trim_end_matches('\0').parse().ok()
 }
 
-/// The note of a directory: its path below the top, as a number (FNV-1a), so that it fits into the
-/// directory's inode. Numbers of inodes would not do: gVisor has its own.
+/// A directory's place attribute: an FNV-1a hash of its path, small enough for the inode. Inode
+/// numbers cannot be used: gVisor has its own.
 fn place(path: &[u8]) -> String {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", path.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
-/// Whether a directory of the upper layer, found at this path below the top, was put there by the
-/// copy.
+/// Whether a directory of the upper layer is still at the path where the copy made it.
 pub fn is_in_place(directory: impl AsFd, path: &[u8], notes: Notes) -> bool {
     let mut note = [0u8; 16];
     let read = rustix::fs::fgetxattr(directory, notes.place(), &mut note[..]);
     read.is_ok() && note == place(path).as_bytes()
 }
 
-/// Whether a directory of the upper layer hides the one below it.
+/// Whether a directory of the upper layer is opaque.
 pub fn is_opaque(directory: impl AsFd, notes: Notes) -> bool {
     let mut value = [0u8; 2];
     let read = rustix::fs::fgetxattr(directory, notes.opaque(), &mut value[..]);
-    // With zeros after it in gVisor, as above.
+    // gVisor pads with zeros, as above.
     read.is_ok() && value == *b"y\0"
 }
 
 struct Copy<'a> {
     top: &'a OwnedFd,
     notes: Notes,
-    /// The copy of each file that has several names.
+    /// The first copy of each file with several hard links.
     links: HashMap<(u64, u64), Vec<u8>>,
     buffer: Vec<u8>,
 }
 
 impl Copy<'_> {
-    /// Copies what is in a directory; `path` is where it is, with a slash at its end unless empty.
+    /// Copies the entries of a directory; `path` is its path with a trailing slash unless empty.
     fn fill(&mut self, from: &OwnedFd, to: &OwnedFd, path: &mut Vec<u8>) -> io::Result<()> {
         for entry in Dir::read_from(from)? {
             let entry = entry?;
@@ -280,14 +278,14 @@ impl Copy<'_> {
         self.dress(&target, &source, stat)
     }
 
-    /// Copies the parts of a file that are written, so that holes stay holes.
+    /// Copies the data segments of a file, so that holes are preserved.
     fn contents(&mut self, source: &OwnedFd, target: &OwnedFd, size: u64) -> io::Result<()> {
         let mut at = 0;
         while at < size {
             at = match rustix::fs::seek(source, SeekFrom::Data(at)) {
                 Ok(start) => start,
                 Err(Errno::NXIO) => break,
-                // A file system that knows of no holes.
+                // The file system does not support SEEK_DATA.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
                 Err(errno) => return Err(errno.into()),
             };
@@ -312,7 +310,7 @@ impl Copy<'_> {
         Ok(rustix::fs::ftruncate(target, size)?)
     }
 
-    /// Owner, attributes, mode and time; the mode after the owner, who would clear bits of it.
+    /// Sets owner, attributes, mode and time; mode after owner, because chown clears mode bits.
     fn dress(&self, target: &OwnedFd, source: &OwnedFd, stat: &Stat) -> io::Result<()> {
         let now = rustix::fs::fstat(target)?;
         if (now.st_uid, now.st_gid) != (stat.st_uid, stat.st_gid) {
@@ -384,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_directory_knows_where_it_was_made() {
-        // Beside the sources: a file system in memory may have no attributes.
+        // In the source tree: a tmpfs may not support attributes.
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (lower, upper) = (dir.path().join("lower"), dir.path().join("upper"));
         std::fs::create_dir_all(lower.join("a/deep")).unwrap();

@@ -1,7 +1,7 @@
 //! The system calls that `rustix` does not wrap.
 //!
-//! All unsafe code of this crate that talks to the kernel is here; every
-//! function is a thin, typed door to one call.
+//! All unsafe code of this crate that calls the kernel is here; every function is a thin, typed
+//! wrapper of one call.
 
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long};
@@ -26,7 +26,7 @@ fn check(result: c_long) -> io::Result<c_long> {
     }
 }
 
-/// What a clone gives each side.
+/// The two results of a clone.
 pub(crate) enum Cloned {
     Parent { pid: i32, pidfd: OwnedFd },
     Child,
@@ -35,9 +35,8 @@ pub(crate) enum Cloned {
 /// `clone3` with namespaces, in a process of one thread.
 pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Cloned> {
     let mut pidfd: c_int = -1;
-    // glibc keeps the thread id at the address the kernel clears on exit. Like
-    // its own fork, let the kernel write the child's id there: otherwise the
-    // child would go on with the launcher's.
+    // glibc keeps the thread id at the address that the kernel clears on exit. As in its own fork,
+    // let the kernel write the child's id there: otherwise the child would keep the launcher's.
     let mut tid_address: usize = 0;
     // SAFETY: the kernel writes one pointer-sized value to a live local.
     let has_tid = unsafe {
@@ -77,14 +76,14 @@ pub(crate) fn clone_process(namespaces: c_int) -> io::Result<Cloned> {
     })
 }
 
-/// Leaves some of the namespaces shared with the parent.
+/// Unshares some namespaces.
 pub(crate) fn unshare(namespaces: c_int) -> io::Result<()> {
     // SAFETY: plain integers; no namespace of this process is used through memory.
     check(c_long::from(unsafe { libc::unshare(namespaces) }))?;
     Ok(())
 }
 
-/// Gives a detached mount an id mapping, attributes, or both.
+/// Sets an id mapping, attributes, or both on a detached mount.
 pub(crate) fn mount_setattr(
     mount: BorrowedFd<'_>,
     set: u64,
@@ -115,7 +114,7 @@ pub(crate) fn mount_setattr(
     Ok(())
 }
 
-/// Installs a filter for this process and all it will ever start.
+/// Installs a seccomp filter for this process and its descendants.
 pub(crate) fn install_filter(program: &[u8]) -> io::Result<()> {
     let instructions: Vec<libc::sock_filter> = program
         .chunks_exact(8)
@@ -191,7 +190,7 @@ pub(crate) fn drop_bounding(keep: u64) -> io::Result<()> {
         let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         if result != 0 {
             let error = io::Error::last_os_error();
-            // The first number the kernel does not know ends the list.
+            // EINVAL: beyond the kernel's last capability.
             return match error.raw_os_error() {
                 Some(libc::EINVAL) => Ok(()),
                 _ => Err(error),
@@ -201,7 +200,7 @@ pub(crate) fn drop_bounding(keep: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps capabilities over a change of uid.
+/// Keeps capabilities across a change of uid.
 pub(crate) fn keep_capabilities_over_setuid() -> io::Result<()> {
     const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;
     // SAFETY: plain integers.
@@ -211,7 +210,7 @@ pub(crate) fn keep_capabilities_over_setuid() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the files of this process in `/proc` to its own user.
+/// Makes this process dumpable, so that its user owns its files in `/proc`.
 pub(crate) fn dumpable() {
     // SAFETY: plain integers; this cannot fail with these values.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
@@ -236,12 +235,12 @@ fn close_range(first: u32, last: u32) {
     }
 }
 
-/// Makes a descriptor available to `path`-taking calls: `/proc/self/fd/N`.
+/// A path for a descriptor: `/proc/self/fd/N`.
 pub(crate) fn fd_path(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
-/// Takes a descriptor the daemon left at a fixed number.
+/// Takes a descriptor that the daemon passed at a fixed number.
 pub(crate) fn inherited(fd: i32) -> OwnedFd {
     // SAFETY: called once per number, by the only owner of the process.
     unsafe { OwnedFd::from_raw_fd(fd) }

@@ -1,8 +1,8 @@
-//! What a machine sees of its own limits: its control groups, its memory, who may ping.
+//! The machine's view of its limits: control groups, memory, ping.
 //!
-//! A container shares its host's kernel, whose files tell about the host. What is mounted here tells
-//! programs that size themselves by what there is (`free`, Node.js, Java, Go) about the machine.
-//! Each step is best effort: a kernel that refuses costs the machine a view, not its start.
+//! A container shares its host's kernel, whose files describe the host. These mounts show the
+//! machine's own limits to programs that size themselves by them (`free`, Node.js, Java, Go). Each
+//! step is best effort: a kernel that refuses costs the machine a view, not its start.
 
 use crate::plan::ControlGroups;
 use rustix::fs::{CWD, Mode};
@@ -13,17 +13,17 @@ use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 
 const CGROUP: &str = "/sys/fs/cgroup";
 const MEMINFO: &str = "/proc/meminfo";
-/// Where the file is made that covers [`MEMINFO`]; its name is gone right after.
+/// The temporary path of the file that covers [`MEMINFO`]; unlinked right after.
 const STAGED: &str = "/dev/.meminfo";
 const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
 
-/// How everything of the kernel's own is mounted.
+/// Mount flags of all kernel file systems.
 pub(crate) const QUIET: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
 
-/// Mounts the machine's own groups, and no others, read-only. In a control group namespace their
-/// roots are the machine's groups; a controller without one would show the host's.
+/// Mounts the machine's own groups, and no others, read-only. In a cgroup namespace their roots are
+/// the machine's groups; a controller without one would show the host's.
 pub(crate) fn control_groups(groups: &ControlGroups) -> io::Result<()> {
     let flags = QUIET | MountFlags::RDONLY;
     if groups.old.is_empty() {
@@ -62,7 +62,7 @@ fn hierarchy<'t>(own: &'t str, wanted: &str) -> Option<&'t str> {
         .find(|together| together.split(',').any(|name| name == wanted))
 }
 
-/// Covers `/proc/meminfo` with a file of the machine's own, which the guest keeps up to date.
+/// Covers `/proc/meminfo` with a file that the guest keeps up to date.
 pub(crate) fn memory(kib: u64) -> io::Result<()> {
     use std::io::Write as _;
     let mut options = std::fs::File::options();
@@ -78,7 +78,7 @@ pub(crate) fn memory(kib: u64) -> io::Result<()> {
     std::fs::remove_file(STAGED)
 }
 
-/// Before `/proc/sys` becomes read-only.
+/// Allows ping sockets for all groups. Must run before `/proc/sys` becomes read-only.
 pub(crate) fn allow_ping(last_group: u32) -> io::Result<()> {
     let _ = std::fs::write(PING_GROUPS, format!("0 {last_group}"));
     Ok(())
