@@ -20,7 +20,7 @@ pub const CHANNEL_OUT: u8 = 1;
 /// The data channel of standard error.
 pub const CHANNEL_ERR: u8 = 2;
 
-/// What a frame means to its stream.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -28,11 +28,11 @@ pub enum Kind {
     Open = 1,
     /// Bytes on a channel; costs credit.
     Data = 2,
-    /// An encoded message; free, but bounded in number while unread.
+    /// An encoded message; needs no credit, but the number of unread ones is bounded.
     Message = 3,
     /// The sender will send no more data (messages may follow).
     Eof = 4,
-    /// The guest's last word on a stream; the payload is an encoded outcome.
+    /// The end of a stream by the guest; the payload is an encoded outcome.
     End = 5,
     /// Either side abandons the stream.
     Reset = 6,
@@ -64,7 +64,7 @@ pub struct Frame {
     pub payload: Bytes,
 }
 
-/// Why bytes are not a frame.
+/// Why bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("frame of {length} bytes is larger than the limit of {MAX_PAYLOAD}")]
@@ -98,10 +98,10 @@ impl Frame {
         header
     }
 
-    /// Takes one whole frame off the front of `buffer`, if it is there.
+    /// Takes one complete frame off the front of `buffer`.
     ///
-    /// Returns the number of bytes still missing when it is not, so that the
-    /// reader can reserve exactly what it needs.
+    /// If it is incomplete, returns the number of missing bytes, so that the reader can reserve
+    /// exactly that.
     pub fn take(buffer: &mut BytesMut) -> Result<Taken, FrameError> {
         if buffer.len() < HEADER_LEN {
             return Ok(Taken::Missing(HEADER_LEN - buffer.len()));

@@ -1,10 +1,9 @@
 //! The handshake that starts a conversation.
 //!
-//! A serial port keeps bytes of an earlier conversation: the host may have
-//! died in the middle of a frame, and the guest's last answers may still sit in
-//! the pipe. So neither side trusts the first bytes it reads. The host sends a
-//! preamble with a fresh nonce; the guest skips until it sees a preamble and
-//! answers with the same nonce; the host skips until it sees its own nonce.
+//! A serial port may hold bytes of an earlier conversation: the host may have died in the middle of
+//! a frame, and the guest's last answers may still be in the pipe. So neither side trusts the first
+//! bytes it reads. The host sends a preamble with a random nonce; the guest skips to a preamble and
+//! answers with the same nonce; the host skips to its own nonce.
 //!
 //! ```text
 //!   host  -> "MOTULINK" 'H' version(min,max) nonce
@@ -16,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const MAGIC: &[u8; 8] = b"MOTULINK";
 const LEN: usize = 8 + 1 + 4 + 4 + 16;
-/// How much stale data a side skips before it gives up.
+/// Stale bytes that a side skips before it gives up.
 pub const MAX_STALE: usize = 16 * 1024 * 1024;
 
-/// A value that tells this conversation from every earlier one.
+/// Distinguishes this conversation from all earlier ones.
 pub type Nonce = [u8; 16];
 
 /// Why a conversation did not start.
@@ -115,7 +114,7 @@ impl Scanner {
     }
 }
 
-/// The host's side: says hello and waits for the guest's answer to it.
+/// The host's side: sends a preamble and waits for the guest's answer.
 pub async fn host<T: AsyncRead + AsyncWrite + Unpin>(
     io: &mut T,
     nonce: Nonce,
@@ -136,11 +135,11 @@ pub async fn host<T: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The guest's side: waits for a hello and answers it.
+/// The guest's side: waits for a preamble and answers it.
 pub async fn guest<T: AsyncRead + AsyncWrite + Unpin>(io: &mut T) -> Result<u32, HelloError> {
     let (low, high, nonce) = Scanner::new().find(io, b'H').await?;
     let version = high.min(LINK_VERSION);
-    // Answer even when there is no common version: the host must learn which one we have.
+    // Answer even without a common version: the host must learn which one we have.
     io.write_all(&preamble(b'G', version, 0, &nonce)).await?;
     io.flush().await?;
     if version < low || version < LINK_VERSION_MIN {
@@ -156,7 +155,7 @@ mod tests {
     #[tokio::test]
     async fn stale_bytes_before_either_hello_are_skipped() {
         let (mut host_io, mut guest_io) = tokio::io::duplex(1 << 16);
-        // A frame cut in half, a false start, and an answer to an older hello.
+        // Half a frame, a false start, and an answer to an older preamble.
         host_io.write_all(b"\x10\0\0\0MOTULIMOTU").await.unwrap();
         guest_io.write_all(b"MOTULINKGjunk").await.unwrap();
         guest_io
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(host(&mut host_io, [7; 16]).await.unwrap(), LINK_VERSION);
         let (version, mut guest_io) = guest_side.await.unwrap();
         assert_eq!(version.unwrap(), LINK_VERSION);
-        // Nothing after the handshake was swallowed.
+        // Nothing after the handshake was consumed.
         host_io.write_all(b"next").await.unwrap();
         let mut next = [0; 4];
         guest_io.read_exact(&mut next).await.unwrap();

@@ -1,4 +1,4 @@
-//! The wire between a host and its guest.
+//! The protocol between a host and its guest.
 //!
 //! One duplex byte stream (a Unix socket, a virtio-serial port) carries many
 //! independent streams:
@@ -11,9 +11,9 @@
 //!   older one are still in the pipe, and agrees on a version.
 //! - [`frame`] is the only parser of foreign bytes; it never panics and never
 //!   allocates more than one bounded frame.
-//! - [`mux`] turns frames into streams with credit, so that a stream nobody
-//!   reads holds up only itself.
-//! - [`message`] is what the two sides say on a stream.
+//! - [`mux`] turns frames into streams with credit, so that an unread stream
+//!   blocks only itself.
+//! - [`message`] has the messages on a stream.
 //!
 //! This crate decides nothing about processes, files or policy.
 

@@ -1,9 +1,8 @@
-//! What host and guest say on a stream.
+//! Messages between host and guest.
 //!
-//! A stream begins with one [`Request`] and ends with one [`Outcome`]; between
-//! them go data frames and [`Note`]s (guest to host) or [`Control`]s (host to
-//! guest). Fields are only ever added: tags are never reused, so a newer host
-//! still understands the guests it adopts.
+//! A stream begins with one [`Request`] and ends with one [`Outcome`]; between them are data frames
+//! and [`Note`]s (guest to host) or [`Control`]s (host to guest). Fields are only ever added: tags
+//! are never reused, so a newer host still understands the guests it adopts.
 //!
 //! Paths are bytes: a guest's file names need not be UTF-8.
 
@@ -31,7 +30,7 @@ pub struct Request {
     pub verb: Option<Verb>,
 }
 
-/// One thing a host may ask of a guest.
+/// A request of a host to a guest.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Verb {
     /// Notes: `Started`, `Gap`, `Exited`; data: out and err; accepts data in and controls.
@@ -53,10 +52,10 @@ pub enum Verb {
     /// Drops the record (ring, exit code) of an ended process.
     #[prost(message, tag = "7")]
     Forget(Selector),
-    /// What the kernel knows of a process's terminal. Note: `TerminalFacts`.
+    /// Kernel facts about a process's terminal. Note: `TerminalFacts`.
     #[prost(message, tag = "8")]
     LookAtTerminal(Selector),
-    /// Reaches the foreground process group of a process's terminal.
+    /// Signals the foreground process group of a process's terminal.
     #[prost(message, tag = "9")]
     SignalForeground(SignalForeground),
 
@@ -140,7 +139,7 @@ pub enum Verb {
     Apply(Apply),
 }
 
-/// Something a guest says before the end of a stream.
+/// A message of the guest before the end of a stream.
 #[derive(Clone, PartialEq, Message)]
 pub struct Note {
     #[prost(oneof = "Said", tags = "1,2,3,4,5,10,11,12,13,14,20,21,30,31,40,41,42")]
@@ -185,7 +184,7 @@ pub enum Said {
     Applied(Applied),
 }
 
-/// Something a host says to a running stream.
+/// A message of the host to a running stream.
 #[derive(Clone, PartialEq, Message)]
 pub struct Control {
     #[prost(oneof = "Do", tags = "1,2")]
@@ -200,7 +199,7 @@ pub enum Do {
     Signal(SignalNumber),
 }
 
-/// The guest's last word: success when `kind` is [`Failure::None`].
+/// The result of a stream: success if `kind` is [`Failure::None`].
 #[derive(Clone, PartialEq, Message)]
 pub struct Outcome {
     #[prost(enumeration = "Failure", tag = "1")]

@@ -1,13 +1,11 @@
-//! Many streams over one byte stream.
+//! Multiplexes many streams over one byte stream.
 //!
-//! Two tasks own the connection: a reader that only ever moves frames into
-//! per-stream queues, and a writer that drains one bounded data queue and one
-//! queue of small control frames, the latter first. A stream may have at most
-//! [`WINDOW`] unread data bytes in flight; the receiver gives credit back as it
-//! reads. So the reader never waits for anybody, and memory per stream is
-//! bounded whatever the peer does: a peer that overruns its credit, sends data
-//! without a byte, ends something twice, floods with messages or stops reading has
-//! broken the protocol and loses the link.
+//! Two tasks own the connection: a reader that only moves frames into per-stream queues, and a
+//! writer that drains one bounded data queue and one queue of small control frames, the latter
+//! first. A stream may have at most [`WINDOW`] unread data bytes in flight; the receiver returns
+//! credit as it reads. So the reader never blocks, and memory per stream is bounded whatever the
+//! peer does: a peer that exceeds its credit, sends empty data, ends a stream twice, floods with
+//! messages or stops reading has broken the protocol and loses the link.
 
 mod ended;
 mod queue;
@@ -31,15 +29,15 @@ pub const WINDOW: u32 = 1024 * 1024;
 pub const MAX_QUEUED_MESSAGES: usize = 4096;
 /// Bytes of unread messages allowed per stream.
 pub const MAX_QUEUED_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Small frames of our own that may wait for a peer that does not read.
+/// Control frames queued for a peer that does not read.
 const MAX_QUEUED_CONTROL: usize = 16 * 1024;
 /// Streams open at once on one link.
 pub const MAX_STREAMS: usize = 4096;
 /// Data frames waiting for the writer.
 const WRITE_QUEUE: usize = 16;
-/// Room made for a busy link.
+/// Read buffer of a busy link.
 const READ_CHUNK: usize = 128 * 1024;
-/// Room an idle link waits with.
+/// Read buffer of an idle link.
 const IDLE_CHUNK: usize = 512;
 
 /// Why a link or a stream ended.
@@ -65,7 +63,7 @@ impl From<FrameError> for LinkError {
     }
 }
 
-/// What arrives on a stream.
+/// An event on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Data {
@@ -75,7 +73,7 @@ pub enum Event {
     Message(Bytes),
     /// The peer will send no more data.
     Eof,
-    /// The peer's last word.
+    /// The end of the stream, with its payload.
     End(Bytes),
     /// The peer abandoned the stream.
     Reset,
@@ -99,9 +97,9 @@ struct Inner {
     data: mpsc::Sender<Frame>,
     control: mpsc::Sender<Frame>,
     closed: watch::Sender<Option<LinkError>>,
-    /// How often something arrived.
+    /// Counts arrivals.
     heard: AtomicU64,
-    /// A stream was opened here.
+    /// Notified when a stream is opened locally.
     opened: Notify,
 }
 
@@ -112,7 +110,7 @@ impl Inner {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Ends the link once; the first reason wins.
+    /// Ends the link once; the first reason counts.
     fn close(&self, reason: LinkError) {
         self.closed.send_if_modified(|state| {
             let first = state.is_none();
@@ -128,7 +126,7 @@ impl Inner {
         }
     }
 
-    /// Queues a small frame of our own, without waiting. A closed link needs none.
+    /// Queues a control frame without waiting. Ignored on a closed link.
     fn control(&self, frame: Frame) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.control.try_send(frame) {
             let what = "it has not read for too long".to_string();
@@ -157,7 +155,7 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Streams opened by the peer, with their opening payload.
+/// Streams opened by the peer, with their requests.
 #[derive(Debug)]
 pub struct Incoming {
     streams: mpsc::Receiver<(Bytes, Stream)>,
@@ -178,9 +176,9 @@ pub struct Stream {
 }
 
 impl Link {
-    /// Starts a link on a synchronised connection (see [`crate::hello`]).
+    /// Starts a link on a synchronized connection (see [`crate::hello`]).
     ///
-    /// `accepts` says whether the peer may open streams; only guests do.
+    /// `accepts`: whether the peer may open streams; only guests accept them.
     pub fn start<R, W>(read: R, write: W, accepts: bool) -> (Link, Incoming)
     where
         R: AsyncRead + Unpin + Send + 'static,
@@ -198,7 +196,7 @@ impl Link {
             heard: AtomicU64::new(0),
             opened: Notify::new(),
         });
-        // The bound on streams is the real one: a burst of requests is not a reason to refuse any.
+        // As large as the limit of streams: a burst of requests must not be refused.
         let (accept, streams) = mpsc::channel(MAX_STREAMS);
         let reader = inner.clone();
         let mut read_closing = closing.clone();
@@ -307,12 +305,12 @@ fn register(inner: &Arc<Inner>, id: u32) -> Result<Stream, LinkError> {
     })
 }
 
-/// Tells the peer when a stream is dropped before its end.
+/// Resets a stream that is dropped before its end.
 struct Guard {
     inner: Arc<Inner>,
     id: u32,
     finished: Mutex<bool>,
-    /// Whether the end of our data was said.
+    /// Whether EOF was sent.
     eof: AtomicBool,
 }
 
@@ -351,7 +349,7 @@ pub struct Sender {
 impl Sender {
     /// Sends bytes, waiting for the peer to make room.
     pub async fn data(&self, channel: u8, mut bytes: Bytes) -> Result<(), LinkError> {
-        // Nobody listens after the end of our data.
+        // Data after EOF is dropped.
         if self.guard.eof.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -381,7 +379,7 @@ impl Sender {
         .await
     }
 
-    /// Says that no more data will come; once, however often it is called.
+    /// Sends EOF; only once, however often it is called.
     pub async fn eof(&self) -> Result<(), LinkError> {
         if self.guard.eof.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -389,7 +387,7 @@ impl Sender {
         self.queue(Frame::bare(self.guard.id, Kind::Eof)).await
     }
 
-    /// Says the last word; the stream is over for both sides.
+    /// Ends the stream for both sides.
     pub async fn end(&self, payload: Bytes) -> Result<(), LinkError> {
         if !self.guard.finish() {
             return Err(LinkError::Reset);
@@ -401,8 +399,8 @@ impl Sender {
         .await
     }
 
-    /// Waits until the peer has left the stream or the link is gone, even while nobody reads the
-    /// events before that, and says which: `Reset`, or the link's reason.
+    /// Waits until the peer has ended the stream or the link is gone, even if the events before
+    /// that are unread. Returns `Reset`, or the link's reason.
     pub async fn closed(&self) -> LinkError {
         // The semaphore has no permits, so this returns only when it is closed.
         let _ = self.over.acquire().await;
@@ -475,7 +473,7 @@ impl Receiver {
 
     fn give_back(&mut self, bytes: u32) {
         self.owed += bytes;
-        // Half a window at a time: one small frame per half megabyte.
+        // Return credit in steps of half a window: one small frame per half megabyte.
         if self.owed >= WINDOW / 2 {
             let frame = Frame {
                 payload: Bytes::copy_from_slice(&self.owed.to_le_bytes()),
@@ -507,7 +505,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
             }
         };
         if buffer.is_empty() {
-            // An idle link holds no buffer: wait with a small one.
+            // An idle link waits with a small buffer.
             buffer = BytesMut::with_capacity(IDLE_CHUNK);
         } else if missing > buffer.capacity() - buffer.len() || missing > IDLE_CHUNK {
             buffer.reserve(missing.max(READ_CHUNK));
@@ -537,7 +535,7 @@ fn deliver(
         let stream = register(inner, frame.stream)?;
         return match accept.try_send((frame.payload, stream)) {
             Ok(()) => Ok(()),
-            // Dropping the stream resets it: the host sees a refusal, not a stall.
+            // Dropping the stream resets it: the host sees a refusal instead of a stall.
             Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(LinkError::Closed),
         };
@@ -548,8 +546,8 @@ fn deliver(
     let mut slots = inner.slots();
     let Some(slot) = slots.get(&frame.stream) else {
         return match frame.kind {
-            // Nothing more than this can be asked of a stream that was dropped here: the peer may
-            // not know it yet.
+            // The stream was dropped here and the peer may not know it yet, so only these
+            // violations can be detected.
             Kind::Data if frame.payload.is_empty() => broken("data without a byte"),
             Kind::End if !ended.add(frame.stream) => broken("a second end of a stream"),
             _ => Ok(()),

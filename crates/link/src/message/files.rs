@@ -50,10 +50,10 @@ pub struct Entries {
 pub struct Stat {
     #[prost(bytes = "bytes", tag = "1")]
     pub path: Bytes,
-    /// Describe what a symlink points to.
+    /// Follow symbolic links.
     #[prost(bool, tag = "2")]
     pub follow: bool,
-    /// Refuse what symlinks lead to outside of this directory; empty: anything.
+    /// Refuse a symbolic link that leads out of this directory; empty: no restriction.
     #[prost(bytes = "bytes", tag = "3")]
     pub within: Bytes,
 }
@@ -62,7 +62,7 @@ pub struct Stat {
 pub struct List {
     #[prost(bytes = "bytes", tag = "1")]
     pub path: Bytes,
-    /// 1: the directory's own entries; 0 counts as 1.
+    /// 1: only the directory's own entries; 0 counts as 1.
     #[prost(uint32, tag = "2")]
     pub depth: u32,
     /// `next` of the previous page.
@@ -100,10 +100,10 @@ pub struct Write {
     /// Owner of what is created; empty: the default user.
     #[prost(string, tag = "4")]
     pub user: String,
-    /// Add to the end instead of replacing the whole file atomically.
+    /// Append instead of replacing the whole file atomically.
     #[prost(bool, tag = "5")]
     pub append: bool,
-    /// Fail with `Exists` when the file is there.
+    /// Fail with `Exists` if the file exists.
     #[prost(bool, tag = "6")]
     pub create_new: bool,
     /// Flush to disk before answering.
@@ -165,7 +165,7 @@ pub struct Glob {
     /// An absolute pattern: `*`, `?`, `[…]`, `**`, `{a,b}`.
     #[prost(bytes = "bytes", tag = "1")]
     pub pattern: Bytes,
-    /// 0: the default page size; more matches than that set `Entries.next` to the last one.
+    /// 0: the default page size; with more matches `Entries.next` is the last one.
     #[prost(uint32, tag = "2")]
     pub limit: u32,
 }
@@ -218,7 +218,7 @@ pub struct TreeIn {
     /// The directory to unpack into; created when missing.
     #[prost(bytes = "bytes", tag = "1")]
     pub path: Bytes,
-    /// Owner of everything unpacked; empty: the default user. `archive` keeps the archive's own ids.
+    /// Owner of everything unpacked; empty: the default user. `archive` keeps the archive's ids.
     #[prost(string, tag = "2")]
     pub user: String,
     /// 0: the default limits.

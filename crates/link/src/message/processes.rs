@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Start {
-    /// Program and arguments. With `shell`, `argv[0]` is a script for `/bin/sh -c` and the rest are `$0…`-style
-    /// arguments appended, quoted, to it.
+    /// Program and arguments. With `shell`, `argv[0]` is a script for `/bin/sh -c`, and the other
+    /// arguments are appended to it, quoted.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub argv: Vec<Bytes>,
     #[prost(bool, tag = "2")]
@@ -26,7 +26,7 @@ pub struct Start {
     /// Keep standard input open for data; otherwise it is empty.
     #[prost(bool, tag = "7")]
     pub stdin: bool,
-    /// A name to find it again by; must be unused among living processes. Empty: none.
+    /// A name to find the process by; must be unused among living processes. Empty: none.
     #[prost(string, tag = "8")]
     pub tag: String,
     /// 0: no limit.
@@ -35,17 +35,18 @@ pub struct Start {
     /// Output bytes kept per channel; 0: the default.
     #[prost(uint32, tag = "10")]
     pub ring_bytes: u32,
-    /// Send output on this stream and end it with `Exited`; otherwise the stream ends after `Started`.
+    /// Send output on this stream and end it with `Exited`; otherwise the stream ends after
+    /// `Started`.
     #[prost(bool, tag = "11")]
     pub follow: bool,
-    /// While a follower reads slowly, hold the process back instead of losing output. Also holds for a while after
-    /// the follower's link breaks, so that a host that comes back misses nothing.
+    /// Block the process while a follower reads slowly, instead of losing output. This also lasts
+    /// for a while after the follower's link breaks, so that a host that reconnects misses nothing.
     #[prost(bool, tag = "12")]
     pub lossless: bool,
-    /// Kill the tree when the stream is reset by the host (not when the link breaks).
+    /// Kill the tree when the host resets the stream (not when the link breaks).
     #[prost(bool, tag = "13")]
     pub kill_on_reset: bool,
-    /// Start with exactly `env`, without the machine's default environment.
+    /// Use exactly `env`, without the machine's default environment.
     #[prost(bool, tag = "14")]
     pub clear_env: bool,
     /// Drop the record as soon as its exit has been delivered to a follower.
@@ -74,7 +75,7 @@ pub struct Selector {
 pub struct Attach {
     #[prost(message, optional, tag = "1")]
     pub process: Option<Selector>,
-    /// Continue each channel at this byte; what is older than the ring comes back as a `Gap`.
+    /// Continue each channel at this byte; output older than the ring is reported as a `Gap`.
     #[prost(uint64, tag = "2")]
     pub out_from: u64,
     #[prost(uint64, tag = "3")]
@@ -88,7 +89,7 @@ pub struct Attach {
     pub kill_on_reset: bool,
     #[prost(bool, tag = "7")]
     pub forget: bool,
-    /// Start at the next byte to be written: only news.
+    /// Start at the next byte to be written: only new output.
     #[prost(bool, tag = "8")]
     pub from_newest: bool,
 }
@@ -196,7 +197,7 @@ pub struct Signal {
     pub process: Option<Selector>,
     #[prost(int32, tag = "2")]
     pub signal: i32,
-    /// Reach every descendant, daemons included, instead of the process group.
+    /// Signal every descendant, daemons included, instead of the process group.
     #[prost(bool, tag = "3")]
     pub tree: bool,
 }
@@ -240,7 +241,7 @@ pub struct TerminalFacts {
     /// The foreground process group, its leader first; empty where it is not known.
     #[prost(message, repeated, tag = "1")]
     pub foreground: Vec<TerminalProcess>,
-    /// The process that was started on the terminal leads the foreground group.
+    /// The process started on the terminal leads the foreground group.
     #[prost(bool, tag = "2")]
     pub shell_in_front: bool,
     /// `ECHO` of the terminal.
@@ -249,23 +250,23 @@ pub struct TerminalFacts {
     /// `ICANON` of the terminal.
     #[prost(bool, tag = "4")]
     pub canonical: bool,
-    /// What was typed and not yet read.
+    /// Typed input that is not read yet.
     #[prost(uint32, optional, tag = "5")]
     pub unread_input: Option<u32>,
-    /// Bytes of output written before this was answered, whether they were sent already or not.
+    /// Bytes of output written before this answer, sent or not.
     #[prost(uint64, optional, tag = "6")]
     pub output_bytes: Option<u64>,
-    /// The directory the process is in; empty when it is not known.
+    /// The process's working directory; empty if unknown.
     #[prost(bytes = "bytes", tag = "7")]
     pub cwd: Bytes,
-    /// Bytes of input the terminal had been given before this look began.
+    /// Bytes of input the terminal had received before this look began.
     #[prost(uint64, optional, tag = "8")]
     pub input_bytes: Option<u64>,
-    /// The directory of the leader of the group in front; empty when it is not known.
+    /// The working directory of the foreground group's leader; empty if unknown.
     #[prost(bytes = "bytes", tag = "9")]
     pub front_cwd: Bytes,
-    /// Programs that carry the keys to a terminal of their own (sudo, script, tmux), outermost
-    /// first. `foreground` and the settings are those of the innermost terminal then.
+    /// Programs that pass the keys on to a terminal of their own (sudo, script, tmux), outermost
+    /// first. `foreground` and the settings are then those of the innermost terminal.
     #[prost(bytes = "bytes", repeated, tag = "10")]
     pub carriers: Vec<Bytes>,
 }
@@ -275,12 +276,12 @@ pub struct TerminalFacts {
 pub struct TerminalProcess {
     #[prost(uint32, tag = "1")]
     pub pid: u32,
-    /// The kernel's name of it.
+    /// The kernel's name (`comm`).
     #[prost(bytes = "bytes", tag = "2")]
     pub name: Bytes,
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub argv: Vec<Bytes>,
-    /// Whether it is blocked waiting for the terminal; missing when that is not known.
+    /// Whether it is blocked waiting for the terminal; missing if unknown.
     #[prost(bool, optional, tag = "4")]
     pub reads_tty: Option<bool>,
 }

@@ -17,7 +17,7 @@ pub struct Pong {
     pub link_version: u32,
 }
 
-/// Gives a machine its identity; may be sent again when a machine changes hands.
+/// Initializes a machine; sent again when a machine is taken from the pool.
 #[derive(Clone, PartialEq, Message)]
 pub struct Init {
     #[prost(string, tag = "1")]
@@ -26,7 +26,7 @@ pub struct Init {
     pub default_user: String,
     #[prost(map = "string, string", tag = "3")]
     pub env: HashMap<String, String>,
-    /// 0: leave the clock alone.
+    /// 0: do not change the clock.
     #[prost(int64, tag = "4")]
     pub clock_unix_ns: i64,
     #[prost(bytes = "bytes", tag = "5")]
@@ -34,19 +34,19 @@ pub struct Init {
     /// Empty: `/`.
     #[prost(bytes = "bytes", tag = "6")]
     pub default_cwd: Bytes,
-    /// Files may be used only below this directory; empty: `/`.
+    /// File operations are confined to this directory; empty: `/`.
     #[prost(bytes = "bytes", tag = "7")]
     pub file_root: Bytes,
-    /// Who is asked for names; empty: the machine has no network.
+    /// The name server; empty: the machine has no network.
     #[prost(string, tag = "8")]
     pub nameserver: String,
-    /// Certificates that the machine's programs are to trust beside their own; empty: none.
+    /// Certificates to trust in addition; empty: none.
     #[prost(bytes = "bytes", tag = "9")]
     pub certificates: Bytes,
-    /// Whether programs are to reach the agent of the gateway by a socket.
+    /// Whether the gateway's SSH agent is offered on a socket.
     #[prost(bool, tag = "10")]
     pub agent: bool,
-    /// Lines of hosts that keys of that agent are bound to.
+    /// `known_hosts` lines of the hosts that the agent's keys are bound to.
     #[prost(bytes = "bytes", tag = "11")]
     pub known_hosts: Bytes,
 }
@@ -76,7 +76,7 @@ pub struct Metrics {
     /// The guest's own resident memory.
     #[prost(uint64, tag = "9")]
     pub guest_rss_bytes: u64,
-    /// Errors that the machine's own file systems have met; 0 where its kernel is the host's.
+    /// I/O errors of the machine's own file systems; 0 if it uses the host's kernel.
     #[prost(uint64, tag = "10")]
     pub disk_errors: u64,
 }

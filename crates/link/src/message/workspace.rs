@@ -1,8 +1,7 @@
-//! `/workspace` beside what it was at first.
+//! `/workspace`, compared with its baseline.
 //!
-//! All paths here are relative to `/workspace`: no slash at the front, no `..`.
-//! No symlink is followed on the way to one. A machine without a baseline
-//! answers `Unsupported`.
+//! All paths here are relative to `/workspace`: no leading slash, no `..`. No symbolic link is
+//! followed. A machine without a baseline answers `Unsupported`.
 //!
 //! A request is one frame. Lists of paths that do not fit go in the data: each
 //! path, then a NUL byte.
@@ -10,12 +9,12 @@
 use bytes::Bytes;
 use prost::Message;
 
-/// What differs from the baseline, at a cost that follows the differences
-/// (without an overlay, at the cost of looking at every name).
+/// Lists the differences from the baseline, at a cost proportional to the differences (without an
+/// overlay, to the number of names).
 ///
-/// A path is reported when its type, permission bits, owner, `user.` attributes,
-/// size, time of modification, number of names, target or content differs. The
-/// time of a directory alone is no difference: it follows from what is in it.
+/// A path is reported if its type, permission bits, owner, `user.*` attributes, size,
+/// modification time, link count, target or content differs. The time of a directory alone is no
+/// difference: it follows from its entries.
 #[derive(Clone, PartialEq, Message)]
 pub struct Changes {
     /// Only at and below this path; empty: everything.
@@ -23,17 +22,16 @@ pub struct Changes {
     pub path: Bytes,
 }
 
-/// A page of changes; pages and their entries come in the order of the paths' bytes.
+/// A page of changes; pages and entries are sorted by path bytes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Changed {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<ChangedEntry>,
 }
 
-/// One path. Without `before` it was added, without `after` it was deleted.
-/// Everything in an added or deleted directory has an entry of its own; what
-/// replaces a directory comes with entries for all that was in it. The path of
-/// `/workspace` itself is empty.
+/// One path. Without `before` it was added, without `after` it was deleted. Everything in an added
+/// or deleted directory has its own entry; so has everything in a directory that was replaced. The
+/// path of `/workspace` itself is empty.
 #[derive(Clone, PartialEq, Message)]
 pub struct ChangedEntry {
     #[prost(bytes = "bytes", tag = "1")]
@@ -44,7 +42,7 @@ pub struct ChangedEntry {
     pub after: Option<Facts>,
 }
 
-/// What is known of a path without reading it.
+/// Metadata of a path.
 #[derive(Clone, PartialEq, Message)]
 pub struct Facts {
     /// Type and permission bits, as in `stat`.
@@ -59,14 +57,15 @@ pub struct Facts {
     #[prost(int64, tag = "5")]
     pub modified_unix_ns: i64,
     /// Changes with every write and cannot be set: equal stamps of one path and inode mean equal
-    /// content. Negative where the last change is so recent that the next one could look the same.
+    /// content. Negative if the last change is so recent that the next one could get the same
+    /// stamp.
     #[prost(int64, tag = "6")]
     pub stamp_ns: i64,
     #[prost(uint64, tag = "7")]
     pub inode: u64,
     #[prost(bytes = "bytes", tag = "8")]
     pub symlink_target: Bytes,
-    /// How many names the file has.
+    /// The number of hard links.
     #[prost(uint64, tag = "9")]
     pub links: u64,
 }
@@ -83,9 +82,8 @@ pub struct ReadBase {
     pub length: u64,
 }
 
-/// Packs exactly these paths (a directory without what is in it), as they are:
-/// owners, modes, times to the nanosecond, `user.` attributes, hard links among
-/// them, holes, pipes.
+/// Packs exactly these paths (a directory without its contents) with owners, modes, times in
+/// nanoseconds, `user.*` attributes, hard links among them, holes and pipes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Pick {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -95,34 +93,34 @@ pub struct Pick {
     pub more: bool,
 }
 
-/// What became of a [`Pick`]. Each list is cut at 1000 paths; the counts are not.
+/// The result of a [`Pick`]. Each list is cut at 1000 paths; the counts are not.
 #[derive(Clone, PartialEq, Message)]
 pub struct Picked {
     #[prost(uint64, tag = "1")]
     pub entries: u64,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// Not in the archive: gone meanwhile, or a socket or device, which no archive brings back.
+    /// Not in the archive: removed meanwhile, or a socket or device, which cannot be restored.
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub left_out: Vec<Bytes>,
     #[prost(uint64, tag = "4")]
     pub left_out_count: u64,
-    /// In the archive, but written to all the while: the content is of no single moment. Pick them again.
+    /// In the archive, but modified while it was read: the content is inconsistent. Pick them
+    /// again.
     #[prost(bytes = "bytes", repeated, tag = "5")]
     pub unsettled: Vec<Bytes>,
     #[prost(uint64, tag = "6")]
     pub unsettled_count: u64,
 }
 
-/// How the names begin of what a [`Restore`] has not finished. It removes what it leaves undone;
-/// after the sudden end of its machine one may stay.
+/// Prefix of temporary names of a [`Restore`]. They are removed at its end; after a sudden end of
+/// the machine one may stay.
 pub const RESTORING: &[u8] = b".motu-restoring-";
 
-/// Brings `/workspace` from its baseline to a saved state: removes these paths
-/// (with what is in them; missing ones are no error), then unpacks an archive as
-/// [`Pick`] makes it, owners, modes and times included. What an entry replaces
-/// must be no directory, or both be directories, or be removed. Everything takes
-/// its name when it is whole.
+/// Brings `/workspace` from its baseline to a saved state: removes these paths (recursively;
+/// missing ones are no error), then unpacks an archive in the format of [`Pick`], with owners,
+/// modes and times. An entry may replace a non-directory, or a directory if it is one itself.
+/// Everything is renamed into place when it is complete.
 #[derive(Clone, PartialEq, Message)]
 pub struct Restore {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -132,10 +130,9 @@ pub struct Restore {
     pub list_bytes: u64,
 }
 
-/// Changes files in order, all or none: when one operation cannot be done, those
-/// before it are undone. New contents are staged first, so that what others see
-/// lasts no longer than some renames. The data is the content of every write,
-/// one after the other.
+/// Changes files in order, all or none: if one operation fails, those before it are undone. New
+/// contents are staged first, so that the changes become visible within a few renames. The data is
+/// the concatenated content of all writes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Apply {
     #[prost(message, repeated, tag = "1")]
@@ -152,7 +149,7 @@ pub enum OperationKind {
     Write = 0,
     /// Removes a regular file or symlink.
     Delete = 1,
-    /// Gives a regular file or symlink another path, where nothing is yet; missing directories are made.
+    /// Moves a regular file or symbolic link to an unused path; missing directories are made.
     Rename = 2,
 }
 
@@ -174,7 +171,7 @@ pub struct Operation {
     /// Refuse unless nothing is at the path.
     #[prost(bool, tag = "6")]
     pub expect_absent: bool,
-    /// Refuse unless the path is a regular file with this content; empty: whatever it is.
+    /// Refuse unless the path is a regular file with this content; empty: no check.
     #[prost(bytes = "bytes", tag = "7")]
     pub expect_sha256: Bytes,
 }
@@ -183,7 +180,7 @@ pub struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum RefusedWhy {
-    /// The kernel said no; the outcome says why.
+    /// A system call failed; the outcome has the reason.
     Failed = 0,
     /// Something is there that was expected to be absent, or in the way of a rename.
     Present = 1,
@@ -195,7 +192,7 @@ pub enum RefusedWhy {
     NotAFile = 4,
 }
 
-/// What became of an [`Apply`].
+/// The result of an [`Apply`].
 #[derive(Clone, PartialEq, Message)]
 pub struct Applied {
     /// Operations done: all, or none.

@@ -1,9 +1,9 @@
-//! The streams that the peer ended, so that a second end is noticed.
+//! Remembers streams that the peer has ended, to detect a second end.
 
 use super::MAX_STREAMS;
 use std::collections::{HashSet, VecDeque};
 
-/// The last streams that ended; those before them are forgotten.
+/// The streams that ended last; older ones are forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     known: HashSet<u32>,
@@ -11,7 +11,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Notes an end; false if the stream had ended already.
+    /// Records an end; false if the stream had ended already.
     pub fn add(&mut self, stream: u32) -> bool {
         if !self.known.insert(stream) {
             return false;

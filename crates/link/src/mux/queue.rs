@@ -1,9 +1,9 @@
-//! What has arrived on a stream and was not read yet.
+//! The unread events of a stream.
 //!
-//! A peer may be hostile, so everything in here is bounded in bytes: data by the window, messages
-//! by their number and their bytes. Small pieces of data are put together, so that a window of
-//! single bytes does not cost many times its size, and are copied, so that they do not hold the
-//! large buffers they were read into.
+//! A peer may be hostile, so everything here is bounded in bytes: data by the window, messages by
+//! number and bytes. Small pieces of data are merged, so that a window of single bytes does not
+//! take many times its size, and copied, so that they do not keep the large buffers they were read
+//! into alive.
 
 use super::{Event, MAX_QUEUED_MESSAGE_BYTES, MAX_QUEUED_MESSAGES, WINDOW};
 use bytes::{Bytes, BytesMut};
@@ -11,14 +11,14 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// Data shorter than this is put together.
+/// Smaller pieces of data are merged.
 const SMALL: usize = 4096;
-/// How much is put together at most.
+/// Largest merged buffer.
 const PACKED: usize = 64 * 1024;
-/// What is shorter than this is copied out of the buffer it was read into.
+/// Shorter payloads are copied out of their read buffer.
 const COPIED: usize = 64 * 1024;
 
-/// The events of one stream: one task fills it, one empties it.
+/// The events of one stream: one task produces, one consumes.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -45,7 +45,7 @@ enum Waiting {
     },
 }
 
-/// A copy of what is short.
+/// Copies a short payload.
 fn compact(bytes: Bytes) -> Bytes {
     match bytes.len() < COPIED {
         true => Bytes::copy_from_slice(&bytes),
@@ -60,13 +60,13 @@ impl Queue {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes what a frame of data brought, or says what is wrong with it.
+    /// Queues a data frame, or returns the violation.
     pub fn data(&self, channel: u8, bytes: Bytes) -> Result<(), &'static str> {
         if bytes.is_empty() {
             return Err("data without a byte");
         }
         let mut state = self.state();
-        // The peer may have credit for what was read but not yet given back, never for more.
+        // Unread bytes plus credit never exceed the window.
         state.data_bytes += bytes.len();
         if state.data_bytes > WINDOW as usize {
             return Err("more data than there was credit for");
@@ -109,7 +109,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The last event of a stream.
+    /// Queues the last event of a stream.
     pub fn last(&self, event: Event) {
         let event = match event {
             Event::End(bytes) => Event::End(compact(bytes)),
@@ -119,7 +119,7 @@ impl Queue {
         self.close();
     }
 
-    /// Nothing more will come.
+    /// Marks the end: nothing more will come.
     pub fn close(&self) {
         self.state().closed = true;
         self.arrived.notify_one();
@@ -137,7 +137,7 @@ impl Queue {
                     return None;
                 }
             }
-            // A notice that came since is not lost: it is kept for whoever waits next.
+            // A notification since the check is not lost: `Notify` stores one permit.
             self.arrived.notified().await;
         }
     }

@@ -1,10 +1,10 @@
-//! Whether a peer still says anything, for those who must not wait for ever.
+//! Detects whether a peer still sends anything, for callers with a timeout.
 
 use super::{Link, LinkError};
 use std::sync::atomic::Ordering;
 
 impl Link {
-    /// Grows whenever anything arrives from the peer.
+    /// Increases whenever anything arrives from the peer.
     pub fn heard(&self) -> u64 {
         self.inner.heard.load(Ordering::Relaxed)
     }
@@ -24,7 +24,7 @@ impl Link {
         }
     }
 
-    /// Ends the link because its peer is silent; everybody who waits is told this.
+    /// Closes the link because its peer is silent; all waiting calls get this reason.
     pub fn give_up(&self, why: String) {
         self.inner.close(LinkError::Silent(why));
     }

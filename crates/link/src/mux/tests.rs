@@ -115,7 +115,7 @@ async fn a_reset_does_not_overtake_the_opening() {
         .data(0, Bytes::from_static(b"sent"))
         .await
         .unwrap();
-    // Nothing has run since: opening, data and reset all wait for the writer.
+    // No task has run since: open, data and reset all wait for the writer.
     drop(stream);
     let (_, mut theirs) = incoming.next().await.unwrap();
     assert!(matches!(
@@ -185,7 +185,7 @@ async fn closing_wakes_everyone() {
     host.closed().await;
 }
 
-/// A host's link whose peer is played by the test, and one stream open on it.
+/// A host's link with a simulated peer, and one open stream.
 async fn hosted() -> (Link, Stream, tokio::io::DuplexStream) {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let (read, write) = tokio::io::split(ours);
@@ -221,7 +221,7 @@ async fn a_peer_that_breaks_the_protocol_loses_the_link() {
     ];
     for (what, frames) in cases {
         let (link, stream, mut peer) = hosted().await;
-        // The link may be gone before all of it was sent.
+        // The link may close before all of it is sent.
         let _ = write_batch(&mut peer, &frames).await;
         assert_eq!(link.closed().await, LinkError::Protocol(what.to_string()));
         drop(stream);
@@ -231,7 +231,7 @@ async fn a_peer_that_breaks_the_protocol_loses_the_link() {
 #[tokio::test]
 async fn a_peer_that_does_not_read_is_not_waited_for_without_end() {
     let (link, stream, _peer) = hosted().await;
-    // The pipe takes some of it; what is left is more than may wait.
+    // The pipe buffers some of it; the rest exceeds the queue.
     while !link.is_closed() {
         link.inner.control(Frame::bare(1, Kind::Reset));
     }

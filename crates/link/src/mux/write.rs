@@ -1,4 +1,4 @@
-//! The writing task: control frames first, whole frames, few system calls.
+//! The writing task: control frames first, complete frames, few system calls.
 
 use super::WRITE_QUEUE;
 use crate::frame::{Frame, Kind};
@@ -25,8 +25,8 @@ pub(super) async fn write_frames<W: AsyncWrite + Unpin>(
                 Err(_) => break,
             }
         }
-        // A reset must not overtake what its stream has queued, least of all the opening: the peer
-        // would ignore it and then wait for ever. The queue holds no more than that many frames.
+        // A reset must not overtake frames of its stream, least of all the open: the peer would
+        // ignore it and then wait forever. The data queue bounds how many frames that can be.
         let resets: Vec<Frame> = batch
             .extract_if(.., |frame| frame.kind == Kind::Reset)
             .collect();
