@@ -1,4 +1,4 @@
-//! A tree that is a directory of this host.
+//! A layer that is a directory of this host.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     layer::{goes_along, plain},
 };
 
-/// Both say the same; which one depends on who mounted.
+/// Both have the same meaning; which one is used depends on the mounter.
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
 /// Largest list of names, and largest value, as in the kernel.

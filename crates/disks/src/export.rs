@@ -1,4 +1,4 @@
-//! Writing a merged view as one ext4 disk.
+//! Writes a merged view as an ext4 disk.
 
 use std::{
     ffi::OsStr,
@@ -18,17 +18,17 @@ use crate::{DiskError, Kind, Merged, merged::Found};
 
 /// Most paths in an export.
 const MAX_EXPORT_ENTRIES: u64 = 2_000_000;
-/// Room beside the files: a twentieth, and this.
+/// Space reserved besides the files, in addition to a twentieth.
 const SPARE_BYTES: u64 = 64 << 20;
-/// What a path may cost in the file system beside its contents.
+/// Space reserved per path besides its contents.
 const ENTRY_BYTES: u64 = 4096 + 256;
 const MAX_DEPTH: usize = 200;
 const OUTPUT_BYTES: usize = 2000;
 
-/// Writes the view as a raw ext4 file to `output`, an empty file of the caller's. `staging`
-/// is an empty directory of the caller's, on a disk with room for all of it; owners
-/// are kept if we may give files away, and holes stay holes. Devices, pipes and sockets
-/// are left out. Files may have `most` bytes together, holes included.
+/// Writes the view as a raw ext4 image to `output`, an empty file of the caller. `staging` is an
+/// empty directory of the caller, on a disk with room for all of it; owners are kept if we may
+/// change them, and holes are preserved. Devices, pipes and sockets are left out. Files may have
+/// `most` bytes in total, holes included.
 pub fn export_ext4(
     view: &mut Merged,
     staging: &Path,
@@ -58,14 +58,14 @@ pub fn export_ext4(
     Ok(size)
 }
 
-/// Where administrators' programs are.
+/// Directories of system programs.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 fn make_ext4(staging: &Path, output: &Path) -> Result<(), DiskError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(SYSTEM.iter().map(Into::into));
     let run = Command::new("mke2fs")
-        // Administrators' programs are not on everybody's path.
+        // System programs may not be on the caller's PATH.
         .env("PATH", std::env::join_paths(places).unwrap_or(path.clone()))
         .args(["-q", "-F", "-t", "ext4", "-m", "0", "-d"])
         .arg(staging)
@@ -94,8 +94,8 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Makes one path. Parents were made by us a moment ago in a directory of our
-    /// own, so nothing on the way is a link.
+    /// Makes one path. Its parents were just made in a private directory, so none is a symbolic
+    /// link.
     fn place(&mut self, view: &mut Merged, found: &Found) -> Result<(), DiskError> {
         let path = self.staging.join(OsStr::from_bytes(&found.path));
         self.entries += 1;
@@ -161,7 +161,7 @@ impl Copy<'_> {
         dress().map_err(DiskError::io("writing", &path))
     }
 
-    /// Directories last: writing into them changes their times.
+    /// Sets directory metadata last: writing into a directory changes its times.
     fn finish(&self) -> Result<(), DiskError> {
         let mut directories = self.directories.iter().rev();
         directories.try_for_each(|found| self.dress(found))

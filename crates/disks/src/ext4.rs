@@ -1,4 +1,4 @@
-//! A tree inside an ext4 file system.
+//! A layer inside an ext4 file system.
 
 use std::{
     collections::BTreeMap,
@@ -21,12 +21,11 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// A directory of an ext4 file system as a layer.
 pub struct Ext4Layer {
     fs: Ext4,
-    /// Where the tree begins, absolute.
+    /// The absolute path of the tree.
     root: Vec<u8>,
-    /// Layers below it can be hidden by devices.
+    /// Whether it may contain whiteouts.
     is_upper: bool,
-    /// Says which directories cover those below, and what attributes files have, if the disk can
-    /// be asked.
+    /// Reads opaque markers and attributes, if the file system is supported.
     inodes: Option<OpaqueReader>,
 }
 
@@ -54,8 +53,8 @@ impl Ext4Layer {
         Ext4Layer::new(disk, b"", false)
     }
 
-    /// One directory of a disk, laid over other layers. Any character device in it
-    /// is a whiteout: the reader does not tell devices apart.
+    /// One directory of a disk, over other layers. Any character device in it counts as a whiteout:
+    /// the reader does not return device numbers.
     pub fn upper(disk: Box<dyn Blocks>, directory: &[u8]) -> Result<Ext4Layer, DiskError> {
         Ext4Layer::new(disk, directory, true)
     }
@@ -72,7 +71,7 @@ impl Ext4Layer {
         };
         let reader = Reader(Rc::clone(&disk));
         let fs = guarded(|| Ext4::load(Box::new(reader)))?;
-        // A journal that was not followed may hold newer attributes.
+        // A journal that was not replayed may hold newer attributes.
         let inodes = match closed {
             true => OpaqueReader::new(disk),
             false => None,
@@ -220,8 +219,7 @@ impl Layer for Ext4Layer {
     }
 }
 
-/// The reader promises not to panic on bad data; a promise is not a proof, and
-/// this is the daemon.
+/// Catches panics: the reader promises none on damaged data, but this runs in the daemon.
 fn guarded<T>(call: impl FnOnce() -> Result<T, Ext4Error>) -> Result<T, DiskError> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),

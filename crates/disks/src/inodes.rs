@@ -1,5 +1,5 @@
-//! Inodes of an ext4 file system and where their blocks are: only as far as the journal and the
-//! attributes of directories need it.
+//! Inodes of an ext4 file system and their blocks, only as far as the journal and attributes need
+//! them.
 
 use std::{collections::HashSet, rc::Rc};
 
@@ -7,7 +7,7 @@ use crate::Blocks;
 
 const EXTENTS_FLAG: u32 = 0x0008_0000;
 const EXTENT_MAGIC: u16 = 0xf30a;
-/// Features that change where things are (64-bit is understood).
+/// Features that change the layout (64-bit is supported).
 const UNKNOWN_FEATURES: u32 = 0x10 | 0x400 | 0x1000 | 0x8000 | 0x1_0000;
 const IS_64_BIT: u32 = 0x80;
 /// Deepest tree of extents, as in the kernel.
@@ -25,7 +25,7 @@ pub(crate) struct Inodes {
 }
 
 impl Inodes {
-    /// `None` if the file system is laid out in a way that is not known here.
+    /// `None` if the layout is not supported.
     pub fn new(disk: Rc<dyn Blocks>) -> Option<Inodes> {
         let mut block = [0; 1024];
         disk.read_at(1024, &mut block).ok()?;
@@ -80,7 +80,7 @@ impl Inodes {
         Some(bytes)
     }
 
-    /// The blocks of an inode, in their order, if there are no more than `most`.
+    /// The blocks of an inode in order, if there are at most `most`.
     pub fn blocks(&self, inode: &[u8], most: usize) -> Option<Vec<u64>> {
         if u32_at(inode, 32)? & EXTENTS_FLAG == 0 {
             return None;
@@ -113,7 +113,7 @@ impl Inodes {
             }
             let start = u64::from(u32_at(entry, 8)?) | u64::from(u16_at(entry, 6)?) << 32;
             let length = u16_at(entry, 4)?;
-            // Longer ones were never written to.
+            // A longer length marks an unwritten extent.
             if length > 0x8000 || found.blocks.len() + usize::from(length) > found.most {
                 return None;
             }
@@ -125,7 +125,7 @@ impl Inodes {
     }
 }
 
-/// What a walk over extents has met.
+/// The state of a walk over extents.
 struct Found<'a> {
     blocks: &'a mut Vec<u64>,
     most: usize,

@@ -1,12 +1,12 @@
-//! A disk as it is after its journal.
+//! A disk with its journal replayed.
 //!
-//! A machine that was killed leaves what it wrote last in the journal: the kernel puts it in its
-//! place at the next mount. Here nothing is written: blocks that the journal has are read from
-//! there. Owned by us because a journal goes round: it begins anywhere and goes on at its front,
-//! and a block that was given away since is not to be brought back, whenever it was written.
+//! A machine that was killed leaves its last writes in the journal, which the kernel replays at the
+//! next mount. Here nothing is written: blocks in the journal are read from there. This is our own
+//! implementation because a journal is circular: it starts anywhere and wraps around, and a block
+//! that was revoked must not be restored from an earlier transaction.
 //!
-//! The journal is a guest's bytes like all others: it is followed as far as its sums are right,
-//! which is what the kernel does too, and never further than it is long.
+//! The journal is untrusted like all data of a guest: it is followed as long as its checksums are
+//! right, as in the kernel, and never beyond its length.
 
 use std::{collections::HashMap, io, rc::Rc};
 
@@ -20,7 +20,7 @@ const DESCRIPTOR: u32 = 1;
 const COMMIT: u32 = 2;
 const SUPERBLOCK: u32 = 4;
 const REVOKE: u32 = 5;
-/// Features of a journal: revocations, 64 bits, sums of the third kind. Others change the format.
+/// Journal features: revocations, 64-bit, checksums v3. Others change the format.
 const HAS_64_BITS: u32 = 2;
 const HAS_SUMS: u32 = 0x10;
 const KNOWN_FEATURES: u32 = 1 | HAS_64_BITS | HAS_SUMS;
@@ -29,14 +29,14 @@ const TAG_SAME_UUID: u32 = 2;
 const TAG_LAST: u32 = 8;
 /// The longest journal: 1 GiB in blocks of 1 KiB.
 const MAX_BLOCKS: usize = 1 << 20;
-/// Where the file system's own superblock is, and what it says of the journal.
+/// The position of the superblock, and its flags about the journal.
 const SUPER_AT: u64 = 1024;
 const SUPER_BYTES: usize = 1024;
 const HAS_JOURNAL: u32 = 0x4;
 const NEEDS_RECOVERY: u32 = 0x4;
 const HAS_METADATA_SUMS: u32 = 0x400;
 
-/// Whether a file system's journal holds nothing newer than its blocks.
+/// Whether a file system's journal has nothing to replay.
 pub(crate) fn is_closed(disk: &Rc<dyn Blocks>) -> bool {
     let mut features = [0; 4];
     let read = disk.read_at(SUPER_AT + 96, &mut features);
@@ -47,13 +47,13 @@ pub(crate) fn is_closed(disk: &Rc<dyn Blocks>) -> bool {
 pub(crate) struct Replayed {
     disk: Rc<dyn Blocks>,
     block: u64,
-    /// Where the newest content of a block is, and whether it begins with the journal's own mark.
+    /// Where the newest content of a block is, and whether its magic number is escaped.
     newer: HashMap<u64, (u64, bool)>,
     superblock: [u8; SUPER_BYTES],
 }
 
 impl Replayed {
-    /// `None` where there is nothing to replay, or the journal is of a kind that is not known.
+    /// `None` if there is nothing to replay, or the journal's format is not supported.
     pub fn new(disk: &Rc<dyn Blocks>) -> Option<Replayed> {
         let mut superblock = [0; SUPER_BYTES];
         disk.read_at(SUPER_AT, &mut superblock).ok()?;
@@ -72,7 +72,7 @@ impl Replayed {
         Some(replayed)
     }
 
-    /// The superblock of a file system that was closed: without a journal for anybody to look at.
+    /// Makes the superblock look like that of a cleanly unmounted file system without a journal.
     fn close(&mut self) -> io::Result<()> {
         let mut bytes = [0; SUPER_BYTES];
         self.read_mapped(SUPER_AT, &mut bytes)?;
@@ -93,7 +93,7 @@ impl Replayed {
             let (number, within) = (offset / self.block, offset % self.block);
             let mut length = self.block - within;
             let newer = self.newer.get(&number);
-            // Everything up to the next block that the journal has is read at once.
+            // Read everything up to the next journaled block at once.
             while newer.is_none()
                 && length < buffer.len() as u64
                 && !self.newer.contains_key(&((offset + length) / self.block))
@@ -132,7 +132,7 @@ impl Blocks for Replayed {
     }
 }
 
-/// Puts the part of `bytes` that is at `place` on the disk over a buffer that is at `offset`.
+/// Copies the overlap of `bytes` at `place` into a buffer at `offset`.
 fn lay(buffer: &mut [u8], offset: u64, bytes: &[u8], place: u64) {
     let from = place.max(offset);
     let to = (place + bytes.len() as u64).min(offset + buffer.len() as u64);
@@ -145,22 +145,22 @@ fn lay(buffer: &mut [u8], offset: u64, bytes: &[u8], place: u64) {
 
 struct Journal<'a> {
     inodes: &'a Inodes,
-    /// Where each block of the journal is on the disk.
+    /// The disk block of each journal block.
     blocks: Vec<u64>,
     uuid: [u8; 16],
     wide: bool,
     sums: bool,
     /// The first block after the journal's own superblock.
     first: u32,
-    /// Where to begin, and with which transaction; 0 is an empty journal.
+    /// The first block and transaction; 0 is an empty journal.
     start: u32,
     sequence: u32,
 }
 
-/// What one committed transaction says.
+/// One committed transaction.
 #[derive(Default)]
 struct Transaction {
-    /// A block of the file system, where its content is, and whether that is escaped.
+    /// A block of the file system, where its content is, and whether it is escaped.
     written: Vec<(u64, u64, bool)>,
     revoked: Vec<u64>,
 }
@@ -200,8 +200,8 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Where the newest content of each block is. A block that was given away is what the disk
-    /// says, unless it was written again later.
+    /// Where the newest content of each block is. A revoked block is read from the disk, unless it
+    /// was written again later.
     fn newer(&self) -> HashMap<u64, (u64, bool)> {
         let transactions = self.transactions();
         let mut revoked = HashMap::new();
@@ -221,7 +221,7 @@ impl<'a> Journal<'a> {
         newer
     }
 
-    /// The transactions that were committed, in their order.
+    /// The committed transactions in order.
     fn transactions(&self) -> Vec<Transaction> {
         let mut all = Vec::new();
         if self.start == 0 {
@@ -229,7 +229,7 @@ impl<'a> Journal<'a> {
         }
         let mut current = Transaction::default();
         let (mut at, mut sequence) = (self.start, self.sequence);
-        // Blocks that may still be read: nobody goes round twice.
+        // Blocks left to read: a journal is traversed only once.
         let mut left = self.blocks.len();
         while left > 0 {
             left -= 1;
@@ -265,7 +265,7 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Takes the blocks that follow a descriptor; how many they are.
+    /// Reads the blocks after a descriptor; returns their number.
     fn descriptor(
         &self,
         block: &[u8],
@@ -320,7 +320,7 @@ impl<'a> Journal<'a> {
         crc32c(u32::MAX, &self.uuid)
     }
 
-    /// The sum at the end of a block is over all of it with zeros in its own place.
+    /// Checks the checksum at the end of a block, computed with zeros in its place.
     fn tail_is_right(&self, block: &[u8]) -> Option<usize> {
         let end = block.len().checked_sub(4)?;
         let sum = crc32c(crc32c(self.seed(), block.get(..end)?), &[0; 4]);
@@ -336,20 +336,20 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// One block that a descriptor announces.
+/// One block announced by a descriptor.
 struct Tag {
     block: u64,
     escaped: bool,
     last: bool,
     sum: u32,
-    /// Bytes of the tag itself.
+    /// The length of the tag.
     length: usize,
 }
 
 impl Tag {
     fn read(bytes: &[u8], wide: bool, sums: bool) -> Option<Tag> {
         let low = u64::from(be32(bytes, 0)?);
-        // With sums there are four fields of 32 bits; without them the flags are 16 bits wide.
+        // With checksums there are four 32-bit fields; without them the flags have 16 bits.
         let (flags, high, sum, length) = match (sums, wide) {
             (true, _) => (be32(bytes, 4)?, be32(bytes, 8)?, be32(bytes, 12)?, 16),
             (false, true) => (be32(bytes, 4)? & 0xffff, be32(bytes, 8)?, 0, 12),
@@ -372,7 +372,7 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// The sum of ext4 and its journal (Castagnoli), continued from `sum` and not turned at the end.
+/// CRC-32C, continued from `sum` and without the final inversion.
 fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     bytes.iter().fold(sum, |sum, byte| {

@@ -7,8 +7,8 @@ use std::{
 use super::*;
 use crate::{Ext4Layer, Layer as _, Merged, Raw};
 
-/// Works on a disk with a small journal and takes copies of it as a power cut would, each also as
-/// the kernel has it after its replay. Everything is mounted in a namespace of its own.
+/// Works on a disk with a small journal and copies it as a power cut would leave it, also after the
+/// kernel's replay. Everything is mounted in a private namespace.
 const WORK: &str = r#"
 set -e
 cd "$1"
@@ -84,7 +84,7 @@ fn ours(disk: &Path) -> Tree {
     listing.entries.into_iter().map(read).collect()
 }
 
-/// Whether the journal goes on at its front.
+/// Whether the journal has wrapped around.
 fn goes_round(disk: &Path) -> bool {
     let disk: Rc<dyn Blocks> = Rc::new(Raw::open(disk).unwrap());
     let inodes = Inodes::new(disk).unwrap();
@@ -137,7 +137,7 @@ fn a_disk_cut_off_reads_as_the_kernel_would_have_it() {
             .map(|one| one.revoked.len())
             .sum::<usize>();
     }
-    // What the test is about did happen.
+    // Check that the tested situations occurred.
     assert!(round > 2, "{round} journals go round");
     assert!(given_away > 0, "no block was given away");
 }
@@ -154,7 +154,7 @@ fn a_hostile_journal_is_followed_no_further_than_it_is_long() {
         .unwrap();
     assert!(made.status.success(), "{made:?}");
     let mut bytes = fs::read(&disk).unwrap();
-    // Says that it was not closed.
+    // Marks the file system as not cleanly unmounted.
     bytes[1024 + 96] |= 4;
     fs::write(&disk, &bytes).unwrap();
     let blocks: Rc<dyn Blocks> = Rc::new(Raw::open(&disk).unwrap());
@@ -165,7 +165,7 @@ fn a_hostile_journal_is_followed_no_further_than_it_is_long() {
     let put = |bytes: &mut Vec<u8>, at: usize, value: u32| {
         bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     };
-    // Every block is a commit of the transaction that comes next; none has a sum.
+    // Every block is a commit of the next transaction; none has a checksum.
     put(&mut bytes, at(0) + 24, 1);
     put(&mut bytes, at(0) + 28, 1);
     put(&mut bytes, at(0) + 40, 0);
@@ -181,7 +181,7 @@ fn a_hostile_journal_is_followed_no_further_than_it_is_long() {
     let transactions = Journal::open(&inodes, 8).unwrap().transactions();
     assert_eq!(transactions.len(), place.len() - 1);
     assert!(Replayed::new(&blocks).is_some());
-    // One that begins beyond its end is none.
+    // A start beyond the end means no journal.
     put(&mut bytes, at(0) + 28, u32::MAX);
     fs::write(&disk, &bytes).unwrap();
     let blocks: Rc<dyn Blocks> = Rc::new(Raw::open(&disk).unwrap());
@@ -190,6 +190,6 @@ fn a_hostile_journal_is_followed_no_further_than_it_is_long() {
 
 #[test]
 fn the_sum_is_the_one_of_the_format() {
-    // The check value of CRC-32C, which is turned at its end.
+    // The check value of CRC-32C, which includes the final inversion.
     assert_eq!(!crc32c(u32::MAX, b"123456789"), 0xe306_9283);
 }

@@ -1,4 +1,4 @@
-//! One tree of several.
+//! A layer: one of several trees.
 
 use std::{collections::BTreeMap, io::Write};
 
@@ -14,12 +14,12 @@ pub enum Kind {
     Symlink,
     /// A device, pipe or socket.
     Other,
-    /// Hides what the layers below have under this name.
+    /// Hides the same name in lower layers.
     #[serde(skip)]
     Whiteout,
 }
 
-/// What a layer knows about a path.
+/// Metadata of a path in a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub kind: Kind,
@@ -30,19 +30,19 @@ pub struct Attributes {
     pub size: u64,
     pub modified_unix_ns: i64,
     pub symlink_target: Vec<u8>,
-    /// A directory that covers those below it.
+    /// An opaque directory, which hides those below it.
     pub opaque: bool,
 }
 
-/// What a program may do, as the kernel keeps it.
+/// The attribute of file capabilities.
 const CAPABILITY: &str = "security.capability";
-/// The two forms of it: the later one names the root of a user namespace in its last four bytes.
+/// The two versions of its value: version 3 has the root id of a user namespace in its last four
+/// bytes.
 const PLAIN: (u8, usize) = (2, 20);
 const OF_A_NAMESPACE: (u8, usize) = (3, 24);
 
-/// The value of an attribute as every kind of machine would have written it. What is given in a
-/// user namespace whose mounts map its root to 0 is noted as the capabilities of root 0 in such a
-/// namespace, which are the plain ones.
+/// Normalizes an attribute's value. Capabilities set in a user namespace whose root maps to 0 are
+/// stored as version 3 with root id 0, which is equivalent to version 2.
 pub(crate) fn plain(name: &str, mut value: Vec<u8>) -> Vec<u8> {
     let form = (value.get(3).copied().unwrap_or(0), value.len());
     if name == CAPABILITY && form == OF_A_NAMESPACE && value.ends_with(&[0; 4]) {
@@ -52,25 +52,24 @@ pub(crate) fn plain(name: &str, mut value: Vec<u8>) -> Vec<u8> {
     value
 }
 
-/// Whether an attribute of a file goes along with it. Those by which overlays say something are
-/// orders to the kernel and never do.
+/// Whether an attribute is copied with a file. Those of overlayfs control the kernel and are never
+/// copied.
 pub(crate) fn goes_along(name: &str) -> bool {
     name == CAPABILITY || (name.starts_with("user.") && !name.starts_with("user.overlay."))
 }
 
-/// A tree to read from. Paths are relative, made of plain names, and every part
-/// but the last was found to be a directory of this layer before: a layer is never
-/// asked to go through a link.
+/// A tree to read from. Paths are relative, made of plain names, and every component but the last
+/// was found to be a directory of this layer before: a layer never follows a symbolic link.
 pub trait Layer {
-    /// `None` if the layer has nothing there.
+    /// `None` if the layer has no such entry.
     fn stat(&mut self, path: &[u8]) -> Result<Option<Attributes>, DiskError>;
     /// The names in a directory, in any order, without `.` and `..`.
     fn names(&mut self, path: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, DiskError>;
     /// Writes at most `limit` bytes of a file.
     fn read(&mut self, path: &[u8], limit: u64, out: &mut dyn Write) -> Result<u64, DiskError>;
-    /// The extended attributes of a file that go along with it: those of users, and capabilities.
+    /// The attributes of a file that are copied with it: `user.*` and capabilities.
     fn attributes(&mut self, path: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, DiskError>;
-    /// Whether [`Attributes::opaque`] can be believed.
+    /// Whether [`Attributes::opaque`] is reliable.
     fn knows_opaque(&self) -> bool;
 }
 
@@ -89,7 +88,7 @@ mod tests {
         let plain_form = net_raw(2, &[]);
         assert_eq!(plain(CAPABILITY, net_raw(3, &[0; 4])), plain_form);
         assert_eq!(plain(CAPABILITY, plain_form.clone()), plain_form);
-        // Of somebody else's namespace, of another attribute, and of nobody's making.
+        // Of another namespace, of another attribute, and malformed.
         for (name, value) in [
             (CAPABILITY, net_raw(3, &[232, 3, 0, 0])),
             ("user.x", net_raw(3, &[0; 4])),

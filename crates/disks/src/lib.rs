@@ -6,15 +6,14 @@
 //! directory on the host ► DirectoryLayer ┴─ Merged ──► list, read, copy_to, export
 //! ```
 //!
-//! A machine's root is often several trees laid over each other. [`Merged`] shows
-//! them as the machine saw them: whiteouts hide, opaque directories cover. The bytes
-//! on a disk were written by a guest, so nothing here trusts them: every table is
-//! checked against the file it is in, every listing and read is bounded, and links
-//! are followed inside the view only.
+//! A machine's root is often several overlaid trees. [`Merged`] shows them as the machine saw them:
+//! whiteouts hide, opaque directories cover. The bytes on a disk were written by a guest, so
+//! nothing here trusts them: every table is checked against its file, every listing and read is
+//! bounded, and symbolic links are followed inside the view only.
 //!
-//! What a machine that was killed left in the journal of an ext4 layer is read from there. A
-//! journal or a file system of a kind that is not known here leaves a gap: whether a directory
-//! is opaque cannot be told; [`Merged::may_show_removed`] says when that can matter.
+//! The journal of an ext4 layer, left by a machine that was killed, is replayed virtually. With an
+//! unsupported journal or file system it is unknown whether a directory is opaque;
+//! [`Merged::may_show_removed`] tells when that can matter.
 
 mod directory;
 mod error;

@@ -1,4 +1,4 @@
-//! Layers as one tree.
+//! Several layers as one tree.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -13,7 +13,7 @@ const MAX_NAMES: usize = 1_000_000;
 /// Deepest directory of a recursive listing.
 const MAX_DEPTH: usize = 200;
 
-/// Layers laid over each other, the uppermost first.
+/// Overlaid layers, the uppermost first.
 pub struct Merged {
     layers: Vec<Box<dyn Layer>>,
     may_show_removed: bool,
@@ -28,7 +28,7 @@ impl fmt::Debug for Merged {
 /// One path of a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Absolute, as in the machine; bytes that are no text are replaced.
+    /// Absolute, as in the machine; invalid UTF-8 is replaced.
     pub path: String,
     pub kind: Kind,
     pub mode: u32,
@@ -43,11 +43,11 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    /// There were more than asked for.
+    /// There were more entries than the limit.
     pub truncated: bool,
 }
 
-/// What a file holds, or its beginning.
+/// The contents of a file, or their beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
     pub bytes: Vec<u8>,
@@ -61,7 +61,7 @@ pub(crate) struct Found {
     /// Canonical, relative.
     pub path: Vec<u8>,
     pub attributes: Attributes,
-    /// The layer it is in; for a directory all that show through, uppermost first.
+    /// The layer it is in; for a directory all visible ones, uppermost first.
     pub layers: Vec<usize>,
 }
 
@@ -76,13 +76,13 @@ impl Merged {
         }
     }
 
-    /// Whether a directory that was removed and made again may show what it held
-    /// before: some layer cannot tell.
+    /// Whether a directory that was removed and made again may show its former contents, because
+    /// some layer has no opaque markers.
     pub fn may_show_removed(&self) -> bool {
         self.may_show_removed
     }
 
-    /// What is at a path, or in it if it is a directory.
+    /// Lists a path, or its entries if it is a directory.
     pub fn list(
         &mut self,
         path: &[u8],
@@ -129,7 +129,7 @@ impl Merged {
         self.layers[found.layers[0]].as_mut()
     }
 
-    /// Visits everything in a directory, parents first, until `visit` says no.
+    /// Visits everything in a directory, parents first, until `visit` returns false.
     pub(crate) fn walk(
         &mut self,
         directory: &Found,
@@ -172,7 +172,7 @@ impl Merged {
         }
     }
 
-    /// A name in a directory, as the layers together have it.
+    /// An entry of a directory, merged from its layers.
     fn child(&mut self, directory: &Found, name: &[u8]) -> Result<Option<Found>, DiskError> {
         let path = match directory.path.as_slice() {
             b"" => name.to_vec(),
@@ -181,7 +181,7 @@ impl Merged {
         self.look(&directory.layers, &path)
     }
 
-    /// Looks for a path in some layers, of which each has what is above it.
+    /// Looks a path up in layers that all have its parent.
     fn look(&mut self, layers: &[usize], path: &[u8]) -> Result<Option<Found>, DiskError> {
         let mut found: Option<Found> = None;
         for layer in layers {
@@ -213,12 +213,12 @@ impl Merged {
         Ok(found)
     }
 
-    /// Finds a path as the machine would, following links inside the view. The last
-    /// part is followed if `follow` says so.
+    /// Resolves a path as the machine would, following symbolic links inside the view; the last
+    /// component only with `follow`.
     fn find(&mut self, path: &[u8], follow: bool) -> Result<Found, DiskError> {
         let not_found = || DiskError::NotFound { path: shown(path) };
         let mut links = 0;
-        // What is still to do, the next part last.
+        // The remaining components, the next one last.
         let mut parts: Vec<Vec<u8>> = split(path);
         let mut stack = vec![self.root()?];
         while let Some(part) = parts.pop() {
@@ -259,7 +259,7 @@ impl Merged {
     }
 }
 
-/// The parts of a path, the first one last.
+/// The components of a path in reverse order.
 fn split(path: &[u8]) -> Vec<Vec<u8>> {
     let parts = path.split(|byte| *byte == b'/');
     let parts = parts.filter(|part| !matches!(*part, b"" | b"."));

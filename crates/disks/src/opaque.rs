@@ -1,9 +1,9 @@
-//! Attributes of an ext4 file system: which directories are opaque, and what files carry.
+//! Attributes in an ext4 file system: opaque markers, and attributes of files.
 //!
-//! Owns the questions the ext4 reader has no answer to: whether a directory has
-//! the attribute by which an overlay covers those below it, and the attributes of a file. It reads inodes and
-//! directories itself, only as far as that needs. A file system it does not know
-//! well enough, or whose journal could not be followed, has no answer.
+//! Reads what the ext4 library does not provide: whether a directory has overlayfs's opaque
+//! attribute, and the attributes of a file. It parses inodes and directories itself, only as far as
+//! needed. For an unsupported file system, or one whose journal could not be replayed, there is no
+//! answer.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,21 +18,21 @@ use crate::{
 const ROOT_INODE: u32 = 2;
 const ATTRIBUTE_MAGIC: u32 = 0xea02_0000;
 const ATTRIBUTE_NAME: &[u8] = b"overlay.opaque";
-/// `user.` and `trusted.`.
+/// The namespaces `user.` and `trusted.`.
 const ATTRIBUTE_SPACES: [u8; 2] = [1, 4];
-/// Spaces of names whose attributes are read.
+/// Attribute namespaces that are read.
 const PREFIXES: [(u8, &str); 3] = [(1, "user."), (4, "trusted."), (6, "security.")];
 /// Most blocks of one directory.
 const MAX_DIRECTORY_BLOCKS: usize = 16 << 10;
 
 pub(crate) struct OpaqueReader {
     inodes: Inodes,
-    /// The directory looked at last: its inode, and what is in it.
+    /// The directory read last: its inode and entries.
     last: Option<(u32, HashMap<Vec<u8>, u32>)>,
 }
 
 impl OpaqueReader {
-    /// `None` if the file system cannot be asked.
+    /// `None` if the file system is not supported.
     pub fn new(disk: Rc<dyn Blocks>) -> Option<OpaqueReader> {
         Some(OpaqueReader {
             inodes: Inodes::new(disk)?,
@@ -40,8 +40,7 @@ impl OpaqueReader {
         })
     }
 
-    /// Whether the directory at an absolute path is opaque; `None` if the disk
-    /// makes no sense.
+    /// Whether the directory at an absolute path is opaque; `None` if the disk is damaged.
     pub fn is_opaque(&mut self, path: &[u8]) -> Option<bool> {
         let inode = self.find(path)?;
         let is_mark = |found: Vec<Attribute>| {
@@ -81,8 +80,8 @@ impl OpaqueReader {
         self.inodes.inode(number)
     }
 
-    /// The names in a directory. Its index looks like empty entries to who reads
-    /// all blocks in turn.
+    /// The entries of a directory. Its hash index looks like empty entries when all blocks are read
+    /// in turn.
     fn directory(&self, number: u32) -> Option<HashMap<Vec<u8>, u32>> {
         let inode = self.inodes.inode(number)?;
         let blocks = self.inodes.blocks(&inode, MAX_DIRECTORY_BLOCKS)?;
@@ -109,7 +108,7 @@ impl OpaqueReader {
 
     /// Attributes at the end of the inode.
     fn inside(&self, inode: &[u8]) -> Option<Vec<Attribute>> {
-        // The oldest inodes have no room for any.
+        // Small inodes have no room for attributes.
         if inode.len() <= 128 {
             return Some(Vec::new());
         }
@@ -135,11 +134,11 @@ impl OpaqueReader {
     }
 }
 
-/// Which space of names, the name in it, and the value.
+/// The namespace, the name in it, and the value.
 type Attribute = (u8, Vec<u8>, Vec<u8>);
 
-/// Reads a list of attributes whose values are offsets into `values`. A value in an inode of its
-/// own is larger than any that matters here, and is left out.
+/// Parses a list of attributes whose values are offsets into `values`. A value in an inode of its
+/// own is larger than any that matters here, and is skipped.
 fn list(mut entries: &[u8], values: &[u8]) -> Option<Vec<Attribute>> {
     let mut found = Vec::new();
     while entries.len() >= 16 && entries[..4] != [0; 4] {

@@ -1,14 +1,14 @@
-//! A tree at a place in another.
+//! A layer placed at a directory of another tree.
 
 use std::{collections::BTreeMap, io::Write};
 
 use crate::{Attributes, DiskError, Kind, Layer};
 
-/// A layer seen under a directory of the root, as if it were mounted there.
+/// A layer seen below a directory of the root, as if mounted there.
 pub struct Placed {
     layer: Box<dyn Layer>,
     at: Vec<u8>,
-    /// It is the lowest one there: what other layers have under that name does not show.
+    /// It is the lowest layer there: other trees' entries of that name are hidden.
     covers: bool,
 }
 
@@ -28,7 +28,7 @@ impl Placed {
         }
     }
 
-    /// The path inside the layer, if it leads there.
+    /// The path inside the layer, if it is below the mount point.
     fn inside<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         match path.strip_prefix(self.at.as_slice())? {
             [] => Some(b""),

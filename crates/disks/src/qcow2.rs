@@ -1,33 +1,33 @@
-//! Disks as files of blocks: raw, and qcow2 with what it is based on.
+//! Disk images: raw, and qcow2 with its backing files.
 //!
-//! Only reading, and only what qemu writes for a machine's disk: no compression,
-//! encryption, external data or extended entries. The name of the base inside an
-//! image is never used to open a file: whoever calls says which file it is.
+//! Read-only, and only what QEMU writes for a machine's disk: no compression, encryption, external
+//! data or extended entries. The backing file name inside an image is never used to open a file:
+//! the caller provides the file.
 
 use std::{cell::RefCell, fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 use crate::DiskError;
 
 const MAGIC: [u8; 4] = *b"QFI\xfb";
-/// Most clusters' worth of first-level table: a disk of 16 TiB with 64 KiB clusters.
+/// Largest first-level table: a disk of 16 TiB with 64 KiB clusters.
 const MAX_L1_ENTRIES: u32 = 32 << 10;
 /// Longest chain of images.
 const MAX_CHAIN: usize = 16;
-/// Where an entry points to; the other bits are flags.
+/// The offset bits of an entry; the other bits are flags.
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const ALL_ZERO: u64 = 1;
-/// Features a reader may ignore: the image was not closed.
+/// An ignorable feature: the image was not closed cleanly.
 const FEATURE_DIRTY: u64 = 1;
 
 /// Something with blocks at offsets.
 pub trait Blocks {
     fn size(&self) -> u64;
-    /// Fills `buffer`; beyond the end there is an error.
+    /// Fills `buffer`; an error beyond the end.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// A disk that is its file.
+/// A raw disk image.
 #[derive(Debug)]
 pub struct Raw {
     file: File,
@@ -55,8 +55,8 @@ impl Blocks for Raw {
     }
 }
 
-/// Opens a disk, told by its first bytes. `chain` is the disk itself, then what it
-/// is based on, and so on; all but the last must be qcow2.
+/// Opens a disk, detected by its first bytes. `chain` is the disk itself, then its backing file,
+/// and so on; all but the last must be qcow2.
 pub fn open_disk(chain: &[&Path]) -> Result<Box<dyn Blocks>, DiskError> {
     let (disk, base) = chain.split_first().ok_or(DiskError::Unsupported {
         reason: "no disk was named",
@@ -92,7 +92,7 @@ pub struct Qcow2 {
     size: u64,
     cluster_bits: u32,
     l1: Vec<u64>,
-    /// The second-level table used last, by where it is.
+    /// The second-level table used last, by its offset.
     l2: RefCell<Option<(u64, Vec<u8>)>>,
 }
 
@@ -158,7 +158,7 @@ impl Qcow2 {
         })
     }
 
-    /// Where a cluster is in the file: `Some(None)` is zeros, `None` is in the base.
+    /// Where a cluster is in the file: `Some(None)` is zeros, `None` is in the backing file.
     fn cluster(&self, offset: u64) -> io::Result<Option<Option<u64>>> {
         let l2_bits = self.cluster_bits - 3;
         let index = offset >> self.cluster_bits;
@@ -252,7 +252,7 @@ impl Blocks for Qcow2 {
 }
 
 impl Qcow2 {
-    /// The base may be smaller; what is beyond it is zero.
+    /// The backing file may be smaller; the rest is zeros.
     fn read_base(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let Some(base) = &self.base else {
             buffer.fill(0);

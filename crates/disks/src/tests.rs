@@ -149,7 +149,7 @@ fn every_kind_of_disk_shows_the_same_tree() {
         ],
     );
     check(ext4_view(&[&overlay, &raw]));
-    // The image does not choose its base, nor do without.
+    // The image neither chooses its backing file nor works without it.
     assert!(open_disk(&[&overlay]).is_err());
     assert!(open_disk(&[&full, &raw]).is_err());
 }
@@ -249,7 +249,7 @@ fn layers_hide_and_cover() {
     ]);
     assert!(!merged.may_show_removed());
     assert_eq!(merged.list(b"/", true, 100).unwrap().entries.len(), 7);
-    // Covered whole.
+    // Make it opaque.
     rustix::fs::setxattr(
         up("usr/bin"),
         "trusted.overlay.opaque",
@@ -259,8 +259,8 @@ fn layers_hide_and_cover() {
     .unwrap();
     let all = view(upper.path()).list(b"/usr", true, 100).unwrap();
     assert_eq!(names(&all), ["/usr/bin", "/usr/bin/new"]);
-    // Also on the disk, where attributes are in the inode or, with a large
-    // neighbour, in a block of their own.
+    // The same on a disk image, where attributes are in the inode or, with a large second one, in a
+    // separate block.
     for note in [1, 40, 60, 600] {
         let flags = rustix::fs::XattrFlags::empty();
         rustix::fs::setxattr(up("usr/bin"), "user.a", &vec![b'n'; note], flags).unwrap();
@@ -298,7 +298,7 @@ fn a_view_is_exported_as_one_disk() {
     assert!(matches!(limited, Err(DiskError::Limit { .. })));
 }
 
-/// Reads everything a disk shows; only how it ends matters.
+/// Reads everything a disk shows; it only must not panic or hang.
 fn survive(disk: &Path) {
     let Ok(blocks) = open_disk(&[disk]) else {
         return;
