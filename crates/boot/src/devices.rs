@@ -1,4 +1,4 @@
-//! Kernel modules and the devices they bring. Waits for facts, never for time.
+//! Loads kernel modules and waits for their devices, by events instead of sleeps.
 
 use crate::{BootError, LINK_PORT, NEWS_PORT, TURN_PORT, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,14 +27,14 @@ pub(crate) fn load_modules(directory: &Path) -> Result<(), BootError> {
     Ok(())
 }
 
-/// Every user may ask for echoes; what comes of it is for the gateway's rules to say.
+/// Lets every user ping; the gateway's rules decide about it.
 pub(crate) fn let_everybody_ping() {
-    // A kernel that does not know of it lets root ping, as ever.
+    // A kernel without this setting lets only root ping.
     let _ = std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
 }
 
-/// The network device has the one address of IPv6 it is given: it does not make up others, look for
-/// routers, or wait to see whether somebody else has its address. Says whether there is IPv6.
+/// Disables automatic IPv6 addresses, router discovery and duplicate address detection: the device
+/// has exactly the address it is given. Returns whether the kernel has IPv6.
 pub(crate) fn settle_v6() -> bool {
     let settings = Path::new("/proc/sys/net/ipv6/conf").join(motu_link::network::DEVICE);
     let set = |(name, value)| std::fs::write(settings.join(name), value).is_ok();
@@ -49,16 +49,16 @@ pub(crate) fn settle_v6() -> bool {
     .all(set)
 }
 
-/// Gives the memory of the modules' files back.
+/// Frees the memory of the modules' files in the initramfs.
 pub(crate) fn forget(directories: &[&str]) {
-    // What stays only costs memory.
+    // If this fails, it only costs memory.
     for directory in directories {
         let _ = std::fs::remove_dir_all(directory);
     }
     let _ = std::fs::remove_file("/init");
 }
 
-/// Waits until the machine has its disks and ports.
+/// Waits until the machine's disks and ports exist.
 pub(crate) fn wait_for(dev: &Path, disks: &[&str], patience: Duration) -> Result<(), BootError> {
     let watching = BootError::step::<rustix::io::Errno>("watch for devices");
     let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)
@@ -67,7 +67,7 @@ pub(crate) fn wait_for(dev: &Path, disks: &[&str], patience: Duration) -> Result
         })
         .map_err(watching)?;
     let deadline = Instant::now() + patience;
-    // The watch first: what appears after the look wakes us.
+    // Watch before the check, so that no device is missed.
     while let Some(device) = missing(dev, disks) {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec {
@@ -86,11 +86,11 @@ pub(crate) fn wait_for(dev: &Path, disks: &[&str], patience: Duration) -> Result
     Ok(())
 }
 
-/// Housekeeping that pays on a large machine and only costs a small one, which may be
-/// one of many copies that each do it from the beginning. What a kernel lacks stays as it is.
+/// Disables background work of the kernel that helps large machines but costs small ones, which may
+/// be one of many forks that each repeat it. Settings that a kernel lacks are skipped.
 pub(crate) fn calm_down(disks: &[&str]) {
     for disk in disks {
-        // The host orders what reaches its disks.
+        // Disable writeback throttling and the I/O scheduler in the guest: the host schedules I/O.
         let queue = Path::new("/sys/block").join(disk).join("queue");
         let _ = std::fs::write(queue.join("wbt_lat_usec"), "0");
         let _ = std::fs::write(queue.join("scheduler"), "none");
@@ -100,7 +100,7 @@ pub(crate) fn calm_down(disks: &[&str]) {
     let _ = std::fs::write(settings.join("stat_interval"), "60");
 }
 
-/// The first device that is not there yet.
+/// The first device that does not exist yet.
 fn missing(dev: &Path, disks: &[&str]) -> Option<String> {
     for disk in disks {
         if !dev.join(disk).exists() {
@@ -114,7 +114,7 @@ fn missing(dev: &Path, disks: &[&str]) -> Option<String> {
     Some(format!("the serial port {port}"))
 }
 
-/// The device of a serial port: the number of its controller is not always 0.
+/// The device of a virtio serial port: the controller's number is not always 0.
 pub fn find_port(dev: &Path, number: u32) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dev).ok()?;
     let found = entries.flatten().find(|entry| {

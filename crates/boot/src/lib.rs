@@ -1,18 +1,17 @@
-//! From the kernel's first process to a machine the guest can serve in.
+//! Brings a virtual machine from the kernel's first process to a running guest.
 //!
 //! ```text
 //!   kernel ─► modules ─► disks and ports appear ─► root, /workspace mounted and grown
 //!          ─► kernel file systems ─► the root becomes / ─► the guest serves ─► power off
 //! ```
 //!
-//! A machine whose disks are kept waits before the mounts until the host says that
-//! its disks are there: it may have been saved in that moment, with empty disks in their
-//! place, and be one of many copies since. Its `/workspace` is an overlay of a baseline
-//! that is only read and a disk that takes what is written, with a journal.
+//! A machine with kept disks waits before mounting until the host reports that its disks are
+//! attached: it may have been saved at that moment, with empty disks in their place, and be one of
+//! many copies since. Its `/workspace` is an overlay of a read-only baseline and a journaled disk
+//! for writes.
 //!
-//! Everything this needs is in the initial file system next to it: it reads no
-//! configuration. It never comes back: whatever happens, the machine is
-//! switched off at the end, and the reason of a failure is on the console.
+//! Everything this needs is in the initramfs next to it: it reads no configuration. It never
+//! returns: in the end the machine is powered off, and the reason of a failure is on the console.
 
 mod devices;
 mod mounts;
@@ -32,26 +31,27 @@ pub const MODULES: &str = "/modules";
 pub const KEPT_MODULES: &str = "/modules-kept";
 /// Further kernel modules, for machines with a network.
 pub const NETWORK_MODULES: &str = "/modules-network";
-/// Among the arguments after `init` of a machine whose disks are kept.
+/// The argument after `init` for a machine with kept disks.
 pub const KEPT: &str = "kept";
-/// Among the arguments after `init` of a machine with a network.
+/// The argument after `init` for a machine with a network.
 pub const NETWORK: &str = "network";
 /// The disk that becomes `/`.
 pub const ROOT_DISK: &str = "vda";
 /// The disk of `/workspace`.
 pub const WORKSPACE_DISK: &str = "vdb";
-/// What `/workspace` was at first, where that is kept.
+/// The baseline of `/workspace`, if it is kept.
 pub const BASELINE_DISK: &str = "vdc";
-/// The number of the port that carries the link, and of the one that announces its turns.
+/// The port of the link, and the port that announces its turns.
 pub const LINK_PORT: u32 = 1;
 pub const TURN_PORT: u32 = 2;
-/// The number of the port on which the host has news.
+/// The port for the host's news.
 pub const NEWS_PORT: u32 = 3;
 
-/// The bytes with which a host announces a conversation on the turn port and begins it on the link port.
+/// Length of the token that announces a conversation on the turn port and begins it on the link
+/// port.
 pub const TOKEN_BYTES: usize = 16;
 
-/// Where the root is while it is being prepared.
+/// The mount point of the root while it is being prepared.
 const STAGE: &str = "/root";
 /// How long disks and ports may take to appear.
 const DEVICE_TIME: Duration = Duration::from_secs(30);
@@ -88,10 +88,10 @@ impl BootError {
     }
 }
 
-/// The two sides of a `/workspace` that is kept, open.
+/// The two sides of a kept `/workspace`, open.
 #[derive(Debug)]
 pub struct Workspace {
-    /// What was written.
+    /// The upper directory.
     pub upper: OwnedFd,
     /// The baseline.
     pub lower: OwnedFd,
@@ -122,7 +122,7 @@ fn prepare(network: bool) -> Result<(), BootError> {
     let stage = Path::new(STAGE);
     mounts::root(stage)?;
     settle(stage)?;
-    // The kernel takes its time for this; nobody waits for it, nor for news this early.
+    // This takes the kernel a while, so do it in the listening thread: no news comes this early.
     port.listen(|| devices::calm_down(&[ROOT_DISK, WORKSPACE_DISK]))
 }
 
@@ -140,7 +140,7 @@ fn prepare_kept(network: bool) -> Result<Workspace, BootError> {
     Ok(workspace)
 }
 
-/// From nothing to a machine with its devices.
+/// Loads modules and waits for devices.
 fn appear(modules: &[&str], disks: &[&str], network: bool) -> Result<(), BootError> {
     mounts::early()?;
     for directory in modules {
@@ -161,7 +161,7 @@ fn appear(modules: &[&str], disks: &[&str], network: bool) -> Result<(), BootErr
     Ok(())
 }
 
-/// From a mounted root to being in it.
+/// Moves into the mounted root.
 fn settle(stage: &Path) -> Result<(), BootError> {
     mounts::kernel(stage)?;
     mounts::name(stage)?;

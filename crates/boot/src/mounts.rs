@@ -1,4 +1,4 @@
-//! What is mounted where, and the step into the machine's own root.
+//! Mounts, and the move into the machine's own root.
 
 use crate::{BASELINE_DISK, BootError, ROOT_DISK, WORKSPACE_DISK, Workspace, news, sys};
 use motu_launch::seeded::{self, Notes};
@@ -15,7 +15,7 @@ struct Kernel {
     at: &'static str,
     flags: MountFlags,
     options: &'static str,
-    /// The machine is of no use without it.
+    /// Boot fails without it.
     needed: bool,
 }
 
@@ -33,10 +33,10 @@ const PLAIN: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
 
-/// Every group there can be.
+/// All groups.
 const PING_GROUPS: &str = "0 2147483647";
 
-/// In the order of mounting: a parent comes before what is inside it.
+/// In mount order: parents first.
 const KERNEL: [Kernel; 8] = [
     Kernel {
         flags: PLAIN,
@@ -71,7 +71,7 @@ const KERNEL: [Kernel; 8] = [
     },
 ];
 
-/// What modules and devices need, in the initial file system.
+/// Mounts in the initramfs that modules and devices need.
 pub(crate) fn early() -> Result<(), BootError> {
     for kernel in &KERNEL[..3] {
         mount_kernel(kernel, Path::new("/"))?;
@@ -79,13 +79,13 @@ pub(crate) fn early() -> Result<(), BootError> {
     Ok(())
 }
 
-/// The machine's disks, each as large as its device.
+/// Mounts the machine's disks, grown to the size of their devices.
 pub(crate) fn root(stage: &Path) -> Result<(), BootError> {
     mount_disk(ROOT_DISK, stage, MountFlags::empty())?;
     let workspace = stage.join("workspace");
     let step = "give /workspace to its owner";
     make_dir(&workspace).map_err(BootError::step(step))?;
-    // A new disk belongs to nobody in particular; the environment says who uses /workspace.
+    // A new disk has no owner; the environment determines who owns /workspace.
     let owner = std::fs::metadata(&workspace).map_err(BootError::step(step))?;
     mount_disk(WORKSPACE_DISK, &workspace, MountFlags::NODEV)?;
     std::os::unix::fs::chown(&workspace, Some(owner.uid()), Some(owner.gid()))
@@ -93,14 +93,14 @@ pub(crate) fn root(stage: &Path) -> Result<(), BootError> {
         .map_err(BootError::step(step))
 }
 
-/// Where the two sides of `/workspace` are, out of sight once the root is `/`.
+/// The mount points of the two sides of `/workspace`, invisible once the root is `/`.
 const BASELINE: &str = "/baseline";
 const WRITTEN: &str = "/written";
 
-/// The disks of a machine that is kept: `/workspace` is what was written to it over its baseline.
+/// Mounts the disks of a kept machine: `/workspace` is an overlay over its baseline.
 pub(crate) fn kept(stage: &Path) -> Result<Workspace, BootError> {
     for disk in [ROOT_DISK, WORKSPACE_DISK, BASELINE_DISK] {
-        // What was read of other disks in this place, before the machine was copied.
+        // Drop buffers of the disks that were here before the machine was copied.
         sys::forget_content(&Path::new("/dev").join(disk))
             .map_err(BootError::step("look at the disks anew"))?;
     }
@@ -150,12 +150,12 @@ fn mount_baseline(at: &Path) -> Result<(), BootError> {
         })
 }
 
-/// At the first start: the root of what is written, which looks like that of the baseline.
+/// Makes the overlay's upper root at the first start, with the metadata of the baseline's.
 fn begin_upper(lower: &Path, upper: &Path) -> std::io::Result<()> {
     if upper.exists() {
         return Ok(());
     }
-    // Renamed when it is whole: a machine that ends in the middle begins again.
+    // Renamed when complete: an interrupted machine starts over.
     let staged = upper.with_extension("new");
     make_dir(&staged)?;
     own_seed(lower, &staged)?;
@@ -167,7 +167,7 @@ fn begin_upper(lower: &Path, upper: &Path) -> std::io::Result<()> {
     std::fs::rename(&staged, upper)
 }
 
-/// The seed as files of the disk, if it is small; else it stays below.
+/// Copies a small seed into the upper layer; a large one stays in the lower layer.
 fn own_seed(lower: &Path, upper: &Path) -> std::io::Result<()> {
     let (below, above) = (File::open(lower)?, File::open(upper)?);
     if let Err(error) = seeded::own(&below, &above, Notes::Trusted) {
@@ -176,7 +176,7 @@ fn own_seed(lower: &Path, upper: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Everything else a program expects to find.
+/// Mounts all other kernel file systems.
 pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
     for kernel in &KERNEL {
         match mount_kernel(kernel, stage) {
@@ -184,7 +184,7 @@ pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
             _ => {}
         }
     }
-    // Everybody may ping: the machine has no network that this could harm.
+    // Everyone may ping: the machine has no network that this could harm.
     let _ = std::fs::write(
         stage.join("proc/sys/net/ipv4/ping_group_range"),
         PING_GROUPS,
@@ -195,13 +195,13 @@ pub(crate) fn kernel(stage: &Path) -> Result<(), BootError> {
         ("stdout", "/proc/self/fd/1"),
         ("stderr", "/proc/self/fd/2"),
     ] {
-        // Present already in some roots; a program that needs one will say so.
+        // Some roots have these already; failures show when a program needs one.
         let _ = std::os::unix::fs::symlink(target, stage.join("dev").join(name));
     }
     Ok(())
 }
 
-/// Gives the machine an id; every copy of it will overwrite it in place.
+/// Writes a machine id; every fork overwrites it in place.
 pub(crate) fn name(stage: &Path) -> Result<(), BootError> {
     let step = "give the machine an id";
     let id = news::fresh_id().map_err(BootError::step(step))?;
@@ -210,7 +210,7 @@ pub(crate) fn name(stage: &Path) -> Result<(), BootError> {
         .map_err(BootError::step(step))
 }
 
-/// Makes `stage` the root of everything that runs from now on.
+/// Makes `stage` the root of this process and its children.
 pub(crate) fn become_root(stage: &Path) -> Result<(), BootError> {
     let step = "move into the root";
     rustix::process::chdir(stage).map_err(BootError::step(step))?;
@@ -242,9 +242,9 @@ fn mount_kernel(kernel: &Kernel, base: &Path) -> Result<(), BootError> {
 
 fn mount_disk(disk: &'static str, at: &Path, flags: MountFlags) -> Result<(), BootError> {
     let device = Path::new("/dev").join(disk);
-    // New groups of a grown file system lie on disk that reads as zero: nothing to initialise.
-    // Which blocks are free is read when somebody writes, not ahead in every copy.
-    // After an error nothing more is written: nobody is told that something was kept which was not.
+    // New block groups of a grown file system read as zeros: no inode table initialization. Block
+    // bitmaps are read on demand, not ahead in every fork. After an error the file system becomes
+    // read-only, so that no write is acknowledged that was not kept.
     let options = c"noinit_itable,no_prefetch_block_bitmaps,errors=remount-ro";
     let flags = flags | MountFlags::NOATIME;
     make_dir(at)
@@ -254,12 +254,12 @@ fn mount_disk(disk: &'static str, at: &Path, flags: MountFlags) -> Result<(), Bo
             at: at.to_path_buf(),
             error,
         })?;
-    // Nothing repairs these disks, and an empty disk should look empty.
+    // fsck never runs on these disks, and an empty disk should look empty.
     let _ = std::fs::remove_dir(at.join("lost+found"));
     sys::grow(&device, at).map_err(BootError::step("grow a disk to its size"))
 }
 
-/// The mount point may be missing from an environment.
+/// Makes a mount point that the environment lacks.
 fn make_dir(at: &Path) -> std::io::Result<()> {
     match std::fs::create_dir_all(at) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),

@@ -1,11 +1,11 @@
-//! News from the host, on a port of their own: what time it is, fresh
-//! randomness, and for a machine with kept disks that these are there now.
+//! News from the host on a port of its own: the time, fresh randomness, and for a machine with kept
+//! disks that they are attached.
 //!
-//! A machine that was paused or copied cannot know that time has passed or
-//! that it is not the only one. The host tells it here, beside whatever is being
-//! said on the link. Every message has [`NEWS_BYTES`] bytes and is answered with
-//! one line: its number in sixteen hexadecimal digits, then [`DONE`] or a reason. An
-//! answer whose asker has gone is heard by the next one, who knows it by the number.
+//! A machine that was paused or copied cannot know that time has passed or that it is not the only
+//! one. The host tells it here, independently of the link. Every message has [`NEWS_BYTES`] bytes
+//! and is answered with one line: its number in sixteen hexadecimal digits, then [`DONE`] or a
+//! reason. An answer whose host has gone is read by the next host, which recognizes it by the
+//! number.
 //!
 //! ```text
 //!   0   8   what: "motuhere" are you there, "motunews" take these, "motudisk" and your disks
@@ -25,22 +25,22 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 pub const NEWS_BYTES: usize = 64;
-/// The answer to news that were taken.
+/// The answer to accepted news.
 pub const DONE: &str = "done";
 /// The longest answer, with its number.
 pub const MAX_ANSWER: usize = 512;
 
 const TIME_AT: usize = 16;
 const RANDOM_AT: usize = 24;
-/// Where programs look for the id of the machine they run on.
+/// The file with the machine's id (systemd).
 const MACHINE_ID: &str = "/etc/machine-id";
-/// Room for a thread that calls nothing deep.
+/// Stack size of the listening thread.
 const STACK: usize = 128 << 10;
 
-/// What the host says.
+/// The subject of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matter {
-    /// Nothing: it wants to know whether somebody listens.
+    /// A ping.
     Here,
     /// Time and randomness.
     News,
@@ -64,7 +64,7 @@ pub struct News {
 }
 
 impl News {
-    /// A question and nothing else.
+    /// A ping message.
     pub fn here(number: u64) -> News {
         News {
             matter: Matter::Here,
@@ -94,7 +94,7 @@ impl News {
         })
     }
 
-    /// The beginning of the answer.
+    /// The prefix of the answer.
     pub fn answered_as(&self) -> String {
         format!("{:016x} ", self.number)
     }
@@ -112,7 +112,7 @@ impl News {
         answer
     }
 
-    /// Sets the clock and mixes the randomness in, as far as there is any.
+    /// Sets the clock and adds the randomness, if they are given.
     fn take(&self) -> io::Result<()> {
         if self.unix_ns != 0 {
             sys::set_clock(self.unix_ns)?;
@@ -122,13 +122,13 @@ impl News {
         }
         let mut device = std::fs::File::options().write(true).open("/dev/urandom")?;
         device.write_all(&self.randomness)?;
-        // Without this the kernel goes on from the old state for up to a minute.
+        // Without this ioctl the kernel uses the old state for up to a minute.
         sys::reseed_now(&device)?;
         rename_machine()
     }
 }
 
-/// A new id in place of the old one, where there is one.
+/// Replaces the machine id, if there is one.
 fn rename_machine() -> io::Result<()> {
     let Ok(id) = std::fs::File::options().write(true).open(MACHINE_ID) else {
         return Ok(());
@@ -136,7 +136,7 @@ fn rename_machine() -> io::Result<()> {
     id.write_all_at(fresh_id()?.as_bytes(), 0)
 }
 
-/// The content of `/etc/machine-id`: a random UUID without its dashes, and the end of the line.
+/// The contents of `/etc/machine-id`: a random UUID without dashes, and a newline.
 pub fn fresh_id() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -149,7 +149,8 @@ pub fn fresh_id() -> io::Result<String> {
 #[derive(Debug)]
 pub(crate) struct Port {
     port: OwnedFd,
-    /// A port without a host is hung up, and not for ever: only changes are waited for.
+    /// An epoll instance: a port without a host reports hang-up until one connects, so only changes
+    /// are awaited.
     changes: OwnedFd,
 }
 
@@ -168,7 +169,7 @@ impl Port {
         opening().map_err(BootError::step("listen for news"))
     }
 
-    /// Answers until the disks are there, takes what comes with that news and leaves the answer to the caller.
+    /// Answers until the disks are attached, takes that news and leaves its answer to the caller.
     pub(crate) fn wait_for_disks(&self) -> Result<News, BootError> {
         let hearing = || BootError::step("hear news");
         loop {
@@ -181,7 +182,7 @@ impl Port {
         }
     }
 
-    /// Says how the disks were.
+    /// Answers the news about the disks.
     pub(crate) fn answer(
         &self,
         news: &News,
@@ -191,7 +192,7 @@ impl Port {
             .map_err(BootError::step("answer news"))
     }
 
-    /// Takes news for the rest of the machine's life, beside the guest, once something else is done.
+    /// Handles news in a thread for the rest of the machine's life, after running `first`.
     pub(crate) fn listen(self, first: impl FnOnce() + Send + 'static) -> Result<(), BootError> {
         let listening = move || {
             sys::block_signals();
@@ -210,7 +211,7 @@ impl Port {
             .map_err(BootError::step("listen for news"))
     }
 
-    /// The next message; what is none goes by.
+    /// The next valid message; invalid ones are skipped.
     fn next(&self) -> io::Result<News> {
         loop {
             if let Some(news) = News::decode(&self.message()?) {
@@ -224,7 +225,7 @@ impl Port {
         let mut got = 0;
         while got < NEWS_BYTES {
             match rustix::io::read(&self.port, &mut bytes[got..]) {
-                // Nobody is there; what they began to say was all of it.
+                // The host has disconnected: discard its incomplete message.
                 Ok(0) => {
                     got = 0;
                     self.wait()?;
@@ -246,7 +247,8 @@ impl Port {
         }
     }
 
-    /// News can be here before the word that somebody is there to be answered: waits for that.
+    /// Writes an answer. News may arrive before the kernel reports that the host has connected:
+    /// waits for that.
     fn say(&self, line: &[u8]) -> io::Result<()> {
         let mut rest = line;
         while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! The system calls that need `unsafe`. Nothing here knows why they are made.
+//! System calls that need `unsafe`, without any policy.
 
 use motu_link::network;
 use std::fs::File;
@@ -18,7 +18,7 @@ const RESEED: libc::Ioctl = 0x5207;
 /// `EXT4_IOC_RESIZE_FS` of the kernel.
 const GROW: libc::Ioctl = 0x4008_6610_u32 as libc::Ioctl;
 
-/// Loads a kernel module; one that is there already is fine.
+/// Loads a kernel module; no error if it is loaded already.
 pub(crate) fn load_module(file: &File, packed: bool) -> io::Result<()> {
     let flags = if packed { PACKED } else { 0 };
     // SAFETY: an open descriptor, a constant string and an integer.
@@ -49,7 +49,7 @@ pub(crate) fn grow(device: &Path, at: &Path) -> io::Result<()> {
     check(unsafe { libc::ioctl(directory.as_raw_fd(), GROW, &raw const blocks) })
 }
 
-/// Forgets what is remembered of a disk's content.
+/// Drops the buffer cache of a disk.
 pub(crate) fn forget_content(device: &Path) -> io::Result<()> {
     let device = File::open(device)?;
     // SAFETY: this ioctl takes no argument.
@@ -66,13 +66,13 @@ pub(crate) fn set_clock(unix_ns: i64) -> io::Result<()> {
     check(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &raw const time) })
 }
 
-/// Makes the kernel's random source use what was mixed into it from now on.
+/// Makes the kernel's random generator use newly added entropy at once.
 pub(crate) fn reseed_now(device: &File) -> io::Result<()> {
     // SAFETY: this ioctl takes no argument.
     check(unsafe { libc::ioctl(device.as_raw_fd(), RESEED) })
 }
 
-/// Leaves all signals of the process to its other threads.
+/// Blocks all signals in this thread, so that other threads get them.
 pub(crate) fn block_signals() {
     // SAFETY: an all-zero set is valid and is filled before it is used.
     unsafe {
@@ -82,12 +82,12 @@ pub(crate) fn block_signals() {
     }
 }
 
-/// Switches the loopback interface on.
+/// Sets the loopback interface up.
 pub(crate) fn loopback_up() -> io::Result<()> {
     interface_up(&UdpSocket::bind("0.0.0.0:0")?, "lo")
 }
 
-/// Gives the network device its address, switches it on and sends everything to the gateway.
+/// Configures the network device's address and default route, and sets it up.
 pub(crate) fn network_up() -> io::Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     let mask = Ipv4Addr::from_bits(u32::MAX << (32 - u32::from(network::PREFIX)));
@@ -111,7 +111,7 @@ pub(crate) fn network_up() -> io::Result<()> {
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw const route) })
 }
 
-/// What the kernel wants to know of a route of IPv6; the C library has it without its fields.
+/// The kernel's `in6_rtmsg`, whose fields the C library does not declare.
 #[repr(C)]
 struct Route6 {
     to: libc::in6_addr,
@@ -126,7 +126,7 @@ struct Route6 {
     device: libc::c_int,
 }
 
-/// The network device's address of IPv6, and its route to the gateway.
+/// Configures the network device's IPv6 address and its route to the gateway.
 pub(crate) fn network_up_v6() -> io::Result<()> {
     let socket = UdpSocket::bind("[::]:0")?;
     let mut request = named(network::DEVICE);
@@ -188,11 +188,12 @@ fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
     }
 }
 
-/// Switches the machine off. Does not return.
+/// Powers the machine off. Does not return.
 pub(crate) fn power_off() -> ! {
     // SAFETY: takes an integer; all that could be lost was synced by the caller.
     unsafe { libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF) };
-    // Not init, or a machine that cannot be switched off: the end of init is a panic, which ends it too.
+    // Not init, or power-off failed: the exit of init panics the kernel, which ends the machine
+    // too.
     std::process::exit(1)
 }
 
