@@ -1,8 +1,7 @@
-//! Tries to get out of a machine, one way after another, from inside.
+//! Tries to escape from a machine, one way after another, from inside.
 //!
-//! Prints one line per attempt: a name, and `ok` or the number of the error.
-//! The tests run it in a machine and expect no `ok` at all. Run on a host it
-//! does nothing that lasts, but there most attempts succeed.
+//! Prints one line per attempt: a name, and `ok` or the errno. The tests run it in a machine and
+//! expect no `ok` at all. On a host it does nothing lasting, but most attempts succeed there.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,7 +23,7 @@ fn call(number: i64, args: &[u64]) -> Result<i64, i32> {
     }
 }
 
-/// A C string that is never freed.
+/// A leaked C string.
 fn text(text: &str) -> u64 {
     CString::new(text).unwrap().into_raw() as u64
 }
@@ -57,7 +56,7 @@ fn main() {
     chroot_and_back();
 }
 
-/// What there is only once for the whole host, or beside the machine's limits.
+/// Host-wide resources, and ways around the machine's limits.
 fn host_wide() {
     let limit = [1, libc::RLIMIT_NOFILE as u64, zeroes()];
     say("prlimit_guest", call(libc::SYS_prlimit64, &limit));
@@ -77,7 +76,7 @@ fn host_wide() {
     say("shm_huge", call(libc::SYS_shmget, &huge));
 }
 
-/// Takes as many inotify instances as there are to be had, says how many, and keeps them.
+/// Creates inotify instances until it fails, prints their number, and keeps them.
 fn use_up_inotify() {
     let mut count = 0;
     let error = loop {
@@ -194,7 +193,7 @@ fn kernel() {
     say("finit_module", call(libc::SYS_finit_module, &[0, name]));
     say("delete_module", call(libc::SYS_delete_module, &[name]));
     say("kexec", call(libc::SYS_kexec_load, &[0, 0, 0]));
-    // The harmless command: Ctrl-Alt-Del sends a signal instead of rebooting.
+    // The harmless command: makes Ctrl-Alt-Del send a signal instead of rebooting.
     say(
         "reboot",
         call(libc::SYS_reboot, &[0xfee1_dead, 672_274_793, 0]),
@@ -264,7 +263,7 @@ fn devices() {
         const TIOCLINUX: u64 = 0x541c;
         let fd = terminal.as_raw_fd() as u64;
         say("tiocsti", call(libc::SYS_ioctl, &[fd, TIOCSTI, text("x")]));
-        // The kernel looks at 32 bits only; so must the filter.
+        // The kernel uses only the lower 32 bits; so must the filter.
         say(
             "tiocsti_high",
             call(libc::SYS_ioctl, &[fd, TIOCSTI | 1 << 32, text("x")]),
@@ -301,7 +300,7 @@ fn other_abis() {
     say("i386", i386());
 }
 
-/// A system call through the 32-bit door, in a child, which must not survive it.
+/// A 32-bit system call in a child, which must be killed by it.
 #[cfg(target_arch = "x86_64")]
 fn i386() -> Result<i64, i32> {
     let child = call(libc::SYS_fork, &[])?;
@@ -323,7 +322,7 @@ fn i386() -> Result<i64, i32> {
     }
 }
 
-/// The classic: keep a descriptor of the old root over a chroot and walk up from it.
+/// The classic escape: keep a descriptor of the old root across a chroot and walk up from it.
 fn chroot_and_back() {
     let Ok(root) = std::fs::File::open("/") else {
         return;

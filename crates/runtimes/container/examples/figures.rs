@@ -1,8 +1,7 @@
 //! Measures the runtime on this host: `cargo run --release --example figures -- [count] [kept]`.
 //!
-//! Prints how long a machine takes from the call to an answering guest, to the
-//! end of its first command, and to its removal. With `kept`, every machine
-//! starts on the disks of the one before.
+//! Prints the time from the call to an answering guest, to the end of the first command, and to the
+//! removal. With `kept`, every machine starts on the disks of the previous one.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,7 +49,7 @@ async fn main() {
         let end = Instant::now();
         world.runtime.destroy(&machine).await.unwrap();
         gone.push(end.elapsed());
-        // Machines do not come in a closed loop; let the next disk get ready.
+        // Real machines do not arrive in a closed loop; let the next disk be prepared.
         world.runtime.warm().await;
     }
     for (name, times) in [

@@ -1,23 +1,23 @@
-//! A small compiler from decisions about system calls to a BPF program.
+//! Compiles decisions about system calls to a BPF program.
 //!
-//! The kernel examines every filter when it is installed, call by call, and a
-//! plain list of some three hundred comparisons costs each machine more than a
-//! millisecond. Here neighbouring numbers with the same answer become one range
-//! and the ranges a search tree of depth eight: a tenth of the time.
+//! The kernel checks every filter when it is installed, for each system call, and a plain list of
+//! some three hundred comparisons costs each machine more than a millisecond. Here adjacent numbers
+//! with the same answer become one range, and the ranges a search tree of depth eight: a tenth of
+//! the time.
 
 /// The answer to a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Allow,
     Errno(u16),
-    /// Refused with the number if any alternative holds, otherwise allowed.
+    /// Refused with this errno if any alternative matches, otherwise allowed.
     Unless {
         alternatives: Vec<Vec<Test>>,
         errno: u16,
     },
 }
 
-/// A condition on the lower half of an argument.
+/// A condition on the lower 32 bits of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) argument: u8,
@@ -32,7 +32,7 @@ pub(crate) enum Is {
     AnyBit(u32),
 }
 
-/// One instruction, as the kernel has it.
+/// One BPF instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instruction {
     pub(crate) code: u16,
@@ -52,7 +52,7 @@ const RET_KILL_PROCESS: u32 = 0x8000_0000;
 const RET_ERRNO: u32 = 0x0005_0000;
 const RET_ALLOW: u32 = 0x7fff_0000;
 
-/// Offsets in the data the kernel shows a filter.
+/// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -69,7 +69,7 @@ fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
     Instruction { code, jt, jf, k }
 }
 
-/// Compiles decisions for one architecture. Numbers not decided on get `other`.
+/// Compiles decisions for one architecture. Other numbers get `other`.
 pub(crate) fn compile(
     arch: u32,
     decided: &std::collections::BTreeMap<u32, Answer>,
@@ -85,7 +85,7 @@ pub(crate) fn compile(
     program
 }
 
-/// Where each run of equal answers begins.
+/// The start of each run of equal answers.
 fn ranges<'a>(
     decided: &'a std::collections::BTreeMap<u32, Answer>,
     other: &'a Answer,
@@ -113,7 +113,7 @@ fn tree(ranges: &[(u32, &Answer)]) -> Vec<Instruction> {
     let (left, right) = (tree(low), tree(high));
     let mut program = match u8::try_from(left.len()) {
         Ok(over) => vec![jump(JUMP_GREATER_OR_EQUAL, high[0].0, over, 0)],
-        // Too far for a short jump.
+        // Too far for an 8-bit jump offset.
         Err(_) => vec![
             jump(JUMP_GREATER_OR_EQUAL, high[0].0, 0, 1),
             jump(JUMP, left.len() as u32, 0, 0),
@@ -136,7 +136,7 @@ fn leaf(answer: &Answer) -> Vec<Instruction> {
             for tests in alternatives {
                 for (index, test) in tests.iter().enumerate() {
                     program.push(load(ARGUMENTS + 8 * u32::from(test.argument)));
-                    // Two instructions for each test still to come, and the refusal.
+                    // Skip two instructions per remaining test, and the refusal.
                     let out = (2 * (tests.len() - index - 1) + 1) as u8;
                     program.push(match test.is {
                         Is::Equal(value) => jump(JUMP_EQUAL, value, 0, out),
@@ -159,7 +159,7 @@ mod tests {
 
     const ARCH_HERE: u32 = 0xC000_003E;
 
-    /// What the kernel would do.
+    /// Interprets the program like the kernel.
     fn run(program: &[Instruction], arch: u32, number: u32, arguments: &[u32]) -> u32 {
         let (mut at, mut value) = (0usize, 0u32);
         loop {

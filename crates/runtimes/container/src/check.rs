@@ -1,4 +1,4 @@
-//! What works on this host, and what would make the rest work.
+//! Checks what works on this host, and suggests fixes for the rest.
 
 use crate::launch::LaunchError;
 use crate::machine::Maker;
@@ -37,7 +37,7 @@ fn bad(name: &str, health: Health, detail: impl Into<String>, fix: &str) -> Chec
     }
 }
 
-/// Really makes the namespaces, once, and lets them go.
+/// Creates the namespaces once, as a test.
 fn namespaces(maker: &Maker) -> Check {
     let name = "namespaces";
     let how = if maker.host.privileged {

@@ -1,12 +1,11 @@
-//! What this process may do on this host, found once.
+//! The privileges and features of this host, detected once.
 //!
 //! Reads a few files; changes nothing but this process's own limit of open files.
 
 use motu_launch::{IdMap, IdRange, Mapper};
 
-/// Files and directories of the kernel that tell about the host or act on it.
-/// `/sys/kernel/debug` and its like are not among them: in the machine's own
-/// `/sys` nothing is mounted there, so they are empty.
+/// Kernel files and directories that reveal or affect the host. `/sys/kernel/debug` and the like
+/// are not among them: nothing is mounted there in the machine's own `/sys`.
 const MASKED: [&str; 13] = [
     "/proc/acpi",
     "/proc/asound",
@@ -19,11 +18,11 @@ const MASKED: [&str; 13] = [
     "/proc/scsi",
     "/proc/timer_list",
     "/proc/timer_stats",
-    // The files behind the host's loop devices, among others.
+    // Reveals, for example, the files behind the host's loop devices.
     "/sys/devices/virtual/block",
     "/sys/firmware",
 ];
-/// Settings of the kernel that may be read.
+/// Kernel settings that are made read-only.
 const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -41,11 +40,11 @@ pub(crate) struct Host {
     pub(crate) kernel: (u32, u32),
     /// The most open files a process of ours may have.
     pub(crate) nofile_max: u64,
-    /// The ids an ordinary user's machines have.
+    /// The id map of an unprivileged user's machines.
     pub(crate) user_map: IdMap,
-    /// What of [`MASKED`] this kernel has, and whether it is a directory.
+    /// The existing paths of [`MASKED`], and whether each is a directory.
     pub(crate) masked: Vec<(&'static str, bool)>,
-    /// What of [`READ_ONLY`] this kernel has.
+    /// The existing paths of [`READ_ONLY`].
     pub(crate) read_only: Vec<&'static str>,
 }
 
@@ -57,8 +56,8 @@ impl Host {
             kernel: parse_version(&uname.release().to_string_lossy()),
             nofile_max: most_open_files(),
             user_map: user_map(),
-            // A machine's /proc and /sys come from the same kernel: knowing
-            // what is there saves each machine a dozen failing calls.
+            // A machine's /proc and /sys come from the same kernel: checking once saves each
+            // machine a dozen failing calls.
             masked: MASKED
                 .iter()
                 .filter_map(|path| Some((*path, std::fs::metadata(path).ok()?.is_dir())))
@@ -71,14 +70,14 @@ impl Host {
         }
     }
 
-    /// Overlayfs takes layers that are attached nowhere (6.15).
+    /// Whether overlayfs accepts detached mounts as layers (Linux 6.15).
     pub(crate) fn takes_detached_layers(&self) -> bool {
         self.kernel >= (6, 15)
     }
 }
 
-/// The hard limit of open files, which machines inherit and cannot raise. Where it is below what a
-/// machine usually gets, it is raised if this process may.
+/// The hard limit of open files, which machines inherit and cannot raise. If it is below a
+/// machine's default, it is raised, if this process may.
 fn most_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -113,7 +112,7 @@ fn parse_version(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Own id as 0 and, where the administrator gave some, subordinate ids above it.
+/// Maps the own id to 0 and subordinate ids, if there are any, above it.
 fn user_map() -> IdMap {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
@@ -155,7 +154,7 @@ fn user_name(passwd: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// The first range given to a user, by name or by number, as ids from 1 up.
+/// The first subordinate range of a user, by name or number, mapped from id 1.
 fn subordinate_ids(text: &str, name: Option<&str>, uid: u32) -> Option<IdRange> {
     text.lines().find_map(|line| {
         let mut fields = line.trim().split(':');

@@ -11,10 +11,10 @@
 //!     workspace/work
 //! ```
 //!
-//! Ids on the disk are those inside the machine, so a later machine with another
-//! range of host ids finds its files. An image is locked by the opening its loop
-//! device holds: the lock lasts exactly as long as the mount, through every crash
-//! of ours, and two mounts of one image cannot be.
+//! Ids on the disk are those inside the machine, so a later machine with another range of host ids
+//! finds its files. An image is locked through the open file of its loop device: the lock lasts
+//! exactly as long as the mount, across crashes of the daemon, and one image cannot be mounted
+//! twice.
 
 use motu_core::runtime::{AtRest, Kept, RestLayer};
 use motu_core::{Error, ErrorKind};
@@ -33,16 +33,17 @@ use std::time::{Duration, Instant};
 const IMAGE: &str = "disk.img";
 const STAGED: &str = "disk.img.new";
 const DIRECTORY: &str = "disk";
-/// What a machine on a plain directory holds.
+/// The lock file of a machine on a plain directory.
 const LOCK: &str = "lock";
-/// How long the kernel may take to unmount a disk and write it out.
+/// How long the kernel may take to unmount a disk and flush it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is asked. Nothing announces the end of a lock to somebody who must not wait for ever.
+/// Polling interval: the kernel does not notify about released locks, and a blocking wait has no
+/// timeout.
 const LOOK: Duration = Duration::from_millis(2);
-/// Images grow by whole units of this.
+/// Image sizes are multiples of this.
 const MIB: u64 = 1 << 20;
 
-/// What a directory of disks has in it.
+/// The form of a kept disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Nothing,
@@ -50,7 +51,7 @@ pub(crate) enum Form {
     Directory,
 }
 
-/// Where the file systems are while no machine runs.
+/// The file systems to read while no machine runs.
 pub(crate) fn at_rest(kept: &Kept, root: &Path) -> Result<AtRest, Error> {
     let layer = |directory: String| match form(&kept.dir) {
         Form::Image => Ok(RestLayer::Disk {
@@ -106,7 +107,7 @@ pub(crate) struct Mounted {
     pub(crate) mib: u64,
 }
 
-/// Mounts the image, making or growing it first. It never shrinks.
+/// Mounts the image, creating or growing it first. It never shrinks.
 pub(crate) fn mount(disks: &Disks, kept: &Kept, mib: u64) -> Result<Mounted, Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);
     let path = kept.dir.join(IMAGE);
@@ -136,7 +137,7 @@ pub(crate) fn mount(disks: &Disks, kept: &Kept, mib: u64) -> Result<Mounted, Err
     })
 }
 
-/// What a file system says of its own size.
+/// A file system's size, from its superblock.
 #[derive(Clone, Copy, Debug)]
 struct Superblock {
     block: u64,
@@ -181,7 +182,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
-/// Staged and renamed: an image is whole or not there.
+/// Staged and renamed, so that an image is complete or missing.
 fn make_image(disks: &Disks, kept: &Kept, mib: u64) -> io::Result<()> {
     let template = disks.template(mib, Life::Kept)?;
     let staged = kept.dir.join(STAGED);
@@ -197,8 +198,7 @@ fn make_image(disks: &Disks, kept: &Kept, mib: u64) -> io::Result<()> {
     File::open(&kept.dir)?.sync_all()
 }
 
-/// Lets the file system have all of its image. A host that forbids it
-/// (`CAP_SYS_RESOURCE`) has disks that keep their size.
+/// Grows the file system to its image. Without `CAP_SYS_RESOURCE` the disk keeps its size.
 fn grow(superblock: Superblock, mount: &OwnedFd, size: u64) -> io::Result<u64> {
     let wanted = size / superblock.block;
     if superblock.blocks < wanted {
@@ -209,11 +209,11 @@ fn grow(superblock: Superblock, mount: &OwnedFd, size: u64) -> io::Result<u64> {
     Ok(superblock.size().max(size))
 }
 
-/// Makes the layers that are not there yet.
+/// Makes missing layer directories.
 fn prepare(disk: impl AsFd, kept: &Kept) -> io::Result<()> {
     let disk = disk.as_fd();
     if !exists(disk, "upper")? || !exists(disk, "work")? {
-        // A start that was interrupted may have made one of them.
+        // An interrupted start may have made only one of them.
         let _ = rustix::fs::unlinkat(disk, "upper", AtFlags::REMOVEDIR);
         disk::layers(disk)?;
     }
@@ -246,7 +246,8 @@ fn exists(dir: impl AsFd, name: &str) -> io::Result<bool> {
     }
 }
 
-/// The top of an overlay is its upper directory, which must look like the lower one.
+/// Copies owner and mode of the lower directory to the overlay's upper one, which determines those
+/// of its root.
 fn resemble(dir: impl AsFd, name: &str, like: &Path) -> io::Result<()> {
     let model = std::fs::metadata(like)?;
     if rustix::process::geteuid().is_root() {
@@ -267,7 +268,7 @@ fn resemble(dir: impl AsFd, name: &str, like: &Path) -> io::Result<()> {
     Ok(rustix::fs::utimensat(&dir, name, &times, AtFlags::empty())?)
 }
 
-/// Waits until no machine has the disks any more, and until everything is on the host's disk.
+/// Waits until no machine uses the disks any more, and everything is flushed to the host's disk.
 pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);
     match form(dir) {

@@ -1,9 +1,8 @@
-//! Runs a plan: takes a launcher, gives it the plan, listens to it.
+//! Runs a plan: sends it to a launcher and reads its reports.
 //!
-//! A few launchers are started ahead and wait, so that a machine does not wait
-//! for a program to be loaded and, on a busy host, to be scheduled. They end by
-//! themselves when the daemon does. Blocking, and short; callers put it on a
-//! thread that may block.
+//! A few launchers are started ahead, so that a machine does not wait for a program to be loaded
+//! and scheduled. They exit when the daemon does. Blocking, but short; call it on a blocking
+//! thread.
 
 use crate::sys;
 use motu_launch::{Failure, Plan, Report, SOCKET_FD};
@@ -15,15 +14,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a launcher may take on the busiest host.
+/// How long a launcher may take on a busy host.
 const PATIENCE_SECONDS: i64 = 30;
-/// Launchers that wait for a plan.
+/// Number of launchers started ahead.
 const WAITING: usize = 4;
-/// Descriptors are moved up here first, so that none is overwritten while it is
-/// still to be passed on.
+/// Descriptors are first duplicated to numbers above this, so that none is overwritten before it is
+/// passed on.
 const ABOVE: i32 = 64;
 
-/// Starts launchers from the guest program, which is kept in memory, sealed.
+/// Starts launchers from the guest program in a sealed memfd.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     program: OwnedFd,
@@ -37,8 +36,7 @@ struct Waiting {
     socket: OwnedFd,
 }
 
-/// A launcher that has done its work and need only be collected, and what must
-/// stay open until it has ended.
+/// A launcher that has finished and must be reaped, and descriptors to keep open until then.
 #[derive(Debug)]
 #[must_use = "an ended launcher is a zombie until it is collected"]
 pub(crate) struct Finished {
@@ -47,7 +45,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Waits for the end, which takes the kernel a moment: mounts go with it.
+    /// Waits for its exit, which takes the kernel a moment: its mounts are removed with it.
     pub(crate) fn collect(self) {
         let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
     }
@@ -58,7 +56,7 @@ impl Finished {
 pub(crate) struct Started {
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
-    /// Its network and its users, where it has those of its own.
+    /// Its network and user namespaces, if it has its own.
     pub(crate) namespaces: Option<[OwnedFd; 2]>,
 }
 
@@ -84,8 +82,7 @@ impl Launcher {
         })
     }
 
-    /// Carries out a plan. `started` is told of the first process before it has
-    /// done anything.
+    /// Executes a plan. `started` is called with the first process before that has done anything.
     pub(crate) fn run(
         &self,
         plan: &Plan,
@@ -108,7 +105,7 @@ impl Launcher {
         (result, Some(Finished { pid, _disk: disk }))
     }
 
-    /// Starts launchers until enough of them wait.
+    /// Starts launchers until enough are waiting.
     pub(crate) fn refill(&self) -> io::Result<()> {
         while self.waiting().len() < WAITING {
             let waiting = self.spawn()?;
@@ -118,7 +115,7 @@ impl Launcher {
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        // A queue is whole between any two statements, whoever panicked.
+        // The queue is consistent between statements, so a panic elsewhere does not matter.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,7 +146,7 @@ impl Drop for Launcher {
     }
 }
 
-/// Reads reports until the plan is carried out or has failed.
+/// Reads reports until the plan has been executed or has failed.
 fn listen(socket: BorrowedFd<'_>, started: &mut impl FnMut(Started)) -> Result<(), LaunchError> {
     loop {
         let patience = Timespec {

@@ -1,8 +1,7 @@
 //! The built-in container runtime.
 //!
-//! It needs no other program: a plan is built ([`prepare`]), the launcher
-//! carries it out ([`launch`]), and the machine is from then on a process tree
-//! of its own that the daemon watches through a pidfd.
+//! It needs no other program: [`prepare`] builds a plan, the launcher executes it ([`launch`]), and
+//! from then on the machine is a separate process tree that the daemon watches through a pidfd.
 //!
 //! ```text
 //!   lib        the Runtime contract
@@ -50,7 +49,7 @@ pub struct Settings {
     pub guest: Arc<[u8]>,
     /// The state directory.
     pub home: PathBuf,
-    /// The size of disk most sandboxes ask for; a few of it are kept ready.
+    /// The usual disk size; a few disks of it are prepared ahead.
     pub usual_disk_mib: u64,
 }
 
@@ -61,15 +60,15 @@ pub struct Container {
 }
 
 impl Container {
-    /// Sets the runtime up. Cheap; disks are made ready by the first `create`
-    /// or by [`Container::warm`].
+    /// Sets the runtime up. Cheap; disks are prepared by the first `create` or by
+    /// [`Container::warm`].
     pub fn new(settings: Settings) -> Result<Container, Error> {
         Ok(Container {
             inner: Arc::new(machine::Maker::new(settings)?),
         })
     }
 
-    /// Makes ready what the first machines would otherwise wait for.
+    /// Prepares what the first machines would otherwise wait for.
     pub async fn warm(&self) {
         let maker = self.inner.clone();
         let _ = tokio::task::spawn_blocking(move || maker.refill()).await;
@@ -120,7 +119,7 @@ impl Runtime for Container {
     async fn ended(&self, machine: &Machine) -> Ended {
         let kills = self.memory_kills(machine);
         let ended = machine::ended(machine).await;
-        // Nothing of the machine but its guest was left to kill, or it was the largest.
+        // Only the guest was left to kill, or it was the largest process.
         match ended.reason.ends_with("by signal 9") && self.memory_kills(machine) > kills {
             true => Ended {
                 reason: format!("the machine was ended {AT_LIMIT}memory (mem_mib)"),
@@ -155,7 +154,7 @@ impl Runtime for Container {
     }
 
     async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {
-        // Its disks were being copied. A machine that is not frozen is not changed by this.
+        // Its disks were being copied. Thawing a machine that is not frozen has no effect.
         self.inner.cgroups.thaw(machine.id.as_str());
         Ok(())
     }

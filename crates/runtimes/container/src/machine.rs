@@ -1,8 +1,8 @@
-//! One machine: made, found, ended.
+//! One machine: created, found, removed.
 //!
-//! Order of making, each undone by [`remove`] from what the one before wrote:
-//! id range, record, cgroups, disk, launcher, process. The record is on disk
-//! before there is a process, so a crash at any point leaves enough to sweep.
+//! Order of creation, each step undone by [`remove`] from the records of the previous ones: id
+//! range, record, cgroups, disk, launcher, process. The record is on disk before there is a
+//! process, so a crash at any point leaves enough to clean up.
 
 use crate::host::Host;
 use crate::kept::{self, Form, Mounted};
@@ -31,13 +31,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long a killed machine may take to be gone.
+/// How long a killed machine may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Machines made at once on the smallest host.
+/// Concurrent creations on the smallest host.
 const TURNS_MIN: usize = 4;
 
-/// Everything that machines of one state directory share.
+/// State shared by all machines of one state directory.
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) host: Host,
@@ -48,7 +48,7 @@ pub(crate) struct Maker {
     filter: Vec<u8>,
     slots: Slots,
     refilling: AtomicBool,
-    /// Machines are made a few at a time: more only wait for each other in the kernel.
+    /// Limits concurrent creations: more would only wait for each other in the kernel.
     turns: Semaphore,
 }
 
@@ -107,7 +107,7 @@ impl Maker {
         self.run(&prepare::probe(&self.host, &self.home))
     }
 
-    /// Starts launchers and makes disks ahead, unless that is going on already.
+    /// Starts launchers and prepares disks, unless that is going on already.
     pub(crate) fn refill(&self) {
         if self.refilling.swap(true, Ordering::AcqRel) {
             return;
@@ -122,7 +122,7 @@ impl Maker {
         self.refilling.store(false, Ordering::Release);
     }
 
-    /// How the disk will be bounded, or that it will not be.
+    /// How the disk's size will be enforced, or that it cannot be.
     fn judge_disk(&self, spec: &MachineSpec) -> Result<(Disk, AppliedLimit), Error> {
         let ask = spec.limits.disk_mib;
         let reason = if self.host.privileged {
@@ -161,7 +161,7 @@ impl Maker {
         }
     }
 
-    /// Open files can be limited always, but not above the daemon's own limit.
+    /// Open files can always be limited, but not above the daemon's own limit.
     fn judge_nofile(&self, ask: Ask) -> Result<AppliedLimit, Error> {
         let max = self.host.nofile_max;
         if ask.value > max && ask.explicit {
@@ -186,7 +186,7 @@ impl Maker {
         })
     }
 
-    /// Makes a machine. What a failure leaves, `remove` takes away.
+    /// Creates a machine. `remove` cleans up after a failure.
     fn make(&self, spec: &MachineSpec) -> (Result<Machine, Error>, Option<Finished>) {
         let mut finished = None;
         let made = self.make_machine(spec, &mut finished);
@@ -209,7 +209,8 @@ impl Maker {
         let cgroups = self.cgroups.make(spec.id.as_str(), &spec.limits)?;
         let mount = self.make_disk(&mut disk, &mut disk_limit, spec)?;
         self.limit_io(spec, mount.as_ref())?;
-        // Only now: a machine that could not have the disks must not wait for those who have them.
+        // Only now: a machine that failed before must not wait for a machine that still uses the
+        // disks.
         record.kept = spec.kept.as_ref().map(|kept| kept.dir.clone());
         let decided = Decided {
             first_id: slot.map(Slots::first_id),
@@ -247,8 +248,8 @@ impl Maker {
         })
     }
 
-    /// Makes the disk. If it cannot be mounted after all and nobody insisted on
-    /// its size, a directory takes its place and the limit says so.
+    /// Creates the disk. If it cannot be mounted and the size was not explicit, a directory is used
+    /// instead, and the limit is reported as not enforced.
     fn make_disk(
         &self,
         disk: &mut Disk,
@@ -282,7 +283,7 @@ impl Maker {
         Ok(None)
     }
 
-    /// Limits what the machine's disks do, now that they are known.
+    /// Sets I/O limits, now that the devices are known.
     fn limit_io(&self, spec: &MachineSpec, mount: Option<&OwnedFd>) -> Result<(), Error> {
         if spec.limits.io().is_empty() {
             return Ok(());
@@ -301,7 +302,7 @@ impl Maker {
             .limit_io(spec.id.as_str(), &spec.limits, (target, environment))
     }
 
-    /// Writes down the first process while it still waits for its root.
+    /// Stores the first process while it still waits for its root.
     fn note(&self, record: &mut Record, dir: &Path, pid: i32) -> Result<(), Error> {
         let start_time = start_time(pid)
             .ok_or_else(|| Error::internal("the machine's first process is gone already"))?;
@@ -316,7 +317,7 @@ impl Maker {
         self.cgroups.freeze(machine.id.as_str(), frozen).await
     }
 
-    /// Removes what is in a machine's directory, but not the directory.
+    /// Removes the contents of a machine's directory, but not the directory.
     pub(crate) fn empty(&self, dir: &Path) -> Result<(), Error> {
         match remove_contents(dir) {
             Err(error)
@@ -361,13 +362,13 @@ fn remove_contents(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How many machines are made at once.
+/// Number of concurrent creations.
 fn turns() -> usize {
     let cpus = std::thread::available_parallelism();
     cpus.map_or(TURNS_MIN, |cpus| TURNS_MIN.max(2 * cpus.get()))
 }
 
-/// Makes a machine, or cleans up and says why not.
+/// Creates a machine, or cleans up and returns the error.
 pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
     let turn = maker.turns.acquire().await;
     let (worker, order) = (maker.clone(), spec.clone());
@@ -394,7 +395,7 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
     }
 }
 
-/// What a failed launch means to people.
+/// Converts a launch error to the service's `Error`.
 fn explain(error: &LaunchError) -> Error {
     let LaunchError::Step(failure) = error else {
         return Error::internal(error.to_string());
@@ -420,13 +421,13 @@ pub(crate) fn record_of(machine: &Machine) -> Option<Record> {
         .or_else(|| Record::load(&machine.dir))
 }
 
-/// A handle on the machine's first process, if it is there.
+/// A pidfd of the machine's first process, if it exists.
 pub(crate) fn find(machine: &Machine) -> Option<OwnedFd> {
     record_of(machine)?.open()
 }
 
-/// Connects to the guest, through the directory's descriptor: a socket address
-/// holds 107 bytes, and a state directory may be deeper.
+/// Connects to the guest through the directory's descriptor: a Unix socket address has 107 bytes,
+/// and a state directory may be deeper.
 pub(crate) async fn connect(dir: &Path) -> Result<Connection, Error> {
     let failed = |error: io::Error| Error::transport(format!("the guest's link: {error}"));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -456,12 +457,12 @@ pub(crate) async fn ended(machine: &Machine) -> Ended {
 
 async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
     let watched = watch(pidfd)?;
-    // The guard is a borrow of what is given back below.
+    // The guard borrows `watched`, which is returned below.
     drop(watched.readable().await?);
     Ok(watched.into_inner())
 }
 
-/// A wait status in words.
+/// Describes a wait status.
 fn describe(status: Option<i32>) -> String {
     match status {
         None => "the guest ended".to_string(),
@@ -472,7 +473,7 @@ fn describe(status: Option<i32>) -> String {
     }
 }
 
-/// Ends a machine and removes all it had. Everything here may be done twice.
+/// Ends a machine and removes everything it had. Idempotent.
 pub(crate) async fn remove(
     maker: &Arc<Maker>,
     id: &SandboxId,
@@ -481,11 +482,11 @@ pub(crate) async fn remove(
 ) -> Result<(), Error> {
     maker.cgroups.lift_io(id.as_str());
     maker.cgroups.thaw(id.as_str());
-    // The end of pid 1 is the end of every process in its namespace, and the kernel waits for them.
+    // When pid 1 ends, the kernel kills every process in its namespace and waits for them.
     if let Some(pidfd) = record.as_ref().and_then(Record::open) {
         end(pidfd).await?;
     }
-    // A launcher or first process nobody has written down is still in the machine's own cgroup.
+    // A launcher or first process without a record is still in the machine's cgroup.
     for pid in maker.cgroups.processes(id.as_str()) {
         if let Some(pidfd) = member(maker, id, pid) {
             end(pidfd).await?;
@@ -512,7 +513,7 @@ pub(crate) async fn remove(
     Ok(())
 }
 
-/// A handle on a process that is in the machine's cgroup after the handle was made.
+/// A pidfd of a process that is still in the machine's cgroup after the pidfd was opened.
 fn member(maker: &Maker, id: &SandboxId, pid: i32) -> Option<OwnedFd> {
     let number = rustix::process::Pid::from_raw(pid)?;
     let pidfd = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).ok()?;

@@ -1,4 +1,4 @@
-//! Builds the plan of a machine. Pure: it looks at nothing and changes nothing.
+//! Builds the plan of a machine. Pure: no I/O.
 
 use crate::host::Host;
 use crate::{kept, slots};
@@ -8,16 +8,17 @@ use motu_launch::{
 };
 use std::path::{Path, PathBuf};
 
-/// The machine's writes, when they are not on a disk of their own.
+/// The directory of the machine's writes, if they are not on a separate disk.
 pub(crate) const DIRECTORY: &str = "disk";
-/// Everything in `/dev`, shared memory included.
+/// The size limit of `/dev`, shared memory included.
 const DEV_MIB: u32 = 64;
-/// The part of the machine's memory it may be at most: the memory killer frees no file.
+/// At most this fraction of the machine's memory (1/2): the OOM killer cannot free files in a
+/// tmpfs.
 const DEV_SHARE: u64 = 2;
-/// The group that owns terminals on every distribution.
+/// The group of terminals (`tty`) on all distributions.
 const TTY_GROUP: u32 = 5;
 
-/// Capabilities by number; all of them count only inside the machine's user namespace.
+/// Capability numbers; all apply only inside the machine's user namespace.
 mod cap {
     pub(super) const CHOWN: u32 = 0;
     pub(super) const DAC_OVERRIDE: u32 = 1;
@@ -36,7 +37,7 @@ mod cap {
     pub(super) const SETFCAP: u32 = 31;
 }
 
-/// What a command run as root may do.
+/// Capabilities of a command run as root.
 const COMMAND_CAPS: u64 = bits(&[
     cap::CHOWN,
     cap::DAC_OVERRIDE,
@@ -51,8 +52,8 @@ const COMMAND_CAPS: u64 = bits(&[
     cap::AUDIT_WRITE,
     cap::SETFCAP,
 ]);
-/// What the guest needs beyond: the hostname and restrictions without
-/// `no_new_privs` (SYS_ADMIN), whose port is it (SYS_PTRACE), any file (DAC_READ_SEARCH).
+/// Additional capabilities of the guest: hostname and restrictions without `no_new_privs`
+/// (SYS_ADMIN), owners of ports (SYS_PTRACE), access to any file (DAC_READ_SEARCH).
 const GUEST_CAPS: u64 =
     COMMAND_CAPS | bits(&[cap::DAC_READ_SEARCH, cap::SYS_PTRACE, cap::SYS_ADMIN]);
 
@@ -66,10 +67,10 @@ const fn bits(caps: &[u32]) -> u64 {
     bits
 }
 
-/// What was decided before the plan is made.
+/// Decisions made before the plan.
 #[derive(Debug)]
 pub(crate) struct Decided {
-    /// The first host id of the machine's own range; `None` for an ordinary user.
+    /// The first host id of the machine's range; `None` for an unprivileged user.
     pub(crate) first_id: Option<u32>,
     pub(crate) cgroup_entries: Vec<PathBuf>,
     pub(crate) cgroups: ControlGroups,
@@ -124,7 +125,7 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
     let tty_group = (map.by != Mapper::Single).then_some(TTY_GROUP);
     plan.outer = outer(host, spec, decided, map);
     let mut steps = inner(host, spec, tty_group, filter);
-    // After `/dev`, which the views need, and before `/proc/sys` can no longer be written.
+    // After `/dev`, which the views need, and before `/proc/sys` becomes read-only.
     let at = steps.iter().position(|step| *step == Inner::LeaveHost);
     let views = views.into_iter().chain([Inner::AllowPing { last_group }]);
     let at = at.unwrap_or(steps.len());
@@ -133,7 +134,7 @@ pub(crate) fn plan(host: &Host, spec: &MachineSpec, decided: Decided) -> Plan {
     plan
 }
 
-/// What the machine sees of its own limits.
+/// Steps that show the machine its own limits.
 fn views(spec: &MachineSpec, decided: &Decided) -> Vec<Inner> {
     let mut views = Vec::new();
     if decided.cgroups != ControlGroups::default() {
@@ -233,7 +234,7 @@ fn dev_mib(spec: &MachineSpec) -> u32 {
     u32::try_from(share).map_or(DEV_MIB, |share| share.min(DEV_MIB))
 }
 
-/// The map of a machine that has a whole range of host ids to itself.
+/// The id map of a machine with its own range of host ids.
 fn own_range(first: u32) -> IdMap {
     let range = IdRange {
         inside: 0,
@@ -247,7 +248,7 @@ fn own_range(first: u32) -> IdMap {
     }
 }
 
-/// The plan that removes what an ordinary user's machine left in its directory.
+/// The plan that removes the files of an unprivileged user's machine.
 pub(crate) fn removal(host: &Host, dir: &Path) -> Plan {
     Plan {
         dir: dir.to_path_buf(),
@@ -266,7 +267,7 @@ pub(crate) fn removal(host: &Host, dir: &Path) -> Plan {
     }
 }
 
-/// The plan that tries what a machine needs and leaves nothing.
+/// The plan that tests the host's features and leaves nothing.
 pub(crate) fn probe(host: &Host, dir: &Path) -> Plan {
     let map = if host.privileged {
         own_range(slots::Slots::first_id(0))

@@ -1,4 +1,4 @@
-//! What is remembered of a machine, and whether it is still that machine.
+//! The record of a machine, and whether its process still exists.
 
 use motu_core::Error;
 use motu_local::{Process, boot_id};
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "machine.json";
 const VERSION: u32 = 1;
 
-/// Enough to find a machine again.
+/// What is needed to find a machine again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) version: u32,
     pub(crate) boot_id: String,
-    /// Where its disks are, if they outlive it.
+    /// The directory of its disks, if they outlive it.
     #[serde(default)]
     pub(crate) kept: Option<PathBuf>,
-    /// Which range of host ids it has, if one of its own.
+    /// Its range of host ids, if it has its own.
     pub(crate) slot: Option<u32>,
-    /// Pid 1, as the host sees it; not there yet while the machine is being made.
+    /// Pid 1 as seen from the host; `None` while the machine is being made.
     pub(crate) process: Option<Process>,
 }
 
@@ -42,7 +42,7 @@ impl Record {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Staged and renamed: a reader sees the old record or the new one.
+    /// Written atomically: a reader sees the old record or the new one.
     pub(crate) fn store(&self, dir: &Path) -> Result<(), Error> {
         let failed = |error: io::Error| Error::io("the machine's record", &error);
         let text = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
@@ -51,7 +51,7 @@ impl Record {
         std::fs::rename(staged, dir.join(FILE)).map_err(failed)
     }
 
-    /// A handle on the machine's pid 1, if that very process is still there.
+    /// A pidfd of the machine's pid 1, if that very process still exists.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
         let process = self.process.filter(|_| self.boot_id == boot_id())?;
         process.open()

@@ -1,9 +1,8 @@
 //! The system call filter, compiled from `seccomp.json`.
 //!
-//! The data says which calls are allowed, which are refused and why. The
-//! refused get "not permitted"; everything the data does not name gets "no such
-//! call", so that programs fall back as on an older kernel. Calls of another
-//! architecture end the process.
+//! The data lists the allowed and the refused calls, with reasons. Refused calls get EPERM; calls
+//! that are not listed get ENOSYS, so that programs fall back as on an older kernel. Calls of
+//! another architecture kill the process.
 
 use crate::bpf::{self, Answer, Is, Test};
 use seccompiler::{BpfProgram, TargetArch};
@@ -11,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a refused call is told.
+/// The errno of refused calls.
 const REFUSED: u16 = libc::EPERM as u16;
 
 const DATA: &str = include_str!("../seccomp.json");
@@ -32,19 +31,19 @@ struct Group {
     group: String,
     #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
     reason: String,
-    /// Only this architecture has these calls.
+    /// These calls exist only on this architecture.
     arch: Option<String>,
     calls: Vec<String>,
 }
 
-/// An allowed call that is refused for some arguments.
+/// An allowed call that is refused with some arguments.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limit {
     call: String,
     #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the data"))]
     reason: String,
-    /// Any of these is enough; all conditions of one must hold.
+    /// Refused if all conditions of any one list match.
     deny_when: Vec<Vec<Condition>>,
 }
 
@@ -90,7 +89,7 @@ fn compile(data: &Data, arch: &'static str) -> Result<Vec<u8>, SeccompError> {
     Ok(bytes(&program))
 }
 
-/// What is decided about each call, by number.
+/// The decision about each call, by number.
 fn answers(data: &Data, arch: &'static str) -> Result<BTreeMap<u32, Answer>, SeccompError> {
     let mut named: BTreeMap<&str, Answer> = BTreeMap::new();
     named.extend(calls(&data.allow, arch).map(|call| (call, Answer::Allow)));
@@ -117,7 +116,7 @@ fn calls<'a>(groups: &'a [Group], arch: &'a str) -> impl Iterator<Item = &'a str
         .flat_map(|group| group.calls.iter().map(String::as_str))
 }
 
-/// Every limited argument is an `int` to the kernel: the upper half does not count.
+/// All limited arguments are `int` in the kernel: the upper half is ignored.
 fn tests(conditions: &[Condition]) -> Vec<Test> {
     let test = |condition: &Condition| {
         let is = match condition {
@@ -138,9 +137,9 @@ fn tests(conditions: &[Condition]) -> Vec<Test> {
     conditions.iter().filter_map(test).collect()
 }
 
-/// The numbers of calls. `seccompiler` knows them for every architecture but
-/// keeps them to itself, so it compiles a filter of one call for each name, and
-/// the number is read out of the only comparison in it.
+/// The numbers of calls. `seccompiler` knows them for every architecture but does not expose them,
+/// so a filter of one call is compiled for each name, and the number is read from its only
+/// comparison.
 fn numbers<'a>(
     names: impl Iterator<Item = &'a str>,
     arch: &'static str,
@@ -162,7 +161,7 @@ fn numbers<'a>(
         .collect())
 }
 
-/// The first number a program compares a call's number with: the one after the architecture's.
+/// The second comparison of a program: the call's number, after the architecture.
 fn compared(program: &BpfProgram) -> Option<u32> {
     const JUMP_EQUAL: u16 = 0x15;
     let mut compared = program.iter().filter(|step| step.code == JUMP_EQUAL);
@@ -238,7 +237,8 @@ mod tests {
         for call in ["mount", "unshare", "setns", "bpf", "keyctl", "kexec_load"] {
             assert!(refused.contains(call), "{call}");
         }
-        // Arguments of clone3 are in memory, where no filter can look: programs must use clone.
+        // The arguments of clone3 are in memory, where a filter cannot look: programs must use
+        // clone.
         let allowed: BTreeSet<&str> = calls(&data.allow, "x86_64").collect();
         assert!(!allowed.contains("clone3"));
     }

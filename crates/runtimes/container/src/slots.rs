@@ -1,15 +1,15 @@
-//! Ranges of host ids: every machine has 65 536 of its own.
+//! Ranges of host ids: every machine has its own 65 536 ids.
 //!
-//! A slot is a file in `run/uids`, made exclusively, holding the machine's
-//! directory. Files outlive the daemon, so no two machines of one state
-//! directory ever share ids, whatever crashed. Another state directory begins
-//! its search elsewhere; sharing ids with it would cost accounting, not walls.
+//! A slot is a file in `run/uids`, created exclusively, that contains the machine's directory.
+//! Files outlive the daemon, so two machines of one state directory never share ids, even after a
+//! crash. Another state directory starts its search elsewhere; sharing ids with it would affect
+//! accounting, not isolation.
 
 use motu_core::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The first host id of the first slot: above what distributions give to people.
+/// The first host id of the first slot, above the ranges that distributions assign.
 const BASE: u32 = 0x2000_0000;
 /// Ids per machine.
 pub(crate) const SIZE: u32 = 65_536;
@@ -24,7 +24,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// `seed` is different for every state directory.
+    /// `seed` differs between state directories.
     pub(crate) fn new(dir: PathBuf, seed: u32) -> Slots {
         Slots {
             dir,
@@ -71,7 +71,7 @@ impl Slots {
         Err(Error::limit("every range of host ids is in use"))
     }
 
-    /// Gives a slot back, if it is still this machine's.
+    /// Frees a slot, if it still belongs to this machine.
     pub(crate) fn free(&self, slot: u32, machine: &Path) {
         let file = self.dir.join(slot.to_string());
         let owner = std::fs::read(&file).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Slots {
         }
     }
 
-    /// Gives back whatever this machine has: for one whose record is lost.
+    /// Frees all slots of a machine whose record is lost.
     pub(crate) fn free_all_of(&self, machine: &Path) {
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let slot = entry

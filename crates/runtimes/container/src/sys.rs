@@ -6,15 +6,14 @@ use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Descriptors for a new process: ours, and the number it has over there.
+/// Descriptors for a new process: ours, and its number there.
 pub(crate) type Handover<'a> = [(BorrowedFd<'a>, c_int)];
 
-/// Starts `program` in a session of its own with exactly the given descriptors
-/// and an empty environment but `PATH`.
+/// Starts `program` in a new session with exactly the given descriptors and only `PATH` in its
+/// environment.
 ///
-/// `posix_spawn` shares the daemon's memory with the child until it execs, so
-/// the cost does not grow with the daemon, and no lock of another thread can be
-/// left held in the child.
+/// `posix_spawn` shares the daemon's memory with the child until exec, so the cost does not grow
+/// with the daemon, and the child cannot inherit a held lock.
 pub(crate) fn spawn(program: &str, args: &[&str], fds: &Handover<'_>) -> io::Result<i32> {
     let program = CString::new(program)?;
     let args: Vec<CString> = args
@@ -50,7 +49,7 @@ pub(crate) fn spawn(program: &str, args: &[&str], fds: &Handover<'_>) -> io::Res
     Ok(pid)
 }
 
-/// The functions of `posix_spawn` return the error instead of setting it.
+/// `posix_spawn` functions return the error instead of setting errno.
 fn check_number(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -98,7 +97,7 @@ impl Drop for Actions {
 struct Attributes(libc::posix_spawnattr_t);
 
 impl Attributes {
-    /// A new session, no blocked signals, and default handling of all of them.
+    /// A new session, no blocked signals, and default signal handling.
     fn new() -> io::Result<Attributes> {
         // SAFETY: initialised by the call right below, before any other use.
         let mut attributes = unsafe { std::mem::zeroed() };
@@ -130,7 +129,7 @@ impl Drop for Attributes {
     }
 }
 
-/// The version of Landlock, if the kernel has it.
+/// The kernel's Landlock version, if it has Landlock.
 pub(crate) fn landlock_version() -> Option<i64> {
     const CREATE_RULESET_VERSION: u32 = 1;
     // SAFETY: with this flag the call takes no attributes and only returns a number.
@@ -145,17 +144,17 @@ pub(crate) fn landlock_version() -> Option<i64> {
     (version > 0).then_some(version)
 }
 
-/// An executable file in memory that nobody can ever change.
+/// An executable, immutable file in memory (a sealed memfd).
 pub(crate) fn sealed_program(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     const MFD_EXEC: u32 = 0x10;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels before 6.3 do not know the flag and need none.
+    // Kernels before 6.3 do not have MFD_EXEC and do not need it.
     let file = memfd_create(name, flags | MemfdFlags::from_bits_retain(MFD_EXEC))
         .or_else(|_| memfd_create(name, flags))?;
     let mut file = std::fs::File::from(file);
     io::Write::write_all(&mut file, bytes)?;
-    // A file open for writing cannot be executed; a second, read-only opening can.
+    // A file open for writing cannot be executed (ETXTBSY): open it again read-only.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let program = std::fs::File::open(path)?;
     fcntl_add_seals(

@@ -1,4 +1,4 @@
-//! The way from a machine's network to whoever takes its frames.
+//! Connects a machine's network to its uplink.
 
 use crate::launch::Started;
 use motu_core::Error;
@@ -13,8 +13,8 @@ pub(crate) enum Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
-    /// Hands the frames of a machine over that has just begun to be made: the one does not wait for
-    /// the other. In an ordinary user's namespace nothing can be done before its ids are there.
+    /// Attaches the uplink while the machine is still being made, in parallel. In an unprivileged
+    /// user's namespace that must wait until its ids are mapped.
     pub(crate) fn begin(
         uplink: &'a dyn Uplink,
         started: Started,
@@ -30,7 +30,7 @@ impl<'a> Wire<'a> {
         })
     }
 
-    /// The machine is there. Nothing runs in it yet but the guest.
+    /// The machine is complete; only the guest runs in it yet.
     pub(crate) fn hold(self) -> Result<(), Error> {
         match self {
             Wire::Attached(attached, machine) => attached.hold(machine),

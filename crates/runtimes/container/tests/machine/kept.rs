@@ -36,7 +36,7 @@ fn run(at: &Path, script: &str) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// Everything of a tree that must never change.
+/// Everything of a tree that must not change.
 fn portrait(at: &Path) -> String {
     run(
         at,
@@ -85,7 +85,7 @@ async fn a_kept_machine_finds_everything_again() {
     let slot = machine.record["slot"].clone();
     stop(&world, &machine, guest).await;
 
-    // Another machine in between takes the range of ids, and the disks move.
+    // Another machine takes the id range in between, and the disks are moved.
     let (other, _guest) = world.create().await;
     let moved = Kept {
         dir: world.home.path().join("moved"),
@@ -153,7 +153,7 @@ async fn what_a_killed_guest_had_written_is_there() {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     drop(guest);
-    // Nobody destroys it; only its directory is swept, as after a crash of the daemon.
+    // It is not destroyed; only its directory is swept, as after a crash of the daemon.
     world.runtime.ended(&machine).await;
     world
         .runtime
@@ -168,7 +168,7 @@ async fn what_a_killed_guest_had_written_is_there() {
     world.runtime.destroy(&machine).await.unwrap();
 }
 
-/// A copy of the image, as a host that lost its power would find it, made whole by its journal.
+/// A copy of the image as after a power cut, repaired by its journal.
 fn after_power_loss(world: &World, kept: &Kept) -> std::path::PathBuf {
     let copy = world.home.path().join("lost.img");
     let script = format!(
@@ -192,7 +192,7 @@ async fn what_a_machine_wrote_before_its_shutdown_is_on_the_image() {
         )
         .await;
     guest.shutdown().await;
-    // Nothing has been unmounted yet, or it does not matter that it has.
+    // Whether it has been unmounted yet does not matter.
     let image = after_power_loss(&world, &kept);
     for (path, content) in [
         ("/workspace/upper/late", "safe\n"),
@@ -217,7 +217,7 @@ async fn what_is_deleted_goes_back_to_the_host() {
     let mut large = spec(&world, &kept);
     large.limits.disk_mib.value = 512;
     let (machine, guest) = world.create_from(&large).await;
-    // More than is left unused in any image.
+    // More than the free space that is left allocated in an image.
     let fill = "dd if=/dev/urandom of=/workspace/fill bs=1M count=150; sync /workspace/fill";
     guest.sh("root", fill).await;
     assert!(blocks() > 150 << 20, "{}", blocks());
@@ -266,7 +266,7 @@ async fn a_full_disk_is_the_machines_own_trouble() {
     guest.ping().await;
     stop(&world, &machine, guest).await;
 
-    // More room at the next start; less than there is changes nothing.
+    // A larger size grows the disk at the next start; a smaller one has no effect.
     let mut larger = spec(&world, &kept);
     larger.limits.disk_mib = ask(2 * DISK_MIB);
     let (machine, guest) = world.create_from(&larger).await;
@@ -329,7 +329,7 @@ async fn the_machine_cannot_reach_behind_its_workspace() {
         assert_ne!(said.code, 0, "{refused}: {said:?}");
     }
     world.runtime.destroy(&machine).await.unwrap();
-    // Nor may others on the host read its image.
+    // Other users of the host must not be able to read its image.
     let image = kept.dir.join("disk.img");
     let mode = std::fs::metadata(&image).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0, "{mode:o}");

@@ -1,4 +1,4 @@
-//! From `create` to nothing left.
+//! The life of a machine, from `create` to its complete removal.
 
 use crate::support::{Home, World, eventually};
 use motu_core::Runtime;
@@ -35,7 +35,7 @@ async fn a_machine_boots_answers_and_leaves_nothing() {
     world.runtime.destroy(&machine).await.unwrap();
 }
 
-/// No cgroup, no id range, no loop device of the machine is left.
+/// Checks that no cgroup, id range or loop device of the machine is left.
 async fn nothing_left(world: &World, id: &str) {
     let found = motu_needs::command("find")
         .args(["/sys/fs/cgroup", "-name", id])
@@ -50,10 +50,10 @@ async fn nothing_left(world: &World, id: &str) {
     .await;
 }
 
-/// Disks the runtime keeps ready.
+/// Disks the runtime prepares ahead.
 const READY_DISKS: usize = 4;
 
-/// Loop devices over files of this state directory, with a name or without.
+/// Number of loop devices on files of this state directory, deleted ones included.
 fn loops(home: &Path) -> usize {
     std::fs::read_dir("/sys/block")
         .unwrap()
@@ -207,7 +207,7 @@ async fn the_host_is_checked() {
     assert!(report.checks.len() >= 6, "{report:?}");
 }
 
-/// `MOTU_TEST_CROWD` says how many; the promise is 500.
+/// `MOTU_TEST_CROWD` sets the number; the promise is 500.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_machines_live_at_once() {
     let count = std::env::var("MOTU_TEST_CROWD").map_or(24, |text| text.parse().unwrap());
@@ -233,7 +233,7 @@ async fn many_machines_live_at_once() {
     for machine in &machines {
         world.connect(machine).await.ping().await;
     }
-    // None per machine: only what is kept ready.
+    // No descriptors per machine: only those of prepared disks and launchers.
     eventually(5, "few descriptors are open", || descriptors() < 100).await;
     let start = std::time::Instant::now();
     let ends = machines.into_iter().map(|machine| {

@@ -1,4 +1,4 @@
-//! Limits, each looked at before it is pushed against.
+//! Limits: each is checked before it is exceeded.
 
 use crate::support::{DISK_MIB, World, ask};
 use motu_core::runtime::Machine;
@@ -10,7 +10,7 @@ fn enforced(machine: &Machine, name: &str) {
     assert!(limit.enforced, "{limit:?}");
 }
 
-/// The value in the machine's own cgroup, found through one of its processes.
+/// The value in the machine's cgroup, found through one of its processes.
 fn cgroup_value(machine: &Machine, controller: &str, file: &str) -> String {
     let pid = machine.record["process"]["pid"].as_i64().unwrap();
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
@@ -43,8 +43,8 @@ async fn a_memory_hog_dies_alone() {
     world.runtime.destroy(&machine).await.unwrap();
 }
 
-/// Each of them is smaller than the guest, all of them together are not: the killer that looks at
-/// sizes alone would begin with the guest.
+/// Each process is smaller than the guest, all together are not: an OOM killer that goes by size
+/// alone would start with the guest.
 #[tokio::test]
 async fn when_memory_ends_the_guest_is_not_the_one_to_go() {
     let swarm = "i=0; while [ $i -lt 50 ]; do \
@@ -60,7 +60,7 @@ async fn when_memory_ends_the_guest_is_not_the_one_to_go() {
     assert_eq!(limit, (64u64 << 20).to_string());
     for round in 0..10 {
         let all = [("hog", hog), ("swarm", swarm), ("shared", shared)];
-        // The slow ones only now and then.
+        // Run the slow ones only in some rounds.
         let tried = if round % 4 == 0 { 3 } else { 1 };
         for (name, script) in all.into_iter().take(tried) {
             let kills = world.runtime.memory_kills(&machine);
@@ -72,7 +72,7 @@ async fn when_memory_ends_the_guest_is_not_the_one_to_go() {
             assert_eq!(said.out, "alive\n", "round {round}, {name}");
         }
     }
-    // Who runs inside cannot be killed later than the guest.
+    // Programs inside cannot lower their score below the guest's.
     let scores = "cat /proc/self/oom_score_adj; echo -900 > /proc/self/oom_score_adj || echo no";
     let said = guest.sh("root", scores).await;
     assert_eq!(said.out, "500\nno\n", "{said:?}");
@@ -164,7 +164,7 @@ async fn sockets_do_not_hold_memory_beside_the_limit() {
     world.runtime.destroy(&machine).await.unwrap();
 }
 
-/// Rules of the root group about loop devices, as version 1 needs them.
+/// Throttling rules of the root group about loop devices, which cgroup v1 needs.
 fn root_rules() -> Vec<String> {
     let file = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -182,7 +182,7 @@ async fn what_disks_do_in_a_second_is_limited() {
     let (machine, guest) = world.create_from(&spec).await;
     enforced(&machine, "io_mbps");
     enforced(&machine, "iops");
-    // One after the other: what is waited for, and what the kernel writes by itself later.
+    // First synchronous writes, then those that the kernel writes back later.
     let count = MB * 1_000_000 / 4096;
     for rest in ["conv=fsync 2>&1", "2>&1; sync -f /workspace/big"] {
         let begun = std::time::Instant::now();
@@ -191,7 +191,7 @@ async fn what_disks_do_in_a_second_is_limited() {
         assert_eq!(said.code, 0, "{said:?}");
         let took = begun.elapsed();
         println!("{MB} MB with {MBPS} MB/s, {rest}: {took:?}");
-        // A little may go at once.
+        // A small part may be written at once.
         assert!(took.as_secs_f64() > 0.7 * (MB / MBPS) as f64, "{took:?}");
     }
     let device = |rules: Vec<String>| rules.iter().any(|rule| rule.ends_with(" 5000000"));

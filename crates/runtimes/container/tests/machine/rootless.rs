@@ -1,7 +1,7 @@
-//! The same runtime for an ordinary user.
+//! The runtime for an unprivileged user.
 //!
-//! The test is run by root and runs itself again as a user nobody knows, with
-//! one id and no privilege.
+//! The test is run by root and runs itself again as an unknown user with a single id and no
+//! privileges.
 
 use crate::kept;
 use crate::support::{World, guest_program};
@@ -70,7 +70,7 @@ async fn live_as_user() {
     }
     let ids = report.checks.iter().find(|c| c.name == "subordinate ids");
     if ids.unwrap().health == Health::Ok {
-        // Files the host's user could not remove without help.
+        // Files that the host's user cannot remove directly.
         let said = guest
             .sh("1000:1000", "mkdir -m 700 /tmp/u && touch /tmp/u/f")
             .await;

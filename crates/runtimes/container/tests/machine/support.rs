@@ -1,7 +1,6 @@
-//! What the tests stand on: a state directory, a root, and a client of the guest.
+//! The test setup: a state directory, a root, and a client of the guest.
 //!
-//! The tests need root and the static guest program; both are asked for in
-//! plain words when they are missing.
+//! The tests need root and the static guest program, and say so if they are missing.
 
 use bytes::Bytes;
 use motu_container::{Container, Settings};
@@ -23,7 +22,7 @@ pub struct World {
     root: PathBuf,
 }
 
-/// A directory that takes its machines along when it goes, even after a failed test.
+/// A directory that removes its machines when dropped, even after a failed test.
 pub struct Home(Option<tempfile::TempDir>);
 
 impl Home {
@@ -47,7 +46,7 @@ impl Drop for Home {
             kill_leftover(&machine.path());
         }
         let path = self.0.take().unwrap().keep();
-        // A disk may just be made ready in the background.
+        // A disk may still be in preparation in the background.
         for _ in 0..200 {
             if std::fs::remove_dir_all(&path).is_ok() {
                 return;
@@ -57,7 +56,7 @@ impl Drop for Home {
     }
 }
 
-/// Ends a machine a failed test has left, if its process is still that machine.
+/// Kills a machine that a failed test has left, if its process is still that machine.
 fn kill_leftover(dir: &Path) {
     let text = std::fs::read_to_string(dir.join("machine.json")).unwrap_or_default();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -73,7 +72,7 @@ fn kill_leftover(dir: &Path) {
     }
 }
 
-/// What a command said and how it ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Spoken {
     pub code: i32,
@@ -162,7 +161,7 @@ impl World {
     }
 }
 
-/// A limit that root insists on; an ordinary user takes what there is.
+/// An explicit limit for root; a wish for an unprivileged user.
 pub fn ask(value: u64) -> Ask {
     Ask {
         value,
@@ -170,7 +169,7 @@ pub fn ask(value: u64) -> Ask {
     }
 }
 
-/// A root of one static program, with a user beside root.
+/// A root with one static program, and a user besides root.
 pub fn busybox_root(home: &Path) -> PathBuf {
     let root = home.join("root");
     for dir in [
@@ -211,7 +210,7 @@ pub fn busybox_root(home: &Path) -> PathBuf {
     root
 }
 
-/// A conversation with a guest.
+/// A connection to a guest.
 pub struct Guest {
     link: Link,
 }
@@ -237,7 +236,7 @@ impl Guest {
         assert_eq!(outcome.kind, 0, "{}", outcome.message);
     }
 
-    /// Asks the machine to end; what was written is on its disk when this comes back.
+    /// Shuts the machine down; everything written is on its disk when this returns.
     pub async fn shutdown(&self) {
         let request = request(Verb::Shutdown(Shutdown { grace_ms: 1000 }));
         let stream = self.link.open(request).await.unwrap();
@@ -245,7 +244,7 @@ impl Guest {
         assert_eq!(outcome.kind, 0, "{}", outcome.message);
     }
 
-    /// What became of the workspace: `+` added, `-` deleted, `~` changed.
+    /// The changes of the workspace: `+` added, `-` deleted, `~` changed.
     pub async fn changes(&self) -> Vec<String> {
         let request = request(Verb::Changes(Changes::default()));
         let stream = self.link.open(request).await.unwrap();
@@ -303,7 +302,7 @@ impl Guest {
         }
     }
 
-    /// Starts a script and leaves it alone.
+    /// Starts a script in the background.
     pub async fn start(&self, user: &str, script: &str) {
         let start = Start {
             argv: vec![Bytes::copy_from_slice(script.as_bytes())],

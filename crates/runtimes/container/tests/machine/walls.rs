@@ -1,11 +1,11 @@
-//! Ways out that must be closed, tried as the machine's root and as a user.
+//! Escape attempts that must fail, as the machine's root and as a user.
 
 use crate::support::{Guest, World};
 use motu_core::Runtime;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Puts a program of the host and the libraries it needs into a root.
+/// Copies a program of the host with its libraries into a root.
 fn install(root: &Path, program: &Path, name: &str) {
     std::fs::copy(program, root.join("bin").join(name)).unwrap();
     let ldd = motu_needs::command("ldd").arg(program).output().unwrap();
@@ -150,7 +150,7 @@ async fn what_one_machine_uses_up_another_still_has() {
     let world = world_with_attack().await;
     let (hungry, guest) = world.create().await;
     let (other, neighbour) = world.create().await;
-    // It keeps what it took while the neighbour tries.
+    // It keeps its instances while the neighbour tries.
     let take =
         "attack inotify > /tmp/said & while ! test -s /tmp/said; do sleep 0.1; done; cat /tmp/said";
     let counts = [
@@ -175,7 +175,7 @@ async fn the_host_shows_through_nowhere() {
     let loops = "find /sys/ -name backing_file 2>/dev/null | grep . || \
                  ls -d /sys/block/loop0/size";
     fails(&guest, loops).await;
-    // Its device nodes are its own: a watch on them does not see the host's use of them.
+    // Its device nodes are its own: an inotify watch on them does not see the host's accesses.
     let said = guest.sh("user", "stat -c '%d %i' /dev/null").await;
     let host = std::fs::metadata("/dev/null").unwrap();
     let host = format!("{} {}\n", host.dev(), host.ino());
