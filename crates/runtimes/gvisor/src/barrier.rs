@@ -1,20 +1,19 @@
-//! Why `runsc` starts faster under us than by itself.
+//! A seccomp filter that makes `runsc` start faster.
 //!
-//! Every `runsc` process registers for `MEMBARRIER_CMD_PRIVATE_EXPEDITED` before it
-//! does anything else, and a process with several threads, which every Go program
-//! is, waits for a grace period of the kernel's RCU to do so: five to fifteen
-//! milliseconds, three times in a row until a sandbox runs. Only platforms whose
-//! programs run in gVisor's own address space use it; systrap is not one of them,
-//! and newer versions register only where it is used. A filter that refuses this
-//! one call gives every version that, and takes nothing from the machine: what its
-//! programs call is answered by gVisor, which has the global barrier.
+//! Every `runsc` process registers for `MEMBARRIER_CMD_PRIVATE_EXPEDITED` before anything else. A
+//! process with several threads, as every Go program is, waits for an RCU grace period of the
+//! kernel for that: five to fifteen milliseconds, three times in a row until a sandbox runs. Only
+//! platforms whose programs run in gVisor's own address space use it; systrap does not, and newer
+//! versions register only where it is used. A filter that refuses this one call gives every version
+//! that benefit, and takes nothing from the machine: gVisor itself answers the calls of programs,
+//! with the global barrier.
 
 use libc::sock_filter;
 
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`.
 const REGISTER_PRIVATE_EXPEDITED: u32 = 1 << 4;
 
-/// The number the kernel has for the architecture this is built for.
+/// The kernel's number of the target architecture.
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
@@ -27,12 +26,12 @@ const RETURN: u16 = 0x06;
 const RET_ERRNO: u32 = 0x0005_0000;
 const RET_ALLOW: u32 = 0x7fff_0000;
 
-/// Offsets in the data the kernel shows a filter.
+/// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH_AT: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 
-/// Refuses to register, allows everything else. gVisor's own filters come on top of it.
+/// Refuses the registration, allows everything else. gVisor's own filters are added on top.
 pub(crate) const UNREGISTERED: &[sock_filter] = &[
     step(LOAD, ARCH_AT, 0, 0),
     step(JUMP_EQUAL, ARCH, 0, 5),
@@ -52,7 +51,7 @@ const fn step(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
 mod tests {
     use super::*;
 
-    /// What the kernel would do.
+    /// Interprets the program like the kernel.
     fn answer(arch: u32, number: u32, argument: u32) -> u32 {
         let (mut at, mut value) = (0, 0);
         loop {

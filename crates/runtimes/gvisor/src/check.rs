@@ -1,4 +1,4 @@
-//! What works on this host, and what would make the rest work.
+//! Checks what works on this host, and suggests fixes for the rest.
 
 use crate::machine::{self, INSTALL, Maker};
 use crate::oci::Program;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// The first release whose systrap platform is the default.
+/// The first release with systrap as the default platform.
 const OLDEST: u32 = 20_230_801;
-/// The name of a machine that is only made to see whether it can be.
+/// The name of the machine that is made as a test.
 const PROBE: &str = "sb-gvisor-probe";
 
-/// What was found out by asking `runsc` and by making a machine, and when that holds.
+/// The results of asking `runsc` and making a machine, and the conditions under which they hold.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Probed {
     conditions: String,
@@ -94,8 +94,8 @@ fn release(said: &str) -> Option<u32> {
         .and_then(|digits| digits.parse().ok())
 }
 
-/// Asks `runsc`, makes a machine of nothing, waits for its guest and removes it.
-/// What came of it holds until the host boots again or one of the programs changes.
+/// Asks `runsc`, makes an empty machine, waits for its guest and removes it. The result holds until
+/// the host reboots or one of the programs changes.
 async fn probe(maker: &Arc<Maker>) -> Vec<Check> {
     let _turn = maker.probing.lock().await;
     let marker = maker.home.join("cache/gvisor/probed");
@@ -139,12 +139,12 @@ async fn probe(maker: &Arc<Maker>) -> Vec<Check> {
         version: said,
         allows_suid,
     };
-    // A marker that cannot be written costs a probe next time.
+    // Without the marker the next check probes again.
     let _ = serde_json::to_vec(&probed).map(|text| std::fs::write(&marker, text));
     vec![runsc, sandbox, sudo(allows_suid)]
 }
 
-/// What the result of a probe depends on.
+/// Everything that the result of a probe depends on.
 fn conditions(maker: &Maker) -> String {
     let program = maker.program().ok().map(|program| program.path.clone());
     let seen = program
@@ -163,7 +163,7 @@ async fn try_machine(maker: &Arc<Maker>) -> Result<(), Error> {
     let cache = maker.home.join("cache/gvisor");
     let (dir, root) = (cache.join("probe"), cache.join("empty"));
     let id = SandboxId::parse(PROBE).map_err(|error| Error::internal(error.to_string()))?;
-    // An earlier probe may have been cut short.
+    // An earlier probe may have been interrupted.
     machine::remove(maker, &id, &dir, Record::load(&dir)).await?;
     for place in [&dir, &root] {
         std::fs::create_dir_all(place).map_err(|error| Error::io("the probe", &error))?;
@@ -194,7 +194,7 @@ async fn try_machine(maker: &Arc<Maker>) -> Result<(), Error> {
     };
     let made = machine::create(maker, &spec).await?;
     let removed = machine::remove(maker, &id, &dir, machine::record_of(&made)).await;
-    // An empty directory that is left does no harm.
+    // An empty directory does no harm.
     let _ = std::fs::remove_dir(&dir);
     removed
 }

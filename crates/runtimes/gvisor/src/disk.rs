@@ -1,7 +1,7 @@
-//! Where a machine's writes go: a disk of bounded size where that can be had.
+//! The disk of a machine: of bounded size, if possible.
 //!
-//! A disk that goes with its machine comes from the pool that all runtimes
-//! share. One that is kept is an image with a name and a journal.
+//! A disk that ends with its machine comes from the pool that all runtimes share. A kept one is a
+//! named image with a journal.
 
 use crate::prepare::{DISK, Disk};
 use motu_core::runtime::{Ask, AtRest, Kept, MachineSpec, RestLayer};
@@ -19,20 +19,21 @@ use std::time::{Duration, Instant};
 
 /// The image in a kept disk's directory.
 const IMAGE: &str = "disk.img";
-/// How long the former machine's use of an image may take to end.
+/// How long the previous machine may take to release an image.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1024 * 1024;
 
-/// A disk that is ready, and what its size means.
+/// A disk and its applied limit.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) disk: Disk,
-    /// The disk's mount, attached nowhere yet.
+    /// The disk's detached mount.
     pub(crate) mount: Option<OwnedFd>,
     pub(crate) limit: AppliedLimit,
 }
 
-/// What would bound the disk, or why nothing does; refuses what was insisted on and cannot be.
+/// How the disk's size is enforced, or why it is not; refuses an explicit size that cannot be
+/// enforced.
 pub(crate) fn judge(disks: &Disks, ask: Ask) -> Result<AppliedLimit, Error> {
     let limit = |enforced, by: &str| AppliedLimit {
         name: "disk_mib".into(),
@@ -50,7 +51,7 @@ pub(crate) fn judge(disks: &Disks, ask: Ask) -> Result<AppliedLimit, Error> {
     }
 }
 
-/// Makes or finds the disk of a machine.
+/// Creates or finds the disk of a machine.
 pub(crate) fn obtain(disks: &Disks, spec: &MachineSpec) -> Result<Ready, Error> {
     let failed = |error: io::Error| Error::io("the machine's disk", &error);
     let mut limit = judge(disks, spec.limits.disk_mib)?;
@@ -75,7 +76,7 @@ pub(crate) fn obtain(disks: &Disks, spec: &MachineSpec) -> Result<Ready, Error> 
     })
 }
 
-/// Directories in place of a disk, for hosts that cannot bound one.
+/// A directory in place of a disk, for hosts that cannot limit one.
 fn directory(spec: &MachineSpec) -> io::Result<Disk> {
     let place = match &spec.kept {
         Some(kept) => kept.dir.join("files"),
@@ -90,7 +91,7 @@ fn directory(spec: &MachineSpec) -> io::Result<Disk> {
     Ok(Disk::Directory(place))
 }
 
-/// Where the file systems are while no machine runs.
+/// The file systems to read while no machine runs.
 pub(crate) fn at_rest(kept: &Kept, root: &Path) -> Result<AtRest, Error> {
     let (image, files) = (kept.dir.join(IMAGE), kept.dir.join("files"));
     let layer = |directory: &str| match (image.exists(), files.exists()) {
@@ -120,7 +121,7 @@ pub(crate) fn is_there(kept: &Kept) -> bool {
     kept.dir.join(IMAGE).exists() || kept.dir.join("files").exists()
 }
 
-/// The kept image, made at the first start; its mount and its size.
+/// The kept image, created at the first start; returns its mount and size.
 fn kept_image(kept: &Kept, mib: u64) -> Result<(OwnedFd, u64), Error> {
     let failed = |error: io::Error| Error::io("the kept disk", &error);
     let image = kept.dir.join(IMAGE);
@@ -142,7 +143,7 @@ fn kept_image(kept: &Kept, mib: u64) -> Result<(OwnedFd, u64), Error> {
     Ok((mount, size / MIB))
 }
 
-/// Staged and renamed: an image that has its name is whole.
+/// Staged and renamed, so that an image is complete or missing.
 fn make_image(dir: &Path, image: &Path, mib: u64) -> io::Result<()> {
     let mke2fs = find_mke2fs().ok_or(io::ErrorKind::NotFound)?;
     let staged = dir.join("disk.img.new");
@@ -166,7 +167,7 @@ fn make_image(dir: &Path, image: &Path, mib: u64) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Waits until no loop device holds the image: two mounts of one image destroy it.
+/// Waits until no loop device uses the image: mounting one image twice would destroy it.
 fn released(image: &Path) -> Result<(), Error> {
     let end = Instant::now() + RELEASE_PATIENCE;
     let mut pause = Duration::from_millis(1);
@@ -196,8 +197,8 @@ fn in_use(image: &Path) -> bool {
     backing.any(|path| path.trim_ascii_end() == image.as_os_str().as_encoded_bytes())
 }
 
-/// The two directories of the workspace's overlay. What the upper one is, the
-/// workspace is: so it begins with the baseline's owner and mode.
+/// Makes the two directories of the workspace's overlay. The upper one determines the root's owner
+/// and mode, so it gets the baseline's.
 fn workspace_layers(at: BorrowedFd<'_>, baseline: &Path) -> io::Result<()> {
     const UPPER: &str = "workspace-upper";
     const STAGED: &str = "workspace-upper.new";
@@ -205,7 +206,7 @@ fn workspace_layers(at: BorrowedFd<'_>, baseline: &Path) -> io::Result<()> {
     if rustix::fs::statat(at, UPPER, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         return Ok(());
     }
-    // Renamed when it is whole: a start that was interrupted begins again.
+    // Renamed when complete: an interrupted start begins again.
     let was = std::fs::metadata(baseline)?;
     make_dir(at, STAGED, was.mode() & 0o7777)?;
     let (uid, gid) = (Uid::from_raw(was.uid()), Gid::from_raw(was.gid()));
@@ -218,7 +219,7 @@ fn make_dir(at: BorrowedFd<'_>, name: &str, mode: u32) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode);
     match rustix::fs::mkdirat(at, name, mode) {
         Ok(()) => {
-            // The umask of the daemon is not the machine's.
+            // The daemon's umask must not apply.
             rustix::fs::chmodat(at, name, mode, AtFlags::empty())?;
             Ok(())
         }

@@ -47,7 +47,7 @@ pub struct Settings {
     pub guest: Arc<[u8]>,
     /// The state directory.
     pub home: PathBuf,
-    /// The size of disk most sandboxes ask for; a few of it are kept ready.
+    /// The usual disk size; a few disks of it are prepared ahead.
     pub usual_disk_mib: u64,
 }
 
@@ -58,8 +58,8 @@ pub struct Gvisor {
 }
 
 impl Gvisor {
-    /// Sets the runtime up. Cheap, and works without `runsc`: whether machines
-    /// can be made is for [`Runtime::check`] to say.
+    /// Sets the runtime up. Cheap, and works without `runsc`: [`Runtime::check`] tells whether
+    /// machines can be made.
     pub fn new(settings: Settings) -> Gvisor {
         Gvisor {
             inner: Arc::new(machine::Maker::new(settings)),
@@ -80,8 +80,8 @@ impl Runtime for Gvisor {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pause: true,
-            // A checkpoint cannot hold the socket our guest listens on, and to restore
-            // one takes longer than to begin anew.
+            // A checkpoint cannot contain the socket our guest listens on, and restoring one takes
+            // longer than starting anew.
             memory_snapshot: false,
             fork: false,
             keep: true,
@@ -137,7 +137,7 @@ impl Runtime for Gvisor {
     }
 
     async fn reclaim(&self, machine: &Machine) -> Result<(), Error> {
-        // Its disks were being copied. A machine that runs is not changed by this.
+        // Its disks were being copied. Thawing a running machine has no effect.
         self.inner.cgroups.thaw(machine.id.as_str());
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Runtime for Gvisor {
     }
 
     fn guest_flushes(&self) -> bool {
-        // The gofer answers a flush with success, whatever the disk said.
+        // The gofer reports success for every flush, whatever the disk returned.
         false
     }
 

@@ -12,11 +12,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// How soon it is looked at again whether a guest listens.
+/// Polling interval until a guest listens.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The connections that showed that guests listen. Each is handed to whoever asks
-/// for one first: a second one would only be more work for the guest.
+/// The first connections to guests, made to see that they listen. Each is handed to the first
+/// caller: a second one would only be more work for the guest.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     first: Mutex<HashMap<SandboxId, UnixStream>>,
@@ -29,7 +29,7 @@ impl Links {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits, for ever if need be, until a new guest takes connections.
+    /// Waits, without a timeout, until a new guest accepts connections.
     pub(crate) async fn begin(&self, machine: &Machine) {
         let stream = loop {
             match reach(&machine.dir).await {
@@ -53,14 +53,14 @@ impl Links {
         })
     }
 
-    /// Lets go of a machine that ends.
+    /// Forgets a machine that ends.
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.first().remove(id);
     }
 }
 
-/// A new connection. The directory is one the sandbox can write to, so nothing in
-/// it is followed: only a socket that is there itself will do.
+/// Makes a new connection. The sandbox can write to the directory, so symbolic links are not
+/// followed: only a real socket is accepted.
 async fn reach(dir: &Path) -> Result<UnixStream, Error> {
     let failed = |error: io::Error| Error::transport(format!("the guest's link: {error}"));
     let socket = dir.join(prepare::LINK_DIR).join(prepare::LINK_SOCKET);

@@ -1,9 +1,9 @@
-//! One machine: made, found, ended.
+//! One machine: created, found, removed.
 //!
-//! Order of making, each undone by [`remove`] from what the one before wrote:
-//! record, cgroups, disk, bundle, processes. The record is on disk before there is
-//! a process, and every process is in the machine's cgroups from its first
-//! instruction on, so a crash at any point leaves enough to sweep.
+//! Order of creation, each step undone by [`remove`] from the records of the previous ones: record,
+//! cgroups, disk, bundle, processes. The record is on disk before there is a process, and every
+//! process is in the machine's cgroups from its first instruction on, so a crash at any point
+//! leaves enough to clean up.
 
 use crate::link::Links;
 use crate::network::{self, Network};
@@ -30,38 +30,38 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long a killed machine may take to be gone.
+/// How long a killed machine may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a started guest may take to listen.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
-/// Machines made at once on the smallest host.
+/// Concurrent creations on the smallest host.
 const TURNS_MIN: usize = 4;
-/// Memory of gVisor itself, beside what the machine may use.
+/// Memory for gVisor itself, in addition to the machine's limit.
 const OWN_MIB: u64 = 128;
-/// Host tasks of gVisor itself: without one it needs, it ends with the whole machine.
+/// Host tasks for gVisor itself: if it cannot create a thread, it exits with the whole machine.
 const OWN_TASKS: u64 = 1024;
-/// Host tasks that one task of the machine may need, those that are on their way out included.
+/// Host tasks that one task of the machine may need, exiting ones included.
 const TASKS_PER_TASK: u64 = 8;
 
-/// How `runsc` is run: see the security notes for each.
+/// Options of `runsc`; see the security notes for each.
 const OPTIONS: [&str; 5] = [
     "--platform=systrap",
     "--overlay2=none",
     "--host-uds=create",
-    // Our own cgroups are entered before it starts, and limit more of it.
+    // Our own cgroups are entered before it starts, and cover all of its processes.
     "--ignore-cgroups",
-    // The machine's root has one user: this sandbox.
+    // Only this sandbox uses the machine's root.
     "--file-access=exclusive",
 ];
 
-/// Everything that machines of one state directory share.
+/// State shared by all machines of one state directory.
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) cgroups: Hierarchies,
     pub(crate) disks: Disks,
     pub(crate) home: PathBuf,
     pub(crate) usual_disk_mib: u64,
-    /// One probe at a time.
+    /// Serializes probes.
     pub(crate) probing: tokio::sync::Mutex<()>,
     guest: Arc<[u8]>,
     guest_file: OnceLock<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) struct Maker {
     allows_suid: OnceLock<bool>,
     refilling: AtomicBool,
     pub(crate) links: Links,
-    /// Machines are made a few at a time: more only wait for each other.
+    /// Limits concurrent creations: more would only wait for each other.
     turns: Semaphore,
 }
 
@@ -79,7 +79,8 @@ impl Maker {
         let seed = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
         let cache = settings.home.join("cache/gvisor");
         Maker {
-            // A name of its own: the group goes with its last machine, and another runtime may have some left.
+            // A separate name: the group is removed with its last machine, and another runtime may
+            // still have some.
             cgroups: Hierarchies::detect(&format!("motu-{seed:08x}-gvisor")),
             disks: Disks::new(cache.join("disks"), settings.usual_disk_mib),
             home: settings.home,
@@ -104,13 +105,13 @@ impl Maker {
         Ok(self.program.get_or_init(|| found))
     }
 
-    /// Whether this `runsc` can honour setuid programs.
+    /// Whether this `runsc` supports setuid programs.
     pub(crate) fn allows_suid(&self) -> bool {
         let ask = || self.program()?.knows("allow-suid");
         *self.allows_suid.get_or_init(|| ask().unwrap_or(false))
     }
 
-    /// Notes whether this `runsc` can honour setuid programs, where that is known already.
+    /// Records whether this `runsc` supports setuid programs, if it is known already.
     pub(crate) fn remember_suid(&self, allows: bool) {
         self.allows_suid.get_or_init(|| allows);
     }
@@ -140,7 +141,7 @@ impl Maker {
         Ok(prepare::describe(spec, &decided, &options))
     }
 
-    /// What becomes of each limit but the disk's, in the machine's own numbers.
+    /// How each limit but the disk's is enforced, in the machine's own numbers.
     fn judge(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
         let mut applied = self.cgroups.judge(limits)?;
         for limit in applied.iter_mut().filter(|limit| limit.enforced) {
@@ -189,7 +190,7 @@ impl Maker {
         record.store(&spec.dir)?;
         self.cgroups
             .make(spec.id.as_str(), &host_limits(&spec.limits))?;
-        // Until the machine's own programs run, gVisor may use every processor to start.
+        // Until the machine's own programs run, gVisor may use all CPUs to start.
         self.cgroups
             .limit_cpu(spec.id.as_str(), None)
             .map_err(|error| Error::io("the machine's cgroup", &error))?;
@@ -229,7 +230,7 @@ impl Maker {
         })
     }
 
-    /// Limits what the machine's disks do, now that they are known.
+    /// Sets I/O limits, now that the devices are known.
     fn limit_io(
         &self,
         spec: &MachineSpec,
@@ -248,7 +249,7 @@ impl Maker {
         Ok(self.cgroups.limit_io(spec.id.as_str(), &spec.limits, disks))
     }
 
-    /// The files a process enters the machine's cgroups by, open.
+    /// Open `cgroup.procs` files, for a process to enter the machine's cgroups.
     fn doors(&self, spec: &MachineSpec) -> io::Result<Vec<OwnedFd>> {
         let entries = self.cgroups.entries(spec.id.as_str(), &spec.limits);
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -256,7 +257,7 @@ impl Maker {
         entries.iter().map(open).collect()
     }
 
-    /// The process that serves the machine's files, by the name it gives itself.
+    /// The gofer, recognized by its process name.
     fn gofer(&self, id: &SandboxId) -> Option<motu_local::Process> {
         let pids = self.cgroups.processes(id.as_str());
         let is_gofer = |pid: &i32| {
@@ -266,7 +267,7 @@ impl Maker {
         pids.into_iter().find(is_gofer).and_then(known)
     }
 
-    /// Makes disks ahead, unless that is going on already.
+    /// Prepares disks, unless that is going on already.
     fn refill(&self) {
         if self.disks.missing().is_some() || self.refilling.swap(true, Ordering::AcqRel) {
             return;
@@ -284,13 +285,13 @@ impl Drop for Maker {
     }
 }
 
-/// How many machines are made at once.
+/// Number of concurrent creations.
 fn turns() -> usize {
     let cpus = std::thread::available_parallelism();
     cpus.map_or(TURNS_MIN, |cpus| TURNS_MIN.max(2 * cpus.get()))
 }
 
-/// What the host's cgroups must allow for a machine to have what it may.
+/// The limits of the host's cgroups: the machine's plus those of gVisor.
 fn host_limits(limits: &MachineLimits) -> MachineLimits {
     let mut host = *limits;
     host.mem_mib.value = limits.mem_mib.value.saturating_add(OWN_MIB);
@@ -299,7 +300,7 @@ fn host_limits(limits: &MachineLimits) -> MachineLimits {
     host
 }
 
-/// The directories and files that the mounts and `runsc` expect.
+/// Makes the directories and files that the mounts and `runsc` expect.
 fn lay_out(spec: &MachineSpec) -> io::Result<()> {
     let mut private = std::fs::DirBuilder::new();
     private.mode(0o700);
@@ -315,7 +316,8 @@ fn lay_out(spec: &MachineSpec) -> io::Result<()> {
     std::fs::write(spec.dir.join(prepare::MEMINFO), meminfo)
 }
 
-/// Mounts everything where nobody sees it and starts `runsc` there; the sandbox's pid.
+/// Mounts everything in a private mount namespace and starts `runsc` there; returns the sandbox's
+/// pid.
 fn enclosed(
     spec: &MachineSpec,
     decided: &Decided,
@@ -339,7 +341,7 @@ fn enclosed(
             .run(container(&spec.id, &spec.dir), start)
             .map_err(explain)
     };
-    // A thread of its own, which takes its view of the mounts along when it ends.
+    // A separate thread: its mount namespace ends with it.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("motu-gvisor".into());
         let thread = thread.spawn_scoped(scope, work);
@@ -358,11 +360,11 @@ fn container<'a>(id: &'a SandboxId, dir: &'a Path) -> Container<'a> {
     }
 }
 
-/// How people get `runsc`.
+/// How to install `runsc`.
 pub(crate) const INSTALL: &str =
     "on Debian 12: `apt-get install -t bookworm-backports runsc`, with the backports suite enabled";
 
-/// What a failed call of `runsc` means to people.
+/// Converts a failed call of `runsc` to the service's `Error`.
 fn explain(error: OciError) -> Error {
     let message = error.to_string();
     match error {
@@ -377,7 +379,7 @@ fn explain(error: OciError) -> Error {
     }
 }
 
-/// Makes a machine whose guest listens, or cleans up and says why not.
+/// Creates a machine whose guest listens, or cleans up and returns the error.
 pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Machine, Error> {
     let turn = maker.turns.acquire().await;
     let (worker, order) = (maker.clone(), spec.clone());
@@ -399,7 +401,7 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
     made
 }
 
-/// Waits for the guest, and gives the machine the processors it may have from now on.
+/// Waits for the guest, and then applies the machine's CPU limit.
 async fn begins(maker: &Maker, machine: &Machine, spec: &MachineSpec) -> Result<(), Error> {
     listens(maker, machine).await?;
     let members = maker.cgroups.processes(machine.id.as_str());
@@ -414,7 +416,7 @@ async fn begins(maker: &Maker, machine: &Machine, spec: &MachineSpec) -> Result<
     limited.map_err(|error| Error::io("the machine's cgroup", &error))
 }
 
-/// Waits until the guest takes connections, or has ended.
+/// Waits until the guest accepts connections, or has ended.
 async fn listens(maker: &Maker, machine: &Machine) -> Result<(), Error> {
     tokio::select! {
         () = maker.links.begin(machine) => Ok(()),
@@ -432,7 +434,7 @@ pub(crate) fn record_of(machine: &Machine) -> Option<Record> {
         .or_else(|| Record::load(&machine.dir))
 }
 
-/// Whether all of the machine's processes are there.
+/// Whether all of the machine's processes exist.
 pub(crate) fn is_whole(machine: &Machine) -> bool {
     record_of(machine).is_some_and(|record| record.open().is_some())
 }
@@ -461,7 +463,8 @@ pub(crate) async fn ended(maker: &Maker, machine: &Machine) -> Ended {
     let reason = match status {
         Err(error) => format!("the machine could not be watched: {error}"),
         Ok(_) if out_of_memory => format!("the machine was ended {AT_LIMIT}memory (mem_mib)"),
-        // gVisor cannot do without a thread it needs, and keeps some of every process for long.
+        // gVisor exits if it cannot create a thread, and keeps some threads of every process for
+        // long.
         Ok(_) if out_of_tasks => format!(
             "the machine was ended {AT_LIMIT}processes: gVisor itself needs more of them than pids_max leaves it"
         ),
@@ -476,7 +479,7 @@ pub(crate) async fn ended(maker: &Maker, machine: &Machine) -> Ended {
 
 async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
     let watched = watch(pidfd)?;
-    // The guard is a borrow of what is given back below.
+    // The guard borrows `watched`, which is returned below.
     drop(watched.readable().await?);
     Ok(watched.into_inner())
 }
@@ -489,7 +492,7 @@ pub(crate) async fn resume(maker: &Arc<Maker>, machine: &Machine) -> Result<(), 
     still(maker, machine, false, Program::resume).await
 }
 
-/// The host's freezer stops gVisor as a whole, at once; where there is none, gVisor stops its tasks.
+/// The host's freezer stops all of gVisor at once; without one, gVisor stops its tasks.
 async fn still(
     maker: &Arc<Maker>,
     machine: &Machine,
@@ -510,7 +513,7 @@ async fn still(
         .map_err(explain)
 }
 
-/// Ends a machine and removes all it had. Everything here may be done twice.
+/// Ends a machine and removes everything it had. Idempotent.
 pub(crate) async fn remove(
     maker: &Arc<Maker>,
     id: &SandboxId,
@@ -521,8 +524,8 @@ pub(crate) async fn remove(
     maker.cgroups.lift_io(id.as_str());
     maker.cgroups.thaw(id.as_str());
     end_all(record.iter().flat_map(Record::remains).collect()).await?;
-    // What nobody has written down is still in the machine's own cgroups. Killed
-    // processes may have started others before they died.
+    // Processes without a record are still in the machine's cgroups. Killed processes may have
+    // started others before they died, so repeat.
     loop {
         let members = maker.cgroups.processes(id.as_str()).into_iter();
         let members: Vec<OwnedFd> = members.filter_map(|pid| member(maker, id, pid)).collect();
@@ -542,7 +545,7 @@ pub(crate) async fn remove(
         })
 }
 
-/// Removes what is in a machine's directory, but not the directory.
+/// Removes the contents of a machine's directory, but not the directory.
 fn empty(dir: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -558,14 +561,14 @@ fn empty(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A handle on a process that is in the machine's cgroup after the handle was made.
+/// A pidfd of a process that is still in the machine's cgroup after the pidfd was opened.
 fn member(maker: &Maker, id: &SandboxId, pid: i32) -> Option<OwnedFd> {
     let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let still = maker.cgroups.processes(id.as_str()).contains(&pid);
     still.then_some(pidfd)
 }
 
-/// Kills processes, all before the first is waited for.
+/// Kills all processes before waiting for the first.
 async fn end_all(processes: Vec<OwnedFd>) -> Result<(), Error> {
     for pidfd in &processes {
         match pidfd_send_signal(pidfd, Signal::KILL) {

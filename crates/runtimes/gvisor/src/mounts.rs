@@ -1,8 +1,7 @@
-//! The file systems of a machine: a plan, then its execution.
+//! The file systems of a machine: a plan, and its execution.
 //!
-//! Everything is mounted in a mount namespace that only `runsc` and what it
-//! starts are in. The host sees none of it, and when the last of these processes
-//! has ended the kernel takes the mounts down.
+//! Everything is mounted in a mount namespace of `runsc` and its children only. The host sees none
+//! of it, and the kernel removes the mounts when the last of these processes has ended.
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
@@ -15,16 +14,17 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// One thing to mount.
+/// One mount step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nobody else sees what follows.
+    /// Enter a private mount namespace.
     Private,
-    /// The disk of bounded size that was handed over.
+    /// Attach the disk.
     Disk { at: PathBuf },
-    /// A tree that reads from one directory and writes to another.
+    /// Mount an overlay.
     Overlay(Overlay),
-    /// How much memory `runsc` believes the host to have, and so the machine.
+    /// Cover `/proc/meminfo`: the memory that `runsc` takes for the host's, and so for the
+    /// machine's.
     Memory { file: PathBuf },
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct Overlay {
     pub(crate) notes: Notes,
 }
 
-/// Where an overlay writes down what is gone and what is opaque.
+/// The attribute namespace of an overlay's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notes {
-    /// In attributes that only the host's root sees.
+    /// `trusted.*`, visible to the host's root only.
     Trusted,
-    /// In attributes that our guest can read through the sandbox.
+    /// `user.*`, which our guest can read through the sandbox.
     User,
 }
 
@@ -73,8 +73,8 @@ pub(crate) struct Failure {
     pub(crate) error: io::Error,
 }
 
-/// Carries the steps out on the calling thread, which must be made for this:
-/// its mounts are its own from the first step on.
+/// Executes the steps on the calling thread, which must be dedicated to this: it enters its own
+/// mount namespace.
 pub(crate) fn execute(steps: &[Step], disk: Option<&OwnedFd>) -> Result<(), Failure> {
     for step in steps {
         let done = match step {
@@ -91,9 +91,9 @@ pub(crate) fn execute(steps: &[Step], disk: Option<&OwnedFd>) -> Result<(), Fail
     Ok(())
 }
 
-/// Hides settings by which `runsc` recognises the host's own network, which it refuses to take.
-/// Newer kernels show them in every network. To be called in the machine's: it is the directory of
-/// that network that is covered.
+/// Hides settings by which `runsc` recognizes the host's own network namespace, which it refuses.
+/// Newer kernels show them in every network namespace. Must be called inside the machine's, because
+/// `/proc/sys/net` depends on it.
 pub(crate) fn hide_network_settings() -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
     Ok(mount("none", "/proc/sys/net/core", "tmpfs", flags, None)?)
@@ -117,7 +117,7 @@ impl Overlay {
         let (lower, upper, work) = (lower?, upper?, work?);
         let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_set_string(&fs, "source", "motu")?;
-        // By descriptor: a path may hold what the option's syntax gives a meaning to.
+        // By descriptor: a path may contain characters with a meaning in the option's syntax.
         fsconfig_set_string(&fs, "lowerdir", fd_path(&lower))?;
         fsconfig_set_string(&fs, "upperdir", fd_path(&upper))?;
         fsconfig_set_string(&fs, "workdir", fd_path(&work))?;

@@ -1,4 +1,4 @@
-//! The network of a machine: a namespace that is there before `runsc` is.
+//! The network of a machine: a namespace that exists before `runsc` starts.
 
 use crate::{mounts, sys};
 use motu_core::Error;
@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// Without a network of the machine's own, its kernel has a loopback device and nothing else.
-/// With one, it takes over the device that it finds in its network namespace.
+/// Without a network the machine's kernel has only a loopback device. With one, it takes over the
+/// device in its network namespace.
 pub(crate) fn option(spec: &MachineSpec) -> &'static str {
     match spec.network {
         Some(_) => "--network=sandbox",
@@ -18,8 +18,8 @@ pub(crate) fn option(spec: &MachineSpec) -> &'static str {
     }
 }
 
-/// A network for a machine to be, and who takes its frames. `runsc` copies the device's addresses
-/// and routes when it starts, so all of that is there before.
+/// A network namespace for a new machine, and its uplink. `runsc` copies the device's addresses and
+/// routes when it starts, so they are configured before.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) namespace: OwnedFd,
@@ -29,7 +29,8 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new(uplink: &dyn Uplink) -> Result<Network, Error> {
         let failed = |error: io::Error| Error::io("the machine's network", &error);
-        // A thread of its own: whoever takes the frames is started here, in the host's network.
+        // A separate thread makes the namespace: the gateway must be started here, in the host's
+        // network.
         let made = std::thread::scope(|scope| {
             let made = scope.spawn(|| {
                 sys::private_network()?;
@@ -50,7 +51,8 @@ impl Network {
     }
 }
 
-/// Brings the calling thread into a network; says where others find it while the thread lives.
+/// Enters a network namespace on the calling thread; returns its path, valid while the thread
+/// lives.
 pub(crate) fn enter(namespace: &OwnedFd) -> io::Result<PathBuf> {
     sys::enter_network(namespace)?;
     mounts::hide_network_settings()?;

@@ -1,5 +1,4 @@
-//! Builds the bundle and the mounts of a machine. Pure: it looks at nothing and
-//! changes nothing.
+//! Builds the bundle and the mounts of a machine. Pure: no I/O.
 
 use crate::mounts::{Notes, Overlay, Step};
 use crate::oci::{Access, Capabilities, Config, Mount, Rlimit};
@@ -7,30 +6,30 @@ use motu_core::runtime::MachineSpec;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Where the guest listens, from the host: a directory of its own, and the socket in it.
+/// The directory and socket of the link, on the host.
 pub(crate) const LINK_DIR: &str = "link";
 pub(crate) const LINK_SOCKET: &str = "guest.sock";
-/// The machine's root, where `runsc` finds it.
+/// The mount point of the machine's root, for `runsc`.
 pub(crate) const ROOT: &str = "root";
-/// The machine's `/workspace`, where `runsc` finds it.
+/// The mount point of the machine's `/workspace`, for `runsc`.
 pub(crate) const WORKSPACE: &str = "workspace";
-/// The machine's writes.
+/// The mount point of the machine's disk.
 pub(crate) const DISK: &str = "disk";
-/// `runsc`'s own memory of the machine.
+/// The state directory of `runsc` for the machine.
 pub(crate) const STATE: &str = "state";
-/// What `/proc/meminfo` says to `runsc`.
+/// The file that covers `/proc/meminfo` for `runsc`.
 pub(crate) const MEMINFO: &str = "meminfo";
 
-/// What is only for the guest; most of it is unmounted by the guest before anything else runs.
+/// Mounts for the guest only; it unmounts most of them before anything else runs.
 const OURS: &str = "/dev/motu";
-/// gVisor's own cgroups, in which the guest limits processes; `runsc` knows no other place for them.
+/// gVisor's own cgroups, in which the guest limits processes; `runsc` supports no other path.
 const CGROUP: &str = "/sys/fs/cgroup";
-/// Everything in `/dev`, shared memory included.
+/// The size limit of `/dev`, shared memory included.
 const DEV_MIB: u32 = 64;
 /// Open files of the guest itself.
 const GUEST_FILES: u64 = 65_536;
 
-/// What a command run as root may do: the numbers and names of `capabilities(7)`.
+/// Capabilities of a command run as root: numbers and names of `capabilities(7)`.
 const COMMAND_CAPS: [(u32, &str); 12] = [
     (0, "CAP_CHOWN"),
     (1, "CAP_DAC_OVERRIDE"),
@@ -45,7 +44,8 @@ const COMMAND_CAPS: [(u32, &str); 12] = [
     (29, "CAP_AUDIT_WRITE"),
     (31, "CAP_SETFCAP"),
 ];
-/// What the guest needs beyond: any file, whose port is it, open files, mounts and the hostname.
+/// Additional capabilities of the guest: access to any file, owners of ports, limits of open files,
+/// mounts and the hostname.
 const GUEST_CAPS: [&str; 4] = [
     "CAP_DAC_READ_SEARCH",
     "CAP_SYS_PTRACE",
@@ -53,12 +53,12 @@ const GUEST_CAPS: [&str; 4] = [
     "CAP_SYS_ADMIN",
 ];
 
-/// What was decided before the bundle is made.
+/// Decisions made before the bundle.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
     /// The guest program, on the host.
     pub(crate) guest: PathBuf,
-    /// Whether the disk is one of bounded size, to be attached.
+    /// Where the disk is.
     pub(crate) disk: Disk,
 }
 
@@ -80,7 +80,7 @@ impl Disk {
     }
 }
 
-/// The mounts that are made before `runsc` is started.
+/// The mounts to make before `runsc` is started.
 pub(crate) fn mounts(spec: &MachineSpec, decided: &Decided) -> Vec<Step> {
     let disk = decided.disk.place(&spec.dir);
     let mut steps = vec![Step::Private];
@@ -109,7 +109,7 @@ pub(crate) fn mounts(spec: &MachineSpec, decided: &Decided) -> Vec<Step> {
     steps
 }
 
-/// The bundle, with a network that is there already or none.
+/// The bundle, with an existing network namespace or none.
 pub(crate) fn config(spec: &MachineSpec, decided: &Decided, network: Option<PathBuf>) -> Config {
     let mut caps: Vec<&'static str> = COMMAND_CAPS.iter().map(|(_, name)| *name).collect();
     caps.extend(GUEST_CAPS);
@@ -137,7 +137,7 @@ pub(crate) fn config(spec: &MachineSpec, decided: &Decided, network: Option<Path
         Mount::of("proc", "/proc", &[]),
         Mount::of("sysfs", "/sys", &["ro"]),
         Mount::of("tmpfs", "/dev", &["mode=755", &dev_size]),
-        // Everybody's, as on every machine: locks of Python and databases are there.
+        // Mode 1777 as usual: Python and databases keep locks here.
         Mount::of(
             "tmpfs",
             "/dev/shm",
@@ -186,12 +186,11 @@ fn arguments(spec: &MachineSpec) -> Vec<String> {
             "--workspace-lower".into(),
             format!("{OURS}/lower"),
             "--workspace-user-attributes".into(),
-            // The gofer answers a flush with success, whatever the disk said.
+            // The gofer reports success for every flush, whatever the disk returned.
             "--errors-hidden".into(),
         ]);
     }
-    // A memory file system that `runsc` puts on an empty /tmp goes too: what is
-    // written there belongs on the disk.
+    // Also unmount the tmpfs that `runsc` mounts on an empty /tmp: files there belong on the disk.
     args.extend(["--seal".into(), format!("{OURS}/link")]);
     let mut hidden = vec!["guest"];
     if spec.kept.is_some() {
@@ -201,18 +200,18 @@ fn arguments(spec: &MachineSpec) -> Vec<String> {
     for place in hidden.chain([CGROUP.to_string(), "/tmp".to_string()]) {
         args.extend(["--unmount".into(), place]);
     }
-    // Last: who can connect finds everything done.
+    // Last: when a connection is possible, everything is done.
     args.extend(["--listen".into(), format!("{OURS}/link/{LINK_SOCKET}")]);
     args
 }
 
-/// What `/proc/meminfo` says to `runsc`, which reads one line of it.
+/// The contents of `/proc/meminfo` for `runsc`, which reads one line of it.
 pub(crate) fn meminfo(mem_mib: u64) -> String {
     let kib = mem_mib * 1024;
     format!("MemTotal: {kib:>15} kB\nMemFree: {kib:>16} kB\nMemAvailable: {kib:>11} kB\n")
 }
 
-/// The steps and the bundle, for people.
+/// Describes the steps and the bundle.
 pub(crate) fn describe(spec: &MachineSpec, decided: &Decided, options: &[String]) -> String {
     let mut text = String::new();
     for step in mounts(spec, decided) {

@@ -1,7 +1,7 @@
-//! What is remembered of a machine, and whether it is still that machine.
+//! The record of a machine, and whether its processes still exist.
 //!
-//! A machine is two processes of the host: the sandbox, which is its kernel, and
-//! the gofer, which opens files for it. The end of either is the machine's end.
+//! A machine is two processes of the host: the sandbox, which is its kernel, and the gofer, which
+//! opens files for it. The end of either is the machine's end.
 
 use motu_core::Error;
 use motu_local::{Process, boot_id, start_time};
@@ -15,14 +15,14 @@ use std::path::Path;
 const FILE: &str = "machine.json";
 const VERSION: u32 = 1;
 
-/// Enough to find a machine again.
+/// What is needed to find a machine again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     version: u32,
     boot_id: String,
-    /// The sandbox; not there yet while the machine is being made.
+    /// The sandbox process; `None` while the machine is being made.
     pub(crate) process: Option<Process>,
-    /// What serves its files.
+    /// The gofer process.
     #[serde(default)]
     pub(crate) gofer: Option<Process>,
 }
@@ -42,7 +42,7 @@ impl Record {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Staged and renamed: a reader sees the old record or the new one.
+    /// Written atomically: a reader sees the old record or the new one.
     pub(crate) fn store(&self, dir: &Path) -> Result<(), Error> {
         let failed = |error: io::Error| Error::io("the machine's record", &error);
         let text = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
@@ -51,7 +51,7 @@ impl Record {
         std::fs::rename(staged, dir.join(FILE)).map_err(failed)
     }
 
-    /// Handles on the sandbox and on its gofer, if that is known; `None` if one of them is gone.
+    /// Pidfds of the sandbox and of its gofer, if known; `None` if one of them is gone.
     pub(crate) fn open(&self) -> Option<(OwnedFd, Option<OwnedFd>)> {
         let sandbox = self.handle(self.process?)?;
         match self.gofer {
@@ -60,24 +60,24 @@ impl Record {
         }
     }
 
-    /// Handles on whatever of the machine is there.
+    /// Pidfds of the machine's processes that still exist.
     pub(crate) fn remains(&self) -> Vec<OwnedFd> {
         let known = [self.process, self.gofer].into_iter().flatten();
         known.filter_map(|process| self.handle(process)).collect()
     }
 
-    /// A handle on a process, if it is still the one that was written down.
+    /// A pidfd of a process, if it is still the recorded one.
     fn handle(&self, process: Process) -> Option<OwnedFd> {
         if self.boot_id != boot_id() {
             return None;
         }
-        // The handle first: once it is held the number cannot change its meaning.
+        // Open the pidfd first: from then on the pid cannot be reused unnoticed.
         let pidfd = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
         (start_time(process.pid)? == process.start_time).then_some(pidfd)
     }
 }
 
-/// A process as it is written down, if it runs.
+/// The record of a running process.
 pub(crate) fn known(pid: i32) -> Option<Process> {
     let start_time = start_time(pid)?;
     Some(Process { pid, start_time })

@@ -7,24 +7,24 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a command does before it becomes its program.
+/// What a child does between fork and exec.
 #[derive(Debug)]
 pub(crate) struct Before {
-    /// Files it enters cgroups by, so that nothing it ever starts is outside of them.
+    /// Open `cgroup.procs` files to enter, so that all its descendants are inside.
     pub(crate) cgroups: Vec<OwnedFd>,
-    /// A filter of system calls that is on it and on all it starts.
+    /// A seccomp filter, inherited by all its descendants.
     pub(crate) filter: Option<&'static [libc::sock_filter]>,
 }
 
-/// Makes a command do all this first.
+/// Registers these actions for a command.
 pub(crate) fn first(command: &mut Command, before: Before) {
     let enter = move || {
         for entry in &before.cgroups {
-            // "0" is whoever writes it.
+            // "0" means the writing process.
             rustix::io::write(entry, b"0").map_err(io::Error::from)?;
         }
         before.filter.map_or(Ok(()), install)?;
-        // A session of its own: a signal to the daemon's terminal is not for machines.
+        // A new session: signals from the daemon's terminal are not for machines.
         rustix::process::setsid().map_err(io::Error::from)?;
         Ok(())
     };
@@ -52,8 +52,8 @@ fn install(filter: &'static [libc::sock_filter]) -> io::Result<()> {
     }
 }
 
-/// Gives the calling thread, and what it starts, a network of their own, with a loopback device
-/// that is up.
+/// Moves the calling thread and its children into a new network namespace, with the loopback device
+/// up.
 pub(crate) fn private_network() -> io::Result<()> {
     // SAFETY: sockets that are open stay what they are; the caller is a thread made for this.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -71,7 +71,7 @@ pub(crate) fn private_network() -> io::Result<()> {
     }
 }
 
-/// Brings the calling thread, and what it starts, into a network.
+/// Moves the calling thread and its children into a network namespace.
 pub(crate) fn enter_network(network: &OwnedFd) -> io::Result<()> {
     let kind = Some(rustix::thread::LinkNameSpaceType::Network);
     Ok(rustix::thread::move_into_link_name_space(
@@ -80,14 +80,14 @@ pub(crate) fn enter_network(network: &OwnedFd) -> io::Result<()> {
     )?)
 }
 
-/// Where others find the calling thread's network, for as long as the thread lives.
+/// The path of the calling thread's network namespace, valid while the thread lives.
 pub(crate) fn own_network() -> PathBuf {
     let (process, thread) = (rustix::process::getpid(), rustix::thread::gettid());
     let (process, thread) = (process.as_raw_nonzero(), thread.as_raw_nonzero());
     format!("/proc/{process}/task/{thread}/ns/net").into()
 }
 
-/// Gives the calling thread, and what it starts, mounts of their own.
+/// Moves the calling thread and its children into a new mount namespace.
 pub(crate) fn private_mounts() -> io::Result<()> {
     // SAFETY: mounts and the working directory cease to be shared with other threads; the
     // caller is a thread made for this, and no other code relies on sharing them with it.

@@ -1,6 +1,6 @@
-//! A bundle: `config.json`, as the OCI runtime specification has it.
+//! A bundle: `config.json` of the OCI runtime specification.
 //!
-//! Only what we use of it. Plain data: who makes a bundle decides everything.
+//! Only the parts we use. Plain data without decisions.
 
 use super::OciError;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct Process {
     pub rlimits: Vec<Rlimit>,
 }
 
-/// Processes begin as root of their machine; the guest changes users.
+/// Processes start as the machine's root; the guest switches users.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct User {
     uid: u32,
@@ -49,7 +49,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The same capabilities in every set that matters to root.
+    /// The same capabilities in all sets that matter for root.
     pub fn all_of(names: &[&'static str]) -> Capabilities {
         Capabilities {
             bounding: names.to_vec(),
@@ -124,17 +124,17 @@ pub struct Linux {
 struct Namespace {
     #[serde(rename = "type")]
     kind: &'static str,
-    /// One that is there already; a new one when missing.
+    /// An existing namespace; `None` makes a new one.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<PathBuf>,
 }
 
-/// All kinds but user namespaces.
+/// All namespaces but the user namespace.
 const NAMESPACES: [&str; 5] = ["pid", NETWORK, "ipc", "uts", "mount"];
 const NETWORK: &str = "network";
 
 impl Config {
-    /// Joins this network instead of making a new one.
+    /// Joins this network namespace instead of making a new one.
     pub fn join_network(&mut self, path: PathBuf) {
         let mut namespaces = self.linux.namespaces.iter_mut();
         if let Some(network) = namespaces.find(|namespace| namespace.kind == NETWORK) {
@@ -142,7 +142,7 @@ impl Config {
         }
     }
 
-    /// A machine with these arguments as its first process, in namespaces of its own.
+    /// A machine with this command as its first process, in its own namespaces.
     pub fn new(root: &Path, hostname: &str, args: Vec<String>, capabilities: Capabilities) -> Self {
         Config {
             oci_version: OCI_VERSION,

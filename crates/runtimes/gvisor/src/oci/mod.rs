@@ -1,8 +1,8 @@
-//! OCI runtimes: programs that make a container of a bundle.
+//! OCI runtimes: programs that run a bundle as a container.
 //!
-//! Which program it is is data: `runsc`, `crun` and `runc` are called alike.
-//! No shell is involved, nothing is inherited but what is handed over, and every
-//! call has an end. Blocking; callers put it on a thread that may block.
+//! The program is data: `runsc`, `crun` and `runc` are called alike. No shell is involved, only the
+//! given descriptors are inherited, and every call has a timeout. Blocking; call it on a blocking
+//! thread.
 
 mod bundle;
 
@@ -18,13 +18,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// How long a program may take on the busiest host.
+/// How long a program may take on a busy host.
 const PATIENCE_SECONDS: i64 = 60;
-/// How much of what a program says is looked at.
+/// How much of a program's output is read.
 const SAID_MAX: u64 = 64 * 1024;
-/// The file of a call's own messages, in the directory it is made in.
+/// The log file of a call, in its working directory.
 const LOG: &str = "runtime.log";
-/// The file the container's process is written to.
+/// The file with the container's pid.
 pub const PID_FILE: &str = "pid";
 
 /// Why a call failed.
@@ -54,7 +54,7 @@ pub enum OciError {
     },
 }
 
-/// A program that follows the runtime specification's command line.
+/// A program with the command line of the runtime specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub path: PathBuf,
@@ -62,27 +62,27 @@ pub struct Program {
     pub options: Vec<OsString>,
 }
 
-/// One container: where its bundle and the program's memory of it are, and its name there.
+/// One container: its bundle, the program's state, and its id.
 #[derive(Clone, Copy, Debug)]
 pub struct Container<'a> {
     /// The working directory of every call; the bundle is in it.
     pub dir: &'a Path,
-    /// Where the program keeps its state, relative to `dir`, so that no path is too long for a socket.
+    /// The program's state directory, relative to `dir`, so that socket paths stay short.
     pub state: &'a Path,
     pub id: &'a str,
 }
 
-/// What a new container is given beside its bundle.
+/// What a new container is given besides its bundle.
 #[derive(Debug, Default)]
 pub struct Start {
-    /// Files a process enters its cgroups by.
+    /// Open `cgroup.procs` files of its cgroups.
     pub cgroups: Vec<OwnedFd>,
-    /// Keeps the program and all it starts from registering for process-wide memory
-    /// barriers: right for runtimes whose containers run in other processes.
+    /// Keeps the program and its children from registering for process-wide memory barriers: right
+    /// for runtimes whose containers run in other processes.
     pub without_process_barriers: bool,
 }
 
-/// What a program says about a container.
+/// The state of a container by `state`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct State {
     pub status: String,
@@ -91,7 +91,7 @@ pub struct State {
 }
 
 impl Program {
-    /// Finds a program among the directories that administrators' programs are in.
+    /// Finds a program in the system directories.
     pub fn find(name: &str) -> Result<Program, OciError> {
         ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"]
             .iter()
@@ -117,7 +117,7 @@ impl Program {
         name.to_string_lossy().into_owned()
     }
 
-    /// What `--version` says first.
+    /// The first line of `--version`.
     pub fn version(&self) -> Result<String, OciError> {
         let mut command = self.bare();
         command.arg("--version");
@@ -125,7 +125,7 @@ impl Program {
         Ok(said.lines().next().unwrap_or_default().to_string())
     }
 
-    /// Whether a global option is among those the program lists.
+    /// Whether the program lists a global option.
     pub fn knows(&self, option: &str) -> Result<bool, OciError> {
         let mut command = self.bare();
         command.arg("flags");
@@ -136,7 +136,7 @@ impl Program {
             .any(|line| line.split_whitespace().next() == Some(&option)))
     }
 
-    /// Makes a container and starts it; it goes on by itself.
+    /// Creates and starts a detached container.
     pub fn run(&self, container: Container<'_>, start: Start) -> Result<i32, OciError> {
         self.make(container, "run", &["--detach", "--bundle=."], start)
     }
@@ -146,7 +146,7 @@ impl Program {
         self.make(container, "create", &["--bundle=."], start)
     }
 
-    /// Makes a container that goes on from an image.
+    /// Restores a container from a checkpoint image.
     pub fn restore(
         &self,
         container: Container<'_>,
@@ -181,7 +181,7 @@ impl Program {
         self.tell(container, "kill", &[], &[signal])
     }
 
-    /// Removes what is left of a container, and ends it first if need be.
+    /// Deletes a container, after killing it if needed.
     pub fn delete(&self, container: Container<'_>) -> Result<(), OciError> {
         self.tell(container, "delete", &["--force"], &[])
     }
@@ -194,7 +194,7 @@ impl Program {
         self.tell(container, "resume", &[], &[])
     }
 
-    /// Writes a running container to an image; it goes on.
+    /// Checkpoints a container, which keeps running.
     pub fn checkpoint(&self, container: Container<'_>, image: &Path) -> Result<(), OciError> {
         let image = format!("--image-path={}", image.display());
         self.tell(container, "checkpoint", &["--leave-running", &image], &[])
@@ -235,8 +235,8 @@ impl Program {
         command
             .arg(format!("--pid-file={PID_FILE}"))
             .arg(container.id);
-        // The container's first process inherits these: it has nothing to say, and must not
-        // have a file of the host's to say it to. The program itself speaks to its log.
+        // The container's first process inherits these, so they must not be files of the host. The
+        // program itself writes to its log.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let before = sys::Before {
             cgroups: start.cgroups,
@@ -270,7 +270,7 @@ impl Program {
         self.answer(command, verb).map(drop)
     }
 
-    /// Runs a command to its end and returns what it said.
+    /// Runs a command to its end and returns its output.
     fn answer(&self, mut command: Command, verb: &'static str) -> Result<String, OciError> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.spawn(command)?;
@@ -311,7 +311,7 @@ impl Program {
             }
         };
         if !matches!(ended, Ok(1..)) {
-            // A program that ended in this very moment is as good as killed.
+            // Fails only if the program has just ended.
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
             let _ = child.wait();
             return Err(OciError::Slow {
@@ -344,7 +344,7 @@ fn io_error(what: &'static str) -> impl Fn(io::Error) -> OciError + Copy {
     move |error| OciError::Io { what, error }
 }
 
-/// The line that says why: the first that is not a mere warning.
+/// The line with the reason: the first that is not a warning.
 fn cause(said: &str) -> &str {
     let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     lines
@@ -352,10 +352,10 @@ fn cause(said: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// What was said, as far as it is looked at.
+/// The output, up to the limit.
 fn heard(from: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What was read before a failure is better than nothing.
+    // Keep what was read before a failure.
     let _ = from.take(SAID_MAX).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }

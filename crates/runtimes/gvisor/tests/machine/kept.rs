@@ -34,14 +34,14 @@ async fn what_a_kept_machine_wrote_is_there_again() {
         .await;
     assert_eq!((said.code, &*said.out), (0, "1000\none\ntwo\n"), "{said:?}");
     assert_eq!(guest.sh("root", "echo root > /etc/mark").await.code, 0);
-    // What the guest holds open: both sides, as they are on the host, and nothing to write to.
+    // The descriptors that the guest holds: both sides as on the host, none of them writable.
     let sides = "for fd in /proc/1/fd/*; do test -e $fd/a -o -e $fd/c && \
                  (cd $fd/ && stat -c '%n %F' * && touch x 2>&1); done; true";
     let said = guest.sh("root", sides).await.out;
     assert!(said.contains("sub character special file\n"), "{said}");
     assert!(said.contains("sub directory\n"), "{said}");
     assert_eq!(said.matches("Read-only file system").count(), 2, "{said}");
-    // The third is /workspace itself, which anyone may open.
+    // The third is /workspace itself, which any program may open.
     assert_eq!(guest.sh("root", "rm /workspace/x").await.code, 0);
     assert_eq!(guest.sh("root", "ls -A /dev/motu/upper").await.out, "");
     drop(guest);
@@ -50,7 +50,7 @@ async fn what_a_kept_machine_wrote_is_there_again() {
     assert_eq!(root, "one\n", "the baseline was changed");
     assert!(kept.baseline.join("sub/b").exists());
 
-    // The directory may be elsewhere the next time.
+    // The directory may be moved between starts.
     let moved = Kept {
         dir: home.join("moved"),
         ..kept.clone()
@@ -67,7 +67,7 @@ async fn what_a_kept_machine_wrote_is_there_again() {
         .await;
     assert_eq!(said.out, "one\nmore\nnew\na\nc\nroot\n1000\n", "{said:?}");
 
-    // One image is never in two machines.
+    // One image is never used by two machines.
     let mut second = world.spec();
     second.kept = Some(moved.clone());
     let error = world.runtime.create(&second).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! From `create` to nothing left.
+//! The life of a machine, from `create` to its complete removal.
 
 use crate::support::{Home, World, eventually};
 use motu_core::Runtime;
@@ -37,7 +37,7 @@ async fn a_machine_boots_answers_and_leaves_nothing() {
     world.runtime.destroy(&machine).await.unwrap();
 }
 
-/// No process, cgroup, file or loop device of the machine is left.
+/// Checks that no process, cgroup, file or loop device of the machine is left.
 async fn nothing_left(world: &World, machine: &Machine) {
     let id = machine.id.as_str();
     let found = motu_needs::command("find")
@@ -70,10 +70,10 @@ fn processes(id: &str) -> Vec<String> {
         .collect()
 }
 
-/// Disks the runtime keeps ready.
+/// Disks the runtime prepares ahead.
 const READY_DISKS: usize = 4;
 
-/// Loop devices over files of this state directory, with a name or without.
+/// Number of loop devices on files of this state directory, deleted ones included.
 fn loops(home: &Path) -> usize {
     std::fs::read_dir("/sys/block")
         .unwrap()

@@ -1,4 +1,4 @@
-//! Limits, each looked at before it is pushed against.
+//! Limits: each is checked before it is exceeded.
 
 use crate::support::{DISK_MIB, MEM_MIB, World, ask, eventually};
 use motu_core::Runtime;
@@ -10,7 +10,7 @@ fn enforced(machine: &Machine, name: &str) {
     assert!(limit.enforced, "{limit:?}");
 }
 
-/// The value in the machine's own cgroup, found through one of its processes.
+/// The value in the machine's cgroup, found through one of its processes.
 fn cgroup_value(machine: &Machine, process: &str, controller: &str, file: &str) -> String {
     let pid = machine.record[process]["pid"].as_i64().unwrap();
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
@@ -45,7 +45,7 @@ async fn a_memory_hog_dies_alone() {
 
     let hog = "x=$(head -c 1000000 /dev/zero | tr '\\0' x); while :; do x=$x$x; done";
     let said = guest.sh("user", hog).await;
-    // gVisor gives the end of a process that lost its memory as code 1.
+    // gVisor reports a process killed for memory as exit code 1.
     assert_ne!(said.code, 0, "{said:?}");
     assert!(world.runtime.memory_kills(&machine) > 0);
     assert_eq!(guest.sh("user", "echo alive").await.out, "alive\n");
@@ -119,7 +119,7 @@ async fn every_process_is_inside_the_walls() {
     let world = World::new();
     let (machine, guest) = world.create().await;
     guest.start("user", "sleep 100").await;
-    // What runs for the machine is what shares the sandbox's own network namespace.
+    // The processes of the machine are those in the sandbox's network namespace.
     let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let sandbox = network(&machine.record["process"]["pid"].to_string()).unwrap();
     let members = || -> Vec<String> {
@@ -164,7 +164,7 @@ async fn what_disks_do_in_a_second_is_limited() {
     assert!(!rules.contains(" 6000000"), "{rules}");
 }
 
-/// What takes gVisor's memory or its threads, program by program: the programs go, the machine stays.
+/// Programs that exhaust gVisor's memory or threads: the programs are killed, the machine survives.
 #[tokio::test]
 async fn when_memory_or_processes_end_the_machine_goes_on() {
     let swarm = "i=0; while [ $i -lt 50 ]; do \

@@ -1,5 +1,5 @@
-//! The wrapper of OCI runtimes is about the specification, not about one program:
-//! the same calls run our guest under `runsc`, `crun` and `runc`.
+//! The wrapper of OCI runtimes follows the specification, not one program: the same calls run our
+//! guest under `runsc`, `crun` and `runc`.
 
 use crate::support::{Guest, Home, busybox_root, guest_program};
 use motu_core::runtime::Connection;
@@ -7,7 +7,7 @@ use motu_gvisor::oci::{Access, Capabilities, Config, Container, Mount, OciError,
 use std::path::Path;
 use std::time::Duration;
 
-/// `crun` refuses hosts whose cgroups are both of version 1 and 2: it must not see the latter.
+/// `crun` refuses hosts with both cgroup v1 and v2: hide v2 from it.
 const CRUN: &str = r#"#!/bin/sh
 exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec crun "$@"' crun "$@"
 "#;
@@ -156,7 +156,7 @@ async fn runsc_makes_starts_pauses_and_cannot_save_a_listening_guest() {
     program.resume(container).unwrap();
     guest.ping().await;
 
-    // Why this runtime has no snapshots of memory. The day this fails, it can have them.
+    // Why this runtime has no memory snapshots. When this test fails, it can have them.
     let image = dir.join("image");
     std::fs::create_dir(&image).unwrap();
     let error = program.checkpoint(container, &image).unwrap_err();

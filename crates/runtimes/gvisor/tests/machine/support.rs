@@ -1,7 +1,6 @@
-//! What the tests stand on: a state directory, a root, and a client of the guest.
+//! The test setup: a state directory, a root, and a client of the guest.
 //!
-//! The tests need root and the static guest program; both are asked for in
-//! plain words when they are missing.
+//! The tests need root and the static guest program, and say so if they are missing.
 
 use bytes::Bytes;
 use motu_core::runtime::{Ask, Machine, MachineLimits, MachineSpec};
@@ -25,7 +24,7 @@ pub struct World {
     root: PathBuf,
 }
 
-/// A directory that takes its machines along when it goes, even after a failed test.
+/// A directory that removes its machines when dropped, even after a failed test.
 pub struct Home(Option<tempfile::TempDir>);
 
 impl Home {
@@ -51,7 +50,7 @@ impl Drop for Home {
             }
         }
         let path = self.0.take().unwrap().keep();
-        // A disk may just be made ready in the background.
+        // A disk may still be in preparation in the background.
         for _ in 0..200 {
             if std::fs::remove_dir_all(&path).is_ok() {
                 return;
@@ -61,7 +60,7 @@ impl Drop for Home {
     }
 }
 
-/// Ends a machine a failed test has left, if its process is still that machine.
+/// Kills a machine that a failed test has left, if its process is still that machine.
 fn kill_leftover(dir: &Path, process: &str) {
     let text = std::fs::read_to_string(dir.join("machine.json")).unwrap_or_default();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -77,7 +76,7 @@ fn kill_leftover(dir: &Path, process: &str) {
     }
 }
 
-/// What a command said and how it ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Spoken {
     pub code: i32,
@@ -160,7 +159,7 @@ impl World {
     }
 }
 
-/// A limit that is insisted on.
+/// An explicit limit.
 pub fn ask(value: u64) -> Ask {
     Ask {
         value,
@@ -168,7 +167,7 @@ pub fn ask(value: u64) -> Ask {
     }
 }
 
-/// A root of one static program, with a user beside root.
+/// A root with one static program, and a user besides root.
 pub fn busybox_root(home: &Path) -> PathBuf {
     let root = home.join("root");
     for dir in [
@@ -209,7 +208,7 @@ pub fn busybox_root(home: &Path) -> PathBuf {
     root
 }
 
-/// A conversation with a guest.
+/// A connection to a guest.
 pub struct Guest {
     link: Link,
 }
@@ -271,7 +270,7 @@ impl Guest {
         }
     }
 
-    /// Starts a script and leaves it alone.
+    /// Starts a script in the background.
     pub async fn start(&self, user: &str, script: &str) {
         let start = Start {
             argv: vec![Bytes::copy_from_slice(script.as_bytes())],

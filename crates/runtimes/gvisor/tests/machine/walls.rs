@@ -51,11 +51,12 @@ async fn the_hosts_files_processes_and_network_are_not_there() {
 async fn what_the_gofer_serves_besides_the_root_is_out_of_reach() {
     let world = World::new();
     let (machine, guest) = world.create().await;
-    // The link's directory, the guest's program and gVisor's cgroups were there once.
+    // The link's directory, the guest's program and gVisor's cgroups were mounted here and must be
+    // gone.
     fails(&guest, "ls -A /dev/motu/link | grep .").await;
     fails(&guest, "test -f /dev/motu/guest").await;
     fails(&guest, "ls -A /sys/fs/cgroup | grep .").await;
-    // pid 1 holds the link's directory; nothing can be written through it.
+    // pid 1 holds the link's directory open; nothing can be written through it.
     let through = "for fd in /proc/1/fd/*; do [ \"$(readlink $fd)\" = / ] && \
                    ls $fd/ | grep -q guest.sock && touch $fd/x && exit 0; done; exit 1";
     fails(&guest, through).await;
@@ -78,7 +79,7 @@ async fn what_the_gofer_serves_besides_the_root_is_out_of_reach() {
 async fn sockets_of_the_host_cannot_be_reached() {
     let world = World::new();
     let mut spec = world.spec();
-    // Even one that lies in the environment itself.
+    // Not even a socket inside the environment itself.
     let socket = world.home.path().join("root/host.sock");
     let _listener = UnixListener::bind(&socket).unwrap();
     spec.wants_sudo = true;
@@ -132,7 +133,7 @@ async fn the_kernels_switches_are_out_of_reach() {
     fails(&guest, "mknod /tmp/vda b 254 0 && head -c 1 /tmp/vda").await;
     fails(&guest, "mount -t tmpfs none /mnt").await;
     fails(&guest, "mount -t cgroup -o pids none /tmp").await;
-    // Root can end its machine in gVisor, whose pid 1 is not immune; nobody else can.
+    // In gVisor root can kill pid 1, which is not immune; other users cannot.
     let said = guest.sh("user", "kill -9 1").await;
     assert_ne!(said.code, 0, "{said:?}");
     guest.ping().await;
@@ -152,7 +153,7 @@ async fn commands_have_few_capabilities() {
         assert!(root.contains("CapBnd:\t00000000a00405fb"), "{root}");
         let user = status("user").await.out;
         assert!(user.contains("CapEff:\t0000000000000000"), "{user}");
-        // A program that belongs to root and runs as root for everybody.
+        // A setuid program of root.
         let setuid = "mkdir /s && cp /bin/busybox /s/su && chmod 4755 /s/su && \
                       sed -i 's/^root:x:/root::/' /etc/passwd";
         assert_eq!(guest.sh("root", setuid).await.code, 0);
@@ -164,7 +165,7 @@ async fn commands_have_few_capabilities() {
     }
 }
 
-/// Whether the runtime itself says that this `runsc` honours setuid programs.
+/// Whether the runtime reports that this `runsc` supports setuid programs.
 async fn setuid_works(world: &World) -> bool {
     let checks = world.runtime.check().await;
     let sudo = checks.iter().find(|check| check.name == "sudo").unwrap();
@@ -182,7 +183,7 @@ async fn the_guests_socket_is_not_among_its_descriptors() {
         "the guest holds its root: {said:?}"
     );
     assert!(!said.out.contains("guest.sock"), "{said:?}");
-    // A second link still finds the guest.
+    // A second link still reaches the guest.
     let other = world.connect(&machine).await;
     assert_eq!(other.sh("user", "echo here").await.out, "here\n");
     world.runtime.destroy(&machine).await.unwrap();
