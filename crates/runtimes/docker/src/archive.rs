@@ -1,7 +1,7 @@
-//! An environment's root as a tar archive, piece by piece.
+//! Streams an environment's root as a tar archive.
 //!
-//! `tar` does it: as an ordinary user it has to run where the user's subordinate ids are the ids
-//! inside, and a program can be run there.
+//! Uses `tar`: as an unprivileged user it has to run in a user namespace with the user's
+//! subordinate ids, which needs a separate program.
 
 use bytes::Bytes;
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
-/// Pieces on their way: a slow engine holds up `tar`, and no more memory is taken.
+/// Buffered pieces: a slow engine blocks `tar`, and memory stays bounded.
 const PIECES: usize = 8;
 const PIECE_BYTES: usize = 256 * 1024;
-/// How much of a complaint is looked at.
+/// How much of an error message is read.
 const SAID_MOST: u64 = 4096;
 
-/// Starts reading. An archive that is not whole ends with an error, so that no engine takes it for one.
+/// Starts reading. An incomplete archive ends with an error, so that the engine does not accept it.
 pub(crate) fn of(root: &Path) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
     let mut child = command(root).spawn()?;
     let complaints = child.stderr.take().map(listen);
@@ -26,7 +26,7 @@ pub(crate) fn of(root: &Path) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
         .spawn(move || {
             let read = pump(&mut child, &send);
             if !matches!(read, Ok(Taken::All)) {
-                // It may be waiting for somebody to read.
+                // It may be blocked in a write.
                 let _ = child.kill();
             }
             let ended = end(child, complaints);
@@ -40,7 +40,7 @@ pub(crate) fn of(root: &Path) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     All,
-    /// Nobody wants the rest.
+    /// The receiver is gone.
     Part,
 }
 
@@ -55,7 +55,7 @@ fn command(root: &Path) -> Command {
     };
     command
         .args(["--create", "--file=-", "--format=posix", "--numeric-owner"])
-        // Capabilities of programs are there.
+        // File capabilities are stored here.
         .args(["--xattrs", "--xattrs-include=security.capability"])
         .args(["--one-file-system", "--directory"])
         .arg(root)
@@ -82,7 +82,7 @@ fn pump(child: &mut Child, send: &mpsc::Sender<io::Result<Bytes>>) -> io::Result
     }
 }
 
-/// Reads what is complained of beside everything else: nobody waits for a full pipe.
+/// Drains standard error in a thread, so that `tar` does not block on a full pipe.
 fn listen(mut errors: ChildStderr) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut said = Vec::new();

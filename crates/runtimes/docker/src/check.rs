@@ -1,4 +1,4 @@
-//! What works on this host, and what would make the rest work.
+//! Checks what works on this host, and suggests fixes for the rest.
 
 use crate::api::{ABSENT, ApiError, FORBIDDEN, Info, Make};
 use crate::machine::Maker;

@@ -1,7 +1,7 @@
-//! Engines that hang, die, lie or are something else altogether.
+//! Tests with engines that hang, die, lie or are something else altogether.
 //!
-//! Each is a socket with a few lines behind it. What is asked of them ends soon, with an error of
-//! the right kind.
+//! Each is a socket with a few lines behind it. Calls to them end soon, with an error of the right
+//! kind.
 
 use crate::api::{Api, Patience};
 use crate::machine::{self, Maker};
@@ -16,27 +16,27 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 
-/// What such an engine is given.
+/// The timeouts for such an engine.
 const SHORT: Patience = Patience {
     probe: Duration::from_millis(300),
     call: Duration::from_millis(300),
     import: Duration::from_millis(600),
 };
-/// What the whole may take on a busy machine.
+/// The time limit of a test on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What an engine does with a request whose first line is known.
+/// A faulty behaviour.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// Says nothing at all.
+    /// Never answers.
     Hangs,
-    /// Says something that is not HTTP.
+    /// Answers with something that is not HTTP.
     Rubbish,
-    /// Says something that is not JSON.
+    /// Answers with something that is not JSON.
     Page,
-    /// Goes away in the middle of an answer.
+    /// Closes the connection in the middle of an answer.
     Dies,
-    /// Goes away at once.
+    /// Closes the connection at once.
     Leaves,
     /// Never ends its answer.
     Floods,
@@ -95,7 +95,7 @@ impl Fault {
         }
     }
 
-    /// What its callers are told.
+    /// The expected error kinds.
     fn kinds(self) -> &'static [ErrorKind] {
         match self {
             Fault::Hangs | Fault::Drips => &[ErrorKind::Timeout],
@@ -107,7 +107,7 @@ impl Fault {
     }
 }
 
-/// Serves a fault to everybody until it is dropped.
+/// Serves a fault until it is dropped.
 struct Engine {
     dir: TempDir,
     _tasks: tokio::task::JoinSet<()>,
@@ -209,14 +209,15 @@ async fn every_call_of_a_faulty_engine_ends_with_a_typed_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_into_a_faulty_engine_ends_with_a_typed_error() {
     let root = tempfile::tempdir().unwrap();
-    // More than a socket and the pieces on their way hold.
+    // More than the socket and the buffered pieces hold.
     std::fs::write(root.path().join("file"), vec![1u8; 16 << 20]).unwrap();
     for fault in ALL {
         let engine = Engine::with(fault);
         let (api, begun) = (engine.api(), Instant::now());
         let pieces = crate::archive::of(root.path()).unwrap();
         let error = Error::from(api.import("x", &[], pieces).await.unwrap_err());
-        // Who answers without having read everything may find the connection broken first.
+        // If the engine answers before it has read everything, the broken connection may be noticed
+        // first.
         let known = fault.kinds().contains(&error.kind) || error.kind == ErrorKind::Transport;
         assert!(known, "{fault:?}: {error:?}");
         assert!(begun.elapsed() < SOON, "{fault:?}");
@@ -236,7 +237,7 @@ async fn a_machine_of_a_faulty_engine_is_not_made_and_leaves_nothing() {
             "{fault:?}: {error:?}"
         );
         assert!(begun.elapsed() < SOON, "{fault:?}");
-        // What could not be cleaned up is still written down, for the next sweep.
+        // A failed cleanup stays recorded for the next sweep.
         let swept = machine::remove(&maker, &spec.id, &spec.dir, None).await;
         swept.unwrap();
         assert_eq!(std::fs::read_dir(&spec.dir).unwrap().count(), 0);
@@ -262,7 +263,7 @@ async fn the_doctor_says_what_is_wrong_and_how_to_set_it_right() {
     });
     let report = docker.report().await;
     assert!(!report.works && report.fix.is_some(), "{report:?}");
-    // To look changes nothing.
+    // A check changes nothing.
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 

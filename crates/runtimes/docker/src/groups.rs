@@ -1,14 +1,14 @@
-//! What the kernel really limits: the control groups an engine has put a machine into.
+//! The limits that the kernel enforces: the cgroups that an engine has put a machine into.
 //!
-//! An engine may leave a limit out and say so nowhere (Podman of an ordinary user does, where
-//! cgroups are of version 1). What is reported as enforced was read back from the kernel.
+//! An engine may ignore a limit without reporting it (rootless Podman does, with cgroup v1). Limits
+//! that are reported as enforced were read back from the kernel.
 
 use std::path::{Path, PathBuf};
 
-/// More groups above a machine's than anybody has.
+/// Deeper than any cgroup hierarchy.
 const DEPTH: usize = 32;
 
-/// The control groups of one process.
+/// The cgroups of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Groups {
     memory: Option<Place>,
@@ -16,7 +16,7 @@ pub(crate) struct Groups {
     cpu: Option<Place>,
 }
 
-/// One group, and where its hierarchy begins.
+/// One cgroup, and the mount point of its hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     top: PathBuf,
@@ -34,7 +34,7 @@ impl Groups {
     fn parse(memberships: &str, mounts: &str) -> Groups {
         let find = |controller| {
             let (path, unified) = membership(memberships, controller)?;
-            // Groups that are above what we see of the hierarchy are none of ours to look at.
+            // Groups above the visible part of the hierarchy cannot be read.
             if path.split('/').any(|part| part == "..") {
                 return None;
             }
@@ -68,7 +68,7 @@ impl Groups {
             .least(|dir, _| number(&dir.join("pids.max")))
     }
 
-    /// Thousandths of a processor.
+    /// Thousandths of a CPU.
     pub(crate) fn cpu(&self) -> Option<u64> {
         self.cpu.as_ref()?.least(|dir, unified| {
             let (quota, period) = if unified {
@@ -83,7 +83,7 @@ impl Groups {
         })
     }
 
-    /// The file that counts whom the memory limit has killed.
+    /// The file that counts kills by the memory limit.
     pub(crate) fn killed(&self) -> Option<PathBuf> {
         let memory = self.memory.as_ref()?;
         let name = if memory.unified {
@@ -96,7 +96,7 @@ impl Groups {
 }
 
 impl Place {
-    /// The smallest limit of the group and of those above it.
+    /// The smallest limit of the group and its ancestors.
     fn least(&self, limit: impl Fn(&Path, bool) -> Option<u64>) -> Option<u64> {
         let above = self.dir.ancestors().take(DEPTH);
         let inside = above.take_while(|dir| dir.starts_with(&self.top));
@@ -104,7 +104,7 @@ impl Place {
     }
 }
 
-/// How many processes a memory limit has killed, by the file that counts them.
+/// How many processes a memory limit has killed, by that file.
 pub(crate) fn kills(file: &Path) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let count = text
@@ -117,7 +117,7 @@ fn number(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// A process's group for a controller, and whether it is in the one hierarchy of version 2.
+/// A process's group for a controller, and whether it is in the v2 hierarchy.
 fn membership<'a>(memberships: &'a str, controller: &str) -> Option<(&'a str, bool)> {
     let mut unified = None;
     for line in memberships.lines() {
@@ -135,7 +135,7 @@ fn membership<'a>(memberships: &'a str, controller: &str) -> Option<(&'a str, bo
     unified
 }
 
-/// Where a hierarchy is mounted, and which of its groups is there; version 2 without a controller.
+/// The mount point of a hierarchy and its root group; v2 without a controller.
 fn mount<'a>(mounts: &'a str, controller: Option<&str>) -> Option<(PathBuf, &'a str)> {
     mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;

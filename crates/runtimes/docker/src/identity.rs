@@ -1,7 +1,7 @@
-//! Which state directory a container is of.
+//! The identity of a state directory, for labels of containers.
 //!
-//! Several daemons may share one engine. What one of them makes carries the name of its state
-//! directory: a number drawn once, so that no two have the same, wherever they lie.
+//! Several daemons may share one engine. Everything a daemon makes carries the identity of its
+//! state directory: a random number, unique to it.
 
 use motu_core::Error;
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use std::path::Path;
 const FILE: &str = "docker.id";
 const BYTES: usize = 16;
 
-/// The identity of a state directory, drawn if it has none yet.
+/// The identity of a state directory, created if it has none.
 pub(crate) fn of(home: &Path) -> Result<String, Error> {
     let failed = |error: io::Error| Error::io("the state directory's identity", &error);
     if let Some(known) = read(home).map_err(failed)? {
@@ -22,7 +22,7 @@ pub(crate) fn of(home: &Path) -> Result<String, Error> {
     drawn.ok_or_else(|| Error::internal("the state directory's identity cannot be read"))
 }
 
-/// The identity, if there is one; what is no identity is told, and never replaced.
+/// The identity, if there is one; an invalid file is an error, and never replaced.
 pub(crate) fn read(home: &Path) -> io::Result<Option<String>> {
     let text = match std::fs::read_to_string(home.join(FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -36,7 +36,7 @@ pub(crate) fn read(home: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Staged and linked: of two who draw at once, the first is kept.
+/// Written atomically with a hard link: of two concurrent attempts, the first counts.
 fn draw(home: &Path) -> io::Result<()> {
     let mut random = [0u8; BYTES];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Environments inside the engine: imported once each, removed when they are.
+//! Environments as images of the engine: imported once, removed with the environment.
 
 use crate::api::{Api, ApiError};
 use crate::archive;
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What an environment's directory is called in the store, before its digest.
+/// The prefix of an environment's directory in the store.
 const DIGEST: &str = "sha256-";
 
-/// The images that are known to be there.
+/// Images known to exist.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     known: Mutex<HashSet<(PathBuf, String)>>,
-    /// One import at a time.
+    /// Serializes imports.
     importing: tokio::sync::Mutex<()>,
 }
 
-/// The name of an environment's image. The digest is in the name and not in the tag: Podman
-/// ignores tags of what it imports.
+/// The name of an environment's image. The digest is in the name, not in the tag: Podman ignores
+/// tags of imports.
 pub(crate) fn name(identity: &str, root: &Path) -> Result<String, Error> {
     let directory = root
         .parent()
@@ -36,7 +36,7 @@ pub(crate) fn name(identity: &str, root: &Path) -> Result<String, Error> {
     Ok(format!("localhost/motu-{identity}/{digest}"))
 }
 
-/// Paths are written in digits: the engine reads labels as a line with a syntax of its own.
+/// Hex-encodes a path: the engine parses labels with a syntax of its own.
 fn in_digits(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -56,7 +56,7 @@ impl Images {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The image of an environment, imported if the engine has none.
+    /// The image of an environment; imports it if the engine does not have it.
     pub(crate) async fn ensure(
         &self,
         api: &Api,
@@ -76,14 +76,14 @@ impl Images {
         Ok(name)
     }
 
-    /// An image was not there after all: somebody removed it.
+    /// Forgets an image that was removed by somebody else.
     pub(crate) fn forget(&self, api: &Api, name: &str) {
         let key = (api.socket().to_path_buf(), name.to_string());
         self.known().remove(&key);
     }
 
-    /// Removes images of this state directory: all that no container uses, or only those whose
-    /// environment is gone. How many bytes that gave back.
+    /// Removes images of this state directory: all unused ones, or only those whose environment is
+    /// gone. Returns the bytes freed.
     pub(crate) async fn remove(
         &self,
         api: &Api,
@@ -94,7 +94,8 @@ impl Images {
         let mut freed = 0;
         for image in api.images(&format!("{HOME_LABEL}={identity}")).await? {
             let labels = image.labels.unwrap_or_default();
-            // An engine that ignores the filter must not make us remove what is not ours.
+            // Check again: an engine that ignores the filter must not make us remove foreign
+            // images.
             if labels.get(HOME_LABEL).map(String::as_str) != Some(identity) {
                 continue;
             }
@@ -105,7 +106,7 @@ impl Images {
             self.known().clear();
             match api.remove_image(&image.id).await {
                 Ok(()) => freed += u64::try_from(image.size).unwrap_or(0),
-                // A container still uses it; it goes when that is gone and this is done again.
+                // A container still uses it; a later call removes it.
                 Err(error) if error.is_conflict() || error.is_missing() => {}
                 Err(error) => return Err(error.into()),
             }

@@ -16,8 +16,8 @@
 //!   check     what works on this host
 //! ```
 //!
-//! The engine is somebody else's: what it says is checked against the kernel where that matters,
-//! and nothing in it is touched that does not carry this state directory's label.
+//! The engine is not ours: its answers are verified against the kernel where that matters, and only
+//! objects with this state directory's label are touched.
 
 mod api;
 mod archive;
@@ -51,9 +51,9 @@ pub struct Settings {
     pub guest: Arc<[u8]>,
     /// The state directory.
     pub home: PathBuf,
-    /// The engine's socket, where the operator names it.
+    /// The engine's socket, if the operator names it.
     pub socket: Option<PathBuf>,
-    /// The engine's runtime (`runc`, `crun`, `runsc`), where the operator names it.
+    /// The engine's OCI runtime (`runc`, `crun`, `runsc`), if the operator names it.
     pub runtime: Option<String>,
 }
 
@@ -64,15 +64,15 @@ pub struct Docker {
 }
 
 impl Docker {
-    /// Sets the runtime up. Looks for no engine yet: whether machines can be made is for
-    /// [`Runtime::check`] to say.
+    /// Sets the runtime up, without looking for an engine: [`Runtime::check`] tells whether
+    /// machines can be made.
     pub fn new(settings: Settings) -> Docker {
         Docker {
             inner: Arc::new(machine::Maker::new(settings)),
         }
     }
 
-    /// The engine and this state directory's identity, if it ever had anything in one.
+    /// The engine and this state directory's identity; `None` if it never used an engine.
     fn known(&self) -> Result<Option<(api::Api, String)>, Error> {
         let identity = identity::read(self.inner.home())
             .map_err(|error| Error::io("the state directory's identity", &error))?;
@@ -118,12 +118,12 @@ impl Runtime for Docker {
             pause: true,
             memory_snapshot: false,
             fork: false,
-            // A container's files are the engine's; they cannot be read while it is stopped,
-            // nor told apart from its environment.
+            // A container's files belong to the engine; they cannot be read while it is stopped,
+            // nor separated from its environment.
             keep: false,
-            // Its root may be the host's: programs get no new privileges.
+            // Its root may be the host's root: programs get no new privileges.
             setuid: false,
-            // gVisor copies its devices when it starts, before ours is there.
+            // gVisor copies its devices when it starts, before ours exists.
             network: self.isolation() != Isolation::Gvisor,
             uses_environment: true,
         }
@@ -188,7 +188,7 @@ impl Runtime for Docker {
             self.inner.images.remove(&api, &identity, false).await
         };
         match pruned.await {
-            // An engine that is not there has nothing to give back, and keeps no other from doing so.
+            // An engine that is not running has nothing to free; others still can.
             Err(error) if error.kind == ErrorKind::Unavailable => {
                 tracing::warn!(%error, "what is in the container engine stays there");
                 Ok(0)

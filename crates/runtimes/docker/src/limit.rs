@@ -1,4 +1,4 @@
-//! What becomes of each limit, in the machine's own numbers.
+//! How each limit is enforced, in the machine's own numbers.
 
 use crate::groups::Groups;
 use crate::prepare;
@@ -11,7 +11,7 @@ use motu_core::sandbox::AppliedLimit;
 const MIB: u64 = 1 << 20;
 const ENGINE: &str = "cgroup of the engine";
 
-/// Reads back what the kernel enforces. What was insisted on and is not enforced is refused.
+/// Reads back what the kernel enforces. An explicit limit that is not enforced is refused.
 pub(crate) fn verified(
     limits: &MachineLimits,
     groups: &Groups,
@@ -22,7 +22,7 @@ pub(crate) fn verified(
     let within = |found: Option<u64>, most: u64| found.is_some_and(|found| found <= most);
     let memory = within(groups.memory(), host.mem_mib.value.saturating_mul(MIB));
     let cpu = within(groups.cpu(), host.vcpu_count.value.saturating_mul(1000));
-    // To the host, the tasks of a machine in gVisor are gVisor's own, several for each.
+    // For the host the tasks of a machine in gVisor are gVisor's own, several for each.
     let tasks = !gvisor && within(groups.pids(), host.pids_max.value);
     let own_memory = match gvisor {
         true => format!("{ENGINE}, with room for gVisor itself"),
@@ -43,7 +43,7 @@ pub(crate) fn verified(
     ])
 }
 
-/// Refuses more open files than the engine could give, if they were insisted on.
+/// Refuses an explicit number of open files that the engine cannot provide.
 pub(crate) fn refuse_files(limits: &MachineLimits, most: u64) -> Result<(), Error> {
     if !limits.nofile.explicit || limits.nofile.value <= most {
         return Ok(());

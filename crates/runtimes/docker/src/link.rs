@@ -1,8 +1,9 @@
 //! Connections to guests.
 //!
-//! The guest makes its socket in a directory that it shares with the host. As soon as it listens,
-//! and before anything else can run in the machine, the host moves the socket out and removes the
-//! directory: what is left inside is a place where nothing can be made, and nothing of the host's.
+//! The guest makes its socket in a directory shared with the host. As soon as it listens, and
+//! before anything else can run in the machine, the host moves the socket out and removes the
+//! directory: inside remains a dead directory where nothing can be created, and nothing of the
+//! host's.
 
 use crate::prepare::{LINK_DIR, LINK_SOCKET};
 use motu_core::runtime::{Connection, Machine};
@@ -17,10 +18,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// How soon it is looked at again whether a guest listens.
+/// Polling interval until a guest listens.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The connections that showed that guests listen. Each is handed to whoever asks for one first.
+/// The first connections to guests, made to see that they listen. Each is handed to the first
+/// caller.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     first: Mutex<HashMap<SandboxId, UnixStream>>,
@@ -42,7 +44,7 @@ impl Links {
         let stream = match first {
             Some(stream) => stream,
             None => match reach(&machine.dir.join(LINK_SOCKET)).await {
-                // In gVisor's own file system a socket stays where it was made.
+                // In gVisor's file system a socket cannot be moved.
                 Err(_) if machine.dir.join(LINK_DIR).exists() => made(&machine.dir).await,
                 other => other,
             }
@@ -55,23 +57,23 @@ impl Links {
         })
     }
 
-    /// Lets go of a machine that ends.
+    /// Forgets a machine that ends.
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.first().remove(id);
     }
 }
 
-/// Makes the directory. The machine's root may be any id of the host; what is around the directory
-/// lets nobody but the daemon in.
+/// Makes the directory, mode 0777: the machine's root may be any id of the host. Its parent
+/// directory is accessible to the daemon only.
 pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
     let place = dir.join(LINK_DIR);
     std::fs::DirBuilder::new().mode(0o700).create(&place)?;
-    // The umask of the daemon is not asked.
+    // The daemon's umask must not apply.
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(place, everybody)
 }
 
-/// Waits, for ever if need be, until a new guest takes connections.
+/// Waits, without a timeout, until a new guest accepts connections.
 pub(crate) async fn listens(dir: &Path) -> UnixStream {
     loop {
         match made(dir).await {
@@ -88,12 +90,12 @@ pub(crate) fn seal(dir: &Path) -> io::Result<()> {
     std::fs::remove_dir(place)
 }
 
-/// A connection to the socket where the guest made it.
+/// Connects to the socket where the guest made it.
 async fn made(dir: &Path) -> io::Result<UnixStream> {
     reach(&dir.join(LINK_DIR).join(LINK_SOCKET)).await
 }
 
-/// A new connection. Nothing is followed: only a socket that is there itself will do.
+/// Makes a new connection. Symbolic links are not followed: only a real socket is accepted.
 async fn reach(socket: &Path) -> io::Result<UnixStream> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::open(socket, flags, Mode::empty())?;
@@ -101,7 +103,7 @@ async fn reach(socket: &Path) -> io::Result<UnixStream> {
     if !FileType::from_raw_mode(kind.st_mode).is_socket() {
         return Err(io::Error::other("not a socket"));
     }
-    // By descriptor: the path may be longer than a socket's address.
+    // By descriptor: the path may be longer than a socket address.
     UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
 }
 
@@ -114,7 +116,7 @@ mod tests {
     async fn a_sealed_socket_takes_connections_and_its_directory_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path()).unwrap();
-        // What somebody inside has of it stays open.
+        // A directory that a program has open stays open.
         let inside = std::fs::File::open(dir.path().join(LINK_DIR)).unwrap();
         let listener = UnixListener::bind(dir.path().join(LINK_DIR).join(LINK_SOCKET)).unwrap();
         let _first = listens(dir.path()).await;

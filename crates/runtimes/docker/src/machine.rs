@@ -1,8 +1,8 @@
-//! One machine: made, found, ended.
+//! One machine: created, found, removed.
 //!
-//! Order of making, each undone by [`remove`] from what the one before wrote: record, directory of
-//! the link, container. The record names the container before there is one, so a crash at any point
-//! leaves enough to sweep.
+//! Order of creation, each step undone by [`remove`] from the records of the previous ones: record,
+//! directory of the link, container. The record names the container before it exists, so a crash at
+//! any point leaves enough to clean up.
 
 use crate::api::{Api, ApiError};
 use crate::groups::{self, Groups};
@@ -31,16 +31,16 @@ use tokio::sync::Semaphore;
 
 /// How long a started guest may take to listen.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
-/// How often the engine is asked whether a container that does not listen runs at all.
+/// How often the engine is asked whether a container that does not listen still runs.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a removed machine may take to be gone.
+/// How long a removed machine may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(30);
-/// How soon a removal that somebody else has begun is looked at again.
+/// Polling interval while another removal is in progress.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Machines made at once on the smallest host.
+/// Concurrent creations on the smallest host.
 const TURNS_MIN: usize = 4;
 
-/// Everything that machines of one state directory share.
+/// State shared by all machines of one state directory.
 #[derive(Debug)]
 pub(crate) struct Maker {
     settings: Settings,
@@ -48,9 +48,9 @@ pub(crate) struct Maker {
     pub(crate) images: Images,
     pub(crate) links: Links,
     guest_file: OnceLock<PathBuf>,
-    /// Machines whose engine was not there to remove them.
+    /// Machines that could not be removed because their engine did not answer.
     left: Mutex<Vec<(SandboxId, PathBuf)>>,
-    /// Machines are made a few at a time: more only wait for each other.
+    /// Limits concurrent creations: more would only wait for each other.
     turns: Semaphore,
     #[cfg(test)]
     pub(crate) patience: Option<crate::api::Patience>,
@@ -72,7 +72,7 @@ impl Maker {
         }
     }
 
-    /// Where the engine is, looked for each time: it may have come or gone.
+    /// Where the engine is; searched each time, because it may come or go.
     pub(crate) fn around(&self) -> Around {
         Around::of_process(self.settings.socket.clone())
     }
@@ -115,7 +115,7 @@ impl Maker {
         prepare::describe(spec, &self.walls, &self.guest_place())
     }
 
-    /// Makes the container and starts it; writes down what it is as soon as it is known.
+    /// Creates and starts the container; records its id and process as soon as they are known.
     async fn start(&self, api: &Api, spec: &MachineSpec, record: &mut Record) -> Result<(), Error> {
         let identity = identity::of(self.home())?;
         let guest = self
@@ -138,7 +138,7 @@ impl Maker {
                     record.container = Some(id);
                     break;
                 }
-                // Somebody has removed the image behind our back.
+                // The image was removed by somebody else.
                 Err(error) if error.is_missing() && again => self.images.forget(api, &image),
                 Err(error) => return Err(error.into()),
             }
@@ -190,8 +190,8 @@ impl Maker {
         })
     }
 
-    /// The process that is the machine. Of a container the kernel says who listens at the link;
-    /// gVisor's sandbox is what the engine started, and has to be what it is said to be.
+    /// The machine's first process. For a container it is the peer of the link's socket, by the
+    /// kernel; for gVisor it is the process that the engine reports, which is then verified.
     async fn first_process(
         &self,
         api: &Api,
@@ -217,8 +217,8 @@ impl Maker {
     }
 }
 
-/// The most that this process could give, where it cannot raise it: an engine of the same host
-/// usually cannot either, and fails with a limit beyond its own.
+/// The limit of this process, if it cannot raise it: an engine of the same host usually cannot
+/// either, and fails with a higher one.
 fn most(resource: Resource) -> Option<u64> {
     let raises =
         capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE));
@@ -228,7 +228,7 @@ fn most(resource: Resource) -> Option<u64> {
     }
 }
 
-/// Waits for the guest; a container that has ended meanwhile is asked why.
+/// Waits for the guest; if the container ends meanwhile, returns the reason.
 async fn guest(api: &Api, spec: &MachineSpec, record: &Record) -> Result<UnixStream, Error> {
     let id = record.container.as_deref().unwrap_or(&record.name);
     let ended = async {
@@ -237,7 +237,7 @@ async fn guest(api: &Api, spec: &MachineSpec, record: &Record) -> Result<UnixStr
             match api.inspect(id).await {
                 Ok(found) if found.state.running => {}
                 Ok(found) => break found.state,
-                // The engine is busy; the guest may come all the same.
+                // The engine is busy; the guest may still come up.
                 Err(error) => tracing::debug!(%error, "a new container could not be looked at"),
             }
         }
@@ -256,7 +256,7 @@ async fn guest(api: &Api, spec: &MachineSpec, record: &Record) -> Result<UnixStr
     }
 }
 
-/// Makes a machine whose guest listens, or cleans up and says why not.
+/// Creates a machine whose guest listens, or cleans up and returns the error.
 pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine, Error> {
     let turn = maker.turns.acquire().await;
     let made = maker.make(spec).await;
@@ -273,8 +273,8 @@ pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine,
     made
 }
 
-/// An engine has just worked: what it was not there to remove before goes now. What is left even
-/// then is found by its directory when the next daemon starts.
+/// Called when an engine has just answered: removes machines that it could not remove before. The
+/// rest is found by its directory when the next daemon starts.
 async fn remove_left(maker: &Maker) {
     let left = std::mem::take(&mut *maker.left.lock().unwrap_or_else(PoisonError::into_inner));
     for (id, dir) in left {
@@ -292,7 +292,7 @@ pub(crate) fn record_of(machine: &Machine) -> Option<Record> {
         .or_else(|| Record::load(&machine.dir))
 }
 
-/// Whether the machine's first process is there, whatever has become of its engine.
+/// Whether the machine's first process exists, whatever has become of its engine.
 pub(crate) fn lives(machine: &Machine) -> bool {
     record_of(machine).is_some_and(|record| record.open().is_some())
 }
@@ -330,12 +330,12 @@ pub(crate) async fn ended(machine: &Machine) -> Ended {
 
 async fn wait(pidfd: OwnedFd) -> io::Result<OwnedFd> {
     let watched = watch(pidfd)?;
-    // The guard is a borrow of what is given back below.
+    // The guard borrows `watched`, which is returned below.
     drop(watched.readable().await?);
     Ok(watched.into_inner())
 }
 
-/// Lets a machine stand still, or go on.
+/// Pauses or resumes a machine.
 pub(crate) async fn still(maker: &Maker, machine: &Machine, stand: bool) -> Result<(), Error> {
     let record = record_of(machine).filter(|record| record.open().is_some());
     let record = record.ok_or_else(|| Error::not_found("the machine is gone"))?;
@@ -346,7 +346,7 @@ pub(crate) async fn still(maker: &Maker, machine: &Machine, stand: bool) -> Resu
         false => api.unpause(id).await,
     };
     if let Err(error) = told {
-        // Engines refuse to do it twice.
+        // Engines refuse to do it twice: check the state.
         let found = api.inspect(id).await;
         if !found.is_ok_and(|found| found.state.running && found.state.paused == stand) {
             return Err(error.into());
@@ -355,7 +355,7 @@ pub(crate) async fn still(maker: &Maker, machine: &Machine, stand: bool) -> Resu
     Ok(())
 }
 
-/// Ends a machine and removes all it had. Everything here may be done twice.
+/// Ends a machine and removes everything it had. Idempotent.
 pub(crate) async fn remove(
     maker: &Maker,
     id: &SandboxId,
@@ -363,10 +363,10 @@ pub(crate) async fn remove(
     record: Option<Record>,
 ) -> Result<(), Error> {
     maker.links.forget(id);
-    // Without a record nothing was asked of an engine yet.
+    // Without a record nothing was requested from an engine yet.
     if let Some(record) = record {
         if let Err(error) = remove_container(maker, &record).await {
-            // An engine that does not answer must not keep alive what was to be ended.
+            // If the engine does not answer, kill the machine's process directly.
             let killed = record
                 .open()
                 .map(|process| pidfd_send_signal(process, Signal::KILL));
@@ -390,8 +390,8 @@ pub(crate) async fn remove(
     })
 }
 
-/// Removes a container that is known to be ours: by the id that the engine gave it, or by its name
-/// and its labels.
+/// Removes a container that is known to be ours: by the id from the engine, or by its name and
+/// labels.
 async fn remove_container(maker: &Maker, record: &Record) -> Result<(), Error> {
     let api = maker.api(&record.socket);
     let id = match &record.container {
@@ -413,14 +413,14 @@ async fn remove_container(maker: &Maker, record: &Record) -> Result<(), Error> {
     gone(&api, &id).await
 }
 
-/// Removes a container and waits until the engine knows it no more.
+/// Removes a container and waits until the engine no longer knows it.
 pub(crate) async fn gone(api: &Api, id: &str) -> Result<(), Error> {
     let end = Instant::now() + END_PATIENCE;
     loop {
         match api.remove(id).await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_missing() => return Ok(()),
-            // Somebody else is removing it.
+            // Another removal is in progress.
             Err(error) if error.is_conflict() && Instant::now() < end => {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -429,7 +429,7 @@ pub(crate) async fn gone(api: &Api, id: &str) -> Result<(), Error> {
     }
 }
 
-/// What it means that a container could not be removed.
+/// The error for a container that could not be removed.
 fn left(error: ApiError) -> Error {
     let error = Error::from(error);
     Error {
@@ -438,7 +438,7 @@ fn left(error: ApiError) -> Error {
     }
 }
 
-/// Removes what is in a machine's directory, but not the directory.
+/// Removes the contents of a machine's directory, but not the directory.
 fn empty(dir: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,5 +1,5 @@
-//! The network of a machine: the container has a namespace with a loopback device alone, and the
-//! gateway puts the other end of its own device in there.
+//! The network of a machine: the container has a network namespace with only a loopback device, and
+//! the gateway creates its device in there.
 
 use crate::record::Record;
 use motu_core::Error;
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Attaches the machine's uplink, before anything but the guest has run in it.
+/// Attaches the machine's uplink, before anything but the guest runs in it.
 pub(crate) async fn attach(spec: &MachineSpec, record: &Record) -> Result<(), Error> {
     let Some(uplink) = spec.network.clone() else {
         return Ok(());
@@ -20,7 +20,7 @@ pub(crate) async fn attach(spec: &MachineSpec, record: &Record) -> Result<(), Er
     let work = move || {
         let failed = |error: io::Error| Error::io("the machine's network", &error);
         let gone = || Error::unavailable("the machine's first process is gone already");
-        // The handle first: once it is held the number cannot change its meaning.
+        // Open the pidfd first: from then on the pid cannot be reused unnoticed.
         let machine = record.open().ok_or_else(gone)?;
         let pid = record.process.ok_or_else(gone)?.pid;
         let net = namespace(pid, "net").map_err(failed)?;
@@ -57,7 +57,7 @@ fn is_ours(namespace: &OwnedFd, kind: &str) -> io::Result<bool> {
     Ok((own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
 }
 
-/// Whether a process sees the loopback device and no other.
+/// Whether a process sees only the loopback device.
 fn is_closed(pid: i32) -> io::Result<bool> {
     let devices = std::fs::read_to_string(format!("/proc/{pid}/net/dev"))?;
     Ok(only_loopback(&devices))

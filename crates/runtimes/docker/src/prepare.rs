@@ -1,4 +1,4 @@
-//! Builds what the engine is asked for. Pure: it looks at nothing and changes nothing.
+//! Builds the requests to the engine. Pure: no I/O.
 
 use crate::walls::Walls;
 use motu_core::hint;
@@ -11,28 +11,28 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Where the guest listens at first: a directory that it shares with the host until it does.
+/// The directory in which the guest listens at first; shared with the host only until then.
 pub(crate) const LINK_DIR: &str = "link";
 pub(crate) const LINK_SOCKET: &str = "guest.sock";
-/// What is only for the guest, inside.
+/// Mounts for the guest only, inside.
 const OURS: &str = "/dev/motu";
 /// Shared memory.
 const SHM_BYTES: u64 = 64 << 20;
 /// Open files of the guest itself.
 const GUEST_FILES: u64 = 65_536;
-/// Memory and host tasks of gVisor itself, beside what the machine may use.
+/// Memory and host tasks for gVisor itself, in addition to the machine's limits.
 const GVISOR_MIB: u64 = 128;
 const GVISOR_TASKS: u64 = 1024;
 const GVISOR_TASKS_PER_TASK: u64 = 8;
 const MIB: u64 = 1 << 20;
 const NANO_CPUS: u64 = 1_000_000_000;
 
-/// The label that says of which state directory something is; the others say what it is.
+/// The label with the state directory's identity; the others describe the object.
 pub(crate) const HOME_LABEL: &str = "motu.home";
 pub(crate) const SANDBOX_LABEL: &str = "motu.sandbox";
 pub(crate) const ROOT_LABEL: &str = "motu.root";
 
-/// What a command run as root may do: those of the container runtime, by their numbers and names.
+/// Capabilities of a command run as root: the container runtime's, with numbers and names.
 const COMMAND_CAPS: [(u32, &str); 12] = [
     (0, "CAP_CHOWN"),
     (1, "CAP_DAC_OVERRIDE"),
@@ -47,13 +47,13 @@ const COMMAND_CAPS: [(u32, &str); 12] = [
     (29, "CAP_AUDIT_WRITE"),
     (31, "CAP_SETFCAP"),
 ];
-/// What the guest needs beyond: whose a port is, and who waits for input. Unlike the container
-/// runtime's, its root may be the host's, so it has nothing that reaches further.
+/// Additional capabilities of the guest: owners of ports, and who waits for input. Unlike in the
+/// container runtime its root may be the host's, so it has nothing more powerful.
 const GUEST_CAPS: [&str; 1] = ["CAP_SYS_PTRACE"];
-/// In gVisor the guest unmounts what is only for it; the capability is one of gVisor's kernel.
+/// In gVisor the guest unmounts its own mounts; the capability applies only to gVisor's kernel.
 const GVISOR_CAPS: [&str; 1] = ["CAP_SYS_ADMIN"];
 
-/// What was decided before the container is made.
+/// Decisions made before the container.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided<'a> {
     pub(crate) walls: &'a Walls,
@@ -62,7 +62,7 @@ pub(crate) struct Decided<'a> {
     pub(crate) image: &'a str,
     /// The guest program, on the host.
     pub(crate) guest: &'a Path,
-    /// Most open files and processes that an engine of this host can give.
+    /// The most open files and processes that an engine of this host can provide.
     pub(crate) most_files: Option<u64>,
     pub(crate) most_processes: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub(crate) fn name(identity: &str, id: &str) -> String {
     format!("motu-{}-{id}", identity.get(..12).unwrap_or(identity))
 }
 
-/// The container, as the engine is asked for it.
+/// The container, as requested from the engine.
 pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Value, Error> {
     let gvisor = decided.walls.isolation() == Isolation::Gvisor;
     let mut caps: Vec<&str> = COMMAND_CAPS.iter().map(|(_, name)| *name).collect();
@@ -83,8 +83,8 @@ pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Val
     let files = files(&spec.limits, decided.most_files);
     let mut ulimits = vec![json!({ "Name": "nofile", "Soft": files, "Hard": files })];
     if let Some(most) = decided.most_processes {
-        // Podman asks for more than it may have unless it is told, and gives itself no more than
-        // any machine can have.
+        // Without this, Podman requests more than it is allowed to; no machine can have more
+        // processes than this anyway.
         let most = most.min(limits::PIDS_MAX.max);
         ulimits.push(json!({ "Name": "nproc", "Soft": most, "Hard": most }));
     }
@@ -94,9 +94,9 @@ pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Val
             bind(&spec.dir.join(LINK_DIR), "link", "rw,Z")?,
             bind(decided.guest, "guest", "ro,z")?,
         ],
-        // No device but the loopback. A policy's device is put in by us, or there is none.
+        // Only the loopback device. A policy's device is added by us.
         "NetworkMode": "none",
-        // The host's own name servers are nobody's business.
+        // Do not reveal the host's own name servers.
         "Dns": [network::GATEWAY.to_string()],
         "CapDrop": ["ALL"],
         "CapAdd": caps,
@@ -105,14 +105,14 @@ pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Val
         "IpcMode": "private",
         "CgroupnsMode": "private",
         "Memory": allowed.mem_mib.value.saturating_mul(MIB),
-        // The same: no swap beyond it.
+        // The same as memory: no swap.
         "MemorySwap": allowed.mem_mib.value.saturating_mul(MIB),
         "NanoCpus": allowed.vcpu_count.value.saturating_mul(NANO_CPUS),
         "PidsLimit": allowed.pids_max.value,
         "ShmSize": SHM_BYTES,
         "Ulimits": ulimits,
         "RestartPolicy": { "Name": "no" },
-        // What a machine prints must not fill the engine's disk.
+        // A machine's output must not fill the engine's disk.
         "LogConfig": { "Type": "none" },
         "Init": false,
         "AutoRemove": false,
@@ -136,7 +136,7 @@ pub(crate) fn container(spec: &MachineSpec, decided: &Decided<'_>) -> Result<Val
     }))
 }
 
-/// A file or directory of the host, inside.
+/// A bind mount of the host.
 fn bind(source: &Path, name: &str, options: &str) -> Result<String, Error> {
     let text = source.to_str().filter(|text| !text.contains(':'));
     let text = text.ok_or_else(|| {
@@ -171,13 +171,13 @@ fn arguments(spec: &MachineSpec, gvisor: bool) -> Vec<String> {
     args
 }
 
-/// Open files of the first process, of which commands get theirs.
+/// Open files of the first process; the limits of commands are below it.
 pub(crate) fn files(limits: &MachineLimits, most: Option<u64>) -> u64 {
     let wanted = GUEST_FILES.max(limits.nofile.value);
     most.map_or(wanted, |most| wanted.min(most))
 }
 
-/// What the host's cgroups must allow for a machine to have what it may.
+/// The limits of the host's cgroups: the machine's plus those of gVisor.
 pub(crate) fn host_limits(limits: &MachineLimits, gvisor: bool) -> MachineLimits {
     let mut host = *limits;
     if gvisor {
@@ -188,7 +188,7 @@ pub(crate) fn host_limits(limits: &MachineLimits, gvisor: bool) -> MachineLimits
     host
 }
 
-/// Refuses what cannot be had whatever the engine is, before anything is made.
+/// Refuses what no engine can provide, before anything is made.
 pub(crate) fn refuse(limits: &MachineLimits) -> Result<(), Error> {
     if let Some((name, _)) = limits.io().first() {
         return Err(Error::unsupported(format!(
@@ -213,7 +213,7 @@ pub(crate) fn refuse(limits: &MachineLimits) -> Result<(), Error> {
     Ok(())
 }
 
-/// The disk's line among the limits.
+/// The disk's entry among the applied limits.
 pub(crate) fn disk(limits: &MachineLimits) -> AppliedLimit {
     AppliedLimit {
         name: "disk_mib".into(),
@@ -223,7 +223,7 @@ pub(crate) fn disk(limits: &MachineLimits) -> AppliedLimit {
     }
 }
 
-/// The steps, for people.
+/// Describes the steps.
 pub(crate) fn describe(spec: &MachineSpec, walls: &Walls, guest: &Path) -> Result<String, Error> {
     let decided = Decided {
         walls,

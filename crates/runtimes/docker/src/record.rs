@@ -1,4 +1,4 @@
-//! What is remembered of a machine, and whether it is still that machine.
+//! The record of a machine, and whether its process still exists.
 
 use motu_core::Error;
 use motu_local::{Process, boot_id, start_time};
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "machine.json";
 const VERSION: u32 = 1;
 
-/// Enough to find a machine again, with its engine or without.
+/// What is needed to find a machine again, with or without its engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     version: u32,
     boot_id: String,
-    /// Where the engine listened that made it.
+    /// The socket of the engine that made it.
     pub(crate) socket: PathBuf,
-    /// Its name there.
+    /// The container's name.
     pub(crate) name: String,
-    /// The engine's id of it; not known yet while it is being made.
+    /// The container's id; `None` while it is being made.
     pub(crate) container: Option<String>,
-    /// Pid 1, as the host sees it.
+    /// Pid 1 as seen from the host.
     pub(crate) process: Option<Process>,
-    /// Where the kernel counts whom the memory limit has killed.
+    /// The file with the kernel's count of kills by the memory limit.
     #[serde(default)]
     pub(crate) killed: Option<PathBuf>,
 }
@@ -48,7 +48,7 @@ impl Record {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Staged and renamed: a reader sees the old record or the new one.
+    /// Written atomically: a reader sees the old record or the new one.
     pub(crate) fn store(&self, dir: &Path) -> Result<(), Error> {
         let failed = |error: io::Error| Error::io("the machine's record", &error);
         let text = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
@@ -57,19 +57,19 @@ impl Record {
         std::fs::rename(staged, dir.join(FILE)).map_err(failed)
     }
 
-    /// A handle on the machine's first process, if that very process is still there.
+    /// A pidfd of the machine's first process, if that very process still exists.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
         let process = self.process?;
         if self.boot_id != boot_id() {
             return None;
         }
-        // The handle first: once it is held the number cannot change its meaning.
+        // Open the pidfd first: from then on the pid cannot be reused unnoticed.
         let pidfd = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
         (start_time(process.pid)? == process.start_time).then_some(pidfd)
     }
 }
 
-/// A process as it is written down, if it runs.
+/// The record of a running process.
 pub(crate) fn known(pid: i32) -> Option<Process> {
     let start_time = start_time(pid)?;
     Some(Process { pid, start_time })

@@ -1,7 +1,7 @@
-//! Where the engine listens.
+//! Finds the engine's socket.
 //!
-//! The operator's word comes first, then what the tools of Docker and Podman go by, then the places
-//! where engines usually are. Only sockets of this host will do: a machine's link is a file of it.
+//! The operator's setting comes first, then the settings of the Docker and Podman tools, then the
+//! usual paths. Only sockets of this host are accepted: a machine's link is a local file.
 
 use motu_core::Error;
 use serde::Deserialize;
@@ -12,9 +12,9 @@ use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-/// A longer file is no settings of Docker's.
+/// A larger file is not a Docker configuration.
 const SETTINGS_MOST: u64 = 1 << 20;
-/// The context that means: the usual socket.
+/// The context that means the usual socket.
 const DEFAULT_CONTEXT: &str = "default";
 
 /// A socket, and how it was found.
@@ -24,18 +24,18 @@ pub(crate) struct Found {
     pub(crate) by: &'static str,
 }
 
-/// What a search looks at.
+/// The inputs of the search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Around {
     /// `[docker] socket` of the settings.
     pub(crate) named: Option<PathBuf>,
     pub(crate) variables: BTreeMap<&'static str, OsString>,
     pub(crate) uid: u32,
-    /// Where the usual sockets of the host are: `/run`.
+    /// The directory of the usual sockets: `/run`.
     pub(crate) run: PathBuf,
 }
 
-/// The variables that matter.
+/// The variables that are used.
 const VARIABLES: [&str; 6] = [
     "DOCKER_HOST",
     "DOCKER_CONTEXT",
@@ -56,7 +56,7 @@ impl Around {
         }
     }
 
-    /// The socket to use, or why there is none.
+    /// The socket to use, or an error that says why there is none.
     pub(crate) fn find(&self) -> Result<Found, Error> {
         if let Some(socket) = &self.named {
             let (socket, by) = (socket.clone(), "[docker] socket in config.toml");
@@ -89,7 +89,7 @@ impl Around {
         Some(value.to_string_lossy().into_owned())
     }
 
-    /// Where engines listen unless told otherwise; one's own before the host's.
+    /// The default sockets; the user's own before the host's.
     fn usual(&self) -> Vec<PathBuf> {
         let runtime = match self.variables.get("XDG_RUNTIME_DIR") {
             Some(dir) => PathBuf::from(dir),
@@ -103,7 +103,7 @@ impl Around {
         }
     }
 
-    /// What the context that `docker` uses says, if it uses one.
+    /// The socket of the current `docker` context, if there is one.
     fn context(&self) -> Result<Option<Found>, Error> {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
@@ -131,7 +131,7 @@ impl Around {
         };
         let name = match self.text("DOCKER_CONTEXT") {
             Some(name) => name,
-            // Settings that cannot be read name no context: they may hold logins only.
+            // An unreadable configuration means no context: it may contain logins only.
             None => {
                 read::<Settings>(&settings.join("config.json"))
                     .unwrap_or_default()
@@ -171,7 +171,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&text).ok()
 }
 
-/// The socket of an address; others are not of this host.
+/// The socket of an address; other addresses are not local.
 fn local(address: &str, by: &'static str) -> Result<Found, Error> {
     let path = address.strip_prefix("unix://").map(PathBuf::from);
     match path.filter(|path| path.is_absolute()) {

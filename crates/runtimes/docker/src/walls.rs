@@ -1,15 +1,15 @@
-//! What makes the engine's containers, and what that isolates.
+//! The engine's OCI runtime, and the isolation it provides.
 
 use crate::api::{Info, Make};
 use motu_core::{Error, Isolation};
 use std::path::Path;
 
-/// Programs whose containers share the host's kernel.
+/// Runtimes whose containers share the host's kernel.
 const CONTAINERS: [&str; 4] = ["runc", "crun", "youki", "io.containerd.runc.v2"];
-/// Programs that put a kernel in user space between.
+/// Runtimes with a user-space kernel.
 const GVISOR: [&str; 2] = ["runsc", "io.containerd.runsc.v1"];
 
-/// The engine's runtime, as the operator named it: `[docker] runtime`.
+/// The engine's runtime, as named by the operator: `[docker] runtime`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walls {
     name: Option<String>,
@@ -22,12 +22,12 @@ impl Walls {
         }
     }
 
-    /// What the engine is asked for; nothing: what it takes by itself.
+    /// The runtime to request; `None`: the engine's default.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// What a machine really gets. A name that is not known is refused before it matters.
+    /// The isolation of a machine. Unknown names are refused before this matters.
     pub(crate) fn isolation(&self) -> Isolation {
         match self.name() {
             Some(name) if GVISOR.contains(&name) => Isolation::Gvisor,
@@ -35,10 +35,10 @@ impl Walls {
         }
     }
 
-    /// Whether the engine has what was named, and it is what its name says; the name of what makes
-    /// containers then.
+    /// Checks that the engine has the named runtime and that it is what its name says; returns the
+    /// name of the runtime in use.
     pub(crate) fn fit(&self, make: Make, info: &Info) -> Result<String, Error> {
-        // Podman may know its own by the path it was given.
+        // Podman may name its runtime by its path.
         let usual = Path::new(&info.default_runtime).file_name();
         let usual = usual.and_then(|name| name.to_str()).unwrap_or_default();
         let name = self.name().unwrap_or(usual);
@@ -60,7 +60,8 @@ impl Walls {
         if self.name.is_none() {
             return Ok(name.to_string());
         }
-        // Podman takes no runtime from a request: all its containers have the one it was started with.
+        // Podman ignores the runtime of a request: all its containers use the one it was started
+        // with.
         if make == Make::Podman && usual != name {
             return Err(Error::unavailable(format!(
                 "this Podman makes its containers with {usual}, not with {name}"
@@ -83,7 +84,8 @@ impl Walls {
                 )),
             );
         };
-        // An operator may have put anything behind a name; the isolation that is reported is the name's.
+        // An operator may have configured any program under a name; the reported isolation is the
+        // name's, so compare.
         let file = program.path.as_deref().and_then(|path| {
             let file = Path::new(path).file_name()?.to_str()?;
             Some(file.to_string())
@@ -137,7 +139,7 @@ mod tests {
             fit(None, Make::Podman, &info("/usr/sbin/runc", &[])).unwrap(),
             "runc"
         );
-        // Podman would make it with runc, and say nothing.
+        // Podman would silently use runc.
         assert!(fit(Some("runsc"), Make::Podman, &both).is_err());
         assert!(fit(Some("crun"), Make::Docker, &both).is_err());
         assert!(fit(Some("kata"), Make::Docker, &both).is_err());

@@ -6,7 +6,7 @@ use motu_core::{Error, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How much of what an engine says goes into a message.
+/// How much of an engine's message is quoted.
 const SAID_CHARS: usize = 400;
 
 #[derive(Debug, thiserror::Error)]
@@ -36,12 +36,12 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    /// The engine does not know what was named.
+    /// The engine does not know the object.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, ApiError::Refused { status: 404, .. })
     }
 
-    /// The engine is in the middle of something with it, or it is in use.
+    /// The object is in use, or the engine is working on it.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, ApiError::Refused { status: 409, .. })
     }
@@ -75,14 +75,14 @@ impl From<ApiError> for Error {
     }
 }
 
-/// What helps when nothing listens.
+/// The hint if nothing listens.
 pub(crate) const ABSENT: &str = "start Docker (`systemctl start docker`) or Podman's service (`systemctl start podman.socket`, \
      or with --user your own); `[docker] socket` in config.toml names another socket";
-/// What helps when the socket is somebody else's.
+/// The hint if the socket is not accessible.
 pub(crate) const FORBIDDEN: &str = "the socket is not yours to use: join its group (usually `docker`), or start an engine of your own \
      (`systemctl --user start podman.socket`)";
 
-/// What an engine said, fit for a message: one line, not too long.
+/// An engine's message for quoting: one line, bounded.
 pub(crate) fn quoted(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });

@@ -1,7 +1,7 @@
-//! Requests to an engine: one connection each, and an end to everything.
+//! Requests to an engine: one connection each, with timeouts.
 //!
 //! The engine is not ours. It may hang, die in the middle of an answer, or be something else
-//! altogether: every exchange has a time limit, and no answer grows beyond its bound.
+//! altogether: every exchange has a timeout, and every answer a size limit.
 
 use super::error::{ApiError, quoted};
 use bytes::Bytes;
@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-/// How often it is looked at whether a long upload goes on.
+/// How often the progress of a long upload is checked.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long an engine may take for what.
+/// Timeouts for an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// To say that it is there.
+    /// For a ping.
     pub(crate) probe: Duration,
-    /// For one call, and for taking the next piece of an upload.
+    /// For one call, and for accepting the next piece of an upload.
     pub(crate) call: Duration,
-    /// To make an image of what was uploaded.
+    /// For importing an uploaded image.
     pub(crate) import: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Api {
     pub(crate) patience: Patience,
 }
 
-/// What came back, whatever its status is.
+/// A response with any status.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -74,7 +74,7 @@ impl Api {
         &self.socket
     }
 
-    /// Asks for something that is answered with success.
+    /// Sends a request and expects success.
     pub(super) async fn ask(
         &self,
         what: &'static str,
@@ -109,8 +109,8 @@ impl Api {
         )
     }
 
-    /// Sends a tar archive. An engine that takes no more of it is given up, and so is one that
-    /// has all of it and does not say what became of it.
+    /// Sends a tar archive. Fails if the engine stops reading, or does not answer after the whole
+    /// archive was sent.
     pub(super) async fn send_tar(
         &self,
         what: &'static str,
@@ -148,7 +148,7 @@ impl Api {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(what, &error))?;
-        // Goes with this call, however that ends; failures show in the answer.
+        // Ends with this call; failures show in the answer.
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move {
             let _ = connection.await;
@@ -202,7 +202,7 @@ fn success(what: &'static str, answer: Answer) -> Result<Answer, ApiError> {
     Err(ApiError::Refused { what, status, said })
 }
 
-/// A body that comes piece by piece from a thread that reads.
+/// A body produced piece by piece by a reading thread.
 pub(super) struct Upload {
     pieces: mpsc::Receiver<std::io::Result<Bytes>>,
     taken: Arc<Taken>,
@@ -231,7 +231,7 @@ impl http_body::Body for Upload {
     }
 }
 
-/// How far an upload is.
+/// The progress of an upload.
 #[derive(Debug, Default)]
 struct Taken {
     bytes: AtomicU64,
@@ -239,7 +239,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Returns when nothing has changed for too long, and how long that was.
+    /// Returns when there was no progress for too long, with that time.
     async fn stuck(&self, patience: Patience) -> Duration {
         let state = || {
             let all = self.all.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
 //! The part of the engine's API that machines need, as typed calls.
 //!
-//! Docker and Podman answer alike to these. Nothing is asked for by version: an engine then takes
-//! its newest, and all of these calls are as old as the API.
+//! Docker and Podman answer these calls alike. No API version is requested: an engine then uses its
+//! newest, and all of these calls are as old as the API.
 
 mod error;
 mod http;
@@ -19,14 +19,14 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 
-/// Who the engine is.
+/// The kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Make {
     Docker,
     Podman,
 }
 
-/// What an engine says about itself.
+/// An engine's description of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Info {
@@ -40,14 +40,14 @@ pub(crate) struct Info {
     pub(crate) cpu_cfs_quota: bool,
     /// Which version of control groups it uses: "1" or "2".
     pub(crate) cgroup_version: String,
-    /// Podman says here that it is an ordinary user's, Docker among its security options.
+    /// Podman reports here whether it is rootless, Docker in its security options.
     pub(crate) rootless: bool,
     pub(crate) security_options: Option<Vec<String>>,
 }
 
 impl Info {
-    /// Whether the engine is an ordinary user's with control groups that only root may use: it says
-    /// what the host could limit, and limits nothing.
+    /// Whether the engine is rootless with cgroup v1, which only root can use: it reports what the
+    /// host could limit, and limits nothing.
     pub(crate) fn limits_nothing(&self) -> bool {
         let options = self.security_options.iter().flatten();
         let rootless = options.into_iter().any(|option| option == "name=rootless");
@@ -55,14 +55,14 @@ impl Info {
     }
 }
 
-/// A program that makes containers for the engine.
+/// An OCI runtime of the engine.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Program {
     pub(crate) path: Option<String>,
 }
 
-/// A container, as far as it is looked at.
+/// The parts of a container that are used.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Inspected {
@@ -103,7 +103,7 @@ struct Made {
 }
 
 impl Api {
-    /// Whether the engine is there, and which one it is.
+    /// Whether the engine answers, and which kind it is.
     pub(crate) async fn ping(&self) -> Result<Make, ApiError> {
         let patience = self.patience.probe;
         let answer = self.ask_within("answer", Method::GET, "/_ping", None, patience);
@@ -124,7 +124,7 @@ impl Api {
         read(what, &answer.await?.body)
     }
 
-    /// Makes an image of a tar archive.
+    /// Imports a tar archive as an image.
     pub(crate) async fn import(
         &self,
         name: &str,
@@ -134,12 +134,12 @@ impl Api {
         let what = "import an environment";
         let mut path = format!("/images/create?fromSrc=-&repo={}", encoded(name));
         for (key, value) in labels {
-            // The engine reads this as a line of a Dockerfile, where quotes and what is in them
-            // would have to be escaped: values are such that they need none.
+            // The engine parses this as a line of a Dockerfile, where quotes would have to be
+            // escaped: values are chosen so that they need none.
             path += &format!("&changes={}", encoded(&format!("LABEL {key}={value}")));
         }
         let answer = self.send_tar(what, &path, pieces).await?;
-        // The status was sent before the work was done: a failure is in the text.
+        // The status is sent before the work is done: a failure is in the body.
         #[derive(Deserialize)]
         struct Step {
             error: Option<String>,
@@ -189,7 +189,7 @@ impl Api {
         removed.await.map(drop)
     }
 
-    /// Makes a container that does not run yet; its id.
+    /// Creates a container without starting it; returns its id.
     pub(crate) async fn create(
         &self,
         name: &str,
@@ -232,7 +232,7 @@ impl Api {
         read(what, &self.ask(what, Method::GET, &path, None).await?.body)
     }
 
-    /// Ends a container and removes all it had.
+    /// Kills a container and removes it with its volumes.
     pub(crate) async fn remove(&self, id: &str) -> Result<(), ApiError> {
         let path = format!("/containers/{}?force=1&v=1", encoded_path(id));
         let removed = self.ask("remove a container", Method::DELETE, &path, None);
@@ -251,12 +251,12 @@ fn with_label(label: &str) -> String {
     encoded(&serde_json::json!({ "label": [label] }).to_string())
 }
 
-/// A value in a query.
+/// Escapes a query value.
 fn encoded(text: &str) -> String {
     escape(text, b"-_.~")
 }
 
-/// A name in a path; those of images have slashes and a colon.
+/// Escapes a path component; image names contain slashes and a colon.
 fn encoded_path(text: &str) -> String {
     escape(text, b"-_.~/:")
 }
