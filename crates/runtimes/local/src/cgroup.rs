@@ -1,10 +1,9 @@
-//! Control groups: the walls around memory, processes, CPU time and what disks do.
+//! Control groups: limits of memory, processes, CPU time and disk I/O.
 //!
-//! Version 1, version 2 and both at once ("hybrid") are plain directories, so
-//! this module is plain file work below a root that tests replace. It only ever
-//! writes below `motu-<home>/<id>` of a hierarchy, plus, on version 2, the
-//! parents' list of enabled controllers, and, on version 1, a rule of the root
-//! group about a machine's own disk (see `throughput`).
+//! cgroup v1, v2 and both at once ("hybrid") are plain directories, so this module is plain file
+//! work below a root that tests replace. It only writes below `motu-<home>/<id>` of a hierarchy,
+//! plus, on v2, the parents' list of enabled controllers, and, on v1, a rule of the root group
+//! about a machine's own disk (see `throughput`).
 //!
 //! ```text
 //!   v1  <mount>/<own cgroup>/motu-1a2b3c4d/sb-…   one directory per controller
@@ -27,9 +26,9 @@ use std::time::Duration;
 
 /// The length of a CPU accounting period.
 const CPU_PERIOD_US: u64 = 100_000;
-/// The part of a machine's memory that its sockets may hold beside it, on version 1.
+/// On v1, the fraction of a machine's memory that its sockets may use in addition (1/8).
 const SOCKET_SHARE: u64 = 8;
-/// How often a group that vanished is made again.
+/// How often a group that vanished is created again.
 const GROUP_TRIES: u32 = 100;
 /// How often removing a cgroup is tried: the last process takes a moment to leave it.
 const REMOVE_TRIES: u32 = 200;
@@ -41,7 +40,7 @@ pub enum Kind {
     Pids,
     Cpu,
     Freezer,
-    /// Counts processor time, and limits nothing. Version 1 only: `cpu` of version 2 counts too.
+    /// Counts CPU time, limits nothing. v1 only: `cpu` of v2 counts too.
     Account,
 }
 
@@ -71,7 +70,7 @@ pub enum Version {
     V2,
 }
 
-/// A controller we can use, and the directory below which our cgroups go.
+/// A usable controller, and the parent directory of our cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
     pub kind: Kind,
@@ -84,20 +83,20 @@ pub struct Controller {
 pub struct Made {
     /// The directories, to be removed at the end.
     pub dirs: Vec<PathBuf>,
-    /// The files a process writes itself into.
+    /// The `tasks` or `cgroup.procs` files through which a process enters.
     pub entries: Vec<PathBuf>,
     pub limits: Vec<AppliedLimit>,
 }
 
 impl Hierarchies {
-    /// The directories a machine has or may have.
+    /// All possible directories of a machine.
     pub fn dirs(&self, id: &str) -> Vec<PathBuf> {
         let mut dirs = self.usual_dirs(id);
         dirs.extend(self.io_dir(id).filter(|dir| !dirs.contains(dir)));
         dirs
     }
 
-    /// Those that every machine has.
+    /// The directories that every machine has.
     fn usual_dirs(&self, id: &str) -> Vec<PathBuf> {
         let mut dirs: Vec<PathBuf> = Vec::new();
         for controller in &self.controllers {
@@ -109,7 +108,7 @@ impl Hierarchies {
         dirs
     }
 
-    /// Where a process of a machine with these limits enters each of them.
+    /// The files through which a process of a machine with these limits enters its cgroups.
     pub fn entries(&self, id: &str, limits: &MachineLimits) -> Vec<PathBuf> {
         let of = |version: Version, base: &Path| {
             base.join(&self.group).join(id).join(match version {
@@ -128,7 +127,7 @@ impl Hierarchies {
         entries
     }
 
-    /// What a machine may see of its own groups: those that limit it.
+    /// The control groups that a machine may see: those that limit it.
     pub fn shown(&self) -> ControlGroups {
         let of = |version| {
             let controllers = self.controllers.iter();
@@ -141,7 +140,7 @@ impl Hierarchies {
         }
     }
 
-    /// Says what would happen to each limit, and refuses what was insisted on and cannot be.
+    /// How each limit would be enforced; refuses an explicit one that cannot be.
     pub fn judge(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
         let asks = [
             (Kind::Memory, "mem_mib", limits.mem_mib),
@@ -177,7 +176,7 @@ impl Hierarchies {
         format!("no usable cgroup controller for {}", kind.name())
     }
 
-    /// Makes and limits the cgroups of one machine.
+    /// Creates and configures the cgroups of one machine.
     pub fn make(&self, id: &str, limits: &MachineLimits) -> Result<Made, Error> {
         let made = Made {
             limits: self.judge(limits)?,
@@ -210,7 +209,7 @@ impl Hierarchies {
         let mut tries = 0;
         loop {
             match std::fs::create_dir(dir) {
-                // The group goes with its last machine, perhaps between the next two calls.
+                // The group is removed with its last machine, perhaps between the next two calls.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && tries < GROUP_TRIES => {
                     tries += 1;
                     match self.make_group(dir.parent().unwrap_or(dir)) {
@@ -218,14 +217,15 @@ impl Hierarchies {
                         _ => {}
                     }
                 }
-                // Left by a machine of the same id whose sweep is over: empty, or removal would have failed.
+                // Left by a removed machine with the same id: empty, or its removal would have
+                // failed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
                 other => return other,
             }
         }
     }
 
-    /// The group of this state directory, with the controllers its machines need.
+    /// Creates the group of this state directory, with the controllers its machines need.
     fn make_group(&self, group: &Path) -> io::Result<()> {
         match std::fs::create_dir(group) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -253,7 +253,7 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Lifts the limit of CPU time while a machine is being made, or sets it again.
+    /// Lifts the CPU limit while a machine is being made, or sets it again.
     pub fn limit_cpu(&self, id: &str, vcpu_count: Option<u64>) -> io::Result<()> {
         let Some(controller) = self.controller(Kind::Cpu) else {
             return Ok(());
@@ -270,7 +270,7 @@ impl Hierarchies {
         std::fs::write(dir.join(file), value)
     }
 
-    /// Stops or continues every process of a machine.
+    /// Freezes or thaws every process of a machine.
     pub async fn freeze(&self, id: &str, frozen: bool) -> Result<(), Error> {
         let controller = self.controller(Kind::Freezer).ok_or_else(|| {
             Error::unsupported("pausing needs a cgroup freezer, and there is none to use")
@@ -292,7 +292,7 @@ impl Hierarchies {
         }
     }
 
-    /// Thaws without waiting: a frozen process of version 1 does not even die.
+    /// Thaws without waiting: on v1 a frozen process cannot even be killed.
     pub fn thaw(&self, id: &str) {
         if let Some(controller) = self.controller(Kind::Freezer) {
             let dir = controller.base.join(&self.group).join(id);
@@ -324,7 +324,7 @@ impl Hierarchies {
         count.unwrap_or(0)
     }
 
-    /// What a machine uses, where both controllers count it.
+    /// A machine's resource usage, if both controllers count it.
     pub fn usage(&self, id: &str) -> Option<Usage> {
         let read = |controller: &Controller, name: &str| {
             let dir = controller.base.join(&self.group).join(id);
@@ -346,7 +346,7 @@ impl Hierarchies {
             Version::V2 => ("memory.current", "inactive_file "),
         };
         let used = read(memory, used)?;
-        // The kernel gives back what nobody has looked at for a while.
+        // Inactive page cache does not count: the kernel reclaims it.
         let cache = value_of(&read(memory, "memory.stat")?, cache).unwrap_or(0);
         Some(Usage {
             cpu_us,
@@ -354,7 +354,7 @@ impl Hierarchies {
         })
     }
 
-    /// How often the limit of processes has refused a machine a new one.
+    /// How often the process limit has refused a fork of a machine.
     pub fn refused_tasks(&self, id: &str) -> u64 {
         let Some(controller) = self.controller(Kind::Pids) else {
             return 0;
@@ -393,8 +393,8 @@ impl Hierarchies {
         }
     }
 
-    /// Removes a machine's cgroups once the last process has left them. Version 1
-    /// has no event for that, so it is tried again, at growing distances.
+    /// Removes a machine's cgroups once the last process has left them. v1 has no event for that,
+    /// so it is retried with growing pauses.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
         for dir in self.dirs(id) {
             let mut pause = Duration::from_micros(200);
@@ -438,13 +438,13 @@ impl Controller {
         let files: Vec<(&str, String, Presence)> = match (self.version, self.kind) {
             (Version::V1, Kind::Memory) => vec![
                 ("memory.limit_in_bytes", bytes.to_string(), Presence::Needed),
-                // Memory and swap together; only where swap is accounted.
+                // Memory and swap together; only if swap accounting is enabled.
                 (
                     "memory.memsw.limit_in_bytes",
                     bytes.to_string(),
                     Presence::Optional,
                 ),
-                // Version 1 counts what sockets hold apart from the rest.
+                // v1 counts socket memory separately.
                 (
                     "memory.kmem.tcp.limit_in_bytes",
                     (bytes / SOCKET_SHARE).to_string(),
@@ -462,7 +462,7 @@ impl Controller {
             (Version::V2, Kind::Memory) => vec![
                 ("memory.max", bytes.to_string(), Presence::Needed),
                 ("memory.swap.max", "0".into(), Presence::Optional),
-                // One hog among the machine's processes is killed, not the guest with it.
+                // Kill one process of the machine, not all of them with the guest.
                 ("memory.oom.group", "0".into(), Presence::Optional),
             ],
             (Version::V2, Kind::Cpu) => vec![(
@@ -490,7 +490,7 @@ enum Presence {
     Optional,
 }
 
-/// After a failed creation nothing is inside yet, so one try is enough.
+/// After a failed creation the directories are empty, so one attempt is enough.
 fn remove_now(dirs: &[PathBuf]) {
     for dir in dirs {
         let _ = std::fs::remove_dir(dir);

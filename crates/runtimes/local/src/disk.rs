@@ -1,15 +1,14 @@
-//! Disks: a file system of bounded size for everything a machine writes.
+//! Disks: file systems of bounded size for a machine's writes.
 //!
-//! A disk is a sparse ext4 image behind a loop device. Making one costs about
-//! ten milliseconds, so a few are kept ready: mounted, but attached nowhere.
-//! Such a mount lives exactly as long as somebody holds its descriptor; if the
-//! daemon dies, the kernel unmounts it and frees the loop device by itself.
+//! A disk is a sparse ext4 image behind a loop device. Making one takes about ten milliseconds, so
+//! a few are prepared: mounted, but not attached anywhere. Such a mount lives as long as its
+//! descriptor is open; if the daemon dies, the kernel unmounts it and frees the loop device.
 //!
-//! The disk of a machine that is kept is a named image of its own; see `kept`.
+//! The disk of a kept machine is a named image; see `kept`.
 //!
-//! Any other image has no name: the loop device holds the only reference to it. So its
-//! space comes back by itself with the machine's last process, off everybody's
-//! path, and no crash can leave an image behind.
+//! Other images have no name: the loop device holds the only reference. So their space is freed
+//! together with the machine's last process, in the background, and a crash cannot leave an image
+//! behind.
 //!
 //! ```text
 //!   template-10240.img ──sparse copy──► nameless file ──loop, mount──► pool ──► machine
@@ -26,36 +25,36 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Disks of the usual size that wait for a machine.
+/// Number of prepared disks of the usual size.
 const POOL: usize = 4;
-/// The journal of a disk that outlives its machine; smaller disks have what `mke2fs` thinks best.
+/// Journal size of a kept disk; smaller disks use the default of `mke2fs`.
 const JOURNAL_MIB: u64 = 16;
 const JOURNAL_FROM_MIB: u64 = 512;
-/// How often a loop device that somebody else took first is tried again.
+/// Attempts to get a loop device that another process takes first.
 const LOOP_TRIES: u32 = 64;
 
-/// What a disk is for.
+/// The lifetime of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Gone with its machine: nothing on it is worth a flush of the host's disk.
+    /// Ends with its machine: nothing on it is worth flushing to the host's disk.
     Machine,
-    /// Found again by the next machine, whatever happened to the host.
+    /// Used again by the next machine, even after a power cut.
     Kept,
 }
 
-/// Makes disks, or says why it cannot.
+/// Makes disks, or reports why it cannot.
 #[derive(Debug)]
 pub struct Disks {
     dir: PathBuf,
     usual_mib: u64,
     mke2fs: Option<PathBuf>,
-    /// Mounted disks that belong to nobody yet.
+    /// Prepared disks.
     ready: Mutex<VecDeque<OwnedFd>>,
     serial: AtomicU64,
 }
 
 impl Disks {
-    /// `dir` is ours alone; templates an earlier daemon left half made are removed.
+    /// `dir` is private; incomplete templates of an earlier daemon are removed.
     pub fn new(dir: PathBuf, usual_mib: u64) -> Disks {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -72,7 +71,7 @@ impl Disks {
         }
     }
 
-    /// Why disks of bounded size cannot be made here, if so.
+    /// The reason if disks of bounded size cannot be made here.
     pub fn missing(&self) -> Option<&'static str> {
         if self.mke2fs.is_none() {
             return Some("mke2fs is not installed");
@@ -96,7 +95,7 @@ impl Disks {
         }
     }
 
-    /// Makes disks until the pool is full. Slow; run it beside everything else.
+    /// Prepares disks until the pool is full. Slow; run it in the background.
     pub fn refill(&self) -> io::Result<()> {
         while self.pool().len() < POOL {
             let disk = self.make(self.usual_mib)?;
@@ -106,7 +105,7 @@ impl Disks {
     }
 
     fn pool(&self) -> MutexGuard<'_, VecDeque<OwnedFd>> {
-        // A queue is whole between any two statements, whoever panicked.
+        // The queue is consistent between statements, so a panic elsewhere does not matter.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,7 +159,7 @@ impl Disks {
     }
 }
 
-/// `mke2fs` is often outside an ordinary user's path.
+/// Finds `mke2fs`, which is often not on an unprivileged user's PATH.
 pub fn find_mke2fs() -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"]
         .iter()
@@ -168,7 +167,7 @@ pub fn find_mke2fs() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Copies the written parts only: an empty disk of 10 GiB is 230 KB.
+/// Copies only data segments: an empty disk of 10 GiB has 230 KB.
 pub fn copy_sparse(from: &Path, target: &File) -> io::Result<()> {
     let source = File::open(from)?;
     let size = source.metadata()?.len();
@@ -200,8 +199,8 @@ pub fn copy_sparse(from: &Path, target: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts an image, attached nowhere. The loop device holds the very opening of
-/// the file it is given, so a lock on it lasts as long as the mount.
+/// Mounts an image without attaching it. The loop device keeps the given open file, so a lock on it
+/// lasts as long as the mount.
 pub fn mount_image(image: &File, life: Life) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
@@ -222,17 +221,17 @@ pub fn mount_image(image: &File, life: Life) -> io::Result<OwnedFd> {
 pub(crate) fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
     let fs = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&fs, "source", device)?;
-    // Otherwise a kernel thread fills the sparse image with zeroes.
+    // Otherwise a kernel thread would fill the sparse image with zeros.
     rustix::mount::fsconfig_set_flag(&fs, "noinit_itable")?;
     if life == Life::Kept {
-        // A file system that has met an error takes no more writes: nobody is told that something
-        // was kept which was not. What is deleted goes back to the host by `tending`.
+        // After an error the file system becomes read-only, so that no write is acknowledged that
+        // was not kept. `tending` returns the space of deleted files to the host.
         rustix::mount::fsconfig_set_string(&fs, "errors", "remount-ro")?;
     } else {
-        // Nothing on it is worth a flush of the host's disk; with barriers the machine's end would
-        // wait for one.
+        // Nothing on it is worth flushing to the host's disk; with barriers the machine's end would
+        // wait for a flush.
         rustix::mount::fsconfig_set_flag(&fs, "nobarrier")?;
-        // Nor is a file that replaces another worth writing out at once.
+        // Nor are files that replace others by rename.
         rustix::mount::fsconfig_set_flag(&fs, "noauto_da_alloc")?;
     }
     rustix::mount::fsconfig_create(&fs)?;
@@ -246,7 +245,7 @@ pub(crate) fn mount_ext4(device: &str, life: Life) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Makes the overlay's two directories below a disk or directory.
+/// Makes the overlay's `upper` and `work` directories.
 pub fn layers(at: impl AsFd) -> io::Result<()> {
     let at = at.as_fd();
     rustix::fs::mkdirat(at, "upper", Mode::from_raw_mode(0o755))?;
@@ -259,7 +258,7 @@ pub fn layers(at: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::mkdirat(at, "work", Mode::from_raw_mode(0o700))?)
 }
 
-/// A plain directory in place of a disk, for hosts that cannot bound one.
+/// A plain directory in place of a disk, for hosts that cannot limit one.
 pub fn plain_directory(dir: &Path) -> io::Result<()> {
     std::fs::create_dir(dir)?;
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! What the runtimes that make machines on this host have in common.
+//! Code shared by the runtimes that make machines on this host.
 //!
 //! ```text
 //!   cgroup     limits of memory, processes, CPU and disks; freezing

@@ -1,7 +1,7 @@
-//! Processes that are known again.
+//! Processes that can be identified after a restart.
 //!
-//! A pid alone names nobody: numbers come again. A process is the one we
-//! started if its pid, its start time and the boot of the host all agree.
+//! A pid alone identifies nothing, because pids are reused. A process is the one we started if its
+//! pid, its start time and the boot id all agree.
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
@@ -16,32 +16,32 @@ pub struct Process {
 }
 
 impl Process {
-    /// A handle on it, if that very process is still there.
+    /// A pidfd, if that very process still exists.
     pub fn open(&self) -> Option<OwnedFd> {
-        // The handle first: once it is held the number cannot change its meaning.
+        // Open the pidfd first: from then on the pid cannot be reused unnoticed.
         let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
         (start_time(self.pid)? == self.start_time).then_some(pidfd)
     }
 }
 
-/// The start time of a process that runs (a zombie does not).
+/// The start time of a running process (not a zombie).
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_time(&stat)
 }
 
-/// The name in parentheses may hold spaces and parentheses of its own.
+/// The name in parentheses may contain spaces and parentheses.
 fn parse_start_time(stat: &str) -> Option<u64> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
         return None;
     }
-    // Field 22 of all; the state was field 3.
+    // Field 22; the state was field 3.
     fields.nth(18)?.parse().ok()
 }
 
-/// Different after every boot of the host.
+/// The kernel's id of this boot.
 pub fn boot_id() -> String {
     static BOOT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     BOOT.get_or_init(|| {

@@ -1,10 +1,11 @@
-//! The guest program, as a file that somebody else shows to machines: `runsc`, a container engine.
+//! The guest program as a file, for runtimes that mount it into machines (`runsc`, container
+//! engines).
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Staged and renamed; programs of older daemons go.
+/// Writes it atomically; programs of older daemons are removed.
 pub fn place_program(place: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = place.parent().unwrap_or(place);
     std::fs::create_dir_all(dir)?;
@@ -20,7 +21,7 @@ pub fn place_program(place: &Path, bytes: &[u8]) -> io::Result<()> {
     drop(file);
     for entry in std::fs::read_dir(dir)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with("guest-") {
-            // Machines that run it hold it open.
+            // Running machines keep it open.
             std::fs::remove_file(entry.path())?;
         }
     }

@@ -1,4 +1,4 @@
-//! The seed of a workspace, in the layer that its machine writes to.
+//! Copies the seed of a workspace into its upper layer.
 
 use motu_launch::seeded::{self, Notes};
 use rustix::fs::{Mode, OFlags};
@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Fills an upper layer that is not in use yet with the seed, if that is small. Where it cannot
-/// be done the seed stays below, with what that means for renames.
+/// Fills an unused upper layer with the seed, if that is small. If it cannot be done, the seed
+/// stays in the lower layer, with the restrictions of overlayfs on renames.
 pub fn own_seed(dir: impl AsFd, name: &str, baseline: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let upper = rustix::fs::openat(&dir, name, flags, Mode::empty())?;

@@ -38,14 +38,14 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// The number of a loop device nobody uses at this moment.
+/// The number of a free loop device.
 pub(crate) fn free_loop(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: this ioctl takes no argument.
     let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
     u32::try_from(number).map_err(|_| io::Error::last_os_error())
 }
 
-/// Puts `image` behind a loop device that frees itself after its last use.
+/// Attaches `image` to a loop device with autoclear, which frees itself after its last use.
 pub(crate) fn configure_loop(device: BorrowedFd<'_>, image: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: all-zero is a valid configuration of every field.
     let mut config: LoopConfig = unsafe { std::mem::zeroed() };
@@ -65,7 +65,7 @@ pub(crate) fn configure_loop(device: BorrowedFd<'_>, image: BorrowedFd<'_>) -> i
     Ok(())
 }
 
-/// Gives a mounted ext4 this many blocks.
+/// Resizes a mounted ext4 to this many blocks.
 pub fn resize_ext4(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     /// `EXT4_IOC_RESIZE_FS` of the kernel.
     const RESIZE: libc::Ioctl = 0x4008_6610;
@@ -77,11 +77,11 @@ pub fn resize_ext4(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the disk below a mounted ext4 which blocks are free.
+/// Discards free blocks of a mounted ext4 (FITRIM).
 pub(crate) fn trim_ext4(directory: BorrowedFd<'_>) -> io::Result<()> {
     /// `FITRIM` of the kernel.
     const TRIM: libc::Ioctl = 0xC018_5879_u32 as libc::Ioctl;
-    // Where to begin, how far to go, and the shortest run that is worth it.
+    // Start, length, and shortest range.
     let mut range = [0u64, u64::MAX, 0];
     // SAFETY: the kernel reads and writes three u64, which live through the call.
     let result = unsafe { libc::ioctl(directory.as_raw_fd(), TRIM, range.as_mut_ptr()) };
@@ -91,7 +91,7 @@ pub(crate) fn trim_ext4(directory: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// How a process ended, of the kernel's own memory, where it keeps that (6.15).
+/// The wait status of a process that has ended, if the kernel keeps it (Linux 6.15).
 pub fn exit_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
     const EXIT: u64 = 1 << 3;
     // SAFETY: all-zero is a valid request.

@@ -1,12 +1,11 @@
-//! Looking after the images of kept disks.
+//! Maintains the images of kept disks.
 //!
-//! Space that a machine has freed goes back to the host when its image is
-//! trimmed: now and then while it runs, and when it is stopped. The mount option
-//! `discard` would do it at once, but then blocks that a file system gave up in a
-//! transaction it could not write read as zeros after the crash.
+//! Space that a machine has freed is returned to the host when its image is trimmed: periodically
+//! while it runs, and when it is stopped. The mount option `discard` would do it at once, but then
+//! blocks freed in a transaction that was not committed would read as zeros after a crash.
 //!
-//! An image that runs is found by its loop device. Mounting that device once more
-//! gives another handle on the same file system, which is closed again at the end.
+//! The image of a running machine is found by its loop device. Mounting that device again gives
+//! another handle on the same file system, which is closed at the end.
 
 use crate::disk::{self, Life};
 use crate::sys;
@@ -19,15 +18,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// An image may have this much more than its files before it is trimmed.
+/// Unused allocated space in an image that is tolerated before it is trimmed.
 const SLACK: u64 = 64 << 20;
 /// The unit of `st_blocks`.
 const UNIT: u64 = 512;
-/// How long the kernel may take to let go of an image.
+/// How long the kernel may take to release an image.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The loop device that has an image, such as `loop3`.
+/// The loop device of an image, such as `loop3`.
 fn device_of(image: &Path) -> Option<String> {
     let image = image.canonicalize().ok()?;
     let devices = std::fs::read_dir("/sys/block").ok()?.flatten();
@@ -39,7 +38,7 @@ fn device_of(image: &Path) -> Option<String> {
         .find_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// How many errors the file system of a mounted image has met; 0 for one that is not mounted.
+/// The number of I/O errors of a mounted image's file system; 0 if it is not mounted.
 pub fn errors(image: &Path) -> u64 {
     let count = device_of(image).and_then(|device| {
         let file = format!("/sys/fs/ext4/{device}/errors_count");
@@ -48,7 +47,7 @@ pub fn errors(image: &Path) -> u64 {
     count.unwrap_or(0)
 }
 
-/// Brings to the host's disk what was written to a mounted image, or to `dir` where there is none.
+/// Flushes a mounted image to the host's disk, or `dir` if there is no image.
 pub fn flush(image: &Path, dir: &Path) -> Result<(), Error> {
     flush_mounted(image, dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
@@ -67,7 +66,7 @@ fn flush_mounted(image: &Path, dir: &Path) -> io::Result<()> {
             rustix::fs::syncfs(top)?;
             match device_of(image) == Some(device) {
                 true => Ok(()),
-                // The machine has ended, and somebody else has the device.
+                // The machine has ended, and the loop device belongs to another image.
                 false => Err(io::ErrorKind::NotFound.into()),
             }
         }
@@ -76,7 +75,7 @@ fn flush_mounted(image: &Path, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives back to the host what the files of an image do not use; says how many bytes.
+/// Returns unused space of an image to the host; returns the number of bytes.
 pub fn trim(image: &Path) -> io::Result<u64> {
     let file = File::options().read(true).write(true).open(image)?;
     let allocated = || -> io::Result<u64> { Ok(image.metadata()?.blocks() * UNIT) };
@@ -87,12 +86,13 @@ pub fn trim(image: &Path) -> io::Result<u64> {
     let mount = match device_of(image) {
         Some(device) => disk::mount_ext4(&format!("/dev/{device}"), Life::Kept)?,
         None => {
-            // Somebody is about to mount it: another time.
+            // It is about to be mounted: try another time.
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             disk::mount_image(&file, Life::Kept)?
         }
     };
-    // Loop devices are given to others: this one had to be the image's after it was mounted.
+    // Loop devices are reused: check that this one still belonged to the image after it was
+    // mounted.
     if device_of(image).is_some() && before > used(&mount)? + SLACK {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(&mount, c".", flags, Mode::empty())?;
@@ -118,7 +118,7 @@ pub fn trim_at_rest(image: &Path) -> io::Result<u64> {
     trimmed
 }
 
-/// What the files and the file system itself take.
+/// The space used by the files and the file system itself.
 fn used(mount: &OwnedFd) -> io::Result<u64> {
     let found = rustix::fs::fstatvfs(mount)?;
     Ok(found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize)

@@ -1,4 +1,4 @@
-//! Finds out which controllers this process may use, and where.
+//! Detects which controllers this process may use, and where.
 //!
 //! Reads `/proc/self/mountinfo` and `/proc/self/cgroup`; writes nothing.
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchies {
     pub controllers: Vec<Controller>,
-    /// The one that limits what disks do, or why there is none.
+    /// The I/O controller, or why there is none.
     pub io: Result<Io, &'static str>,
     pub group: String,
 }
@@ -24,7 +24,7 @@ struct Mounted {
     options: Vec<String>,
 }
 
-/// One hierarchy this process is in.
+/// One hierarchy that this process is in.
 #[derive(Debug)]
 struct Own {
     controllers: Vec<String>,
@@ -32,7 +32,7 @@ struct Own {
 }
 
 impl Hierarchies {
-    /// Looks at the running system.
+    /// Detects on the running system.
     pub fn detect(group: &str) -> Hierarchies {
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -53,7 +53,7 @@ fn find(mountinfo: &str, own: &str, root: &Path) -> Vec<Controller> {
         .collect()
 }
 
-/// Finds the controller of what disks do.
+/// Finds the I/O controller.
 fn find_io(mountinfo: &str, own: &str, root: &Path) -> Result<Io, &'static str> {
     let (mounts, own) = parse(mountinfo, own, root);
     let old = |m: &&Mounted| m.version == Version::V1 && m.options.iter().any(|o| o == "blkio");
@@ -127,7 +127,7 @@ fn parse_own(line: &str) -> Option<Own> {
     })
 }
 
-/// The directory of a cgroup below a mount that shows only `mount.root` of the hierarchy.
+/// The directory of a cgroup below a mount that shows only the subtree `mount.root`.
 fn place(mount: &Mounted, path: &str) -> PathBuf {
     let below = path
         .strip_prefix(mount.root.trim_end_matches('/'))
@@ -156,7 +156,7 @@ fn v2(kind: Kind, mounts: &[Mounted], own: &[Own]) -> Option<Controller> {
     let own = own.iter().find(|o| o.controllers == [""])?;
     let base = v2_base(mount, &place(mount, &own.path))?;
     let has = match kind {
-        // Freezing is part of version 2 itself, in every cgroup but the root.
+        // v2 has freezing in every cgroup but the root.
         Kind::Freezer => true,
         _ => std::fs::read_to_string(base.join("cgroup.controllers"))
             .is_ok_and(|list| list.split_whitespace().any(|name| name == kind.name())),
@@ -168,8 +168,8 @@ fn v2(kind: Kind, mounts: &[Mounted], own: &[Own]) -> Option<Controller> {
     })
 }
 
-/// The nearest cgroup above this process that is ours to divide. A cgroup with
-/// processes of its own cannot have controlled children, except the root.
+/// The nearest ancestor cgroup that we may use. On v2 a cgroup with processes of its own cannot
+/// have controlled children, except the root.
 fn v2_base(mount: &Mounted, own: &Path) -> Option<PathBuf> {
     if mount.root == "/" && writable(&mount.point.join("cgroup.subtree_control")) {
         return Some(mount.point.clone());
@@ -307,7 +307,7 @@ mod tests {
                 (Kind::Account, top.join("cpu,cpuacct/")),
             ]
         );
-        // Mounted together they are one group.
+        // Co-mounted controllers share one group.
         let hierarchies = Hierarchies {
             controllers: found,
             io: Err(MISSING),

@@ -1,12 +1,12 @@
-//! Limits of what a machine's disks do: megabytes and operations in a second, read and written each.
+//! Limits of disk I/O: megabytes and operations per second, for reads and writes separately.
 //!
-//! A rule is about one device. The machine's disk is a loop device of its own; the environment it
-//! reads is on a device of the host.
+//! A rule is about one device. The machine's disk is its own loop device; the environment it reads
+//! is on a device of the host.
 //!
-//! Version 2 counts what the kernel writes later as that of whoever wrote it. Version 1 does not:
-//! there, what a process waits for (direct writes, `fsync`, reads) is the machine's, and what the
-//! kernel writes back by itself is the root group's. So the root group has the same rule for the
-//! machine's own disk and no other device, until the machine ends.
+//! v2 attributes writeback to the cgroup that dirtied the pages. v1 does not: there, synchronous
+//! I/O (direct writes, `fsync`, reads) counts for the machine, and writeback for the root group. So
+//! the root group gets the same rule for the machine's own disk, and no other device, until the
+//! machine ends.
 
 use super::{Hierarchies, Version};
 use motu_core::runtime::MachineLimits;
@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a megabyte.
 const MEGABYTE: u64 = 1_000_000;
-/// Loop devices, by number.
+/// The major number of loop devices.
 const LOOP_MAJOR: &str = "7:";
-/// Files of version 1.
+/// Files of v1.
 const READ: [&str; 2] = [
     "blkio.throttle.read_bps_device",
     "blkio.throttle.read_iops_device",
@@ -28,35 +28,35 @@ const WRITE: [&str; 2] = [
     "blkio.throttle.write_bps_device",
     "blkio.throttle.write_iops_device",
 ];
-/// The file of version 2.
+/// The file of v2.
 const MAX: &str = "io.max";
 const NO_LIMIT: &str = "rbps=max wbps=max riops=max wiops=max";
 
-/// Why there are no limits.
+/// Reasons for missing limits.
 pub(super) const MISSING: &str = "this host's cgroups have no io controller that may be used here";
 pub(super) const NO_ROOT: &str = "cgroups of version 1 count what is written later as their root \
      group's, and that group cannot be reached from here";
 
-/// The controller of what disks do.
+/// The I/O controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Io {
     pub(super) version: Version,
-    /// Below which our groups go.
+    /// The parent directory of our groups.
     pub(super) base: PathBuf,
-    /// The root group; version 1 needs it.
+    /// The root group; needed on v1.
     pub(super) root: PathBuf,
 }
 
-/// Where a machine writes.
+/// The device that a machine writes to.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     /// A device of its own.
     Own(u64),
-    /// A directory on a device of the host.
+    /// A device of the host.
     Shared(u64),
 }
 
-/// What one device may do in a second; 0: anything.
+/// Limits of one device per second; 0: none.
 #[derive(Clone, Copy, Debug)]
 struct Rates {
     bytes: u64,
@@ -77,14 +77,14 @@ impl Rates {
 }
 
 impl Hierarchies {
-    /// The directory of a machine that has such limits.
+    /// The directory of a machine with I/O limits.
     pub(super) fn io_dir(&self, id: &str) -> Option<PathBuf> {
         let io = self.io.as_ref().ok()?;
         Some(io.base.join(&self.group).join(id))
     }
 
-    /// What becomes of the limits that are there. One that cannot be kept is refused, whoever set
-    /// it: there is none unless somebody did.
+    /// How the I/O limits are enforced. One that cannot be is refused in any case: there is no
+    /// default for them.
     pub(super) fn judge_io(&self, limits: &MachineLimits) -> Result<Vec<AppliedLimit>, Error> {
         let judge = |(name, value): (&str, u64)| match &self.io {
             Ok(io) => Ok(AppliedLimit {
@@ -98,7 +98,7 @@ impl Hierarchies {
         limits.io().into_iter().map(judge).collect()
     }
 
-    /// Limits what a machine reads and writes: its disk, and where its environment is.
+    /// Limits a machine's reads and writes: on its disk, and on the device of its environment.
     pub fn limit_io(
         &self,
         id: &str,
@@ -130,7 +130,7 @@ impl Hierarchies {
             }
         };
         let written = written.and_then(|()| match device(environment) {
-            // A file system without a device, as one in memory, has nothing to limit.
+            // A file system without a device, such as tmpfs, has nothing to limit.
             Err(_) => Ok(()),
             Ok(_) if matches!(target, Target::Shared(disk) if disk == environment) => Ok(()),
             Ok(place) if io.version == Version::V1 => set_old(&dir, &READ, &place, rates),
@@ -142,8 +142,8 @@ impl Hierarchies {
         })
     }
 
-    /// Lifts the limits of a machine that ends: nobody waits for what it never wrote out, and the
-    /// next to have its device has no rule in the root group.
+    /// Lifts the limits of a machine that ends: its last writeback is not delayed, and the next
+    /// user of its loop device has no rule in the root group.
     pub fn lift_io(&self, id: &str) {
         let (Ok(io), Some(dir)) = (&self.io, self.io_dir(id)) else {
             return;
@@ -158,7 +158,8 @@ impl Hierarchies {
                 for name in WRITE {
                     let own = devices(&dir.join(name));
                     for disk in own.iter().filter(|disk| disk.starts_with(LOOP_MAJOR)) {
-                        // The machine's own rule goes with its group; until then it is lifted too.
+                        // The machine's own rule is removed with its group; until then it is lifted
+                        // too.
                         for place in [&io.root, &dir] {
                             lift(&place.join(name), &format!("{disk} 0"));
                         }
@@ -182,7 +183,7 @@ impl Io {
         }
     }
 
-    /// Version 2 has the controller in a machine's group when it is enabled in all above.
+    /// Enables the controller in all ancestors, as v2 requires.
     fn enable(&self, group: &str) -> io::Result<()> {
         for dir in [self.base.clone(), self.base.join(group)] {
             let file = dir.join("cgroup.subtree_control");
@@ -228,7 +229,7 @@ fn new_rule(device: &str, rates: Rates, ways: &str) -> String {
     rule
 }
 
-/// The name of a whole disk for rules: those of partitions are refused by the kernel.
+/// The device number of a whole disk: the kernel refuses rules for partitions.
 fn device(number: u64) -> Result<String, String> {
     let name = format!(
         "{}:{}",
