@@ -1,15 +1,15 @@
-//! Removing what a machine has written, whatever it has done to it.
+//! Removes a machine's files, whatever it has done to them.
 
 use motu_host::record::Stat;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where proot puts its own files, named after its process.
+/// proot's temporary directory; its files are named after its pid.
 const TEMPORARY: &str = "/tmp";
 const PREFIXES: [&str; 2] = ["proot-", "prooted-"];
 
-/// Removes what is in a directory, but not the directory. It may be gone already.
+/// Removes the contents of a directory, but not the directory. It may be missing.
 pub fn empty(dir: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -21,8 +21,8 @@ pub fn empty(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a file or a whole tree; it may be gone already. A machine can nest directories without
-/// bound and close them to its own user, so this is left to programs that stand both.
+/// Removes a file or tree; it may be missing. A machine can nest directories without bound and
+/// remove its own permissions, so this uses programs that handle both.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -34,7 +34,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     run("rm", &["-rf"], path)
 }
 
-/// Makes every directory of a tree one that its owner can empty.
+/// Makes every directory of a tree writable for its owner.
 pub fn open_up(path: &Path) -> io::Result<()> {
     match rustix::process::geteuid().is_root() {
         true => Ok(()),
@@ -57,8 +57,8 @@ fn run(program: &str, flags: &[&str], path: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("{program}: {line}")))
 }
 
-/// Removes what a proot that was killed has left of its own. Another process may have its number
-/// by now: then what is there is left to that one. (It is no other one that was not buried yet.)
+/// Removes temporary files of a killed proot. If another process has its pid by now, they may be
+/// that one's and are left alone. (A zombie cannot be another process.)
 pub fn leftovers(pid: i32) -> io::Result<()> {
     if Stat::read(pid).is_some_and(|found| !found.zombie) {
         return Ok(());

@@ -1,9 +1,9 @@
-//! The system calls that nobody below proot may make.
+//! A seccomp filter for everything below proot.
 //!
-//! proot shows a machine its tree by changing the paths in its system calls. A call that it does
-//! not know goes to the kernel as it is, and so reaches the host's files: by accident in most
-//! programs (`ls` asks with `statx`), on purpose in others. All of these are told that there is no
-//! such call, as on an older kernel, and programs fall back to those that proot knows.
+//! proot shows a machine its tree by rewriting the paths in its system calls. A call that proot
+//! does not know reaches the kernel unchanged, and so the host's files: by accident in most
+//! programs (`ls` uses `statx`), on purpose in others. All of these get ENOSYS, as on an older
+//! kernel, and programs fall back to calls that proot knows.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -11,7 +11,8 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Newer than proot, or seen by no tracer: each takes a path, or makes calls of its own.
+/// Calls that are newer than proot or invisible to a tracer: each takes a path, or makes calls of
+/// its own.
 const UNKNOWN: [i64; 21] = [
     libc::SYS_statx,
     libc::SYS_openat2,
@@ -21,11 +22,11 @@ const UNKNOWN: [i64; 21] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
     libc::SYS_fanotify_mark,
-    // What they are told to do is done by the kernel itself.
+    // The kernel itself performs their operations.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    // Its flags are in memory, where no filter sees them; see `UNTRACED`.
+    // Its flags are in memory, where a filter cannot see them; see `UNTRACED`.
     libc::SYS_clone3,
     libc::SYS_open_tree,
     libc::SYS_move_mount,
@@ -38,11 +39,11 @@ const UNKNOWN: [i64; 21] = [
     libc::SYS_kexec_file_load,
 ];
 
-/// `fchmodat2` and all that came after it, up to where numbers mean something else.
+/// `fchmodat2` and all later calls, up to the end of the regular numbers.
 const NEWER: std::ops::Range<i64> = 452..512;
 
-/// What would outlive the machine, or is about the host as a whole. An ordinary user is refused by
-/// the kernel anyway; this is for root.
+/// Calls whose effect would outlive the machine, or that affect the whole host. The kernel refuses
+/// them to an unprivileged user anyway; this is for root.
 const REFUSED: [i64; 11] = [
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -57,10 +58,10 @@ const REFUSED: [i64; 11] = [
     libc::SYS_swapon,
 ];
 
-/// The flag of `clone` whose child no tracer follows.
+/// The flag of `clone` that makes the child invisible to the tracer.
 const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
-/// Both filters: what is not there, and what is refused.
+/// Both filters: missing calls (ENOSYS) and refused ones (EPERM).
 pub fn filters() -> Result<[BpfProgram; 2], seccompiler::Error> {
     let arch: TargetArch = std::env::consts::ARCH.try_into()?;
     let always = |number: i64| (number, Vec::new());

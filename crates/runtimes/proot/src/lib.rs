@@ -1,10 +1,10 @@
 //! Machines below `proot`: for hosts where nothing else works and nobody is root.
 //!
-//! proot traces every process of a machine and changes the paths in its system calls, so that it
-//! sees a tree of its own and believes to be root there. That is a convenience and not a wall:
-//! processes are the daemon user's own, the network is the host's, no limit is enforced, and
-//! whoever wants to get out of the tree can. The isolation is `none`, and the engine uses this
-//! runtime only where a call names it and allows that.
+//! proot traces every process of a machine and rewrites the paths in its system calls, so that it
+//! sees its own tree and believes to be root there. That is a convenience, not a security boundary:
+//! processes run as the daemon's user, the network is the host's, no limit is enforced, and a
+//! program that wants to leave the tree can. The isolation is `none`, and the engine uses this
+//! runtime only if a call names it and allows that.
 //!
 //! ```text
 //!   DIR/
@@ -15,15 +15,15 @@
 //!     shm/            shown as /dev/shm
 //! ```
 //!
-//! A machine that is kept has `root/` and `workspace/` in the directory of its disks.
+//! A kept machine has `root/` and `workspace/` in the directory of its disks.
 //!
 //! - `tool` finds proot and tries it.
 //! - `filter` takes away the system calls that proot does not know.
 //! - `root` copies the environment; `clear` removes what a machine has made of it.
 //! - `start` starts the guest. Finding, watching and ending it is that of the `host` runtime.
 //!
-//! The guest ends with proot. Its commands do not, when proot is killed: they go on as processes of
-//! the host, seeing the host's files, until the daemon has ended them, which it does at once.
+//! The guest ends with proot. If proot is killed, its commands do not: they continue as processes
+//! of the host, seeing the host's files, until the daemon kills them, which it does at once.
 
 mod clear;
 mod filter;
@@ -44,7 +44,7 @@ use start::{ROOT, Shown, Starter};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What people call the two processes around a machine's commands.
+/// Names of the two processes of a machine, for messages.
 const PROOT: &str = "proot";
 const GUEST: &str = "the guest";
 
@@ -157,7 +157,7 @@ impl Runtime for Proot {
                     .map_err(|error| Error::internal(error.to_string()))?,
             }),
             Err(error) => {
-                // The caller learns why it failed; what is left is swept by its directory.
+                // The caller gets the reason; leftovers are found by their directory.
                 let _ = self.remove(&spec.dir, Record::load(&spec.dir)).await;
                 Err(error)
             }
@@ -173,7 +173,7 @@ impl Runtime for Proot {
         let open = |record: Record| Some((record.open()?, record.guest?.open()?));
         let reason = match record.and_then(open) {
             None => "the machine is not there".to_string(),
-            // proot goes on for as long as anything does that the guest has started.
+            // proot runs as long as any process that the guest has started.
             Some((proot, guest)) => tokio::select! {
                 biased;
                 reason = record::ended(proot, PROOT) => reason,
@@ -190,7 +190,7 @@ impl Runtime for Proot {
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
-        // Its directory may be gone.
+        // The directory may be gone.
         let record = Record::load(&machine.dir).or_else(|| record::of(machine));
         self.remove(&machine.dir, record).await
     }

@@ -1,11 +1,12 @@
-//! A machine's own copy of its environment's tree.
+//! A machine's own copy of its environment.
 //!
-//! Nothing lies between a machine and the files it is shown, so it cannot share them: links to the
-//! installed tree would let it write there. The copy is staged and renamed: it is whole or not there.
+//! Nothing separates a machine from the files it sees, so it cannot share them: hard links to the
+//! installed tree would let it write there. The copy is staged and renamed, so that it is complete
+//! or missing.
 //!
-//! `/dev`, `/proc`, `/sys`, `/run` and `/tmp` are not copied but made, with the places where
-//! something of the host is shown. So nothing that an environment holds, such as a link in place of
-//! a directory, can lead what is written here to somewhere else.
+//! `/dev`, `/proc`, `/sys`, `/run` and `/tmp` are created instead of copied, with the mount points
+//! for files of the host. So nothing in an environment, such as a symbolic link in place of a
+//! directory, can redirect what is written here.
 
 use crate::clear;
 use motu_core::Error;
@@ -17,7 +18,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Directories of a tree that are made and not copied, with their modes.
+/// Directories that are created, not copied, with their modes.
 const MADE: [(&str, u32); 5] = [
     ("dev", 0o755),
     ("proc", 0o555),
@@ -25,33 +26,33 @@ const MADE: [(&str, u32); 5] = [
     ("run", 0o755),
     ("tmp", 0o1777),
 ];
-/// Devices of the host that are shown to machines.
+/// Devices of the host that machines see.
 pub const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "ptmx"];
-/// What programs expect beside them.
+/// Standard symbolic links in `/dev`.
 const LINKS: [(&str, &str); 4] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 ];
-/// Where the guest is shown its program and, if it has a workspace, the baseline of it.
+/// Where the guest sees its program and, with a workspace, its baseline.
 pub const PROGRAM: &str = "run/motu/guest";
 pub const BASELINE: &str = "run/motu/baseline";
-/// Where a kept workspace is shown.
+/// Where a kept workspace is mounted.
 pub const WORKSPACE: &str = "workspace";
-/// Names are looked up by the host's resolver: it is the host's network.
+/// The host's resolver configuration, because the network is the host's.
 const RESOLVER: &str = "resolv.conf";
-/// How much of the resolver's settings is taken over.
+/// Largest resolver configuration that is copied.
 const RESOLVER_BYTES: u64 = 64 * 1024;
-/// This processor, as ELF files name it.
+/// The ELF machine number of this processor.
 #[cfg(target_arch = "x86_64")]
 const OWN_MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const OWN_MACHINE: u16 = 183;
-/// How much of a copy's complaint is shown.
+/// How much of an error message is shown.
 const SAID: usize = 300;
 
-/// Makes `place` a copy of an environment's tree, unless it is one already.
+/// Makes `place` a copy of an environment's tree, unless it exists.
 pub fn open(environment: &Path, place: &Path) -> Result<(), Error> {
     if place.exists() {
         return Ok(());
@@ -68,8 +69,8 @@ pub fn open(environment: &Path, place: &Path) -> Result<(), Error> {
     std::fs::rename(&staged, place).map_err(failed)
 }
 
-/// Refuses an environment whose programs this processor does not run. One that has no shell may
-/// hold whatever it likes: its programs are tried when they are called.
+/// Refuses an environment for another processor, judged by its shell. Without a shell it is
+/// accepted: its programs fail when they are started.
 fn fits(environment: &Path) -> Result<(), Error> {
     let theirs = shell(environment);
     match theirs.as_deref().and_then(machine) {
@@ -81,7 +82,7 @@ fn fits(environment: &Path) -> Result<(), Error> {
     }
 }
 
-/// The beginning of a tree's shell; links lead nowhere but inside of the tree.
+/// The first bytes of a tree's shell; symbolic links are resolved inside the tree.
 fn shell(environment: &Path) -> Option<Vec<u8>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::open(environment, flags, Mode::empty()).ok()?;
@@ -94,7 +95,7 @@ fn shell(environment: &Path) -> Option<Vec<u8>> {
     Some(start)
 }
 
-/// The processor that an ELF file is for, if it is one.
+/// The ELF machine number of a file, if it is an ELF file.
 fn machine(start: &[u8]) -> Option<u16> {
     let little = start.get(5) == Some(&1);
     let bytes: [u8; 2] = start.get(18..20)?.try_into().ok()?;
@@ -104,7 +105,8 @@ fn machine(start: &[u8]) -> Option<u16> {
     })
 }
 
-/// Copies all of a tree but what is made. Blocks are shared where the file system can do that.
+/// Copies a tree without the created directories. Blocks are shared (reflink) where the file system
+/// supports it.
 fn copy(environment: &Path, staged: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("copying the environment", &error);
     let mut entries = Vec::new();
@@ -137,8 +139,8 @@ fn copy(environment: &Path, staged: &Path) -> Result<(), Error> {
     Err(complaint("cp", &output))
 }
 
-/// Copies a tree with files of an ordinary user's subordinate ids, which they can read only where
-/// they are root: in a user namespace. Here everything becomes the user's own.
+/// Copies a tree with files of an unprivileged user's subordinate ids, which the user can read only
+/// as root of a user namespace. In the copy everything belongs to the user.
 fn copy_mapped(environment: &Path, staged: &Path, entries: &[OsString]) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("copying the environment", &error);
     let mut reader = Command::new("unshare")
@@ -186,12 +188,12 @@ fn complaint(who: &str, output: &Output) -> Error {
     }
 }
 
-/// Makes what is not copied, in directories that are new.
+/// Makes the directories that are not copied.
 fn furnish(staged: &Path) -> io::Result<()> {
     for (name, mode) in MADE {
         let dir = staged.join(name);
         std::fs::create_dir(&dir)?;
-        // What has to be made inside comes first: an ordinary user could not do it later.
+        // Entries inside first: afterwards the mode may forbid it.
         if name == "dev" {
             DEVICES
                 .iter()
@@ -214,7 +216,8 @@ fn furnish(staged: &Path) -> io::Result<()> {
     name_servers(staged)
 }
 
-/// Puts the host's name servers into the tree. `/etc` is the environment's: links are not followed.
+/// Copies the host's name servers into the tree. `/etc` is the environment's: symbolic links are
+/// not followed.
 fn name_servers(staged: &Path) -> io::Result<()> {
     let mut text = Vec::new();
     match std::fs::File::open(Path::new("/etc").join(RESOLVER)) {
@@ -223,7 +226,7 @@ fn name_servers(staged: &Path) -> io::Result<()> {
     };
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let etc = match rustix::fs::openat(CWD, staged.join("etc"), flags, Mode::empty()) {
-        // An environment without one looks up no names.
+        // An environment without `/etc` does not resolve names.
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
             return Ok(());
         }
@@ -257,7 +260,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let tree = dir.path().join("tree");
         std::fs::create_dir_all(tree.join("bin")).expect("a tree");
-        // Neither of the two that we are built for.
+        // Neither of the two processors that we are built for.
         std::fs::write(tree.join("bin/busybox"), elf(0xf7)).expect("a program");
         symlink("/bin/busybox", tree.join("bin/sh")).expect("a link");
         let error = open(&tree, &dir.path().join("root")).expect_err("refused");
@@ -294,7 +297,7 @@ mod tests {
         let root = dir.path().join("root");
         open(&tree, &root).expect("made");
         std::fs::write(root.join("etc/file"), "second").expect("changed");
-        // What is there is left as it is.
+        // An existing copy is not changed.
         open(&tree, &root).expect("found");
         let read = |top: &Path| std::fs::read_to_string(top.join("etc/file")).expect("a file");
         assert_eq!(

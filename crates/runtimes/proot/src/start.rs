@@ -1,4 +1,4 @@
-//! Starting a guest below proot.
+//! Starts a guest under proot.
 
 use crate::root::{self, BASELINE, DEVICES, PROGRAM};
 use crate::tool;
@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 /// A machine's tree, in its directory or in that of its disks.
 pub const ROOT: &str = "root";
-/// The guest's program and what is shown as `/dev/shm`, in a machine's directory.
+/// The guest's program and the directory for `/dev/shm`, in a machine's directory.
 const GUEST: &str = "guest";
 const SHARED: &str = "shm";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What every machine is started with.
+/// The settings of all machines.
 #[derive(Debug)]
 pub struct Starter {
     pub guest: Arc<[u8]>,
@@ -39,7 +39,7 @@ pub fn tree_of(dir: &Path, kept: Option<&Kept>) -> PathBuf {
 }
 
 impl Starter {
-    /// Makes a machine's tree, starts proot and writes down which process that is.
+    /// Makes a machine's tree, starts proot and records its process.
     pub fn start(&self, spec: &MachineSpec) -> Result<Record, Error> {
         let program = tool::require()?;
         let shown = Shown::new(spec)?;
@@ -67,7 +67,7 @@ impl Starter {
             .spawn()
             .map_err(|error| Error::io("proot", &error))?;
         drop((listener, copied));
-        // Dropping the child neither kills nor reaps it: whoever sees its end does.
+        // Dropping the child neither kills nor reaps it: `ended` or `remove` reaps it.
         let kept = spec.kept.as_ref().map(|kept| kept.dir.clone());
         let record = Record::new(child.id() as i32, kept)
             .ok_or_else(|| Error::internal("proot was gone at once"))?;
@@ -75,7 +75,7 @@ impl Starter {
         Ok(record)
     }
 
-    /// Puts into a machine's directory what is shown inside of it.
+    /// Makes the files in a machine's directory that are shown inside.
     fn place(&self, dir: &Path) -> io::Result<()> {
         std::fs::DirBuilder::new()
             .mode(0o700)
@@ -89,7 +89,7 @@ impl Starter {
     }
 }
 
-/// Tells the guest of its workspace; gives the descriptor of the lock that it is to keep.
+/// Passes the workspace to the guest; returns the descriptor of the lock it must keep.
 fn workspace(command: &mut Command, copied: &Copied) -> RawFd {
     let lock = copied.lock.as_raw_fd();
     command
@@ -104,7 +104,7 @@ fn workspace(command: &mut Command, copied: &Copied) -> RawFd {
     lock
 }
 
-/// What a machine is shown of the host, and where.
+/// The paths of the host that a machine sees.
 #[derive(Debug)]
 pub struct Shown {
     root: PathBuf,
@@ -131,7 +131,7 @@ impl Shown {
         shown.check().map(|()| shown)
     }
 
-    /// proot separates paths with colons and knows no way to write one.
+    /// proot separates paths with colons and cannot escape one.
     fn check(&self) -> Result<(), Error> {
         let paths = self.binds.iter().map(|(path, _)| path);
         let odd = |path: &&PathBuf| path.as_os_str().as_bytes().contains(&b':');

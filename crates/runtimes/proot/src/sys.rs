@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Makes a command start with no way to new privileges and under these filters.
+/// Makes a command start with no_new_privs and these filters.
 pub fn confine(command: &mut Command, filters: Arc<[BpfProgram; 2]>) {
     // SAFETY: between fork and exec the closure only makes system calls; the programs were
     // allocated before, and a failure is told by number.

@@ -1,4 +1,4 @@
-//! The host's `proot`: where it is, and whether it works.
+//! Finds the host's `proot` and tests it.
 
 use crate::sys;
 use motu_core::Error;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const NAME: &str = "proot";
-/// How long a program that does nothing may take below proot.
+/// How long a trivial program may take under proot.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of what proot says of itself is read.
+/// How much of proot's output is read.
 const SAID: usize = 300;
 
-/// What gets proot onto a Debian host.
+/// How to install proot on Debian.
 pub const FIX: &str = "apt-get install proot";
 
 /// Finds the program, in the daemon's `PATH`.
@@ -38,12 +38,12 @@ fn runs(file: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// The program, or what to do about it.
+/// The program, or an error with a hint.
 pub fn require() -> Result<PathBuf, Error> {
     find().ok_or_else(|| Error::unavailable("there is no proot on this host").hint(FIX))
 }
 
-/// A proot that is ready for its arguments: clean, quiet and under the filters.
+/// A proot command ready for its arguments: clean environment, no output, with the filters.
 pub fn command(program: &Path, filters: &Arc<[BpfProgram; 2]>) -> Command {
     let mut command = Command::new(program);
     command
@@ -89,7 +89,7 @@ pub async fn check(filters: &Arc<[BpfProgram; 2]>) -> Check {
     }
 }
 
-/// Whether a program that does nothing ends well below proot.
+/// Runs a trivial program under proot.
 async fn tried(program: &Path, filters: &Arc<[BpfProgram; 2]>) -> Result<(), String> {
     let mut command = command(program, filters);
     command.args(["-0", "-r", "/", "-w", "/", "/bin/true"]);
