@@ -1,6 +1,6 @@
-//! What happens when the service is not what it should be.
+//! Tests with faulty services.
 //!
-//! Each test has a service of its own on loopback that does one thing wrong.
+//! Each test has its own service on loopback that does one thing wrong.
 
 mod tls;
 
@@ -18,10 +18,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What a service says to a request that begins so; empty: nothing, for ever.
+/// The answer to a request with this head; empty: never answers.
 type Script = Arc<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
 
-/// A service that says what its script says, and notes what it was asked.
+/// A scripted service that records its requests.
 struct Service {
     url: String,
     heard: Arc<Mutex<Vec<String>>>,
@@ -72,7 +72,7 @@ impl Service {
         }
     }
 
-    /// One that waits long enough for a busy machine.
+    /// With timeouts for a busy machine.
     fn runtime(&self) -> Http {
         self.waiting(Duration::from_secs(20))
     }
@@ -100,7 +100,7 @@ impl Service {
         heard.iter().filter(|line| line.starts_with(begins)).count()
     }
 
-    /// Makes a machine, which must fail, and soon.
+    /// Creates a machine, which must fail soon.
     async fn refused(&self) -> Error {
         self.refused_by(self.runtime()).await
     }
@@ -113,7 +113,7 @@ impl Service {
     }
 }
 
-/// Requests on one connection, one after the other. An answer without a length ends it.
+/// Handles requests on one connection. An answer without a length ends it.
 async fn answer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     script: Script,
@@ -168,7 +168,7 @@ fn json(status: u16, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-/// A service on which all goes well, but for one path.
+/// A service that works, except for one path.
 fn except(path: &'static str, said: Vec<u8>) -> impl Fn(&str) -> Vec<u8> + Send + Sync {
     move |head| match head {
         head if head.contains(path) => said.clone(),
@@ -233,7 +233,7 @@ async fn a_service_that_hangs_is_given_up_and_what_it_may_have_made_is_destroyed
     let soon = Duration::from_secs(1);
     let error = service.refused_by(service.waiting(soon)).await;
     assert_eq!(error.kind, ErrorKind::Timeout, "{error}");
-    // The id was ours to choose, so it can be named without an answer.
+    // We chose the id, so it can be destroyed without an answer.
     assert_eq!(service.heard("DELETE /sandboxes/pv-"), 1);
     let silent = Service::start(|_| Vec::new()).await;
     let error = silent.refused_by(silent.waiting(soon)).await;
@@ -284,7 +284,7 @@ async fn statuses_are_what_they_mean() {
         let error = service.refused().await;
         assert_eq!(error.kind, kind, "{status}: {error}");
         assert!(!error.message.contains('\u{7}'), "{error}");
-        // It said that there is nothing: there is nothing to destroy, and nothing to remember.
+        // The service refused: there is nothing to destroy or remember.
         assert_eq!(service.heard("DELETE"), 0);
         assert_eq!(std::fs::read_dir(service.dir.path()).unwrap().count(), 0);
     }
@@ -322,14 +322,14 @@ async fn only_a_service_that_says_so_has_lost_a_machine() {
         *said.lock().unwrap() = answer;
         assert_eq!(runtime.alive(&machine).await, alive);
     }
-    // A missing one and a destroyed one are told apart.
+    // A missing machine and a destroyed one have different reasons.
     *said.lock().unwrap() = json(404, "");
     assert!(runtime.ended(&machine).await.reason.contains("not_found"));
 }
 
 #[tokio::test]
 async fn a_connection_that_was_closed_meanwhile_is_not_an_error() {
-    // In chunks: by HTTP the connection stays, and this service closes it all the same.
+    // Chunked: by HTTP the connection stays open, but this service closes it.
     let running = r#"{"state":"running"}"#;
     let running = format!(
         "HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{running}\r\n0\r\n\r\n",
@@ -339,7 +339,7 @@ async fn a_connection_that_was_closed_meanwhile_is_not_an_error() {
     let runtime = service.runtime();
     let machine = runtime.create(&spec(service.dir.path())).await.unwrap();
     for _ in 0..20 {
-        // Not alive would be said only by an answer that says so.
+        // Only an explicit answer means that it is not alive.
         assert!(runtime.alive(&machine).await);
     }
     let looks = service.heard("GET /status");
@@ -362,7 +362,7 @@ async fn a_key_is_sent_and_never_shown() {
     assert!(!shown.contains("the-secret-itself"), "{shown}");
     let heard = service.heard.lock().unwrap().join("\n");
     assert!(heard.contains("x-api-key: the-secret-itself"), "{heard}");
-    // Others on this host can read it, and that is said.
+    // The key is readable by others, which is reported.
     assert!(shown.contains("chmod 600"), "{shown}");
     std::fs::remove_file(&file).unwrap();
     let checks = runtime.check().await;

@@ -11,9 +11,9 @@
 //!   wire/     the protocol as typed calls: bounded in time and size
 //! ```
 //!
-//! The service is somebody else's. What it cannot do is refused with the reason; what it says of
-//! its walls and limits is passed on as said by it; and nothing is taken for gone because it could
-//! not be asked.
+//! The service is not ours. What it cannot do is refused with the reason; its statements about
+//! isolation and limits are passed on as its own; and a machine never counts as gone just because
+//! the service does not answer.
 
 mod check;
 #[cfg(test)]
@@ -44,7 +44,7 @@ pub struct Settings {
     pub url: String,
     /// The file with its key.
     pub key_file: Option<PathBuf>,
-    /// Certificates that its own is checked against, in place of those that this host trusts.
+    /// Certificates to verify the service with, instead of those that this host trusts.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -55,8 +55,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Sets the runtime up. Asks nobody yet: whether the service is there is for
-    /// [`Runtime::check`] to say.
+    /// Sets the runtime up without contacting the service: [`Runtime::check`] does.
     pub fn new(settings: Settings) -> Result<Http, Error> {
         Http::with(settings, Patience::default())
     }
@@ -85,7 +84,7 @@ impl Runtime for Http {
         "http"
     }
 
-    /// What the service said last; nothing before it was asked.
+    /// What the service last reported; `none` before it was asked.
     fn isolation(&self) -> Isolation {
         self.inner.offer().isolation.unwrap_or(Isolation::None)
     }

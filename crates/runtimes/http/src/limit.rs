@@ -1,4 +1,4 @@
-//! What becomes of each limit.
+//! How each limit is handled.
 
 use crate::wire::{Offer, Spawn};
 use motu_core::Error;
@@ -10,12 +10,12 @@ use motu_core::sandbox::AppliedLimit;
 const PASSED: &str = "passed on; the service does not say whether it keeps it";
 const UNSAID: &str = "nobody: the provider protocol has no such limit";
 
-/// Refuses limits that were asked for by value and cannot be passed on.
+/// Refuses explicit limits that cannot be passed on.
 pub(crate) fn check(limits: &MachineLimits) -> Result<(), Error> {
     let named = [("pids_max", limits.pids_max), ("nofile", limits.nofile)];
     let insisted = named.iter().filter(|(_, ask)| ask.explicit);
     let mut refused: Vec<&str> = insisted.map(|(name, _)| *name).collect();
-    // Whoever cannot keep these refuses, also when they are a default.
+    // I/O limits are refused even as a default.
     refused.extend(limits.io().iter().map(|(name, _)| *name));
     match refused.is_empty() {
         true => Ok(()),
@@ -27,8 +27,8 @@ pub(crate) fn check(limits: &MachineLimits) -> Result<(), Error> {
     }
 }
 
-/// Puts into a request what the protocol has a field for. A service that tells what it keeps is
-/// only told what the caller insists on: the rest is its own default, and it says which.
+/// Adds the limits that the protocol has fields for. A service that reports its limits gets only
+/// the explicit ones: for the rest it uses and reports its own defaults.
 pub(crate) fn ask(limits: &MachineLimits, offer: &Offer, spawn: &mut Spawn) {
     let wanted = |ask: Ask| (ask.explicit || !offer.has("limits")).then_some(ask.value);
     spawn.memory_mb = wanted(limits.mem_mib);
@@ -36,7 +36,7 @@ pub(crate) fn ask(limits: &MachineLimits, offer: &Offer, spawn: &mut Spawn) {
     spawn.disk_size_mb = wanted(limits.disk_mib);
 }
 
-/// What is known of each limit of a machine that was made.
+/// The known state of each limit of a new machine.
 pub(crate) fn report(limits: &MachineLimits, said: &[AppliedLimit]) -> Vec<AppliedLimit> {
     let rows = [
         ("vcpu_count", limits.vcpu_count, PASSED),
@@ -61,7 +61,7 @@ pub(crate) fn report(limits: &MachineLimits, said: &[AppliedLimit]) -> Vec<Appli
     rows.into_iter().map(one).collect()
 }
 
-/// Foreign text, cut to what a person reads.
+/// Foreign text, sanitized and cut.
 fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(120).collect()
 }

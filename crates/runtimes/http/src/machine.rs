@@ -1,8 +1,8 @@
-//! One machine: made, found again, ended.
+//! One machine: created, found, removed.
 //!
-//! A record is written before the service is asked for anything. Where callers choose ids, a crash
-//! at any moment leaves enough to destroy what was made; elsewhere a crash between the question
-//! and its answer leaves a machine at the service that only its operator can find, by `metadata`.
+//! A record is written before the service is asked for anything. If callers choose ids, a crash at
+//! any moment leaves enough to destroy the machine; otherwise a crash between request and answer
+//! leaves a machine at the service that only its operator can find, by `metadata`.
 
 use crate::guest::{self, Guest};
 use crate::limit;
@@ -18,21 +18,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Characters of an id that we choose, after what ids begin with.
+/// Characters of an id that we choose, after the prefix.
 const ID_CHARS: usize = 16;
-/// How often a machine is looked at that nobody has heard of.
+/// How often a machine's status is polled.
 const LOOK: Duration = Duration::from_secs(5);
 /// Bytes in flight in each direction of a link.
 const PIPE: usize = 256 * 1024;
-/// How long a new machine may take for its first command.
+/// How long the first command of a new machine may take.
 const FIRST: Duration = Duration::from_secs(60);
 
-/// What makes machines.
+/// Creates machines.
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) peer: Arc<Peer>,
     pub(crate) fates: Arc<Fates>,
-    /// What the service said last.
+    /// What the service reported last.
     offer: Mutex<Arc<Offer>>,
 }
 
@@ -52,7 +52,7 @@ impl Maker {
             .clone()
     }
 
-    /// Asks the service what it can do; calls know it from here on.
+    /// Asks the service for its features and remembers them.
     pub(crate) async fn ask(&self) -> Result<Arc<Offer>, PeerError> {
         let found = Arc::new(self.peer.health().await?);
         let mut offer = self
@@ -116,7 +116,7 @@ impl Maker {
         }
     }
 
-    /// The service did not say that it made anything. It may have.
+    /// Handles a failed create: the service may have made a machine all the same.
     async fn unmade(&self, error: PeerError, chosen: Option<String>, spec: &MachineSpec) -> Error {
         match chosen {
             Some(id) if error.is_unknown() => {
@@ -147,7 +147,7 @@ impl Maker {
         }
     }
 
-    /// Makes sure that what was made is what was asked for, and that it answers.
+    /// Checks that the new machine is what was requested, and that it answers.
     async fn settle(
         &self,
         spec: &MachineSpec,
@@ -159,7 +159,7 @@ impl Maker {
         record.store(&spec.dir)?;
         let offer = self.offer();
         let said = made.isolation.or(offer.isolation);
-        // What was shown to the caller was what the service had said before.
+        // The caller was promised what the service had reported before.
         if said.unwrap_or(Isolation::None) < promised.unwrap_or(Isolation::None) {
             return Err(Error::new(
                 ErrorKind::Denied,
@@ -191,7 +191,7 @@ impl Maker {
         let Some((record, id)) = self.known(machine)? else {
             return Err(Error::transport(format!("{} has no machine", machine.id)));
         };
-        // Another version of the service may be there than the last time.
+        // The service may have been updated since.
         let offer = self.ask().await?;
         let (ours, theirs) = tokio::io::duplex(PIPE);
         let around = (self.peer.clone(), offer, self.fates.clone());
@@ -209,7 +209,7 @@ impl Maker {
         let written = Record::load(&machine.dir)?;
         let record = match written {
             Some(record) => record,
-            // As it was when it was made.
+            // The record from its creation.
             None => match serde_json::from_value(machine.record.clone()) {
                 Ok(record) => record,
                 Err(_) => return Ok(None),
@@ -219,7 +219,7 @@ impl Maker {
         Ok(record.id.clone().map(|id| (record, id)))
     }
 
-    /// Another service would know nothing of it, or have something else by that name.
+    /// Another service does not know this machine, or has another one with its id.
     fn same_service(&self, record: &Record) -> Result<(), Error> {
         match record.url == self.url() {
             true => Ok(()),
@@ -232,7 +232,7 @@ impl Maker {
         }
     }
 
-    /// Waits for a machine's end. A service that cannot be asked is no sign of one.
+    /// Waits for a machine's end. An unreachable service does not count as one.
     pub(crate) async fn ended(&self, machine: &Machine) -> Ended {
         let id = match self.known(machine) {
             Ok(Some((_, id))) => id,
@@ -261,8 +261,8 @@ impl Maker {
         }
     }
 
-    /// Whether a machine is there. Only a service that says that it is not is believed: one that
-    /// cannot be reached may have it still.
+    /// Whether a machine exists. Only an explicit answer means that it does not: an unreachable
+    /// service may still have it.
     pub(crate) async fn alive(&self, machine: &Machine) -> bool {
         match self.known(machine) {
             Ok(Some((_, id))) => match self.peer.status(&id).await {
@@ -308,7 +308,7 @@ impl Maker {
     }
 }
 
-/// The directory that a command found itself in.
+/// The working directory that a command reported.
 fn workdir(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
     let line = text.lines().next().unwrap_or_default();

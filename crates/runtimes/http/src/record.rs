@@ -1,4 +1,4 @@
-//! What is remembered of a machine: enough to find it again, and what its commands begin with.
+//! The record of a machine: what is needed to find it again, and the defaults of its commands.
 
 use motu_core::Error;
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ pub(crate) struct Record {
     version: u32,
     /// The service that has it.
     pub(crate) url: String,
-    /// Its id there; not known yet while it is being made by a service that gives ids itself.
+    /// Its id there; `None` while it is being made by a service that chooses ids itself.
     pub(crate) id: Option<String>,
-    /// Where its commands run when nobody says otherwise.
+    /// The default directory of commands.
     #[serde(default)]
     pub(crate) workdir: String,
     /// Variables of every command.
@@ -33,7 +33,7 @@ impl Record {
         }
     }
 
-    /// `None` where nothing was written down.
+    /// `None` if there is no record.
     pub(crate) fn load(dir: &Path) -> Result<Option<Record>, Error> {
         motu_peer::record::load(dir, VERSION)
     }

@@ -1,4 +1,4 @@
-//! Services behind TLS: whom a certificate is believed from.
+//! Services with TLS: which certificates are trusted.
 
 use super::{Service, except, spec};
 use crate::{Http, Settings};
@@ -25,7 +25,7 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, key).unwrap())
     }
 
-    /// A file as operators have it.
+    /// A PEM file.
     fn file(&self, dir: &Path) -> PathBuf {
         let path = dir.join("ca.pem");
         let text = encode_base64(self.0.der());
@@ -34,7 +34,7 @@ impl Authority {
         path
     }
 
-    /// TLS for a host of that name.
+    /// A TLS acceptor for this host name.
     fn acceptor(&self, name: &str) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_string()]).unwrap();
@@ -75,7 +75,7 @@ async fn a_service_with_a_certificate_of_the_file_is_believed() {
     assert!(runtime.alive(&machine).await);
     runtime.destroy(&machine).await.unwrap();
     assert_eq!(service.heard("DELETE /sandboxes/pv-one"), 1);
-    // One handshake for all of it.
+    // One handshake for all requests.
     assert_eq!(service.connected(), 1);
 }
 
@@ -97,7 +97,7 @@ async fn nobody_else_is_believed_and_nothing_is_said_to_them() {
             Some(&file),
             "certificate",
         ),
-        // Of those whom this host trusts nobody has signed it.
+        // Not signed by an authority that this host trusts.
         (here(), None, "certificate"),
         (here(), Some(&none), "ca_file"),
         (here(), Some(&empty), "there is no certificate in it"),
@@ -122,7 +122,7 @@ async fn a_file_of_certificates_is_for_tls() {
     };
     let error = Http::new(settings).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
-    // What is no TLS at all ends, too.
+    // A service without TLS fails too.
     let service = Service::start(except("nowhere", Vec::new())).await;
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings {

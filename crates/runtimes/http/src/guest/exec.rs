@@ -1,4 +1,4 @@
-//! Commands: each is one call to the service, which ends with the caller.
+//! Commands: each is one call to the service, which ends with its caller.
 
 use super::table::Running;
 use super::{Guest, NO_CALL};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const SIGKILL: i32 = 9;
 
-/// How a command came to its end.
+/// How a command ended.
 struct Ending {
     code: i32,
     signal: i32,
@@ -57,7 +57,7 @@ pub(super) async fn run(
     let ending = tokio::select! {
         ending = work(guest, exec, limit, running, &stream.tx) => ending?,
         left = listen(guest, running, &mut stream.rx) => return Err(left.into()),
-        // The call is dropped, and with it its connection: the service ends the command.
+        // The call is dropped with its connection: the service ends the command.
         () = running.end.notified() => Ending::killed(false),
     };
     let exited = Exited {
@@ -73,7 +73,7 @@ pub(super) async fn run(
     Ok(note(&stream.tx, Said::Exited(exited)).await?)
 }
 
-/// The call for a command, or why there is none.
+/// The call for a command, or the reason why it is refused.
 fn asked(guest: &Guest, start: &Start) -> Result<Exec, Failed> {
     let refusals = [
         (!start.follow, "run commands in the background"),
@@ -111,7 +111,7 @@ fn asked(guest: &Guest, start: &Start) -> Result<Exec, Failed> {
     })
 }
 
-/// Asks the service and sends on what comes.
+/// Calls the service and forwards the output.
 async fn work(
     guest: &Guest,
     exec: Exec,
@@ -125,7 +125,7 @@ async fn work(
     let asked = guest.peer.exec(&exec);
     let done = match limit.filter(|_| exec.timeout_seconds.is_none()) {
         None => asked.await,
-        // The service knows no time limits: the call is given up, and that is said.
+        // The service does not know time limits: the call is abandoned, and that is reported.
         Some(limit) => match tokio::time::timeout(limit, asked).await {
             Ok(done) => done,
             Err(_) => return given_up(guest, running, tx).await,
@@ -150,7 +150,7 @@ async fn work(
     }
 }
 
-/// The time of a command is over and the service was not told of it.
+/// Handles the timeout of a command that the service does not know about.
 async fn given_up(guest: &Guest, running: &Running, tx: &Sender) -> Result<Ending, Failed> {
     if !guest.offer.has("cancel") {
         let text = "motu: the time is over; the service does not say that it ends commands, \
@@ -180,8 +180,8 @@ async fn streamed(
     let mut lines = Lines::new(limits::HTTP_ANSWER_BYTES.default as usize);
     let mut exit = None;
     loop {
-        // A command may be silent for as long as it likes; a service that is silent altogether
-        // does not answer the engine's pings, and its link is given up.
+        // A command may be silent for any time; a completely silent service does not answer the
+        // engine's pings, and its link is closed.
         let piece = match answer.piece().await {
             Ok(piece) => piece,
             Err(error) => return Err(guest.failed(error).await),
@@ -230,7 +230,7 @@ fn unreadable(error: Unreadable) -> PeerError {
     }
 }
 
-/// Sends output on; the caller's pace is the service's.
+/// Forwards output; a slow caller slows the service down.
 async fn say(running: &Running, tx: &Sender, channel: u8, bytes: Bytes) -> Result<(), Failed> {
     let count = match channel {
         CHANNEL_ERR => &running.err,
@@ -240,7 +240,7 @@ async fn say(running: &Running, tx: &Sender, channel: u8, bytes: Bytes) -> Resul
     Ok(tx.data(channel, bytes).await?)
 }
 
-/// Takes controls until the host is gone.
+/// Handles controls until the host is gone.
 async fn listen(guest: &Guest, running: &Running, rx: &mut Receiver) -> LinkError {
     loop {
         match rx.recv().await {
@@ -256,7 +256,7 @@ async fn listen(guest: &Guest, running: &Running, rx: &mut Receiver) -> LinkErro
                     );
                 }
             }
-            // Nobody may type: see `asked`.
+            // Input is not supported: see `asked`.
             Ok(Event::Data { .. } | Event::Eof) => {}
             Ok(Event::Reset | Event::End(_)) => return LinkError::Reset,
             Err(error) => return error,
@@ -264,7 +264,7 @@ async fn listen(guest: &Guest, running: &Running, rx: &mut Receiver) -> LinkErro
     }
 }
 
-/// Runs a short command for ourselves.
+/// Runs a short command of our own.
 pub(crate) async fn probe(
     peer: &crate::wire::Peer,
     id: &str,

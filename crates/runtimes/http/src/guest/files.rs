@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Entries of a page when the host does not say.
+/// Default page size.
 const PAGE: usize = 1000;
 /// The deepest listing.
 const MAX_DEPTH: u32 = 64;
@@ -62,7 +62,7 @@ pub(super) async fn answer(
     one(&stream.tx, entry).await
 }
 
-/// A path as the protocol takes it.
+/// A path as the protocol requires it.
 fn text(path: &Bytes) -> Result<&str, Failed> {
     match std::str::from_utf8(path) {
         Ok("") => Err(Failed::invalid("no path")),
@@ -114,7 +114,7 @@ impl Guest {
         let answer = self.peer.read(&self.id, path).await;
         let mut answer = self.told(path, answer).await?;
         one(&stream.tx, entry).await?;
-        // The protocol has no ranges: what is not wanted is read over.
+        // The protocol has no ranges: unwanted bytes are skipped.
         let mut skip = read.offset;
         let mut left = match read.length {
             0 => u64::MAX,
@@ -197,8 +197,8 @@ impl Guest {
         self.entry(&path, true).await
     }
 
-    /// Services without a call for it make the parents of what they write: a file is written into
-    /// the directory and taken away again.
+    /// Services without a mkdir call create the parents of files they write: write a file into the
+    /// directory and remove it again.
     async fn mkdir(&self, mkdir: Mkdir) -> Result<Entry, Failed> {
         if !mkdir.user.is_empty() {
             return Err(Failed::unsupported("give files to a user", NO_CALL));
@@ -230,7 +230,7 @@ impl Guest {
 
     async fn rename(&self, wanted: Move) -> Result<Entry, Failed> {
         let (from, to) = (text(&wanted.from)?, text(&wanted.to)?);
-        // Where the service has no word for it, somebody else may be quicker than this look.
+        // If the service does not support it, this check is racy.
         let asks = wanted.overwrite || self.offer.has("overwrite");
         if !asks && matches!(self.look(to).await, Found::File | Found::Directory) {
             return Err(Failed::exists(to));
@@ -243,7 +243,7 @@ impl Guest {
         self.entry(to, false).await
     }
 
-    /// One directory's entries, in order.
+    /// The entries of one directory, sorted.
     async fn directory(&self, path: &str) -> Result<Vec<Entry>, Failed> {
         let listed = match self.peer.list(&self.id, path).await {
             Ok(listed) => listed,
@@ -280,7 +280,7 @@ impl Guest {
             0 => PAGE,
             limit => limit,
         };
-        // In tree order: a directory, then what is in it. What is next to visit is at the end.
+        // In tree order: a directory, then its contents. The next entry to visit is last.
         let mut waiting: Vec<(Entry, u32)> = Vec::new();
         let push = |waiting: &mut Vec<(Entry, u32)>, entries: Vec<Entry>, level: u32| {
             waiting.extend(entries.into_iter().rev().map(|entry| (entry, level)));
@@ -341,7 +341,7 @@ impl Guest {
         }
     }
 
-    /// What is at these paths: one listing for each directory that has some of them.
+    /// The entries at these paths: one listing per parent directory.
     async fn described(&self, paths: Vec<String>) -> Result<Vec<Entry>, Failed> {
         let mut parents: BTreeMap<String, BTreeMap<Bytes, Entry>> = BTreeMap::new();
         let mut entries = Vec::with_capacity(paths.len());
@@ -357,7 +357,7 @@ impl Guest {
                 let listed = listed.into_iter().map(|entry| (entry.path.clone(), entry));
                 parents.insert(parent.to_string(), listed.collect());
             }
-            // What has gone since is not there.
+            // Removed since: left out.
             let known = parents
                 .get(parent)
                 .and_then(|known| known.get(path.as_bytes()));

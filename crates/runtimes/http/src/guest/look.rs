@@ -1,13 +1,13 @@
-//! What is at a path, of services whose errors do not say.
+//! Finds out what is at a path, for services with vague errors.
 //!
-//! The protocol leaves open how a missing file is told; many say 500. So after a failure the
-//! directories on the way are listed: that every service can do.
+//! The protocol does not define the error for a missing file; many services return 500. So after a
+//! failure the parent directories are listed, which every service supports.
 
 use super::Guest;
 use motu_peer::PeerError;
 use motu_peer::answer::Failed;
 
-/// The deepest path that is looked at.
+/// Deepest path that is examined.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub(super) enum Found {
     File,
     Directory,
     Missing,
-    /// The service does not let itself be asked.
+    /// The service does not answer.
     Unknown,
 }
 
 impl Guest {
-    /// What a failed call about a path means.
+    /// Interprets a failed call about a path.
     pub(super) async fn file_failed(&self, error: PeerError, path: &str) -> Failed {
         let vague = match &error {
             PeerError::Refused { refusal, .. } => {
@@ -57,7 +57,7 @@ impl Guest {
                     None => Found::Missing,
                     Some(true) if child == path => Found::Directory,
                     Some(false) if child == path => Found::File,
-                    // A file where a directory would have to be.
+                    // A file in place of a parent directory.
                     Some(false) => Found::Missing,
                     Some(true) => Found::Unknown,
                 };

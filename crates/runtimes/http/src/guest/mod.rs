@@ -1,4 +1,4 @@
-//! A guest that is here: it speaks the link's protocol to the engine and the provider protocol to
+//! A guest in the daemon: it speaks the link's protocol to the engine and the provider protocol to
 //! the service.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What the service has no call for is refused with the reason. Nothing here outlives the daemon;
-//! what must (variables, directory) is in the machine's record.
+//! persistent state (variables, directory) is in the machine's record.
 
 mod exec;
 mod files;
@@ -32,7 +32,7 @@ use std::time::Instant;
 use table::Table;
 use tokio::io::DuplexStream;
 
-/// Why most things are refused.
+/// The usual reason for refusals.
 pub(crate) const NO_CALL: &str = "the provider protocol has no call for it";
 
 /// One machine's guest, on one connection.
@@ -80,7 +80,7 @@ impl Guest {
         loop {
             let next = tokio::select! {
                 next = incoming.next() => next,
-                // An error is a fate that was forgotten: the machine was destroyed.
+                // An error means that the fate was removed: the machine was destroyed.
                 _ = fate.wait_for(Option::is_some) => return,
             };
             let Some((request, stream)) = next else {
@@ -111,7 +111,7 @@ impl Guest {
             Verb::Init(init) => return self.init(init),
             Verb::Metrics(_) => Said::Metrics(self.metrics().await?),
             Verb::Attach(wanted) => {
-                // What runs has a reader already, and there is nothing else.
+                // A running command has its reader already, and nothing else can be attached.
                 self.table.find(wanted.process)?;
                 return Err(Failed::unsupported(
                     "follow a command of another call",
@@ -140,7 +140,7 @@ impl Guest {
         Ok(note(&stream.tx, said).await?)
     }
 
-    /// A sign of life is one of the service's, not of this process.
+    /// A ping asks the service, not this process.
     async fn ping(&self) -> Result<Pong, Failed> {
         match self.peer.status(&self.id).await? {
             Standing::There => Ok(Pong {
@@ -166,7 +166,7 @@ impl Guest {
         {
             record.workdir = cwd.to_string();
         }
-        // A new daemon has to know it, too.
+        // A restarted daemon needs it too.
         let stored = record.store(&self.dir);
         stored.map_err(|error| Failed::new(Failure::Io, error.message))
     }
@@ -194,7 +194,7 @@ impl Guest {
         })
     }
 
-    /// The variables and the directory that commands begin with.
+    /// The default variables and directory of commands.
     fn surroundings(&self) -> (BTreeMap<String, String>, String) {
         let record = self.record();
         (record.env.clone(), record.workdir.clone())
@@ -206,14 +206,14 @@ impl Guest {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The machine has ended: says so to everybody who waits for it.
+    /// Reports the end of the machine to everyone who waits for it.
     fn gone(&self, reason: &str) -> Failed {
         self.fates.end(&self.id, reason);
         Failed::new(Failure::Cancelled, reason)
     }
 
-    /// What a failed call means. A sandbox that is missing is not a file that is missing, and a
-    /// broken connection may be the end of the machine: the service is asked which it is.
+    /// Interprets a failed call. A missing sandbox is not a missing file, and a broken connection
+    /// may mean the machine's end: ask the service.
     async fn failed(&self, error: PeerError) -> Failed {
         let doubtful = match &error {
             PeerError::Refused { refusal, .. } => matches!(refusal.status, 404 | 410 | 500..),
@@ -224,14 +224,14 @@ impl Guest {
             return self.gone(&reason);
         }
         match error.status() {
-            // The machine is there, so it was something in it that is not.
+            // The machine exists, so something inside it is missing.
             Some(404) => Failed::new(Failure::NotFound, error.to_string()),
             _ => error.into(),
         }
     }
 }
 
-/// Closes a link when the task that serves it ends, however it ends.
+/// Closes a link when its serving task ends.
 struct Closing(Link);
 
 impl Drop for Closing {

@@ -1,4 +1,4 @@
-//! The commands that run now, each with somebody who waits for it.
+//! The running commands, each with a waiting caller.
 
 use super::{Guest, NO_CALL};
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
-/// Signals whose sender wants an end: HUP, INT, QUIT, KILL, TERM.
+/// Signals that mean termination: HUP, INT, QUIT, KILL, TERM.
 const ENDING: [i32; 5] = [1, 2, 3, 9, 15];
 
-/// One command. The number is ours: services have none to give.
+/// One command. The pid is our own number: services have none.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) pid: u32,
@@ -32,7 +32,7 @@ pub(super) struct Table {
     running: Mutex<BTreeMap<u32, Arc<Running>>>,
 }
 
-/// Takes a command off the table when its call is over.
+/// Removes a command from the table when its call ends.
 pub(super) struct Entered<'a> {
     table: &'a Table,
     pub(super) running: Arc<Running>,
@@ -107,7 +107,7 @@ impl Table {
 }
 
 impl Guest {
-    /// The protocol has no signals; a command can only be ended, by leaving.
+    /// The protocol has no signals; a command can only be ended by dropping its call.
     pub(super) fn signal(&self, signal: link::Signal) -> Result<(), Failed> {
         let running = self.table.find(signal.process)?;
         self.end_by(&running, signal.signal)

@@ -1,12 +1,11 @@
-//! What a service says of a file.
+//! A service's description of a file.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use motu_link::message::{Entry, FileType};
 use serde::Deserialize;
 
-/// The protocol's names of these fields have no fixed case; some services write them with
-/// underscores.
+/// The protocol does not fix the case of these fields; some services use underscores.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct FileInfo {
@@ -20,7 +19,7 @@ pub(crate) struct FileInfo {
     pub(crate) is_dir: bool,
     #[serde(alias = "ModTime", alias = "modTime", alias = "modtime")]
     pub(crate) mod_time: String,
-    /// Beyond the protocol.
+    /// Extensions of the protocol.
     #[serde(alias = "Kind")]
     pub(crate) kind: Option<String>,
     #[serde(alias = "LinkTarget")]
@@ -42,7 +41,7 @@ impl FileInfo {
         path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// As the link tells it, at the path that was asked for.
+    /// Converts to the link's entry, for the requested path.
     pub(crate) fn entry(&self, path: &str) -> Entry {
         let kind = match (self.kind.as_deref(), self.is_dir) {
             (Some("symlink"), _) => FileType::Symlink,
@@ -66,7 +65,7 @@ impl FileInfo {
     }
 }
 
-/// Permission bits, in octal or as `ls` shows them.
+/// Parses permission bits, in octal or as `ls` shows them.
 fn mode(text: &str) -> Option<u32> {
     if let Ok(mode) = motu_core::files::parse_mode(text) {
         return Some(mode);

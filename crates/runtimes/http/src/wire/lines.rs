@@ -1,29 +1,29 @@
-//! The output of a command as the service sends it: one JSON object per line.
+//! The output of a command as sent by the service: one JSON object per line.
 //!
-//! These are foreign bytes. A line has no length that could be relied on, so there is a bound; what
-//! is no line of the protocol ends the stream with an error.
+//! The bytes are untrusted. The length of a line is bounded; an invalid line ends the stream with
+//! an error.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use motu_core::files::decode_base64;
 use serde::Deserialize;
 
-/// What one line says.
+/// One parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     Out(Bytes),
     Err(Bytes),
-    /// The last line, of services that have one.
+    /// The last line, if the service sends one.
     Exit {
         code: i32,
         timed_out: bool,
     },
 }
 
-/// Why what came cannot be read.
+/// Why the bytes are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     TooLong,
-    /// The beginning of what came instead.
+    /// The beginning of the invalid line.
     Nonsense(Vec<u8>),
 }
 
@@ -37,11 +37,11 @@ struct Line {
     timed_out: bool,
 }
 
-/// Bytes in, lines out.
+/// Splits bytes into lines.
 #[derive(Debug)]
 pub struct Lines {
     buffer: BytesMut,
-    /// How much of the buffer has no end of a line in it.
+    /// How much of the buffer was searched for a newline.
     looked: usize,
     most: usize,
 }
@@ -56,12 +56,12 @@ impl Lines {
         }
     }
 
-    /// Takes what came. [`Lines::next`] must have been asked until it had nothing more.
+    /// Adds bytes. Call [`Lines::line`] until it returns nothing first.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// What the next whole line says, if there is one.
+    /// The next complete line.
     pub fn line(&mut self) -> Result<Option<Said>, Unreadable> {
         loop {
             let end = self.buffer[self.looked..].iter().position(|b| *b == b'\n');
@@ -84,7 +84,7 @@ impl Lines {
         }
     }
 
-    /// At the end of the stream: a last line may lack its end.
+    /// At the end of the stream: the last line may lack its newline.
     pub fn last(&mut self) -> Result<Option<Said>, Unreadable> {
         let line = self.buffer.split();
         self.looked = 0;

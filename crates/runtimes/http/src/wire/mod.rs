@@ -21,16 +21,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Characters of an id that a service may give.
+/// Longest id from a service.
 const MAX_ID: usize = 256;
 
-/// What a service says it can do beyond the protocol.
+/// A service's features beyond the protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) version: String,
-    /// What stands around its machines, where it says so.
+    /// The isolation of its machines, if reported.
     pub(crate) isolation: Option<Isolation>,
-    /// How ids begin that callers may choose; missing: they may not.
+    /// The prefix of ids that callers may choose; `None`: they may not.
     pub(crate) id_prefix: Option<String>,
     pub(crate) extensions: Vec<String>,
 }
@@ -40,12 +40,12 @@ impl Offer {
         self.extensions.iter().any(|known| known == extension)
     }
 
-    /// Live output with an exit code at its end.
+    /// Live output followed by an exit code.
     pub(crate) fn streams(&self) -> bool {
         self.has("exit") && self.has("binary")
     }
 
-    /// What nobody can do in this service's machines.
+    /// What this service's machines cannot do.
     pub(crate) fn lacks(&self) -> Lacks {
         Lacks {
             background: true,
@@ -60,7 +60,7 @@ impl Offer {
     }
 }
 
-/// What is asked of `POST /spawn`.
+/// The request of `POST /spawn`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Spawn {
     pub(crate) image: String,
@@ -71,7 +71,7 @@ pub(crate) struct Spawn {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) disk_size_mb: Option<u64>,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// The id it shall have, where callers may choose.
+    /// The requested id, if callers may choose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Spawned {
     pub(crate) limits: Vec<AppliedLimit>,
 }
 
-/// What is asked of `POST /exec`.
+/// The request of `POST /exec`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Exec {
     pub(crate) sandbox_id: String,
@@ -94,12 +94,12 @@ pub(crate) struct Exec {
     pub(crate) mode: &'static str,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) workdir: String,
-    /// Beyond the protocol; 0: as long as it takes.
+    /// An extension; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_seconds: Option<u64>,
 }
 
-/// What became of a command that was waited for.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) exit_code: i32,
@@ -107,7 +107,7 @@ pub(crate) struct Done {
     pub(crate) stderr: Bytes,
 }
 
-/// What is asked of `POST /files`.
+/// The request of `POST /files`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Write {
     pub(crate) sandbox_id: String,
@@ -126,7 +126,7 @@ pub(crate) struct Write {
     pub(crate) no_parents: bool,
 }
 
-/// What `GET /stats/{id}` says.
+/// The answer of `GET /stats/{id}`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Stats {
@@ -144,7 +144,7 @@ pub(crate) struct Stats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     There,
-    /// And why it is not, for people.
+    /// The reason why it is gone.
     Gone(String),
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Whether the service is there, and what it can do.
+    /// Whether the service answers, and its features.
     pub(crate) async fn health(&self) -> Result<Offer, PeerError> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -170,7 +170,7 @@ impl Peer {
             ..self.get("say that it is there", "/health".to_string())
         };
         let body = self.connections.whole(&ask).await?;
-        // The protocol asks for a status alone: a body of another kind promises nothing.
+        // The protocol only defines the status: any other body means no features.
         let found: Health = serde_json::from_slice(&body).unwrap_or_default();
         let isolation = found.isolation.as_deref().map(str::parse);
         Ok(Offer {
@@ -181,7 +181,7 @@ impl Peer {
         })
     }
 
-    /// Whether the key is the service's: asks for a sandbox that does not exist.
+    /// Checks the key by asking for a sandbox that does not exist.
     pub(crate) async fn knows_us(&self) -> Result<(), PeerError> {
         match self.status("motu-is-this-the-key").await {
             Err(error) => Err(error),
@@ -236,7 +236,7 @@ impl Peer {
         })
     }
 
-    /// Runs a command; the answer's body is its output, line by line.
+    /// Runs a command; the body of the answer is its output, line by line.
     pub(crate) async fn exec_stream(&self, exec: &Exec) -> Result<Answer, PeerError> {
         #[derive(Serialize)]
         struct Streamed<'a> {
@@ -262,7 +262,7 @@ impl Peer {
         self.tell(self.post("write a file", "/files", write)).await
     }
 
-    /// The bytes of a file, piece by piece.
+    /// The contents of a file as a stream.
     pub(crate) async fn read(&self, id: &str, path: &str) -> Result<Answer, PeerError> {
         let ask = self.get("read a file", at("/files", id, "path", path));
         let answer = self.connections.send(&ask).await?;
@@ -285,7 +285,7 @@ impl Peer {
 
     pub(crate) async fn list(&self, id: &str, path: &str) -> Result<Vec<FileInfo>, PeerError> {
         let what = "list files";
-        // An empty directory is `null` to some.
+        // Some services return `null` for an empty directory.
         let found: Option<Vec<FileInfo>> = self
             .fetch(what, at("/files/list", id, "path", path))
             .await?;
@@ -345,7 +345,7 @@ impl Peer {
             .await
     }
 
-    /// Whether a sandbox is there; an error when nobody can say.
+    /// Whether a sandbox exists; an error if that is unknown.
     pub(crate) async fn status(&self, id: &str) -> Result<Standing, PeerError> {
         #[derive(Deserialize)]
         struct Status {
@@ -371,7 +371,7 @@ impl Peer {
         self.fetch("measure a machine", path).await
     }
 
-    /// Ends a sandbox; one that is gone already is no error.
+    /// Destroys a sandbox; one that is gone already is no error.
     pub(crate) async fn destroy(&self, id: &str) -> Result<(), PeerError> {
         let ask = Ask {
             method: Method::DELETE,
@@ -396,7 +396,7 @@ impl Peer {
     }
 
     fn post(&self, what: &'static str, path: &str, body: &impl Serialize) -> Ask {
-        // Maps with text as keys and numbers: nothing here can fail to be JSON.
+        // Serialization cannot fail: only maps with text keys, texts and numbers.
         let body = serde_json::to_vec(body).unwrap_or_default();
         Ask {
             method: Method::POST,
@@ -420,7 +420,7 @@ impl Peer {
     }
 }
 
-/// What a state means to us; services have words of their own for machines that live.
+/// Interprets a state; services have their own words for running machines.
 fn standing(state: &str) -> Standing {
     match state {
         "failed" | "error" | "destroying" | "destroyed" | "expired" | "stopped" | "exited"
