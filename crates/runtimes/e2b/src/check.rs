@@ -1,4 +1,4 @@
-//! What is known of the service, and what would help.
+//! Checks the service, and suggests fixes.
 
 use crate::machine::Maker;
 use motu_core::report::{Check, Health};
@@ -42,7 +42,7 @@ pub(crate) async fn all(maker: &Maker) -> Vec<Check> {
     checks
 }
 
-/// Who can read the key.
+/// Checks who can read the key.
 fn key(maker: &Maker) -> Check {
     let Some(path) = maker.service.control.connections.key_file() else {
         return check("key", Health::Ok, "the service wants none", "");

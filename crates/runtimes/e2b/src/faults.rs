@@ -1,6 +1,6 @@
-//! What happens when the service or the agent is not what it should be.
+//! Tests with faulty services and agents.
 //!
-//! Each test has a service of its own on loopback that does one thing wrong.
+//! Each test has its own service on loopback that does one thing wrong.
 
 use crate::wire::envelope::sealed;
 use crate::wire::event::{End, Happened};
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a service says to a request that begins so; empty: nothing, for ever.
+/// The answer to a request with this head; empty: never answers.
 type Script = Arc<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
 
-/// A service that says what its script says, and notes what it was asked.
+/// A scripted service that records its requests.
 struct Service {
     url: String,
     heard: Arc<Mutex<Vec<String>>>,
@@ -52,7 +52,7 @@ impl Service {
         E2b::with(settings, all(patience)).unwrap()
     }
 
-    /// One that waits long enough for a busy machine.
+    /// With timeouts for a busy machine.
     fn runtime(&self) -> E2b {
         self.waiting(Duration::from_secs(20))
     }
@@ -75,7 +75,7 @@ impl Service {
         Envd::new(address, "one".into(), all(Duration::from_secs(20)))
     }
 
-    /// Starts a command and hears it out.
+    /// Starts a command and collects its events.
     async fn run(&self) -> Result<Vec<Happened>, PeerError> {
         let (_, mut events): (u32, Events) = self.agent().start(&Run::default()).await?;
         let mut heard = Vec::new();
@@ -96,7 +96,7 @@ fn all(patience: Duration) -> Patience {
     }
 }
 
-/// Requests on one connection, one after the other. An answer without a length ends it.
+/// Handles requests on one connection. An answer without a length ends it.
 async fn answer(mut stream: TcpStream, script: Script, heard: Arc<Mutex<Vec<String>>>) {
     let mut read = Vec::new();
     loop {
@@ -146,7 +146,7 @@ fn last(text: &str) -> Vec<u8> {
     message
 }
 
-/// A stream of messages, as it is on the wire; it ends with the connection.
+/// A stream of messages on the wire; it ends with the connection.
 fn stream(messages: &[&[u8]]) -> Vec<u8> {
     let mut said = b"HTTP/1.1 200 x\r\ncontent-type: application/connect+json\r\n\r\n".to_vec();
     messages
@@ -159,7 +159,7 @@ fn started() -> Vec<u8> {
     sealed(br#"{"event":{"start":{"pid":7}}}"#).to_vec()
 }
 
-/// What a new machine says of itself.
+/// The answer of a new machine about its directories.
 fn places() -> Vec<u8> {
     stream(&[
         &started(),
@@ -171,7 +171,7 @@ fn places() -> Vec<u8> {
 
 const MADE: &str = r#"{"sandboxID":"one","templateID":"t","clientID":"c","envdVersion":"0.6.13","envdAccessToken":"the-token-itself"}"#;
 
-/// A service on which all goes well, but for one path.
+/// A service that works, except for one path.
 fn except(path: &'static str, said: Vec<u8>) -> impl Fn(&str) -> Vec<u8> + Send + Sync {
     move |head| match head {
         head if head.starts_with(path) => said.clone(),
@@ -232,7 +232,7 @@ async fn a_service_that_hangs_is_given_up_and_what_it_may_have_made_is_destroyed
     let runtime = service.waiting(Duration::from_secs(1));
     let error = runtime.create(&spec(service.dir.path())).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Timeout, "{error}");
-    // It was asked for what has our name, and that was ended.
+    // The machine was searched by our name, and killed.
     assert_eq!(
         service.heard("GET /v2/sandboxes?metadata=motu_machine%3D"),
         1
@@ -285,7 +285,7 @@ async fn statuses_are_what_they_mean() {
         let error = service.refused().await;
         assert_eq!(error.kind, kind, "{status}: {error}");
         assert!(!error.message.contains('\u{7}'), "{error}");
-        // It said that there is nothing: there is nothing to destroy, and nothing to remember.
+        // The service refused: there is nothing to destroy or remember.
         assert_eq!(service.heard("DELETE"), 0);
         assert_eq!(std::fs::read_dir(service.dir.path()).unwrap().count(), 0);
     }
@@ -408,7 +408,7 @@ async fn a_stream_is_whole_or_an_error() {
 #[tokio::test]
 async fn an_agent_that_says_nothing_is_given_up() {
     for silent in [Vec::new(), stream(&[])] {
-        // The second begins an answer and goes on with nothing.
+        // The second one starts an answer and then hangs.
         let hangs = silent.is_empty();
         let service = Service::start(except("POST /process", silent)).await;
         let address = Address::parse("url", &service.url).unwrap();
@@ -434,7 +434,7 @@ async fn a_key_is_sent_and_never_shown() {
     assert!(!shown.contains("the-secret-itself"), "{shown}");
     let heard = service.heard.lock().unwrap().join("\n");
     assert!(heard.contains("x-api-key: the-secret-itself"), "{heard}");
-    // Others on this host can read it, and that is said.
+    // The key is readable by others, which is reported.
     assert!(shown.contains("chmod 600"), "{shown}");
     std::fs::remove_file(&file).unwrap();
     let checks = runtime.check().await;

@@ -1,4 +1,4 @@
-//! Gives machines time at the service for as long as a daemon has them.
+//! Prolongs the timeout of machines at the service while a daemon has them.
 
 use crate::wire::{Control, Standing};
 use motu_peer::Fates;
@@ -18,7 +18,7 @@ impl Keeper {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prolongs a machine's time from now on, unless that is done already.
+    /// Keeps prolonging a machine's timeout, unless that is being done already.
     pub(crate) fn keep(&self, control: &Arc<Control>, fates: &Arc<Fates>, id: &str, timeout: u64) {
         let mut tasks = self.tasks();
         if tasks.get(id).is_some_and(|task| !task.is_finished()) {
@@ -41,12 +41,12 @@ impl Drop for Keeper {
     }
 }
 
-/// A third of the time passes between two calls, so that two may fail.
+/// Prolongs after each third of the timeout, so that two calls may fail.
 async fn prolong(control: Arc<Control>, fates: Arc<Fates>, id: String, timeout: u64) {
     loop {
         let done = match control.detail(&id).await {
             Ok(Standing::Gone(reason)) => return fates.end(&id, &reason),
-            // A machine that stands still loses no time.
+            // A paused machine loses no time.
             Ok(Standing::There(detail)) if detail.is_paused() => Ok(()),
             Ok(Standing::There(_)) => control.set_timeout(&id, timeout).await,
             Err(error) => Err(error),

@@ -12,8 +12,8 @@
 //!   wire/     the API as typed calls: bounded in time and size
 //! ```
 //!
-//! The service is somebody else's, and so is the agent in its machines. What they cannot do is
-//! refused with the reason, and nothing is taken for gone because it could not be asked.
+//! Neither the service nor the agent in its machines is ours. What they cannot do is refused with
+//! the reason, and a machine never counts as gone just because the service does not answer.
 
 mod check;
 #[cfg(test)]
@@ -47,8 +47,7 @@ pub struct E2b {
 }
 
 impl E2b {
-    /// Sets the runtime up. Asks nobody yet: whether the service is there is for
-    /// [`Runtime::check`] to say.
+    /// Sets the runtime up without contacting the service: [`Runtime::check`] does.
     pub fn new(settings: Settings) -> Result<E2b, Error> {
         E2b::with(settings, Patience::default())
     }
@@ -67,7 +66,7 @@ impl Runtime for E2b {
         "e2b"
     }
 
-    /// What the operator says of the service; nobody here can see it.
+    /// The isolation by the operator's configuration; it cannot be verified.
     fn isolation(&self) -> Isolation {
         self.inner.service.isolation
     }

@@ -1,4 +1,4 @@
-//! What becomes of each limit: the size of a machine is that of its template.
+//! How each limit is handled: a machine's size is that of its template.
 
 use crate::wire::Detail;
 use motu_core::Error;
@@ -10,7 +10,7 @@ use motu_core::sandbox::AppliedLimit;
 const UNSAID: &str = "nobody: the service has no such limit, or does not say";
 const TEMPLATE: &str = "the service: its template has this";
 
-/// Refuses limits that were asked for by value.
+/// Refuses explicit limits.
 pub(crate) fn check(limits: &MachineLimits) -> Result<(), Error> {
     let named = [
         ("vcpu_count", limits.vcpu_count),
@@ -21,7 +21,7 @@ pub(crate) fn check(limits: &MachineLimits) -> Result<(), Error> {
     ];
     let insisted = named.iter().filter(|(_, ask)| ask.explicit);
     let mut refused: Vec<&str> = insisted.map(|(name, _)| *name).collect();
-    // Whoever cannot keep these refuses, also when they are a default.
+    // I/O limits are refused even as a default.
     refused.extend(limits.io().iter().map(|(name, _)| *name));
     match refused.is_empty() {
         true => Ok(()),
@@ -36,7 +36,7 @@ pub(crate) fn check(limits: &MachineLimits) -> Result<(), Error> {
     }
 }
 
-/// What is known of each limit of a machine that was made.
+/// The known state of each limit of a new machine.
 pub(crate) fn report(limits: &MachineLimits, detail: &Detail) -> Vec<AppliedLimit> {
     let rows = [
         ("vcpu_count", limits.vcpu_count, detail.cpu_count),

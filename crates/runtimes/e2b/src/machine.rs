@@ -1,7 +1,7 @@
-//! One machine: made, found again, paused, ended.
+//! One machine: created, found, paused, removed.
 //!
 //! A record is written before the service is asked for anything, with a name of ours that the
-//! service keeps as metadata. So a crash at any moment leaves enough to find what was made.
+//! service stores as metadata. So a crash at any moment leaves enough to find the machine.
 
 use crate::guest::{Guest, script};
 use crate::keeper::Keeper;
@@ -19,25 +19,25 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Characters of our own name for a machine.
+/// Length of our own name for a machine.
 const NAME_CHARS: usize = 24;
-/// How often a machine is looked at that nobody has heard of.
+/// How often a machine's status is polled.
 const LOOK: Duration = Duration::from_secs(5);
 /// Bytes in flight in each direction of a link.
 const PIPE: usize = 256 * 1024;
-/// Asks a machine where its commands begin and where temporary files go.
+/// Prints the default directory and the directory for temporary files.
 const WHERE: &str = r#"pwd; echo "${TMPDIR:-/tmp}""#;
-/// The oldest agent that has every call that is made.
+/// The oldest agent version with all calls that we use.
 const OLDEST: [u64; 3] = [0, 5, 7];
 
-/// What makes machines.
+/// Creates machines.
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) service: Service,
     fates: Arc<Fates>,
     keeper: Keeper,
     guests: Mutex<HashMap<String, Arc<Guest>>>,
-    /// Held while a guest is made: a machine has one.
+    /// Held while a guest is made: each machine has one.
     making: tokio::sync::Mutex<()>,
 }
 
@@ -109,7 +109,7 @@ impl Maker {
         }
     }
 
-    /// The service did not say that it made anything. It may have.
+    /// Handles a failed create: the service may have made a machine all the same.
     async fn unmade(&self, error: PeerError, order: &Order, dir: &Path) -> Error {
         if error.is_unknown() {
             if let Err(left) = self.kill_named(&order.name).await {
@@ -129,7 +129,7 @@ impl Maker {
         }
     }
 
-    /// Ends every machine with a name of ours.
+    /// Kills every machine with a name of ours.
     async fn kill_named(&self, name: &str) -> Result<(), PeerError> {
         for id in self.control().find(name).await? {
             self.control().kill(&id).await?;
@@ -137,7 +137,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Makes sure that what was made is what was asked for, and that it answers.
+    /// Checks that the new machine is what was requested, and that it answers.
     async fn settle(
         &self,
         spec: &MachineSpec,
@@ -200,7 +200,7 @@ impl Maker {
         })
     }
 
-    /// The guest of a machine; one that is new takes up what a former daemon left.
+    /// The guest of a machine; a new one adopts what a previous daemon left.
     async fn guest(&self, id: &str, record: Record, dir: &Path) -> Result<Arc<Guest>, Error> {
         let _making = self.making.lock().await;
         if let Some(guest) = self.guests().get(id) {
@@ -209,7 +209,7 @@ impl Maker {
         let detail = self.detail(id).await?;
         let mut token = detail.envd_access_token.clone();
         if token.is_none() && !detail.is_paused() {
-            // Services that do not show it tell whoever connects.
+            // Some services return the token only from `connect`.
             let made = self.control().connect(id, self.service.timeout).await?;
             token = made.envd_access_token;
         }
@@ -228,7 +228,7 @@ impl Maker {
     fn known(&self, machine: &Machine) -> Result<Option<(Record, String)>, Error> {
         let record = match Record::load(&machine.dir)? {
             Some(record) => record,
-            // As it was when it was made.
+            // The record from its creation.
             None => match serde_json::from_value(machine.record.clone()) {
                 Ok(record) => record,
                 Err(_) => return Ok(None),
@@ -238,7 +238,7 @@ impl Maker {
         Ok(record.id.clone().map(|id| (record, id)))
     }
 
-    /// Another service would know nothing of it, or have something else by that name.
+    /// Another service does not know this machine, or has another one with its id.
     fn same_service(&self, record: &Record) -> Result<(), Error> {
         match record.url == self.service.url() {
             true => Ok(()),
@@ -251,7 +251,7 @@ impl Maker {
         }
     }
 
-    /// Waits for a machine's end. A service that cannot be asked is no sign of one.
+    /// Waits for a machine's end. An unreachable service does not count as one.
     pub(crate) async fn ended(&self, machine: &Machine) -> Ended {
         let id = match self.known(machine) {
             Ok(Some((_, id))) => id,
@@ -282,8 +282,8 @@ impl Maker {
         }
     }
 
-    /// Whether a machine is there. Only a service that says that it is not is believed: one that
-    /// cannot be reached may have it still.
+    /// Whether a machine exists. Only an explicit answer means that it does not: an unreachable
+    /// service may still have it.
     pub(crate) async fn alive(&self, machine: &Machine) -> bool {
         let standing = match self.known(machine) {
             Ok(Some((_, id))) => self.control().detail(&id).await.map_err(Error::from),
@@ -360,14 +360,14 @@ impl Maker {
         Record::remove(dir)
     }
 
-    /// Lets go of what is here of a machine.
+    /// Drops the local state of a machine.
     fn release(&self, id: &str) {
         self.keeper.release(id);
         self.guests().remove(id);
     }
 }
 
-/// The directory that a command found itself in, and the one for temporary files.
+/// Parses the default directory and the one for temporary files.
 fn places(said: &[u8]) -> (String, String) {
     let text = String::from_utf8_lossy(said);
     let mut lines = text.lines();

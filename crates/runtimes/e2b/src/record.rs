@@ -1,5 +1,5 @@
-//! What is remembered of a machine: enough to find it again, what its commands begin with, and
-//! the processes that outlive their callers. The token of its agent is not: the service tells it.
+//! The record of a machine: what is needed to find it again, the defaults of its commands, and
+//! background processes. The agent's token is not stored: the service provides it.
 
 use motu_core::Error;
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,17 @@ pub(crate) struct Record {
     version: u32,
     /// The service that has it.
     pub(crate) url: String,
-    /// Our own name for it, by which the service finds it when its id is not known.
+    /// Our own name for it, to find it if its id is unknown.
     pub(crate) name: String,
-    /// Its id there; not known yet while it is being made.
+    /// Its id there; `None` while it is being made.
     pub(crate) id: Option<String>,
-    /// Where its commands run when nobody says otherwise.
+    /// The default directory of commands.
     #[serde(default)]
     pub(crate) workdir: String,
-    /// Where programs of the machine keep what is temporary.
+    /// The directory for temporary files.
     #[serde(default)]
     pub(crate) tmp: String,
-    /// Whose they are when nobody says otherwise; empty: the template's.
+    /// The default user; empty: the template's.
     #[serde(default)]
     pub(crate) user: String,
     /// Variables of every command.
@@ -33,11 +33,11 @@ pub(crate) struct Record {
     pub(crate) processes: Vec<Remembered>,
 }
 
-/// A process that outlives its caller.
+/// A background process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
     pub(crate) pid: u32,
-    /// What its processes are marked with.
+    /// The mark of its processes.
     pub(crate) mark: String,
     pub(crate) tag: String,
     /// The directory in the machine with its output; a terminal has none.
@@ -47,7 +47,7 @@ pub(crate) struct Remembered {
     pub(crate) user: String,
     pub(crate) pty: bool,
     pub(crate) started_unix_ms: u64,
-    /// When its time is over.
+    /// When its time limit ends.
     #[serde(default)]
     pub(crate) ends_unix_ms: Option<u64>,
     pub(crate) ended: Option<Ended>,
@@ -79,7 +79,7 @@ impl Record {
         }
     }
 
-    /// `None` where nothing was written down.
+    /// `None` if there is no record.
     pub(crate) fn load(dir: &Path) -> Result<Option<Record>, Error> {
         motu_peer::record::load(dir, VERSION)
     }

@@ -1,4 +1,4 @@
-//! Where the service is, and what it has.
+//! The settings of the service.
 
 use crate::wire::envd::PORT;
 use crate::wire::{Control, Envd};
@@ -11,23 +11,23 @@ use std::sync::Arc;
 /// What the runtime is made from.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Where its REST API is.
+    /// The address of its REST API.
     pub api_url: String,
-    /// Where the agents of all machines are, told apart by headers.
+    /// The address of all agents, distinguished by headers.
     pub sandbox_url: Option<String>,
-    /// Otherwise each agent has a host below this name.
+    /// Otherwise each agent has a host below this domain.
     pub domain: Option<String>,
     /// The file with its key.
     pub key_file: Option<PathBuf>,
-    /// What stands around its machines, as the operator knows.
+    /// The isolation of its machines, as configured by the operator.
     pub isolation: Option<Isolation>,
-    /// Templates by the names of environments; others are named as they are.
+    /// Templates by environment; other environments are used as template names.
     pub templates: BTreeMap<String, String>,
-    /// How long a machine lives without us, in seconds.
+    /// The timeout of a machine without a daemon, in seconds.
     pub timeout_seconds: Option<u64>,
 }
 
-/// Settings that were looked at.
+/// Validated settings.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) control: Arc<Control>,
@@ -59,7 +59,7 @@ impl Service {
                             .hint("such as e2b.app, with a port where it needs one"),
                     );
                 }
-                // Every machine's address is as good as this one.
+                // If this address is valid, every machine's is.
                 Address::parse("[e2b] domain", &format!("https://x.{domain}"))?;
                 Agents::Below(domain)
             }

@@ -1,4 +1,4 @@
-//! Commands whose caller waits: their output goes straight from the agent to the caller, at the
+//! Commands with a waiting caller: their output goes directly from the agent to the caller, at the
 //! caller's pace, and they end with the caller.
 
 use super::Guest;
@@ -16,12 +16,12 @@ use motu_peer::answer::{Failed, note};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How the agent's names begin of commands that somebody waits for.
+/// Prefix of the agent's tags of such commands.
 pub(super) const TAG: &str = "motu-call-";
-/// How long a command may take to be gone after it was killed.
+/// How long a killed command may take to end.
 const DYING: Duration = Duration::from_secs(20);
 
-/// Ends a command whose caller is gone, however that came.
+/// Kills a command whose caller is gone, for whatever reason.
 struct Ending {
     guest: Arc<Guest>,
     mark: String,
@@ -30,7 +30,7 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Without threads the daemon itself ends: the next one finds it.
+        // Without a runtime the daemon itself is ending: the next one finds the command.
         if !self.over
             && let Ok(threads) = tokio::runtime::Handle::try_current()
         {
@@ -57,7 +57,7 @@ pub(super) async fn run(
     let (pid, events) = match guest.envd.start(&plan.run).await {
         Ok(started) => started,
         Err(error) => {
-            // Nobody knows whether it runs.
+            // It is unknown whether the command runs.
             ending.over = !error.is_unknown();
             return Err(plan::refused(guest, error, &plan).await);
         }
@@ -106,7 +106,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Sends on what comes until the command's end, which comes at the latest when its time is over.
+    /// Forwards output until the command ends, or its time is over.
     async fn work(
         &mut self,
         events: Events,
@@ -127,7 +127,7 @@ impl Call<'_> {
         }
         guest.going().await;
         guest.kill_marked(mark, "").await;
-        // What it printed is still on the way.
+        // Its last output is still on the way.
         match tokio::time::timeout(DYING, self.follow(&mut events)).await {
             Ok(end) => {
                 let end = end?;
@@ -141,8 +141,8 @@ impl Call<'_> {
         }
     }
 
-    /// Sends on what comes until the command's end. A stream that breaks is taken up again: a
-    /// service that pauses a machine cuts its connections.
+    /// Forwards output until the command ends. A broken stream is resumed: a service that pauses a
+    /// machine cuts its connections.
     async fn follow(&mut self, events: &mut Option<Events>) -> Result<End, Failed> {
         loop {
             let said = match events.as_mut() {
@@ -167,7 +167,7 @@ impl Call<'_> {
         }
     }
 
-    /// Sends output on; the caller's pace is the agent's.
+    /// Forwards output; a slow caller slows the agent down.
     async fn say(&mut self, channel: u8, bytes: Bytes) -> Result<(), LinkError> {
         let count = match channel {
             CHANNEL_ERR => &mut self.err,

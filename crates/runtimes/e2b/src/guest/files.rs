@@ -15,7 +15,7 @@ use motu_peer::answer::{Failed, note, one};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
-/// Links that are followed to the file that is meant.
+/// Symbolic links followed per path.
 const MAX_LINKS: usize = 16;
 
 /// Answers a file verb.
@@ -48,7 +48,7 @@ pub(super) async fn answer(
     one(&stream.tx, entry).await
 }
 
-/// A path as the agent takes it.
+/// A path as the agent requires it.
 pub(super) fn text(path: &Bytes) -> Result<&str, Failed> {
     match std::str::from_utf8(path) {
         Ok("") => Err(Failed::invalid("no path")),
@@ -73,7 +73,7 @@ pub(super) fn parent(path: &str) -> &str {
 }
 
 impl Guest {
-    /// What is at a path, a link not followed; `None` when nothing is.
+    /// The entry at a path, without following symbolic links; `None` if it does not exist.
     pub(super) async fn found(&self, path: &str) -> Result<Option<FileInfo>, Failed> {
         match self.told(self.envd.stat(path, "").await).await {
             Ok(info) => Ok(Some(info)),
@@ -82,7 +82,8 @@ impl Guest {
         }
     }
 
-    /// What a path means: links are followed. The agent tells where a link leads in the end.
+    /// The entry that a path refers to, with symbolic links followed. The agent reports the final
+    /// target of a link.
     pub(super) async fn meant(&self, path: &str) -> Result<Option<(String, FileInfo)>, Failed> {
         let mut at = path.to_string();
         for _ in 0..MAX_LINKS {
@@ -172,7 +173,7 @@ impl Guest {
         }
         let user = self.user(&mkdir.user);
         let made = match self.envd.mkdir(path, &user).await {
-            // Something is there: a directory is what was wanted.
+            // It exists already: fine if it is a directory.
             Err(PeerError::Refused { refusal, .. })
                 if refusal.code == "already_exists" || refusal.status == 409 =>
             {
@@ -191,7 +192,7 @@ impl Guest {
         self.entry(path, true).await
     }
 
-    /// The agent removes whatever is there, and does not mind when nothing is.
+    /// Checks first: the agent removes anything, and reports no error for a missing path.
     async fn remove(&self, remove: Remove) -> Result<(), Failed> {
         let path = text(&remove.path)?;
         let found = self.found(path).await?;
@@ -207,7 +208,7 @@ impl Guest {
         if self.found(from).await?.is_none() {
             return Err(Failed::missing(from));
         }
-        // The agent has no word for it: somebody else may be quicker than this look.
+        // The agent does not support it, so this check is racy.
         if !wanted.overwrite && self.found(to).await?.is_some() {
             return Err(Failed::exists(to));
         }
@@ -239,7 +240,7 @@ impl Guest {
             .await
     }
 
-    /// Runs a program that changes files, as the agent itself would: as root.
+    /// Runs a program that changes files as root, like the agent itself.
     pub(super) async fn command(&self, command: (&str, &[&str])) -> Result<(), Failed> {
         self.command_as(ROOT, command).await
     }
@@ -262,7 +263,7 @@ impl Guest {
     }
 }
 
-/// The bytes of a file from one on.
+/// The contents of a file from an offset.
 struct Content<'a> {
     guest: &'a Guest,
     answer: Option<motu_peer::Answer>,
@@ -274,7 +275,7 @@ impl<'a> Content<'a> {
         let answer = guest.told(guest.envd.read(path, from).await).await?;
         let skip = match answer.status {
             StatusCode::PARTIAL_CONTENT => 0,
-            // All of it comes: what is not wanted is read over.
+            // The whole file is sent: skip the unwanted part.
             _ => from,
         };
         let beyond = answer.status == StatusCode::RANGE_NOT_SATISFIABLE;

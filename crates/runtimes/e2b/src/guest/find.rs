@@ -1,4 +1,4 @@
-//! Lists of files: pages of a directory or a tree, and what matches a pattern.
+//! Listings: pages of a directory or tree, and glob matches.
 
 use super::Guest;
 use super::files::{below, text};
@@ -9,11 +9,11 @@ use motu_link::Stream;
 use motu_link::message::{Entries, Entry, Failure, FileType, Glob, List, Said};
 use motu_peer::answer::{Failed, fitting, note};
 
-/// Entries of a page when the host does not say.
+/// Default page size.
 const PAGE: usize = 1000;
 /// The deepest listing.
 const MAX_DEPTH: u32 = 64;
-/// Directories that one search may look into.
+/// Directories that one search may list.
 const MAX_LOOKED: usize = 10_000;
 
 fn is_directory(entry: &Entry) -> bool {
@@ -21,7 +21,7 @@ fn is_directory(entry: &Entry) -> bool {
 }
 
 impl Guest {
-    /// One directory's entries, in order.
+    /// The entries of one directory, sorted.
     async fn directory(&self, path: &str) -> Result<Vec<Entry>, Failed> {
         let listed = match self.told(self.envd.list(path).await).await {
             Ok(listed) => listed,
@@ -61,7 +61,7 @@ impl Guest {
             0 => PAGE,
             limit => limit,
         };
-        // In tree order: a directory, then what is in it. What is next to visit is at the end.
+        // In tree order: a directory, then its contents. The next entry to visit is last.
         let mut waiting: Vec<(Entry, u32)> = Vec::new();
         let push = |waiting: &mut Vec<(Entry, u32)>, entries: Vec<Entry>, level: u32| {
             waiting.extend(entries.into_iter().rev().map(|entry| (entry, level)));
@@ -88,7 +88,7 @@ impl Guest {
         Ok(note(&stream.tx, Said::Entries(Entries { entries, next })).await?)
     }
 
-    /// Walks below what the pattern begins with, and no deeper than it can match.
+    /// Walks below the fixed prefix of the pattern, no deeper than it can match.
     pub(super) async fn glob(&self, glob: Glob, stream: &mut Stream) -> Result<(), Failed> {
         let limit = match glob.limit as usize {
             0 => PAGE,
@@ -109,7 +109,7 @@ impl Guest {
             }
             let entries = match self.directory(&directory).await {
                 Ok(entries) => entries,
-                // What has gone since, or may not be read, has no matches.
+                // A directory that is gone or unreadable has no matches.
                 Err(failed) if failed.kind == Failure::Cancelled => return Err(failed),
                 Err(_) => continue,
             };
@@ -128,7 +128,7 @@ impl Guest {
     }
 }
 
-/// Sends what was found, in as many notes as it needs.
+/// Sends the entries in as many notes as needed.
 async fn pages(mut entries: Vec<Entry>, limit: usize, stream: &Stream) -> Result<(), Failed> {
     let more = entries.len() > limit;
     entries.truncate(limit);
@@ -157,14 +157,14 @@ fn matcher(pattern: &str) -> Result<GlobMatcher, Failed> {
     Ok(built.map_err(wrong)?.compile_matcher())
 }
 
-/// The directory that every match is below, and how deep below it one may be.
+/// The directory above all matches, and the depth of a match below it.
 fn beginning(pattern: &str) -> (&str, u32) {
     let special = pattern
         .find(['*', '?', '[', '{', '\\'])
         .unwrap_or(pattern.len());
     let end = pattern[..special].rfind('/').unwrap_or(0);
     let rest = &pattern[end..];
-    // What is in braces may have slashes.
+    // Braces may contain slashes.
     let depth = match rest.contains("**") || rest.contains('{') {
         true => MAX_DEPTH,
         false => rest.matches('/').count() as u32,

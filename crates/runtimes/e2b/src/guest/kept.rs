@@ -1,7 +1,7 @@
-//! Processes that outlive their caller, terminals among them.
+//! Processes that outlive their caller, terminals included.
 //!
-//! Each has a task here that waits for its end. What is known of it is in the machine's record, so
-//! that a new daemon takes it up again.
+//! Each has a task that waits for its end. Its description is in the machine's record, so that a
+//! restarted daemon adopts it.
 
 use super::direct::TAG as CALL;
 use super::plan::{self, Plan};
@@ -21,15 +21,15 @@ use motu_peer::answer::{Failed, note};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How the agent's names begin of processes that outlive their callers.
+/// Prefix of the agent's tags of such processes.
 const TAG: &str = "motu-kept-";
-/// How long to wait before a broken stream is taken up again, at first and at most.
+/// Pause before a broken stream is resumed, initially and at most.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_MOST: Duration = Duration::from_secs(5);
-/// How often that is tried for somebody who waits.
+/// Attempts to resume for a waiting caller.
 const ATTEMPTS: u32 = 8;
 
-/// Starts a process that runs on by itself. It is written down before it is there.
+/// Starts a background process. It is recorded before it exists.
 pub(super) async fn start(
     guest: &Arc<Guest>,
     plan: Plan,
@@ -45,7 +45,7 @@ pub(super) async fn start(
         None => spool::spooled(&plan),
     };
     run.tag = format!("{TAG}{}", plan.mark);
-    // The agent would end the keeper alone: the time limit is kept here.
+    // The agent would only kill the keeper: the time limit is enforced here.
     run.deadline = None;
     guest.remember(|all| all.push(plan.remembered(0)))?;
     let (pid, events) = match guest.envd.start(&run).await {
@@ -91,8 +91,8 @@ fn running(about: Remembered) -> Arc<Running> {
     Running::new(about, output)
 }
 
-/// Takes up what a former daemon left: its background processes go on, and commands whose callers
-/// went away with it are ended.
+/// Adopts what a previous daemon left: background processes continue, and commands whose callers
+/// are gone are killed.
 pub(super) async fn adopt(guest: Arc<Guest>) {
     guest.going().await;
     let listed = match guest.envd.processes().await {
@@ -109,7 +109,7 @@ pub(super) async fn adopt(guest: Arc<Guest>) {
             guest.kill_marked(mark, "").await;
         }
     }
-    // The daemon may have gone between a start and its answer.
+    // The daemon may have died between a start and its answer.
     let found = |about: &Remembered| {
         let tag = format!("{TAG}{}", about.mark);
         listed.iter().find(|one| one.tag == tag).map(|one| one.pid)
@@ -141,7 +141,7 @@ pub(super) async fn adopt(guest: Arc<Guest>) {
     }
 }
 
-/// Enters what is written down, at once: callers may ask for it before the machine answers.
+/// Enters recorded processes at once: callers may ask for them before the machine answers.
 pub(super) fn recall(guest: &Arc<Guest>) {
     let known = guest.record().processes.clone();
     for about in known.into_iter().filter(|one| one.pid > 0) {
@@ -162,7 +162,7 @@ async fn watch(guest: Arc<Guest>, process: Arc<Running>, events: Option<Events>)
     let mut fate = guest.fates.watch(&guest.id);
     tokio::select! {
         () = attend(&guest, &process, events) => {}
-        // An error is a fate that was forgotten: the machine was destroyed.
+        // An error means that the fate was removed: the machine was destroyed.
         _ = fate.wait_for(Option::is_some) => {}
     }
 }
@@ -187,7 +187,7 @@ async fn attend(guest: &Guest, process: &Running, mut events: Option<Events>) {
         };
         match followed {
             Ok(end) => break end,
-            // Nobody says that it has ended, so it has not.
+            // No answer does not mean that it has ended: ask again.
             Err(failed) => {
                 let reason = failed.message;
                 tracing::debug!(id = guest.id, pid = process.pid, reason, "asked again");
@@ -206,7 +206,7 @@ fn until(unix_ms: u64) -> Duration {
     Duration::from_millis(unix_ms).saturating_sub(now)
 }
 
-/// Follows a process to its end; `events` are missing where they have to be asked for.
+/// Follows a process to its end; `events` is `None` if they must be requested.
 async fn follow(
     guest: &Guest,
     process: &Running,
@@ -239,7 +239,7 @@ async fn follow(
     }
 }
 
-/// Writes down how a process ended, and tells those who wait.
+/// Records how a process ended, and notifies waiters.
 async fn settle(guest: &Guest, process: &Running, end: End, timed_out: bool) {
     let (out, err) = match &process.output {
         Output::Ring(ring) => (ring.total(), 0),
@@ -272,7 +272,7 @@ async fn settle(guest: &Guest, process: &Running, end: End, timed_out: bool) {
     process.ended.send_replace(Some(ended));
 }
 
-/// Follows a process for somebody who comes to it.
+/// Follows a process for a new caller.
 pub(super) async fn attach(
     guest: &Arc<Guest>,
     wanted: Attach,
@@ -341,7 +341,7 @@ async fn follow_ring(
     }
 }
 
-/// Drops what is known of a process that has ended.
+/// Forgets a process that has ended.
 pub(super) async fn forget(guest: &Arc<Guest>, process: Selector) -> Result<(), Failed> {
     let process = guest.table.find(Some(process))?;
     if process.has_ended().is_none() {
@@ -361,7 +361,7 @@ async fn drop_spool(guest: &Guest, about: &Remembered) {
 }
 
 impl Guest {
-    /// Follows a process again whose stream broke, for somebody who waits.
+    /// Resumes a broken stream of a process, for a waiting caller.
     pub(super) async fn again(&self, pid: u32) -> Result<Events, Failed> {
         let mut pause = AGAIN;
         let mut last = None;
@@ -373,7 +373,7 @@ impl Guest {
             };
             match self.control.detail(&self.id).await {
                 Ok(Standing::Gone(reason)) => return Err(self.gone(&reason)),
-                // It is being paused, or goes on in a moment.
+                // It is being paused, or will be resumed shortly.
                 Ok(Standing::There(detail)) if detail.is_paused() => {}
                 Ok(Standing::There(_)) if is_missing(&error) => {
                     let message = "its output ended before the command did";

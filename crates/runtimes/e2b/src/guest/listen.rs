@@ -1,4 +1,4 @@
-//! What a caller says to a process that it follows.
+//! Handles what a caller sends to a process it follows.
 
 use super::Guest;
 use super::table::Running;
@@ -7,11 +7,11 @@ use motu_link::{Event, LinkError, Receiver};
 use motu_peer::answer::Failed;
 use prost::Message as _;
 
-/// What is typed with one call.
+/// Bytes of input per call.
 const PIECE: usize = 64 * 1024;
 
 impl Guest {
-    /// Takes input and controls until the caller is gone.
+    /// Handles input and controls until the caller is gone.
     pub(super) async fn listen(&self, process: &Running, rx: &mut Receiver) -> LinkError {
         loop {
             let done = match rx.recv().await {
@@ -33,7 +33,7 @@ impl Guest {
                 Ok(Event::Reset | Event::End(_)) => return LinkError::Reset,
                 Err(error) => return error,
             };
-            // A process that has just ended takes no more: its end is on the way.
+            // A process that has just ended accepts no input: its end follows.
             if let Err(failed) = done {
                 let reason = failed.message;
                 tracing::debug!(id = self.id, pid = process.pid, reason, "not passed on");
@@ -41,7 +41,7 @@ impl Guest {
         }
     }
 
-    /// Types into a process, in order.
+    /// Sends input to a process, in order.
     pub(super) async fn typed(&self, process: &Running, bytes: &[u8]) -> Result<(), Failed> {
         for piece in bytes.chunks(PIECE) {
             let sent = self.envd.input(process.pid, process.about.pty, piece).await;

@@ -1,5 +1,5 @@
-//! A guest that is here: it speaks the link's protocol to the engine, and to the agent in the
-//! machine the agent's own.
+//! A guest in the daemon: it speaks the link's protocol to the engine, and the agent's protocol to
+//! the machine.
 //!
 //! ```text
 //!   mod         one task per stream: request in, outcome out; what failures mean
@@ -16,8 +16,8 @@
 //! ```
 //!
 //! What the agent has no call for is done by a short command in the machine, or refused with the
-//! reason. One guest serves all connections to its machine; what must outlive the daemon is in the
-//! machine's record and in the machine.
+//! reason. One guest serves all connections to its machine; persistent state is in the machine's
+//! record and in the machine.
 
 mod direct;
 mod files;
@@ -50,9 +50,9 @@ use table::{Running, Table};
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
 
-/// Why most things are refused.
+/// The usual reason for refusals.
 pub(crate) const NO_CALL: &str = "its agent has no call for it";
-/// Who does what the agent itself does as root.
+/// The user for operations that the agent does as root.
 pub(crate) const ROOT: &str = "root";
 
 /// One machine's guest.
@@ -66,11 +66,11 @@ pub(crate) struct Guest {
     dir: PathBuf,
     record: Mutex<Record>,
     table: Table,
-    /// Whether the machine stands still: nothing is asked of it then.
+    /// Whether the machine is paused: no calls are made then.
     paused: watch::Sender<bool>,
-    /// Commands that were stopped before it stood still.
+    /// Commands that were stopped before the pause.
     held: Mutex<Vec<Arc<Running>>>,
-    /// The agent's, as the service says.
+    /// The agent's version, as reported by the service.
     version: String,
     since: Instant,
 }
@@ -97,21 +97,21 @@ impl Guest {
         })
     }
 
-    /// Takes up what a former daemon left in the machine.
+    /// Adopts what a previous daemon left in the machine.
     pub(crate) fn take_up(self: &Arc<Self>) {
         kept::recall(self);
         tokio::spawn(kept::adopt(self.clone()));
     }
 
-    /// Whether the machine stands still.
+    /// Records whether the machine is paused.
     pub(crate) fn set_paused(&self, paused: bool) {
         self.paused.send_replace(paused);
     }
 
-    /// Waits until the machine goes on.
+    /// Waits until the machine is resumed.
     async fn going(&self) {
         let mut paused = self.paused.subscribe();
-        // The sender is in this guest: it cannot be gone.
+        // `self` holds the sender, so waiting cannot fail.
         let _ = paused.wait_for(|paused| !paused).await;
     }
 
@@ -127,7 +127,7 @@ impl Guest {
         loop {
             let next = tokio::select! {
                 next = incoming.next() => next,
-                // An error is a fate that was forgotten: the machine was destroyed.
+                // An error means that the fate was removed: the machine was destroyed.
                 _ = fate.wait_for(Option::is_some) => return,
             };
             let Some((request, stream)) = next else {
@@ -180,7 +180,7 @@ impl Guest {
         Ok(note(&stream.tx, said).await?)
     }
 
-    /// Starts a command, and follows it if somebody waits.
+    /// Starts a command, and follows it for a waiting caller.
     async fn start(self: &Arc<Self>, start: Start, stream: &mut Stream) -> Result<(), Failed> {
         let plan = plan::planned(self, &start)?;
         let _reserved = self.table.reserve(&start.tag)?;
@@ -190,7 +190,7 @@ impl Guest {
         }
     }
 
-    /// A sign of life is one of the service's, not of this process.
+    /// A ping asks the service, not this process.
     async fn ping(&self) -> Result<Pong, Failed> {
         let found = self.control.detail(&self.id).await;
         match found.map_err(meaning)? {
@@ -216,7 +216,7 @@ impl Guest {
         {
             record.workdir = cwd.to_string();
         }
-        // A new daemon has to know it, too.
+        // A restarted daemon needs it too.
         let stored = record.store(&self.dir);
         stored.map_err(|error| Failed::new(Failure::Io, error.message))
     }
@@ -240,7 +240,7 @@ impl Guest {
         })
     }
 
-    /// Types what comes into a process.
+    /// Sends a stream of input to a process.
     async fn input(&self, input: Input, stream: &mut Stream) -> Result<(), Failed> {
         let process = self.table.find(input.process)?;
         loop {
@@ -268,7 +268,7 @@ impl Guest {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose a file or a command is.
+    /// The user of a file or command.
     fn user(&self, asked: &str) -> String {
         match asked.is_empty() {
             true => self.record().user.clone(),
@@ -276,7 +276,7 @@ impl Guest {
         }
     }
 
-    /// The machine has ended: says so to everybody who waits for it.
+    /// Reports the end of the machine to everyone who waits for it.
     fn gone(&self, reason: &str) -> Failed {
         self.fates.end(&self.id, reason);
         Failed::new(Failure::Cancelled, reason)
@@ -289,11 +289,11 @@ impl Guest {
         }
     }
 
-    /// What a failed call means. The way to a machine that is gone is refused in many words, and a
-    /// broken connection may be its end: the service is asked.
+    /// Interprets a failed call. Proxies refuse calls to a missing machine in many ways, and a
+    /// broken connection may mean its end: ask the service.
     async fn failed(&self, error: PeerError) -> Failed {
         let doubtful = match &error {
-            // With a word of the agent's own, the machine has answered.
+            // An error code of the agent means that the machine has answered.
             PeerError::Refused { refusal, .. } => {
                 refusal.code.is_empty() && matches!(refusal.status, 404 | 410 | 500..)
             }
@@ -307,7 +307,7 @@ impl Guest {
     }
 }
 
-/// What a failure is called on the link.
+/// Maps an error to the link's failure kind.
 pub(crate) fn meaning(error: PeerError) -> Failed {
     let PeerError::Refused { refusal, .. } = &error else {
         return error.into();
@@ -330,7 +330,7 @@ pub(crate) fn meaning(error: PeerError) -> Failed {
     Failed::new(kind, error.to_string())
 }
 
-/// Whether the agent says that something is not there.
+/// Whether the agent reports that something does not exist.
 pub(crate) fn is_missing(error: &PeerError) -> bool {
     match error {
         PeerError::Refused { refusal, .. } => refusal.code == "not_found" || refusal.status == 404,
@@ -338,7 +338,7 @@ pub(crate) fn is_missing(error: &PeerError) -> bool {
     }
 }
 
-/// Closes a link when the task that serves it ends, however it ends.
+/// Closes a link when its serving task ends.
 struct Closing(Link);
 
 impl Drop for Closing {

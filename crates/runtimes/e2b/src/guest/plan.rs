@@ -1,4 +1,4 @@
-//! A request as a command of the agent.
+//! Converts a request to a command of the agent.
 
 use super::{Guest, NO_CALL};
 use crate::record::Remembered;
@@ -10,21 +10,21 @@ use motu_peer::answer::Failed;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The variable that marks everything a command starts, so that all of it can be ended.
+/// The variable that marks all processes of a command, so that all of them can be killed.
 pub(super) const MARK: &str = "MOTU_PROCESS";
 /// Characters of a mark.
 const MARK_CHARS: usize = 20;
-/// How much later than we the agent itself ends a command whose time is over.
+/// How much later than our own limit the agent kills a command whose time is over.
 const LATER: Duration = Duration::from_secs(15);
 
-/// What is to be started.
+/// A command to start.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) run: Run,
     pub(super) mark: String,
-    /// The directory in the machine for output that nobody waits for.
+    /// The directory in the machine for output without a waiting caller.
     pub(super) spool: String,
-    /// The caller's own words.
+    /// The caller's arguments.
     pub(super) argv: Vec<String>,
     pub(super) tag: String,
     pub(super) limit: Option<Duration>,
@@ -50,7 +50,7 @@ impl Plan {
     }
 }
 
-/// What a request asks for, or why it cannot be.
+/// Plans a request, or returns the reason for a refusal.
 pub(super) fn planned(guest: &Guest, start: &Start) -> Result<Plan, Failed> {
     if start.clear_env {
         return Err(Failed::unsupported(
@@ -132,8 +132,8 @@ fn shell_script(script: &str, arguments: &[String]) -> String {
     line
 }
 
-/// Why a command did not start. The agent refuses a missing program and a missing directory with
-/// the same word; only the text tells.
+/// The error of a command that did not start. The agent uses the same code for a missing program
+/// and a missing directory; only the text differs.
 pub(super) async fn refused(guest: &Guest, error: PeerError, plan: &Plan) -> Failed {
     let said = match &error {
         PeerError::Refused { refusal, .. } if !refusal.code.is_empty() => refusal.said.clone(),

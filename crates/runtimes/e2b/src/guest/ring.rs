@@ -1,22 +1,21 @@
-//! The output of a terminal that is kept here, and those who read it.
+//! The buffered output of a terminal, and its readers.
 //!
-//! Bytes have absolute numbers. A reader that leaves none out holds the writer up; what others miss
-//! is named as a gap.
+//! Bytes have absolute offsets. A lossless reader blocks the writer; others get a gap.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// What is sent at once.
+/// Bytes sent at once.
 const PIECE: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 struct Kept {
     bytes: VecDeque<u8>,
-    /// The number of the first byte.
+    /// The offset of the first byte.
     from: u64,
-    /// Where those are that leave nothing out.
+    /// Positions of lossless readers.
     readers: BTreeMap<u64, u64>,
     last: u64,
 }
@@ -31,11 +30,11 @@ impl Kept {
 pub(super) struct Ring {
     kept: Mutex<Kept>,
     most: usize,
-    /// Changes with every write and every read.
+    /// Changes with every write and read.
     moved: watch::Sender<u64>,
 }
 
-/// Somebody who reads; leaves when it is dropped.
+/// A reader; unregisters on drop.
 pub(super) struct Reader<'a> {
     ring: &'a Ring,
     id: u64,
@@ -44,11 +43,11 @@ pub(super) struct Reader<'a> {
     moved: watch::Receiver<u64>,
 }
 
-/// What a reader finds.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Bytes(Bytes),
-    /// These bytes are gone.
+    /// These bytes are lost.
     Gap {
         from: u64,
         to: u64,
@@ -69,17 +68,17 @@ impl Ring {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes there have been.
+    /// Total bytes written.
     pub(super) fn total(&self) -> u64 {
         self.kept().to()
     }
 
-    /// Adds bytes, as soon as nobody loses any by it.
+    /// Adds bytes, once no lossless reader would lose any.
     pub(super) async fn push(&self, bytes: &[u8]) {
         let mut moved = self.moved.subscribe();
         for piece in bytes.chunks(self.most) {
             while !self.fits(piece.len()) {
-                // The sender is in this ring: it cannot be gone.
+                // `self` holds the sender, so waiting cannot fail.
                 let _ = moved.changed().await;
             }
             let mut kept = self.kept();
@@ -99,8 +98,8 @@ impl Ring {
         slowest.is_none_or(|at| kept.to() - at.max(&kept.from) + more as u64 <= self.most as u64)
     }
 
-    /// Begins to read: at the oldest byte, at the newest, or at a number. A ring that has nothing
-    /// yet of a terminal that was there before begins where its first reader says.
+    /// Registers a reader: at the oldest byte, the newest, or an offset. An empty ring of an
+    /// adopted terminal begins at its first reader's offset.
     pub(super) fn reader(&self, at: Option<u64>, newest: bool, lossless: bool) -> Reader<'_> {
         let mut kept = self.kept();
         if let (Some(at), true) = (at, kept.from == 0 && kept.bytes.is_empty()) {
@@ -131,7 +130,7 @@ impl Reader<'_> {
         self.at
     }
 
-    /// What comes next.
+    /// The next bytes or gap.
     pub(super) fn take(&mut self) -> Found {
         self.moved.mark_unchanged();
         let mut kept = self.ring.kept();
@@ -159,7 +158,7 @@ impl Reader<'_> {
         Found::Bytes(piece.into())
     }
 
-    /// Waits until something was written or read since the last look.
+    /// Waits for a write or read since the last check.
     pub(super) async fn moved(&mut self) {
         let _ = self.moved.changed().await;
     }

@@ -1,4 +1,4 @@
-//! Short commands of our own in a machine: what the agent has no call for.
+//! Short commands of our own in a machine, for what the agent has no call for.
 
 use super::meaning;
 use crate::wire::event::Happened;
@@ -9,19 +9,18 @@ use motu_peer::answer::Failed;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What such a command may print.
+/// Most output of such a command.
 const MOST: usize = 64 * 1024;
-/// How long it may take.
+/// Timeout of such a command.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Counts processes and the ticks of the processors: a number, the first line of /proc/stat, and
-/// the time since the start.
+/// Prints the number of processes, the CPU line of /proc/stat, and /proc/uptime.
 const COUNT: &str =
     "set -- /proc/[0-9]*; echo $#; read -r ticks </proc/stat; echo \"$ticks\"; cat /proc/uptime";
-/// Of the kernel, to programs.
+/// USER_HZ: the tick length in `/proc/stat`.
 const TICK_US: u64 = 10_000;
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) code: i32,
@@ -30,13 +29,13 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// What it said of its failure, for people.
+    /// Its error output, for messages.
     pub(crate) fn said(&self) -> String {
         motu_peer::error::quoted(&self.err)
     }
 }
 
-/// Runs a command to its end, as this user.
+/// Runs a command to its end as this user.
 pub(crate) async fn run(
     envd: &Envd,
     user: &str,
@@ -82,8 +81,7 @@ pub(crate) async fn run(
     done.map_err(|_| PeerError::Slow { what, patience })?
 }
 
-/// Processes of the machine, the time its processors worked in microseconds, and the milliseconds
-/// since its start.
+/// Number of processes, busy CPU time in microseconds, and uptime in milliseconds.
 pub(crate) async fn counted(envd: &Envd) -> Result<(u32, u64, u64), Failed> {
     let done = run(envd, "", ("/bin/sh", &["-c", COUNT])).await;
     let done = done.map_err(meaning)?;

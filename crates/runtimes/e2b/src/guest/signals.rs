@@ -1,7 +1,7 @@
-//! Signals: to one process, to whoever is in front of a terminal, or to all that a command started.
+//! Signals: to one process, to the foreground of a terminal, or to all processes of a command.
 //!
-//! The agent signals one process, with two signals. So a short script does it, as root: everything
-//! that a command starts has its mark among its variables, daemons included.
+//! The agent can send only two signals, to one process. So a short script does it, as root: all
+//! processes of a command, daemons included, have its mark in their environment.
 
 use super::table::Running;
 use super::{Guest, ROOT, script};
@@ -12,13 +12,12 @@ use motu_peer::answer::Failed;
 const MAX: i32 = 64;
 const SIGKILL: i32 = 9;
 
-/// Waits until the file has the number of a command that was started just now: before that, nothing
-/// has its mark. A command that cannot begin is not waited for for long.
+/// Waits until the pid file of a new command is written: before that, nothing has its mark. The
+/// wait is bounded, in case the command cannot start.
 const BEGUN: &str = r#"n=0; while [ -n "$3" ] && [ ! -s "$3" ] && [ $n -lt 50 ]; do n=$((n + 1)); sleep 0.1; done
 "#;
 
-/// Signals everything with a mark. What is killed may be forking: it is looked for until there is
-/// nothing.
+/// Signals everything with a mark. Processes may fork meanwhile, so it repeats until none is found.
 const TREE: &str = r#"n=0; f=1
 while [ -n "$f" ] && [ $n -lt 50 ]; do
   f=; n=$((n + 1))
@@ -28,10 +27,10 @@ while [ -n "$f" ] && [ $n -lt 50 ]; do
   [ "$1" = 9 ] || break
 done; exit 0"#;
 
-/// Signals a process, or the one whose number is in a file.
+/// Signals a process, by its pid or pid file.
 const ONE: &str = r#"p=$2; [ -z "$3" ] || read -r p <"$3" || exit 3; kill -"$1" "$p""#;
 
-/// Signals the foreground process group of the terminal of a process.
+/// Signals the foreground process group of a process's terminal.
 const FRONT: &str = r#"read -r s <"/proc/$2/stat" || exit 3; s=${s##*) }; set -- "$1" $s; [ "$7" -gt 0 ] && kill -"$1" "-$7""#;
 
 impl Guest {
@@ -42,7 +41,7 @@ impl Guest {
 
     pub(super) async fn send(&self, to: &Running, signal: i32, tree: bool) -> Result<(), Failed> {
         let number = checked(signal)?;
-        // What has ended itself may have left children.
+        // An ended process may have left children.
         if to.has_ended().is_some() && !tree {
             return Err(Failed::new(Failure::NotFound, "the process has ended"));
         }
@@ -63,7 +62,7 @@ impl Guest {
         self.scripted(&args).await
     }
 
-    /// Signals everything that a command has started.
+    /// Signals all processes of a command.
     pub(super) async fn signal_tree(&self, to: &Running, signal: i32) -> Result<(), Failed> {
         let file = to.pid_file().unwrap_or_default();
         self.signal_marked((&to.about.mark, &file), signal).await
@@ -76,13 +75,13 @@ impl Guest {
             .await
     }
 
-    /// Ends everything that a command has started; what cannot be done is only told to operators.
+    /// Kills all processes of a command; failures are only logged.
     pub(super) async fn kill_tree(&self, process: &Running) {
         let file = process.pid_file().unwrap_or_default();
         self.kill_marked(&process.about.mark, &file).await;
     }
 
-    /// The same for a command of which only the mark is known, and perhaps where its number will be.
+    /// Like `kill_tree`, for a command of which only the mark and perhaps the pid file are known.
     pub(super) async fn kill_marked(&self, mark: &str, file: &str) {
         if let Err(failed) = self.signal_marked((mark, file), SIGKILL).await {
             let reason = failed.message;

@@ -1,5 +1,5 @@
-//! What background processes print: the agent forgets what nobody reads, so it is in files of the
-//! machine, from the first byte to the last, with the exit code beside it.
+//! Output of background processes: the agent drops unread output, so it goes to files in the
+//! machine, complete, with the exit code in another file.
 
 use super::plan::{MARK, Plan};
 use super::table::{Output, Running, exited};
@@ -15,27 +15,27 @@ use motu_link::message::{Attach, Said, Started};
 use motu_peer::answer::{Failed, note};
 use std::time::Duration;
 
-/// Runs a command with its output in files, and writes down how it ended. The inner shell is
-/// replaced by the command: its number is the command's.
+/// Runs a command with its output in files, and stores its exit code. The inner shell execs the
+/// command, so its pid is the command's.
 const SPOOL: &str = r#"d=$1; m=$2; shift 2; u=$(umask); umask 077
 mkdir "$d" && : >"$d/out" && : >"$d/err" || exit 126
 umask "$u"
 MOTU_PROCESS=$m /bin/sh -c 'echo $$ >"$0/pid"; exec "$@"' "$d" "$@" >"$d/out" 2>"$d/err"
 c=$?; echo "$c" >"$d/new"; mv "$d/new" "$d/code"; exit "$c""#;
 
-/// How often somebody who follows looks for more, at first and after a while of silence.
+/// Polling interval for more output, initially and after some silence.
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_millis(500);
-/// What an exit code in a file may be long.
+/// Longest content of an exit code file.
 const CODE: usize = 16;
 
-/// Where the output of a process is.
+/// A file of a process's spool directory.
 fn place(about: &Remembered, name: &str) -> String {
     format!("{}/{name}", about.spool.as_deref().unwrap_or_default())
 }
 
 impl Running {
-    /// Where the number of the command itself is: the agent knows its keeper's.
+    /// The file with the command's own pid: the agent only knows the keeper's.
     pub(super) fn pid_file(&self) -> Option<String> {
         match self.output {
             Output::Spooled => Some(place(&self.about, "pid")),
@@ -44,7 +44,7 @@ impl Running {
     }
 }
 
-/// The same command, with its output in files.
+/// The command wrapped so that its output goes to files.
 pub(super) fn spooled(plan: &Plan) -> Run {
     let run = &plan.run;
     let mut args = vec![
@@ -61,12 +61,12 @@ pub(super) fn spooled(plan: &Plan) -> Run {
         args,
         ..run.clone()
     };
-    // The keeper is not to be signalled with the command.
+    // The keeper must not be signalled with the command.
     run.env.remove(MARK);
     run
 }
 
-/// How a command ended whose keeper ended so. Shells say 128 and more for a signal.
+/// The command's end, from the keeper's exit code. Shells report 128 + signal.
 pub(super) fn unwrapped(keeper: &End) -> End {
     match keeper.code {
         code @ 129..=192 => End {
@@ -78,7 +78,7 @@ pub(super) fn unwrapped(keeper: &End) -> End {
 }
 
 impl Guest {
-    /// How a process ended that the agent has forgotten; one without a word was killed.
+    /// How a process ended that the agent has forgotten; without an exit code it was killed.
     pub(super) async fn ended_before(&self, about: &Remembered) -> Result<End, Failed> {
         let path = place(about, "code");
         let killed = End {
@@ -98,7 +98,7 @@ impl Guest {
         Ok(code.map_or(killed, |code| unwrapped(&End { code, signal: 0 })))
     }
 
-    /// The bytes of a short file.
+    /// The contents of a short file.
     async fn some(&self, path: &str, most: usize) -> Result<Vec<u8>, Failed> {
         let mut answer = self.told(self.envd.read(path, 0).await).await?;
         let mut text = Vec::new();
@@ -113,7 +113,7 @@ impl Guest {
         Ok(text)
     }
 
-    /// How long both files are.
+    /// The sizes of both output files.
     pub(super) async fn spooled_bytes(&self, about: &Remembered) -> Result<(u64, u64), Failed> {
         let mut sizes = [0, 0];
         for (size, name) in sizes.iter_mut().zip(["out", "err"]) {
@@ -127,7 +127,7 @@ impl Guest {
         Ok((sizes[0], sizes[1]))
     }
 
-    /// Sends what is in the files until the process has ended and all of it is sent.
+    /// Sends the contents of the files until the process has ended and everything is sent.
     pub(super) async fn follow_spool(
         &self,
         process: &Running,
@@ -154,7 +154,7 @@ impl Guest {
         let mut end = process.ended.subscribe();
         let mut pause = SOON;
         loop {
-            // What was written before an end that is known here is in the files.
+            // Check the end first: all output before a known end is in the files.
             let ended = *end.borrow_and_update();
             self.going().await;
             let more = self.pass(process, (CHANNEL_OUT, &mut out), tx).await?
@@ -171,7 +171,7 @@ impl Guest {
         }
     }
 
-    /// Sends one file from a byte on; whether there was something.
+    /// Sends a file from an offset; returns whether there was any data.
     async fn pass(
         &self,
         process: &Running,
@@ -182,7 +182,7 @@ impl Guest {
         let path = place(&process.about, name);
         let mut answer = match self.envd.read(&path, *at).await {
             Ok(answer) => answer,
-            // It was started just now.
+            // The process has just been started.
             Err(error) if is_missing(&error) => match self.failed(error).await {
                 gone if gone.kind == motu_link::message::Failure::Cancelled => return Err(gone),
                 _ => return Ok(false),
@@ -210,7 +210,7 @@ impl Guest {
     }
 }
 
-/// Tells how a process ended.
+/// Sends the exit note.
 pub(super) async fn tell(tx: &Sender, ended: Ended) -> Result<(), Failed> {
     Ok(note(tx, Said::Exited(exited(ended))).await?)
 }

@@ -1,8 +1,8 @@
-//! A machine that stands still for a while.
+//! Actions around a pause of a machine.
 //!
-//! A service that pauses a machine cuts its connections, and the agent forgets what is printed
-//! while nobody hears it. So commands whose callers wait are stopped before the pause, and go on
-//! when they are heard again. Terminals are left alone: a shell would notice.
+//! A service that pauses a machine cuts its connections, and the agent drops output while nobody
+//! reads it. So commands with waiting callers are stopped (SIGSTOP) before the pause, and continued
+//! once they are followed again. Terminals are left alone: a shell would notice.
 
 use super::Guest;
 use super::table::Running;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
-/// How long a command may take to be heard again before it goes on all the same.
+/// How long to wait until a command is followed again before it is continued anyway.
 const HEARD: Duration = Duration::from_secs(20);
 
 impl Guest {
@@ -19,7 +19,7 @@ impl Guest {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The machine is about to stand still.
+    /// Called before the machine is paused.
     pub(crate) async fn hold(&self) {
         for process in self.table.waited_for() {
             match self.signal_tree(&process, SIGSTOP).await {
@@ -33,14 +33,14 @@ impl Guest {
         self.set_paused(true);
     }
 
-    /// The machine goes on, or has not stopped.
+    /// Called after the machine was resumed, or could not be paused.
     pub(crate) async fn let_go(&self) {
         self.set_paused(false);
         let held = std::mem::take(&mut *self.held());
         if held.is_empty() {
             return;
         }
-        // One answer from the agent, so that connections that were cut are known to be.
+        // One call to the agent, so that cut connections are noticed.
         if let Err(error) = self.envd.processes().await {
             tracing::debug!(id = self.id, %error, "the agent does not answer yet");
         }

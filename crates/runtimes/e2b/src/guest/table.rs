@@ -1,4 +1,4 @@
-//! The processes of a machine that this program knows.
+//! The known processes of a machine.
 
 use super::Guest;
 use super::ring::Ring;
@@ -11,25 +11,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Where the output of a process is.
+/// Where a process's output goes.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// On the way to its caller, and nowhere else.
+    /// Directly to its caller.
     Direct,
-    /// In files of the machine.
+    /// To files in the machine.
     Spooled,
-    /// Here.
+    /// To a ring buffer here.
     Ring(Ring),
 }
 
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) pid: u32,
-    /// What it is remembered by, apart from how it ended.
+    /// Its description, apart from its end.
     pub(super) about: Remembered,
     pub(super) output: Output,
     pub(super) ended: watch::Sender<Option<Ended>>,
-    /// Whether somebody hears what it prints now.
+    /// Whether its output is being read now.
     pub(super) heard: watch::Sender<bool>,
 }
 
@@ -71,7 +71,7 @@ impl Running {
     }
 }
 
-/// As the link tells it.
+/// Converts to the link's message.
 pub(super) fn exited(ended: Ended) -> link::Exited {
     link::Exited {
         code: ended.code,
@@ -88,9 +88,9 @@ pub(super) fn exited(ended: Ended) -> link::Exited {
 #[derive(Debug, Default)]
 struct Known {
     running: BTreeMap<u32, Arc<Running>>,
-    /// Names of those that are being started.
+    /// Tags of processes being started.
     starting: BTreeSet<String>,
-    /// Marks of commands whose callers wait, from before their start to their end.
+    /// Marks of commands with waiting callers, from before their start to their end.
     calls: BTreeSet<String>,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Table {
     known: Mutex<Known>,
 }
 
-/// Lets go of a name or a mark when it is dropped.
+/// Releases a tag or mark on drop.
 pub(super) struct Reserved<'a> {
     table: &'a Table,
     tag: String,
@@ -123,7 +123,7 @@ impl Table {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a name for a process that is to be started, unless a living one has it.
+    /// Reserves a tag for a new process, unless a living one has it.
     pub(super) fn reserve(&self, tag: &str) -> Result<Reserved<'_>, Failed> {
         let mut known = self.known();
         let lives = |other: &Arc<Running>| other.about.tag == tag && other.has_ended().is_none();
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// Says that a command with this mark has a caller.
+    /// Registers the mark of a command with a caller.
     pub(super) fn call(&self, mark: &str) -> Reserved<'_> {
         self.known().calls.insert(mark.to_string());
         self.hold("", mark, 0)
@@ -162,7 +162,7 @@ impl Table {
         self.hold("", "", pid)
     }
 
-    /// Enters a process that outlives its caller. Says which is forgotten for it.
+    /// Enters a background process. Returns one that is forgotten to make room.
     pub(super) fn keep(&self, running: Arc<Running>) -> Option<Arc<Running>> {
         let mut known = self.known();
         let former = known.running.insert(running.pid, running);
@@ -190,7 +190,7 @@ impl Table {
         self.known().running.remove(&pid);
     }
 
-    /// By its name, the living one if several had it; or by its number.
+    /// Finds a process by tag, preferring a living one, or by pid.
     pub(super) fn find(&self, selector: Option<Selector>) -> Result<Arc<Running>, Failed> {
         let wanted = selector.unwrap_or_default();
         let known = self.known();
@@ -207,7 +207,7 @@ impl Table {
             .ok_or_else(|| Failed::new(Failure::NotFound, "there is no such process"))
     }
 
-    /// Commands on pipes whose callers wait.
+    /// Commands without a terminal whose callers wait.
     pub(super) fn waited_for(&self) -> Vec<Arc<Running>> {
         let known = self.known();
         let direct = |one: &&Arc<Running>| matches!(one.output, Output::Direct) && !one.about.pty;
@@ -221,7 +221,7 @@ impl Table {
 }
 
 impl Guest {
-    /// Writes down what is to be known of kept processes.
+    /// Updates the record of background processes.
     pub(super) fn remember(&self, change: impl FnOnce(&mut Vec<Remembered>)) -> Result<(), Failed> {
         let mut record = self.record();
         change(&mut record.processes);

@@ -1,4 +1,5 @@
-//! Writing a file: staged beside its place, then put there. An abandoned write changes nothing.
+//! Writes a file: staged beside its target, then moved into place. An abandoned write changes
+//! nothing.
 
 use super::files::{below, parent, text};
 use super::{Guest, NO_CALL};
@@ -8,9 +9,9 @@ use motu_link::{Event, LinkError, Stream};
 use motu_peer::PeerError;
 use motu_peer::answer::Failed;
 
-/// Pieces on their way to the service.
+/// Pieces buffered for the service.
 const PIECES: usize = 4;
-/// Of a new file.
+/// Mode of a new file.
 const MODE: u32 = 0o644;
 /// Adds one file to another.
 const APPEND: &str = r#"cat "$1" >>"$2""#;
@@ -25,7 +26,7 @@ impl Guest {
         if write.create_new && there.is_some() {
             return Err(Failed::exists(path));
         }
-        // A link is written through; one that leads nowhere is replaced.
+        // Write through a symbolic link; a dangling one is replaced.
         let meant = match there {
             Some(_) => self.meant(path).await?,
             None => None,
@@ -46,7 +47,7 @@ impl Guest {
             let info = meant.as_ref().map(|(_, info)| info);
             placed = self.place(&write, (&staged, place), info).await;
         }
-        // Where all went well it has moved away, but for an append or a link.
+        // After success it has been renamed, except for an append or a hard link.
         if placed.is_err() || write.append || write.create_new {
             let removed = self.envd.remove(&staged).await;
             if let Err(error) = removed {
@@ -57,7 +58,7 @@ impl Guest {
         self.entry(path, true).await
     }
 
-    /// Gives what was staged its mode and its place.
+    /// Sets the mode of the staged file and moves it into place.
     async fn place(
         &self,
         write: &Write,
@@ -79,14 +80,14 @@ impl Guest {
             self.set_mode(staged, mode).await?;
         }
         match write.create_new {
-            // Unlike a rename, a new name does not replace another.
+            // Unlike a rename, a hard link never replaces an existing file.
             true => self.command(("ln", &["--", staged, place])).await,
             false => self.told(self.envd.rename(staged, place).await).await,
         }
     }
 
-    /// Sends what comes, piece by piece. Whoever leaves before the end has sent nothing: the call
-    /// is given up, and its body torn.
+    /// Sends the content piece by piece. If the caller leaves before the end, the call is dropped
+    /// with an incomplete body, and nothing is written.
     async fn upload(&self, path: &str, user: &str, stream: &mut Stream) -> Result<(), Failed> {
         let what = "write a file";
         let patience = self.envd.patience().call;
@@ -101,7 +102,7 @@ impl Guest {
                         let taken = tokio::time::timeout(patience, pieces.send(bytes)).await;
                         match taken {
                             Ok(Ok(())) => {}
-                            // The call is over: it says why itself.
+                            // The call has ended: its result has the reason.
                             Ok(Err(_)) => return Ok(()),
                             Err(_) => return Err(PeerError::Slow { what, patience }.into()),
                         }
@@ -114,7 +115,7 @@ impl Guest {
         };
         let fed: Result<(), Failed> = tokio::select! {
             sent = &mut sending => {
-                // It did not wait for the end.
+                // The service did not wait for the end of the body.
                 self.told(sent).await?;
                 let message = "the service answered before it had the whole file";
                 return Err(Failed::new(Failure::Io, message));

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Characters of an id that a service may give; it is part of a host name.
+/// Longest id from a service; it becomes part of a host name.
 const MAX_ID: usize = 63;
-/// The name of the metadata by which a machine is found whose id nobody was told.
+/// The metadata key by which a machine with unknown id is found.
 const METADATA: &str = "motu_machine";
 
-/// What is asked for when a machine is to be made.
+/// The request for a new machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) template: String,
     pub(crate) timeout: u64,
-    /// Our own name for it, which no other machine has.
+    /// Our own unique name for it.
     pub(crate) name: String,
-    /// The sandbox it belongs to, for those who look at the service's list.
+    /// The sandbox it belongs to, for people who look at the service's list.
     pub(crate) sandbox: String,
 }
 
@@ -30,9 +30,9 @@ struct NewSandbox<'a> {
     template: &'a str,
     timeout: u64,
     metadata: BTreeMap<&'a str, &'a str>,
-    /// Machines have no network unless motu gives it, and here it cannot.
+    /// Off: motu controls the network of machines, and here it cannot.
     allow_internet_access: bool,
-    /// Calls to the agent need a token. The older route has to be told.
+    /// Require a token for calls to the agent. Only the older route needs this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     secure: Option<bool>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Made {
     pub(crate) envd_access_token: Option<String>,
 }
 
-/// What the service says of a machine.
+/// The service's description of a machine.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Detail {
@@ -65,7 +65,7 @@ pub(crate) struct Detail {
     pub(crate) memory_mb: u64,
     #[serde(default, rename = "diskSizeMB")]
     pub(crate) disk_mb: u64,
-    /// Missing where the service does not say.
+    /// `None` if the service does not report it.
     #[serde(default)]
     pub(crate) allow_internet_access: Option<bool>,
 }
@@ -79,7 +79,7 @@ impl Detail {
 /// Whether the service still has a machine.
 pub(crate) enum Standing {
     There(Box<Detail>),
-    /// And why it is not, for people.
+    /// The reason why it is gone.
     Gone(String),
 }
 
@@ -90,8 +90,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Makes a machine. Whoever repeats an order by accident is given the same one, where the
-    /// service knows how.
+    /// Creates a machine. A repeated order returns the same one, if the service supports that.
     pub(crate) async fn create(&self, order: &Order) -> Result<Made, PeerError> {
         let what = "make a machine";
         let mut body = NewSandbox {
@@ -127,7 +126,7 @@ impl Control {
         sane(what, made?)
     }
 
-    /// Lets a machine go on and gives it time; one that runs only gets the time.
+    /// Resumes a machine and sets its timeout; for a running one it only sets the timeout.
     pub(crate) async fn connect(&self, id: &str, timeout: u64) -> Result<Made, PeerError> {
         let what = "let a machine go on";
         let body = json!({ "timeout": timeout });
@@ -158,7 +157,7 @@ impl Control {
         }
     }
 
-    /// The ids of machines that we named so.
+    /// The ids of machines with this name of ours.
     pub(crate) async fn find(&self, name: &str) -> Result<Vec<String>, PeerError> {
         #[derive(Deserialize)]
         struct Listed {
@@ -172,7 +171,7 @@ impl Control {
         Ok(ids.filter(|id| is_id(id)).collect())
     }
 
-    /// Whether the key is the service's: asks for the shortest list.
+    /// Checks the key by requesting the shortest list.
     pub(crate) async fn knows_us(&self) -> Result<(), PeerError> {
         let ask = Ask {
             patience: Some(self.connections.patience.connect),
@@ -185,7 +184,7 @@ impl Control {
         Ok(())
     }
 
-    /// How long a machine has from now on.
+    /// Sets a machine's timeout from now on.
     pub(crate) async fn set_timeout(&self, id: &str, seconds: u64) -> Result<(), PeerError> {
         let path = format!("/sandboxes/{}/timeout", encoded(id));
         let body = json!({ "timeout": seconds });
@@ -212,7 +211,7 @@ impl Control {
         }
     }
 
-    /// Ends a machine; one that is gone already is no error.
+    /// Kills a machine; one that is gone already is no error.
     pub(crate) async fn kill(&self, id: &str) -> Result<(), PeerError> {
         let path = format!("/sandboxes/{}", encoded(id));
         let ask = Ask {
@@ -238,7 +237,7 @@ impl Control {
     }
 
     fn post(&self, what: &'static str, path: String, body: &impl Serialize) -> Ask {
-        // Maps with text as keys and numbers: nothing here can fail to be JSON.
+        // Serialization cannot fail: only maps with text keys, texts and numbers.
         let body = serde_json::to_vec(body).unwrap_or_default();
         Ask {
             method: Method::POST,
@@ -250,13 +249,13 @@ impl Control {
 
     async fn fetch<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, PeerError> {
         let body = self.connections.whole(ask).await?;
-        // What it says may have a token in it: only that it makes no sense is passed on.
+        // The body may contain a token, so it is not quoted.
         serde_json::from_slice(&body)
             .map_err(|_| PeerError::nonsense(ask.what, "no answer of this API"))
     }
 }
 
-/// Whether a service does not know a route, as far as one can see.
+/// Whether the service probably does not have this route.
 fn is_elsewhere(error: &PeerError) -> bool {
     matches!(error.status(), Some(404 | 405))
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The agent's port.
 pub(crate) const PORT: u16 = 49983;
-/// How often a silent stream is to give a sign of life, in seconds.
+/// Keep-alive interval of a silent stream, in seconds.
 const PING: &str = "50";
 /// Longest token that a service may give.
 const MAX_TOKEN: usize = 8192;
@@ -28,19 +28,19 @@ pub(crate) struct Run {
     pub(crate) cmd: String,
     pub(crate) args: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
-    /// Empty: the user's home.
+    /// Empty: the user's home directory.
     pub(crate) cwd: String,
-    /// Empty: the template's.
+    /// Empty: the template's user.
     pub(crate) user: String,
     /// Columns and rows of its terminal.
     pub(crate) pty: Option<(u32, u32)>,
     pub(crate) stdin: bool,
     pub(crate) tag: String,
-    /// When the agent itself ends it; a caller that is still there does so earlier.
+    /// When the agent itself kills it; a caller that is still there does so earlier.
     pub(crate) deadline: Option<Duration>,
 }
 
-/// What the agent measures.
+/// Metrics of the agent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Measured {
@@ -51,7 +51,7 @@ pub(crate) struct Measured {
     pub(crate) disk_total: u64,
 }
 
-/// A process that the agent has.
+/// A process known to the agent.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Listed {
     #[serde(default)]
@@ -84,7 +84,7 @@ impl Envd {
         }
     }
 
-    /// Takes the token that calls need. It is only kept here.
+    /// Sets the token for calls. It is only kept in memory.
     pub(crate) fn admit(&self, token: Option<&str>) -> Result<(), PeerError> {
         let what = "admit callers to a machine";
         let value = match token {
@@ -167,7 +167,7 @@ impl Envd {
         Ok(found.processes)
     }
 
-    /// Types into a process.
+    /// Sends input to a process.
     pub(crate) async fn input(&self, pid: u32, pty: bool, bytes: &[u8]) -> Result<(), PeerError> {
         let channel = if pty { "pty" } else { "stdin" };
         let body = json!({
@@ -223,7 +223,7 @@ impl Envd {
             .await
     }
 
-    /// What is in a directory.
+    /// The entries of a directory.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<FileInfo>, PeerError> {
         #[derive(Deserialize)]
         struct Entries {
@@ -237,7 +237,7 @@ impl Envd {
         Ok(found.entries)
     }
 
-    /// The bytes of a file from this one on. An answer with the status 200 has all of them.
+    /// The contents of a file from an offset. An answer with status 200 has the whole file.
     pub(crate) async fn read(&self, path: &str, from: u64) -> Result<Answer, PeerError> {
         let mut ask = self.ask("read a file", Method::GET, files(path, ""), "");
         if from > 0 {
@@ -246,14 +246,14 @@ impl Envd {
                 .extend(range.map(|range| (header::RANGE, range)));
         }
         let answer = self.connections.send(&ask).await?;
-        // There is nothing at or after that byte.
+        // There is nothing at or after that offset.
         if answer.status == http::StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(answer);
         }
         answer.success(self.patience().call).await
     }
 
-    /// Writes a file; its parents are made, and it is the user's.
+    /// Writes a file, owned by the user; its parents are created.
     pub(crate) async fn write(&self, path: &str, user: &str, body: Body) -> Result<(), PeerError> {
         let mut ask = self.ask("write a file", Method::POST, files(path, user), user);
         let kind = HeaderValue::from_static("application/octet-stream");
@@ -309,7 +309,7 @@ impl Envd {
         read(what, &self.connections.whole(&ask).await?)
     }
 
-    /// A call that is answered with a stream.
+    /// A call answered with a stream.
     fn stream(&self, what: &'static str, method: &str, body: &Value, user: &str) -> Ask {
         let mut ask = self.ask(
             what,
@@ -361,8 +361,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next message. A stream that ends without saying so is broken, and one that ends with a
-    /// complaint is refused.
+    /// The next message. A stream that ends without an end message is broken, and one that ends
+    /// with an error is refused.
     pub(crate) async fn next(&mut self) -> Result<Happened, PeerError> {
         let what = self.what;
         loop {
@@ -395,7 +395,7 @@ impl Events {
     }
 }
 
-/// A complaint at the end of a stream, as if it had been the answer.
+/// Converts the error at the end of a stream to that of an answer.
 fn refused(what: &'static str, code: String, message: &str) -> PeerError {
     let status = match code.as_str() {
         "invalid_argument" | "failed_precondition" | "out_of_range" => 400,

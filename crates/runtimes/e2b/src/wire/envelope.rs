@@ -1,7 +1,7 @@
 //! Messages of a Connect stream: one byte of flags, four of length, then JSON.
 //!
-//! These are foreign bytes. A length is only believed up to a bound, and nothing is set aside for
-//! a message before it has come.
+//! The bytes are untrusted. The length is bounded, and nothing is allocated for a message before it
+//! has arrived.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
@@ -13,20 +13,20 @@ const LAST: u8 = 0b10;
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Nothing comes after it; it says how the stream went.
+    /// The last message, with the stream's result.
     pub last: bool,
     pub payload: Bytes,
 }
 
-/// Why what came cannot be read.
+/// Why the bytes are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     TooLong,
-    /// The beginning of what came instead.
+    /// The beginning of the invalid bytes.
     Nonsense(Vec<u8>),
 }
 
-/// Bytes in, messages out.
+/// Splits bytes into messages.
 #[derive(Debug)]
 pub struct Envelopes {
     buffer: BytesMut,
@@ -42,18 +42,18 @@ impl Envelopes {
         }
     }
 
-    /// Takes what came. [`Envelopes::take`] must have been asked until it had nothing more.
+    /// Adds bytes. Call [`Envelopes::take`] until it returns nothing first.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, if there is one.
+    /// The next complete message.
     pub fn take(&mut self) -> Result<Option<Envelope>, Unreadable> {
         let Some(head) = self.buffer.first_chunk::<HEAD>() else {
             return Ok(None);
         };
         let [flags, length @ ..] = *head;
-        // Compression was not offered, and other flags are not known.
+        // Compression was not offered, and other flags are unknown.
         if flags & !LAST != 0 || flags & COMPRESSED != 0 {
             let shown = self.buffer.len().min(400);
             return Err(Unreadable::Nonsense(self.buffer[..shown].to_vec()));
@@ -72,13 +72,13 @@ impl Envelopes {
         }))
     }
 
-    /// Whether a message has begun and not ended.
+    /// Whether a message is incomplete.
     pub fn is_torn(&self) -> bool {
         !self.buffer.is_empty()
     }
 }
 
-/// A message as it is sent.
+/// Encodes a message.
 pub fn sealed(payload: &[u8]) -> Bytes {
     let mut message = Vec::with_capacity(HEAD + payload.len());
     message.push(0);

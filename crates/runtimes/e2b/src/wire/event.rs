@@ -1,4 +1,4 @@
-//! What a message of a process's stream says.
+//! Parses the messages of a process's stream.
 
 use super::envelope::Envelope;
 use bytes::Bytes;
@@ -22,11 +22,11 @@ pub enum Happened {
     Out(Bytes),
     Err(Bytes),
     Ended(End),
-    /// A sign of life, or something newer than this program.
+    /// A keep-alive, or an unknown message.
     Nothing,
-    /// The stream is over, and went well.
+    /// The stream ended successfully.
     Over,
-    /// The stream is over, and this is why.
+    /// The stream ended with this error.
     Refused {
         code: String,
         message: String,
@@ -59,7 +59,7 @@ struct Data {
     pty: Option<String>,
 }
 
-/// Values that are zero or false may be left out.
+/// Zero and false values may be omitted.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ended {
@@ -79,10 +79,10 @@ struct Complaint {
     message: String,
 }
 
-/// What a message says; `None` when it makes no sense.
+/// Parses a message; `None` if it is invalid.
 pub fn read(envelope: &Envelope) -> Option<Happened> {
     if envelope.last {
-        // An empty message is a stream that went well, too.
+        // An empty last message also means success.
         let payload: &[u8] = match envelope.payload.is_empty() {
             true => b"{}",
             false => &envelope.payload,
@@ -93,7 +93,7 @@ pub fn read(envelope: &Envelope) -> Option<Happened> {
             Some(Complaint { code, message }) => Happened::Refused { code, message },
         });
     }
-    // A list would be read as an object whose fields have no names.
+    // serde would accept a list as a struct.
     if envelope.payload.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
@@ -131,8 +131,7 @@ fn ended(end: &Ended) -> End {
     }
 }
 
-/// The number of a signal, by the words that the agent has for it. One that is not known counts
-/// as SIGKILL: it did end the process.
+/// The number of a signal, by the agent's name for it. An unknown one counts as SIGKILL.
 fn signal(name: &str) -> i32 {
     let known = [
         ("hangup", 1),
@@ -162,7 +161,7 @@ fn signal(name: &str) -> i32 {
         .unwrap_or(9)
 }
 
-/// A number that JSON may have as text, because it is of 64 bits.
+/// A 64-bit number, which JSON may have as text.
 pub(crate) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::String(text) => text.parse().ok(),

@@ -1,4 +1,4 @@
-//! What the agent says of a file.
+//! The agent's description of a file.
 
 use super::event::number;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use motu_link::message::{Entry, FileType};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Values that are empty may be left out; the size is text, because it is of 64 bits.
+/// Empty values may be omitted; the size is text, because it has 64 bits.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct FileInfo {
@@ -25,7 +25,7 @@ pub(crate) struct FileInfo {
 }
 
 impl FileInfo {
-    /// Where a symlink leads, whatever is there; `None` for anything else.
+    /// The target of a symbolic link, existing or not; `None` for anything else.
     pub(crate) fn target(&self) -> Option<&str> {
         match &self.symlink_target {
             Some(target) if !target.is_empty() => Some(target),
@@ -47,8 +47,8 @@ impl FileInfo {
         number(&self.mode).map_or(0, |mode| (mode & 0o7777) as u32)
     }
 
-    /// As the link tells it, at the path that was asked for. The agent names owners and has no
-    /// ids of theirs: only root's is known.
+    /// Converts to the link's entry, for the requested path. The agent reports owners by name
+    /// without ids: only root's is known.
     pub(crate) fn entry(&self, path: &str) -> Entry {
         let kind = match (self.target(), self.kind.as_str()) {
             (Some(_), _) => FileType::Symlink,
@@ -60,7 +60,7 @@ impl FileInfo {
         let target = self.target().unwrap_or_default();
         let id = |name: &str| match name {
             "root" => 0,
-            // Names that are numbers are ids; others stand for a user that is not root.
+            // A numeric name is an id; other names stand for a user that is not root.
             name => name.parse().unwrap_or(u32::MAX),
         };
         Entry {
@@ -100,7 +100,7 @@ mod tests {
         );
         assert_eq!((entry.uid, entry.gid), (0, 1000));
         assert_eq!(entry.modified_unix_ms, 1_767_323_045_500);
-        // A link has the type of what it leads to.
+        // A symbolic link is reported with the type of its target.
         let link = info(r#"{"name":"l","type":"FILE_TYPE_DIRECTORY","symlinkTarget":"/a"}"#);
         assert!(!link.is_directory());
         assert_eq!(link.entry("/l").kind, FileType::Symlink as i32);
