@@ -1,4 +1,4 @@
-//! How a request to a fake guest ends: one failure type and the words on the wire.
+//! The result of a request to a fake guest.
 
 use bytes::Bytes;
 use motu_link::message::{Failure, Note, Outcome, Said};
@@ -49,13 +49,13 @@ impl From<LinkError> for Failed {
     }
 }
 
-/// Says something before the end of a stream.
+/// Sends a note on a stream.
 pub async fn note(tx: &Sender, said: Said) -> Result<(), LinkError> {
     tx.message(Bytes::from(Note::from(said).encode_to_vec()))
         .await
 }
 
-/// Says the last word.
+/// Ends a stream with its outcome.
 pub async fn end(tx: &Sender, result: Result<(), Failed>) {
     let outcome = match result {
         Ok(()) => Outcome::ok(),
@@ -65,6 +65,6 @@ pub async fn end(tx: &Sender, result: Result<(), Failed>) {
             errno: failed.errno,
         },
     };
-    // A host that has gone needs no last word.
+    // Fails only if the host has gone.
     let _ = tx.end(Bytes::from(outcome.encode_to_vec())).await;
 }

@@ -1,4 +1,4 @@
-//! Trees as tar archives, whole in memory.
+//! Trees as tar archives in memory.
 //!
 //! Only files and directories; anything else in an archive is refused.
 

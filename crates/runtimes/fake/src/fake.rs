@@ -1,4 +1,4 @@
-//! The runtime itself, and the knobs with which tests make it fail.
+//! The runtime itself, with controls for tests to make it fail.
 
 use crate::machine::Machine;
 use crate::process::lock;
@@ -30,17 +30,17 @@ pub struct Counts {
     pub destroys: usize,
 }
 
-/// Plays a machine's guest on one connection, from the handshake on.
+/// Acts as a machine's guest on one connection, from the handshake on.
 pub type Play = Arc<dyn Fn(DuplexStream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// A runtime that isolates nothing because nothing real runs in it.
+/// A runtime without isolation, because nothing real runs in it.
 pub struct Fake {
     machines: Mutex<HashMap<SandboxId, Arc<Machine>>>,
     counts: Mutex<Counts>,
     fail_next: Mutex<Option<Error>>,
     gate: watch::Sender<Gate>,
     play: Mutex<Option<Play>>,
-    /// Where machines live: not on any engine's threads. Always there until the drop.
+    /// The runtime of the machines, separate from any engine's. `Some` until the drop.
     threads: Option<tokio::runtime::Runtime>,
 }
 
@@ -50,16 +50,16 @@ struct Gate {
     waiting: usize,
 }
 
-/// Holds every create back until it is dropped.
+/// Blocks every create until it is dropped.
 #[derive(Debug)]
 pub struct Stall {
     gate: watch::Sender<Gate>,
 }
 
 impl Stall {
-    /// Waits until a create is being held back.
+    /// Waits until a create is blocked.
     pub async fn reached(&self) {
-        // This holds the sender, so waiting cannot fail.
+        // `self` holds the sender, so waiting cannot fail.
         let _ = self
             .gate
             .subscribe()
@@ -74,7 +74,7 @@ impl Drop for Stall {
     }
 }
 
-/// One create that waits at the gate; leaving it early counts, too.
+/// One blocked create; also counted down if it is cancelled.
 struct Waiting<'a>(&'a watch::Sender<Gate>);
 
 impl<'a> Waiting<'a> {
@@ -109,12 +109,13 @@ impl Fake {
         })
     }
 
-    /// The next create fails with this.
+    /// Makes the next create fail with this error.
     pub fn fail_next_create(&self, error: Error) {
         *lock(&self.fail_next) = Some(error);
     }
 
-    /// Every connection from now on is answered by this instead of a guest: a hostile one, say.
+    /// Lets `play` answer all connections from now on instead of a guest, for example a hostile
+    /// one.
     pub fn play_guest(&self, play: Play) {
         *lock(&self.play) = Some(play);
         for machine in lock(&self.machines).values() {
@@ -122,17 +123,17 @@ impl Fake {
         }
     }
 
-    /// The machine dies by itself; false when there is none.
+    /// Ends the machine; false if there is none.
     pub fn kill(&self, id: &SandboxId) -> bool {
         self.with(id, |machine| machine.end("killed by the test"))
     }
 
-    /// Drops every connection to the machine, which lives on; false when there is none.
+    /// Drops every connection to the machine, which lives on; false if there is none.
     pub fn cut_links(&self, id: &SandboxId) -> bool {
         self.with(id, Machine::cut_links)
     }
 
-    /// Creates wait from now on, until the answer is dropped.
+    /// Blocks creates until the result is dropped.
     pub fn stall_create(&self) -> Stall {
         self.gate.send_modify(|gate| gate.closed = true);
         Stall {
@@ -187,7 +188,7 @@ impl std::fmt::Debug for Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         if let Some(threads) = self.threads.take() {
-            // The last owner may be a task, which must not wait.
+            // The last owner may be an async task, which must not block.
             threads.shutdown_background();
         }
     }
@@ -230,7 +231,7 @@ impl Runtime for Fake {
         lock(&self.counts).creates += 1;
         {
             let _waiting = Waiting::new(&self.gate);
-            // The fake holds the sender, so waiting cannot fail.
+            // `self` holds the sender, so waiting cannot fail.
             let _ = self.gate.subscribe().wait_for(|gate| !gate.closed).await;
         }
         if let Some(error) = lock(&self.fail_next).take() {

@@ -1,4 +1,4 @@
-//! What a host asks about files, answered from the tree.
+//! Answers file verbs from the tree.
 
 use crate::answer::{Failed, note};
 use crate::archive;
@@ -74,7 +74,7 @@ async fn send(machine: &Machine, read: Read, stream: &mut Stream) -> Result<(), 
     Ok(stream.tx.data(CHANNEL_IN, content.slice(from..to)).await?)
 }
 
-/// The whole content first: an abandoned write changes nothing.
+/// Reads the whole content first: an abandoned write changes nothing.
 async fn content(stream: &mut Stream) -> Result<Bytes, Failed> {
     let mut content = BytesMut::new();
     loop {

@@ -10,7 +10,7 @@ use motu_link::{Event, LinkError, Receiver, Sender, Stream};
 use prost::Message as _;
 use std::sync::Arc;
 
-/// Where a follower is and what happens when it leaves.
+/// A follower's position, and what happens when it leaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     pub out: u64,
@@ -46,7 +46,7 @@ pub async fn follow(
     Err(left.into())
 }
 
-/// Says which process this is and where its output begins.
+/// Sends the `Started` note.
 pub async fn greet(process: &Process, tx: &Sender, manner: Manner) -> Result<(), LinkError> {
     let started = Started {
         pid: process.pid,
@@ -74,14 +74,14 @@ async fn deliver(process: &Process, tx: &Sender, manner: Manner) -> Result<(), L
             _ if moved => {}
             Some(exited) => return note(tx, Said::Exited(exited)).await,
             None => {
-                // The process holds the sender, so waiting cannot fail.
+                // `process` holds the sender, so waiting cannot fail.
                 let _ = progress.changed().await;
             }
         }
     }
 }
 
-/// Takes input and controls until the host is gone.
+/// Handles input and controls until the host is gone.
 async fn listen(process: &Process, rx: &mut Receiver) -> LinkError {
     loop {
         match rx.recv().await {

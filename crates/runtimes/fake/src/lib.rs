@@ -7,12 +7,11 @@
 //!          └─ process   a few commands, run by an interpreter
 //! ```
 //!
-//! A machine is a set of tasks on the fake's own thread, so it outlives the
-//! engine that made it exactly as a real machine outlives its daemon. It never
-//! touches the host: no process, no file, no socket.
+//! A machine is a set of tasks on the fake's own thread, so it outlives the engine that made it, as
+//! a real machine outlives its daemon. It never touches the host: no process, no file, no socket.
 //!
-//! What a machine understands is listed in [`program`]; watches, links and
-//! terminals are answered with `Unsupported`.
+//! [`program`] lists the supported commands; watches, links and terminals are answered with
+//! `Unsupported`.
 
 mod answer;
 mod archive;

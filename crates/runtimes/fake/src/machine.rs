@@ -18,7 +18,7 @@ pub struct Machine {
     started: Instant,
     paused: watch::Sender<bool>,
     ended: watch::Sender<Option<String>>,
-    /// Counts the times all links were cut.
+    /// Incremented whenever all links are cut.
     cuts: watch::Sender<u64>,
 }
 
@@ -44,9 +44,9 @@ impl Machine {
         self.paused.send_replace(paused);
     }
 
-    /// Returns when the machine runs: everything inside waits here while it is paused.
+    /// Waits while the machine is paused.
     pub async fn not_paused(&self) {
-        // The machine holds the sender, so waiting cannot fail.
+        // `self` holds the sender, so waiting cannot fail.
         let _ = self.paused.subscribe().wait_for(|paused| !paused).await;
     }
 
@@ -54,7 +54,7 @@ impl Machine {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Ends the machine once; the first reason wins.
+    /// Ends the machine once; the first reason counts.
     pub fn end(&self, reason: &str) {
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
@@ -73,7 +73,7 @@ impl Machine {
         self.ended.borrow().is_some()
     }
 
-    /// Waits for the end and says why.
+    /// Waits for the end; returns the reason.
     pub async fn ended(&self) -> String {
         let mut ended = self.ended.subscribe();
         match ended.wait_for(Option::is_some).await {
@@ -85,7 +85,7 @@ impl Machine {
     pub fn find(&self, selector: Option<Selector>) -> Result<Arc<Process>, Failed> {
         let wanted = selector.unwrap_or_default();
         let processes = lock(&self.processes);
-        // A tag may have been used before: the youngest is meant.
+        // A tag may be reused: take the newest.
         let found = processes
             .iter()
             .rev()
@@ -106,7 +106,7 @@ impl Machine {
             let message = format!("a process tagged {:?} is running", process.tag);
             return Err(Failed::new(Failure::Exists, message));
         }
-        // Checked under the lock that the machine's end drains under.
+        // Checked under the lock that `end` drains under.
         if self.has_ended() {
             return Err(Failed::new(Failure::Cancelled, "the machine has ended"));
         }
@@ -162,7 +162,7 @@ impl Machine {
         lock(&self.processes).clone()
     }
 
-    /// Hears of every time all links are cut from now on.
+    /// Notifies about all further cuts of links.
     pub fn cuts(&self) -> watch::Receiver<u64> {
         let mut cuts = self.cuts.subscribe();
         cuts.mark_unchanged();

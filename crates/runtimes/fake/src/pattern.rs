@@ -1,8 +1,8 @@
 //! Glob patterns: `*`, `?`, `[…]`, `**` and `{a,b}` over whole paths.
 //!
-//! Pure. Written for small trees: it backtracks without bounds on work.
+//! Pure. For small trees: backtracking is not bounded.
 
-/// Whether a path is one that the pattern means.
+/// Whether a path matches the pattern.
 pub fn matches(pattern: &[u8], path: &[u8]) -> bool {
     match braces(pattern) {
         None => plain(pattern, path),
@@ -13,7 +13,7 @@ pub fn matches(pattern: &[u8], path: &[u8]) -> bool {
     }
 }
 
-/// The first `{a,b}` of a pattern, with what is around it.
+/// The first `{a,b}` of a pattern, with the text around it.
 fn braces(pattern: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let open = pattern.iter().position(|&byte| byte == b'{')?;
     let close = open + pattern[open..].iter().position(|&byte| byte == b'}')?;
@@ -26,7 +26,7 @@ fn braces(pattern: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 fn plain(pattern: &[u8], path: &[u8]) -> bool {
     if let Some(rest) = pattern.strip_prefix(b"**/") {
-        // Any number of whole components, none included.
+        // Any number of whole components, including none.
         return plain(rest, path)
             || (0..path.len()).any(|at| path[at] == b'/' && plain(rest, &path[at + 1..]));
     }
@@ -55,7 +55,7 @@ fn one(pattern: u8, byte: u8) -> bool {
     }
 }
 
-/// A set of bytes and ranges; `rest` begins after its bracket.
+/// A set of bytes and ranges; `rest` begins after the opening bracket.
 fn class(rest: &[u8], path: &[u8]) -> bool {
     let Some(close) = rest.iter().position(|&byte| byte == b']') else {
         return false;

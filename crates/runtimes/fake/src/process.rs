@@ -1,7 +1,6 @@
-//! A process of a fake machine: an interpreter task, its whole output, its end.
+//! A process of a fake machine: an interpreter task, its output, its end.
 //!
-//! Nothing is ever dropped from the output, so an attached reader finds every
-//! byte from the first one on.
+//! Output is never dropped, so an attached reader gets every byte from the first one on.
 
 use bytes::Bytes;
 use motu_link::frame::{CHANNEL_ERR, CHANNEL_OUT};
@@ -13,7 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-/// Signals whose default is not to end a process: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
+/// Signals that do not end a process by default: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
 const HARMLESS: [i32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
 
 /// What changes while a process runs.
@@ -43,7 +42,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process that has not begun, as the request wants it.
+    /// A process that has not started, for a request.
     pub fn new(pid: u32, start: &Start, (cwd, user): (Vec<u8>, String)) -> Arc<Process> {
         let (input_to, input) = mpsc::unbounded_channel();
         Arc::new(Process {
@@ -67,7 +66,7 @@ impl Process {
         self.signal.subscribe()
     }
 
-    /// Notes its end.
+    /// Records its end.
     pub fn exit(&self, code: i32, signal: i32, timed_out: bool) {
         let duration_ms = self.started.elapsed().as_millis() as u64;
         self.progress.send_modify(|progress| {
@@ -95,14 +94,14 @@ impl Process {
         lock(&self.children).push(task.abort_handle());
     }
 
-    /// Ends every task but the main one, which is the first.
+    /// Ends every task but the first, which is the main one.
     pub fn abort_children(&self) {
         for child in lock(&self.children).iter().skip(1) {
             child.abort();
         }
     }
 
-    /// Ends everything at once, as a machine's end does.
+    /// Ends all tasks, as the machine's end does.
     pub fn abort(&self) {
         for task in lock(&self.children).iter() {
             task.abort();
@@ -153,7 +152,7 @@ impl Process {
         (progress.out.len() as u64, progress.err.len() as u64)
     }
 
-    /// Input for the process; false when it takes none.
+    /// Input for the process; false if it accepts none.
     pub fn feed(&self, bytes: Bytes) -> bool {
         lock(&self.input_to)
             .as_ref()
@@ -187,7 +186,7 @@ impl Process {
     }
 }
 
-/// Counts a task of a tree as living, even when it is aborted.
+/// Counts a task as living until it ends or is aborted.
 struct Living(Arc<Process>);
 
 impl Drop for Living {
@@ -201,7 +200,7 @@ fn unix_ms() -> u64 {
     now.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Tests that panic while holding a lock have failed already; what is locked is still whole.
+/// A test that panics while holding a lock has failed already; the data is still consistent.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 const PROGRAMS: [&str; 9] = [
     "true", "false", "echo", "cat", "sleep", "env", "pwd", "flood", "sh",
 ];
-/// Bytes a flood writes before it lets others run.
+/// Bytes a flood writes before it yields.
 const FLOOD_CHUNK: usize = 64 * 1024;
 
 /// Where output goes.
@@ -34,7 +34,7 @@ enum Sink {
     File(Vec<u8>),
 }
 
-/// What a program sees of the world.
+/// The context of a program.
 #[derive(Clone, Debug)]
 pub struct Context {
     machine: Arc<Machine>,
@@ -71,7 +71,7 @@ impl Context {
                     append: true,
                     ..Put::default()
                 };
-                // The file was made when the output was redirected to it.
+                // The file was created when the output was redirected to it.
                 let _ = self
                     .machine
                     .tree()
@@ -88,7 +88,7 @@ impl Context {
         self.write(&self.err, text.as_bytes()).await;
     }
 
-    /// A path as this program means it.
+    /// Resolves a path relative to the working directory.
     fn resolve(&self, path: &str) -> Vec<u8> {
         match path.starts_with('/') {
             true => normal(path.as_bytes()),
@@ -97,7 +97,7 @@ impl Context {
     }
 }
 
-/// The program a name stands for: bare, or in one of the usual directories.
+/// The program's name without a usual directory.
 fn base(name: &str) -> &str {
     ["/bin/", "/usr/bin/"]
         .iter()
@@ -292,7 +292,7 @@ async fn step(shell: &mut Context, item: &Item, status: i32) -> Step {
     if item.then == Then::Background {
         let process = context.process.clone();
         process.spawn(async move {
-            // Nobody waits for it, so nobody learns its code.
+            // A background command's exit code is not used.
             let _ = run(context, argv).await;
         });
         return Step::Next(0);

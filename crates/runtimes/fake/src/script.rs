@@ -1,11 +1,11 @@
-//! The little shell's grammar: simple commands, quotes, variables, redirections.
+//! The grammar of the small shell: simple commands, quotes, variables, redirections.
 //!
 //! ```text
 //!   script  = item { (";" | newline | "&&" | "||" | "&") item }
 //!   item    = { word | ">" word | ">>" word | ">&2" | "2>&1" }
 //! ```
 //!
-//! Pure: it reads a script into items; [`crate::program`] runs them.
+//! Pure: it parses a script into items; [`crate::program`] runs them.
 
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub enum Part {
 /// Pieces that become one argument.
 pub type Word = Vec<Part>;
 
-/// What separates an item from the next one.
+/// The operator after an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Always,
     IfOk,
     IfFailed,
-    /// The item runs on by itself.
+    /// The item runs in the background.
     Background,
 }
 
@@ -44,7 +44,7 @@ pub struct Item {
     pub then: Then,
 }
 
-/// Reads a script, or says what is wrong with it.
+/// Parses a script, or returns an error message.
 pub fn parse(script: &str) -> Result<Vec<Item>, String> {
     let mut reader = Reader {
         rest: script.chars().collect(),

@@ -1,7 +1,7 @@
 //! The guest of a fake machine: it answers requests on any number of links.
 //!
-//! All of its tasks run where its first connection was spawned, so nothing of
-//! it depends on the engine that talks to it.
+//! All of its tasks run on the runtime where its first connection was spawned, independent of the
+//! engine that talks to it.
 
 use crate::answer::{Failed, end, note};
 use crate::follow::{self, Manner};
@@ -16,7 +16,7 @@ use prost::Message as _;
 use std::sync::Arc;
 use tokio::io::DuplexStream;
 
-/// The one port of every fake machine: what is sent there comes back.
+/// The only port of every fake machine: an echo service.
 const ECHO_PORT: u32 = 7;
 
 impl Machine {
@@ -144,7 +144,7 @@ impl Machine {
     }
 }
 
-/// Closes a link when the task that serves it ends, however it ends.
+/// Closes a link when its serving task ends.
 struct Closing(Link);
 
 impl Drop for Closing {

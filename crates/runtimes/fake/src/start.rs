@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SIGKILL: i32 = 9;
 
-/// How the main task of a process came to its end.
+/// How the main task of a process ended.
 enum Ending {
     Code(i32),
     Signal(i32),
@@ -69,7 +69,8 @@ async fn supervise(
     process.exit(code, signal, matches!(ending, Ending::Timeout));
 }
 
-/// The words of a request; a script's arguments are words of the script, as they are for the real guest.
+/// The arguments of a request; a script's arguments are appended to the script, as by the real
+/// guest.
 fn arguments(start: &Start) -> Result<Vec<String>, Failed> {
     let mut words: Vec<String> = start
         .argv
