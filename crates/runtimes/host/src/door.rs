@@ -15,8 +15,8 @@ pub const SOCKET: &str = "link.sock";
 /// How long a new guest may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The path of the socket through the directory's descriptor: a socket's
-/// address holds 107 bytes, and a state directory may be deeper.
+/// The path of the socket through the directory's descriptor: a Unix socket address has 107 bytes,
+/// and a state directory may be deeper.
 fn socket(dir: &Path) -> io::Result<(OwnedFd, String)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(dir, flags, Mode::empty())?;
@@ -24,7 +24,7 @@ fn socket(dir: &Path) -> io::Result<(OwnedFd, String)> {
     Ok((dir, path))
 }
 
-/// A socket that waits for connections, for a guest to inherit.
+/// A listening socket for a guest to inherit.
 pub fn listen(dir: &Path) -> io::Result<UnixListener> {
     let (_dir, path) = socket(dir)?;
     UnixListener::bind(path)
@@ -44,8 +44,8 @@ pub async fn connect(dir: &Path) -> Result<Connection, Error> {
     })
 }
 
-/// Waits until a new guest answers, or until it is clear that it will not: the process of the
-/// record, which is called `who`, has ended.
+/// Waits until a new guest answers, or the process of its record, named `who` in messages, has
+/// ended.
 pub async fn answers(dir: &Path, record: &Record, who: &str) -> Result<(), Error> {
     let hello = async {
         let connection = connect(dir).await?;

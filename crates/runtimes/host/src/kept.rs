@@ -1,4 +1,4 @@
-//! Workspaces that outlive their machine: a plain copy of the baseline.
+//! Workspaces that outlive their machine: plain copies of the baseline.
 //!
 //! ```text
 //!   DIR/
@@ -28,16 +28,16 @@ pub fn workspace(dir: &Path) -> PathBuf {
     dir.join(WORKSPACE)
 }
 
-/// A workspace that nobody else has.
+/// An exclusively locked workspace.
 #[derive(Debug)]
 pub struct Copied {
     pub workspace: PathBuf,
-    /// Whoever has this open has the workspace.
+    /// The workspace is locked while this is open.
     pub lock: OwnedFd,
     pub copied_unix_ns: i64,
 }
 
-/// Takes the workspace, making it at the first start.
+/// Locks the workspace; makes it at the first start.
 pub fn open(kept: &Kept) -> Result<Copied, Error> {
     let failed = |error: io::Error| Error::io("the machine's workspace", &error);
     let lock = lock(&kept.dir)?;
@@ -69,7 +69,7 @@ fn lock(dir: &Path) -> Result<OwnedFd, Error> {
     }
 }
 
-/// Staged and renamed: a workspace is a whole copy or not there.
+/// Staged and renamed, so that a workspace is a complete copy or missing.
 fn copy(kept: &Kept, workspace: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io("copying the baseline", &error);
     let staged = kept.dir.join(STAGED);
@@ -77,7 +77,7 @@ fn copy(kept: &Kept, workspace: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => other.map_err(failed)?,
     }
-    // Links, holes, times, attributes and, for root, owners: nothing does that better.
+    // `cp -a` keeps links, holes, times, attributes and, for root, owners.
     let output = Command::new("cp")
         .arg("-a")
         .arg("--")
@@ -91,7 +91,7 @@ fn copy(kept: &Kept, workspace: &Path) -> Result<(), Error> {
         let said = said.lines().next().unwrap_or("cp failed").to_string();
         return Err(failed(io::Error::other(said)));
     }
-    // The clock of the file system is coarse, so this file is the one to ask.
+    // The file system's clock is coarse, so its time is taken from this file.
     let marker = kept.dir.join(COPIED);
     match std::fs::remove_file(&marker) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -101,7 +101,7 @@ fn copy(kept: &Kept, workspace: &Path) -> Result<(), Error> {
     std::fs::rename(&staged, workspace).map_err(failed)
 }
 
-/// Brings everything to the disk.
+/// Syncs everything to disk.
 pub fn settle(dir: &Path) -> Result<(), Error> {
     match File::open(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

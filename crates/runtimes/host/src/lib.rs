@@ -1,10 +1,9 @@
 //! Host compatibility: the guest as an ordinary process of the host.
 //!
-//! There is no wall of any kind. Commands run as the daemon's user, see the
-//! host's files and network, and no limit is enforced: every one is reported as
-//! such, also when a caller asked for it by value, because asking for this mode
-//! is asking for that. File verbs name the host's paths, as commands do. The
-//! engine uses all this only where a call allows it.
+//! There is no isolation of any kind. Commands run as the daemon's user, see the host's files and
+//! network, and no limit is enforced: every one is reported as such, even an explicit one, because
+//! choosing this mode means accepting that. File verbs use the host's paths, as commands do. The
+//! engine uses this only if a call allows it.
 //!
 //! ```text
 //!   DIR/
@@ -20,7 +19,7 @@
 //! - `record` finds it again.
 //! - `tree` ends it with everything it has started.
 //!
-//! The `proot` runtime, whose machines are processes of the host too, has the latter three from here.
+//! The `proot` runtime, whose machines are processes of the host too, uses the last three.
 //!
 //! It never switches users and never touches a process that is not a machine's.
 
@@ -45,7 +44,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What people call the process of a machine.
+/// The name of a machine's process, for messages.
 const GUEST: &str = "the guest";
 
 /// What the runtime is made from.
@@ -64,7 +63,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Keeps the guest where it can be started from.
+    /// Keeps the guest program ready to be started.
     pub fn new(settings: Settings) -> Result<Host, Error> {
         let program = Program::new(&settings.guest, settings.files)
             .map_err(|error| Error::io("the guest program", &error))?;
@@ -162,7 +161,7 @@ impl Runtime for Host {
                     .map_err(|error| Error::internal(error.to_string()))?,
             }),
             Err(error) => {
-                // The caller learns why it failed; what is left is swept by its directory.
+                // The caller gets the reason; leftovers are found by their directory.
                 let _ = self.remove(&spec.dir, Record::load(&spec.dir)).await;
                 Err(error)
             }
@@ -186,7 +185,7 @@ impl Runtime for Host {
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<(), Error> {
-        // Its directory may be gone.
+        // The directory may be gone.
         let record = Record::load(&machine.dir).or_else(|| record::of(machine));
         self.remove(&machine.dir, record).await
     }
@@ -224,7 +223,7 @@ impl Runtime for Host {
     }
 }
 
-/// The limits of machines that have none: every one is named, and said not to hold.
+/// All limits, reported as not enforced.
 pub fn unenforced(asked: &MachineLimits, by: &str) -> Vec<AppliedLimit> {
     let report = |name: &str, ask: Ask| AppliedLimit {
         name: name.to_string(),
@@ -247,7 +246,7 @@ pub fn unenforced(asked: &MachineLimits, by: &str) -> Vec<AppliedLimit> {
     limits
 }
 
-/// Removes what is in a directory, but not the directory. It may be gone already.
+/// Removes the contents of a directory, but not the directory. It may be missing.
 fn empty(dir: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,7 +1,7 @@
-//! What is remembered of a machine's guest, and whether a process still is it.
+//! The record of a machine's guest, and whether its process still exists.
 //!
-//! A pid alone names nobody, because numbers come again: pid, start time and the
-//! boot of the host must all agree.
+//! A pid alone identifies nothing, because pids are reused: pid, start time and boot id must all
+//! agree.
 
 use crate::sys;
 use motu_core::Error;
@@ -22,10 +22,10 @@ pub struct Record {
     version: u32,
     boot_id: String,
     pub process: Process,
-    /// Where its disks are, if they outlive it.
+    /// The directory of its disks, if they outlive it.
     #[serde(default)]
     pub kept: Option<PathBuf>,
-    /// The guest, where `process` is a program around it.
+    /// The guest, if `process` is a program around it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<Process>,
 }
@@ -58,7 +58,7 @@ impl Record {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Staged and renamed: a reader sees a whole record or none.
+    /// Written atomically: a reader sees a complete record or none.
     pub fn store(&self, dir: &Path) -> Result<(), Error> {
         let failed = |error: io::Error| Error::io("the machine's record", &error);
         let text = serde_json::to_vec(self).map_err(|error| Error::internal(error.to_string()))?;
@@ -67,14 +67,14 @@ impl Record {
         std::fs::rename(staged, dir.join(FILE)).map_err(failed)
     }
 
-    /// A handle on the guest, if that very process still runs.
+    /// A pidfd of the guest, if that very process still runs.
     pub fn open(&self) -> Option<OwnedFd> {
         (self.boot_id == boot_id()).then(|| self.process.open())?
     }
 }
 
 impl Process {
-    /// The child that a process started first.
+    /// The first child of a process.
     pub fn first_child(&self) -> Option<Process> {
         let children = all()
             .into_iter()
@@ -86,23 +86,23 @@ impl Process {
         children.min_by_key(|child| (child.start_time, child.pid))
     }
 
-    /// A handle on the process, if it is still this one and not a zombie.
+    /// A pidfd of the process, if it is still this one and not a zombie.
     pub fn open(&self) -> Option<OwnedFd> {
-        // The handle first: while it is held the number cannot change its meaning.
+        // Open the pidfd first: from then on the pid cannot be reused unnoticed.
         let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
         let now = Stat::read(self.pid)?;
         (now.start_time == self.start_time && !now.zombie).then_some(pidfd)
     }
 }
 
-/// The record of a machine, from the engine's memory or from its directory.
+/// The record of a machine, from the engine or from its directory.
 pub fn of(machine: &Machine) -> Option<Record> {
     serde_json::from_value(machine.record.clone())
         .ok()
         .or_else(|| Record::load(&machine.dir))
 }
 
-/// Waits for the end of a process, which people call `who`, and says how it came.
+/// Waits for the end of a process, named `who` in messages; returns the reason.
 pub async fn ended(pidfd: OwnedFd, who: &str) -> String {
     match wait(pidfd, who).await {
         Ok(text) => text,
@@ -112,9 +112,9 @@ pub async fn ended(pidfd: OwnedFd, who: &str) -> String {
 
 async fn wait(pidfd: OwnedFd, who: &str) -> io::Result<String> {
     let watched = sys::watch(pidfd)?;
-    // Only the readiness matters: a pidfd has nothing to read.
+    // Only readiness matters: there is nothing to read from a pidfd.
     drop(watched.readable().await?);
-    // Answers only in the daemon that started the guest; it is the one that has to reap it.
+    // Succeeds only in the daemon that started the guest, which has to reap it.
     let status = waitid(
         WaitId::PidFd(watched.get_ref().as_fd()),
         WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -130,7 +130,7 @@ async fn wait(pidfd: OwnedFd, who: &str) -> io::Result<String> {
     })
 }
 
-/// Whether processes can be watched here, tried on this one.
+/// Checks on this process whether processes can be watched here.
 pub fn this_process() -> io::Result<()> {
     pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
     match Stat::read(rustix::process::getpid().as_raw_pid()) {
@@ -139,7 +139,7 @@ pub fn this_process() -> io::Result<()> {
     }
 }
 
-/// What `/proc/PID/stat` says.
+/// The used fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub parent: i32,
@@ -154,13 +154,13 @@ impl Stat {
     }
 
     fn parse(text: &[u8]) -> Option<Stat> {
-        // The name may hold anything, parentheses included: the last one ends it.
+        // The name may contain anything, even parentheses: the last one ends it.
         let end = text.iter().rposition(|&byte| byte == b')')?;
         let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
-        // Field 22 of all; the parent was field 4.
+        // Field 22; the parent was field 4.
         let start_time = fields.nth(17)?.parse().ok()?;
         Some(Stat {
             parent,
@@ -179,7 +179,7 @@ pub fn all() -> HashMap<i32, Stat> {
         .collect()
 }
 
-/// Different after every boot of the host.
+/// The kernel's id of this boot.
 fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_or_else(|_| String::new(), |text| text.trim().to_string())

@@ -1,4 +1,4 @@
-//! Starting a guest that belongs to nobody.
+//! Starts a detached guest.
 
 use crate::kept::{self, Copied, WORKSPACE};
 use crate::record::Record;
@@ -14,11 +14,11 @@ use std::process::{Command, Stdio};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The guest in memory, sealed: no file to be replaced between two machines.
+/// The guest program in a sealed memfd: there is no file that could be replaced.
 #[derive(Debug)]
 pub struct Program {
     image: OwnedFd,
-    /// Files that whoever runs in a machine may open.
+    /// The soft limit of open files in a machine.
     files: Option<u64>,
 }
 
@@ -26,7 +26,8 @@ impl Program {
     pub fn new(guest: &[u8], files: Option<u64>) -> io::Result<Program> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let create = |flags| rustix::fs::memfd_create("motu-guest", flags);
-        // Where memory files are not executable by default it must be asked for; older kernels refuse the question.
+        // Where memfds are not executable by default, MFD_EXEC is needed; older kernels refuse the
+        // flag.
         let made = match create(flags | MemfdFlags::EXEC) {
             Err(rustix::io::Errno::INVAL) => create(flags),
             other => other,
@@ -42,7 +43,7 @@ impl Program {
     }
 }
 
-/// Starts a guest in its directory and writes down which process it is.
+/// Starts a guest in its directory and records its process.
 pub fn start(program: &Program, dir: &Path, kept: Option<&Kept>) -> Result<Record, Error> {
     let failed = |what: &str, error: &io::Error| Error::io(format!("the guest: {what}"), error);
     let copied = kept.map(kept::open).transpose()?;
@@ -95,7 +96,7 @@ pub fn start(program: &Program, dir: &Path, kept: Option<&Kept>) -> Result<Recor
         .spawn()
         .map_err(|error| failed("its start", &error))?;
     drop(listener);
-    // Dropping the child neither kills nor reaps it: whoever sees its end does.
+    // Dropping the child neither kills nor reaps it: `ended` or `remove` reaps it.
     let record = Record::new(child.id() as i32, kept.map(|kept| kept.dir.clone()))
         .ok_or_else(|| Error::internal("the guest was gone at once"))?;
     record.store(dir)?;

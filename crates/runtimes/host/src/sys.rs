@@ -8,10 +8,10 @@ use std::process::Command;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Makes a command start in a session of its own, adopt its orphans, and keep these descriptors;
-/// `files` is how many it may open unless it asks for more.
+/// Makes a command start in its own session, as a subreaper, with these descriptors kept open;
+/// `files` is its soft limit of open files.
 ///
-/// They must stay open until the command has been started.
+/// The descriptors must stay open until the command has been started.
 pub fn detach(command: &mut Command, keep: Vec<RawFd>, files: Option<u64>) {
     // SAFETY: between fork and exec the closure only makes system calls; it allocates nothing
     // and takes no lock.

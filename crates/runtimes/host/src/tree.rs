@@ -1,9 +1,8 @@
-//! Ending a machine with everything it has started.
+//! Kills a machine with everything it has started.
 //!
-//! A process belongs to a machine when it descends from the machine's guest or
-//! carries the machine's mark in its environment; the mark finds what is left
-//! when the guest died first. Members are stopped before any is killed, and
-//! looked for again until no new one appears, so that nobody forks away.
+//! A process belongs to a machine if it descends from the machine's guest or has the machine's mark
+//! in its environment; the mark finds what is left if the guest died first. All members are stopped
+//! before any is killed, and searched again until no new one appears, so that none can fork away.
 
 use crate::record::{self, Process, Record, ended};
 use motu_core::{Error, ErrorKind};
@@ -16,14 +15,14 @@ use std::time::Duration;
 
 /// The variable that names a machine's directory in all of its processes.
 pub const MARK: &str = "MOTU_MACHINE";
-/// Passes that stop before everything found is killed whatever it still does.
+/// Passes that stop members before everything found is killed regardless.
 const STOP_PASSES: usize = 16;
-/// Rounds of killing before something is said to be left behind.
+/// Rounds of killing before an error is returned.
 const ROUNDS: usize = 20;
-/// How long the killed may take to be gone.
+/// How long killed processes may take to disappear.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Ends every process of a machine. Done twice, it finds nothing to do.
+/// Kills every process of a machine. Idempotent.
 pub async fn end(dir: &Path, record: Option<Record>) -> Result<(), Error> {
     let guest = record.map(|record| record.process);
     let dir = dir.to_path_buf();
@@ -40,7 +39,7 @@ pub async fn end(dir: &Path, record: Option<Record>) -> Result<(), Error> {
     Err(left())
 }
 
-/// Stops all members, again and again until no new one appears.
+/// Stops all members, repeatedly until no new one appears.
 fn stop_all(dir: &Path, guest: Option<Process>) -> HashMap<i32, OwnedFd> {
     let mut stopped = HashMap::new();
     for _ in 0..STOP_PASSES {
@@ -50,7 +49,7 @@ fn stop_all(dir: &Path, guest: Option<Process>) -> HashMap<i32, OwnedFd> {
                 continue;
             }
             if let Some(pidfd) = member.open() {
-                // One that is gone already needs no stopping.
+                // A process that is gone already is no error.
                 let _ = pidfd_send_signal(&pidfd, Signal::STOP);
                 stopped.insert(member.pid, pidfd);
             }
@@ -62,7 +61,7 @@ fn stop_all(dir: &Path, guest: Option<Process>) -> HashMap<i32, OwnedFd> {
     stopped
 }
 
-/// Kills the stopped and waits until each is gone.
+/// Kills the stopped processes and waits for them.
 async fn kill(stopped: HashMap<i32, OwnedFd>) -> Result<(), Error> {
     for pidfd in stopped.values() {
         match pidfd_send_signal(pidfd, Signal::KILL) {
@@ -113,7 +112,7 @@ fn members(dir: &Path, guest: Option<Process>) -> Vec<Process> {
         .collect()
 }
 
-/// Whether a process was started with the mark. Other users' processes cannot be read, and are not ours.
+/// Whether a process has the mark. Other users' processes cannot be read, and are not ours.
 fn marked(pid: i32, mark: &[u8]) -> bool {
     let path = PathBuf::from(format!("/proc/{pid}/environ"));
     std::fs::read(path).is_ok_and(|env| env.split(|&byte| byte == 0).any(|line| line == mark))
@@ -136,7 +135,7 @@ mod tests {
         }
         end(dir.path(), None).await.unwrap();
         assert!(members(dir.path(), None).is_empty());
-        // Reaped by the end already, or here.
+        // Reaped by `end` already, or here.
         let _ = child.wait();
         end(dir.path(), None).await.unwrap();
     }

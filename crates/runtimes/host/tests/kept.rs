@@ -67,7 +67,7 @@ fn spec(home: &Path, kept: &Kept) -> MachineSpec {
     }
 }
 
-/// Everything a guest says to one request.
+/// All notes and data of a guest's answer to one request.
 async fn ask(host: &Host, machine: &Machine, verb: Verb) -> (Vec<u8>, Vec<Said>) {
     let connection = host.connect(machine).await.unwrap();
     let mut io = tokio::io::join(connection.read, connection.write);
@@ -124,7 +124,7 @@ async fn a_workspace_is_copied_once_and_found_again() {
     let workspace = PathBuf::from(host.surroundings(&machine).workdir.unwrap());
     assert!(workspace.starts_with(&kept.dir), "{}", workspace.display());
     assert_eq!(changed(&host, &machine).await, [""; 0]);
-    // At once after the copy, of the same size, and with the old time.
+    // Right after the copy, with the same size and the old time.
     let time = std::fs::metadata(workspace.join("file")).unwrap();
     let time = time.modified().unwrap();
     std::fs::write(workspace.join("file"), "FIRST").unwrap();
