@@ -81,7 +81,7 @@ fn write_number(out: &mut Vec<u8>, number: &serde_json::Number) {
     let text = match (number.as_i64(), number.as_f64()) {
         (Some(whole), _) if whole.unsigned_abs() <= EXACT => whole.to_string(),
         (_, Some(double)) => ecmascript(double),
-        // A number that is neither cannot be made without arbitrary precision.
+        // A number that is neither cannot exist without serde's arbitrary precision.
         _ => number.to_string(),
     };
     out.extend_from_slice(text.as_bytes());

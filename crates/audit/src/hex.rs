@@ -1,4 +1,4 @@
-//! Bytes as hexadecimal digits.
+//! Hexadecimal encoding.
 
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -9,7 +9,7 @@ pub fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Bytes from lower-case digits, as many as there must be.
+/// Decodes exactly N bytes from lower-case digits.
 pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

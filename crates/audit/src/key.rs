@@ -1,4 +1,4 @@
-//! The keys of a log: one that signs it, and one that hides requests behind their hash.
+//! The keys of a log: one signs it, one hides requests behind a keyed hash.
 //!
 //! ```text
 //!   MOTU_HOME/audit.key     0600, text:
@@ -22,12 +22,12 @@ use std::path::Path;
 
 const TITLE: &str = "motu audit key 1";
 
-/// Whoever has this can check the log.
+/// The public key, with which anyone can check the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// From 64 lower-case digits.
+    /// Parses 64 lower-case digits.
     pub fn parse(text: &str) -> Result<PublicKey> {
         unhex(text)
             .map(PublicKey)
@@ -40,7 +40,7 @@ impl PublicKey {
             .is_ok()
     }
 
-    /// A short name of the key, to compare by eye.
+    /// A short form of the key, to compare by eye.
     pub fn fingerprint(&self) -> String {
         format!("sha256:{}", hex(digest(&SHA256, &self.0).as_ref()))
     }
@@ -52,7 +52,7 @@ impl std::fmt::Display for PublicKey {
     }
 }
 
-/// The private side.
+/// The private key.
 pub struct Key {
     pair: Ed25519KeyPair,
     requests: hmac::Key,
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// Reads the key. One that is not there is nothing; one that is damaged is an error.
+    /// Reads the key. A missing one is `None`; a damaged one is an error.
     pub fn read(path: &Path) -> Result<Option<Key>> {
         let mut text = String::new();
         match File::open(path) {
@@ -88,7 +88,7 @@ impl Key {
         })
     }
 
-    /// Makes a key and writes it, on the disk when this returns.
+    /// Makes a key and stores it durably.
     pub fn make(path: &Path) -> Result<Key> {
         let failed = |error| Error::io("make audit.key", &error);
         let mut bytes = [[0u8; 32]; 2];
@@ -135,7 +135,7 @@ impl Key {
         bytes
     }
 
-    /// The keyed hash of a request: without the key nobody can try guesses against it.
+    /// The keyed hash of a request: without the key, guesses cannot be tested against it.
     pub fn hide(&self, canonical: &[u8]) -> String {
         hex(hmac::sign(&self.requests, canonical).as_ref())
     }

@@ -39,13 +39,13 @@ pub use state::Settings;
 pub use verify::{Expected, verify};
 pub use view::View;
 
-/// Of the records.
+/// The version of records.
 const VERSION: u64 = 1;
 
 /// A SHA-256.
 type Hash = [u8; 32];
 
-/// Looks at bytes as if they were a segment; for the fuzzer.
+/// Parses bytes as a segment; for the fuzzer.
 pub fn look_at(bytes: &[u8]) {
     let view = View::of_bytes(bytes);
     verify(&view, &Expected::default());

@@ -1,4 +1,4 @@
-//! The log as the gate has it: tell it a call, wait until the call is on the disk.
+//! The log as the gate uses it: submit a call, wait until it is on disk.
 
 use crate::key::{Key, PublicKey};
 use crate::state::{News, Settings, Shared, State, refusal};
@@ -15,7 +15,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use tokio::sync::{broadcast, oneshot};
 
-/// Entries that may wait for the thread.
+/// Capacity of the writer's queue.
 const QUEUE: usize = 4096;
 /// The log of one state directory.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Log {
     shared: Arc<Shared>,
 }
 
-/// What was recorded is on the disk before the log is gone.
+/// Waits for the writer: everything recorded is on disk before the log is dropped.
 impl Drop for Log {
     fn drop(&mut self) {
         self.sender = None;
@@ -38,8 +38,8 @@ impl Drop for Log {
 }
 
 impl Log {
-    /// Opens the log of a state directory, or begins it. One that cannot be written to is opened
-    /// all the same: it refuses changes and says why.
+    /// Opens or creates the log of a state directory. A log that cannot be written is opened all
+    /// the same: it refuses changes and reports why.
     pub fn open(home: &Path, settings: Settings) -> Log {
         let shared = Arc::new(Shared::new());
         let dir = home.join("audit");
@@ -87,8 +87,8 @@ impl Log {
         self.shared.follow()
     }
 
-    /// Whether a call may begin: what could not be recorded is not done. What only looks is
-    /// always answered, and what removes something may use the last of the space.
+    /// Whether a call may begin: a change that could not be recorded is refused. Reads are always
+    /// admitted, and destroying calls may use the last space.
     pub async fn admit(&self, effect: Effect) -> Result<()> {
         match (effect, self.shared.state()) {
             (Effect::Reads, _) | (_, State::Ready) | (Effect::Destroys, State::Full(_)) => Ok(()),
@@ -103,8 +103,8 @@ impl Log {
         Some(self.key.as_ref()?.hide(&canonical(&value)))
     }
 
-    /// Takes an entry. With `durable` the future is done when the entry is on the disk; otherwise
-    /// at once, and the entry is there within a few milliseconds.
+    /// Submits an entry. With `durable` the future completes when the entry is on disk; otherwise
+    /// at once, and the entry is on disk within milliseconds.
     pub fn record(
         &self,
         call: &AuditCall,
@@ -115,7 +115,7 @@ impl Log {
         let queued = self.send(Message::Entry(fields, durable.then_some(answer)));
         async move {
             if let Some((sender, message)) = queued? {
-                // The disk is far behind: wait for it, beside the others' work.
+                // The queue is full because the disk is slow: wait on a blocking thread.
                 let sent = tokio::task::spawn_blocking(move || sender.send(message)).await;
                 if !matches!(sent, Ok(Ok(()))) {
                     return Err(ended());
@@ -128,7 +128,7 @@ impl Log {
         }
     }
 
-    /// Gives a message to the thread, or back when too many wait.
+    /// Sends a message to the thread; returns it if the queue is full.
     fn send(&self, message: Message) -> Result<Option<(SyncSender<Message>, Message)>> {
         let Some(sender) = &self.sender else {
             return Err(self.broken());
@@ -151,12 +151,12 @@ impl Log {
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Waits until everything that was recorded is on the disk.
+    /// Waits until everything recorded is on disk.
     pub async fn flush(&self) -> Result<()> {
         self.ask(Message::Flush).await
     }
 
-    /// Does something while nothing is written. The caller must not be in async code.
+    /// Runs `work` while nothing is written. Must not be called from async code.
     pub(crate) fn pause<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Writer) -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Opening a log: find its end, look whether it is the end it had, note what is not as it was.
+//! Opens a log: finds its end, compares it with the expected one, and notes deviations.
 
 use crate::Hash;
 use crate::disk::sync_dir;
@@ -19,7 +19,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The log of a state directory, ready to be appended to.
+/// The log of a state directory, ready for appending.
 pub fn open(home: &Path, settings: Settings, shared: Arc<Shared>) -> Result<Writer> {
     let dir = home.join("audit");
     let failed = |error| Error::io("open the audit log", &error);
@@ -67,7 +67,7 @@ pub fn open(home: &Path, settings: Settings, shared: Arc<Shared>) -> Result<Writ
     Ok(writer)
 }
 
-/// The key, made when there is neither key nor log. A log without its key is never given another.
+/// The key; made if there is neither key nor log. A log without its key never gets another one.
 fn find_key(home: &Path, last: Option<&Segment>) -> Result<Key> {
     let path = home.join("audit.key");
     match (Key::read(&path)?, last) {
@@ -81,7 +81,7 @@ fn find_key(home: &Path, last: Option<&Segment>) -> Result<Key> {
     }
 }
 
-/// The head file, and the checkpoint it holds with the place it is at.
+/// The head file, with its checkpoint and position.
 fn open_head(dir: &Path, key: &Key) -> io::Result<(File, Option<(Record, usize)>)> {
     let path = dir.join(HEAD);
     let file = OpenOptions::new()
@@ -112,7 +112,7 @@ fn open_head(dir: &Path, key: &Key) -> io::Result<(File, Option<(Record, usize)>
     ))
 }
 
-/// Goes on where the last checkpoint is. Gives what has to be noted of what is after it.
+/// Continues after the last checkpoint. Returns notes about what was found after it.
 fn go_on(writer: &mut Writer, last: &Segment, pointed: Option<&Record>) -> Result<Vec<Fields>> {
     let failed = |error| Error::io("open the audit log", &error);
     let bytes = std::fs::read(&last.path).map_err(failed)?;
@@ -157,7 +157,7 @@ fn go_on(writer: &mut Writer, last: &Segment, pointed: Option<&Record>) -> Resul
     Ok(notes)
 }
 
-/// Takes away what a crash left after the last checkpoint: nobody was told that it is there.
+/// Removes what a crash left after the last checkpoint: it was never acknowledged.
 fn cut(dir: &Path, file: &File, bytes: &[u8], found: &End) -> io::Result<Option<Fields>> {
     let tail = &bytes[found.offset as usize..];
     let Some(last) = tail.iter().rposition(|&byte| byte != 0) else {

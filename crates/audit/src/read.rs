@@ -1,4 +1,4 @@
-//! Reading a log: lists, single calls, all of it, and what is added.
+//! Reads a log: lists, single calls, export, and following.
 
 use crate::log::Log;
 use crate::receipt::{self, unknown};
@@ -15,16 +15,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-/// Lines that a follower gets first unless it says how many.
+/// Default number of lines that a follower gets first.
 const TAIL: u64 = 10;
-/// Bytes in one piece of an export.
+/// Bytes per piece of an export.
 const PIECE: usize = 64 * 1024;
 
 fn reading(error: std::io::Error) -> Error {
     Error::io("read the audit log", &error)
 }
 
-/// A call among the lines.
+/// Parses a line; `None` if it is no call.
 fn call(line: &[u8]) -> Option<Value> {
     let record = Record::read(line).ok()?;
     (record.kind() == "call").then_some(record.value)
@@ -43,7 +43,7 @@ fn fits(ask: &ListAudit, entry: &Value) -> bool {
         && !(ask.changes && is("effect", "reads"))
 }
 
-/// Calls from the newest to the oldest, until `take` says stop.
+/// Visits calls from the newest to the oldest, until `take` returns false.
 fn calls_back(view: &View, mut take: impl FnMut(Value) -> bool) -> Result<()> {
     view.each_back(|lines| {
         lines
@@ -80,7 +80,7 @@ impl Log {
         .await
     }
 
-    /// What is recorded of one call.
+    /// All entries of one call.
     pub async fn get(self: &Arc<Log>, id: AuditId) -> Result<AuditList> {
         self.look(move |view| {
             let mut entries = VecDeque::new();
@@ -123,7 +123,7 @@ impl Log {
         })
     }
 
-    /// Looks at the log as it is now, beside the async work.
+    /// Reads the current log on a blocking thread.
     async fn look<T: Send + 'static>(
         self: &Arc<Log>,
         work: impl FnOnce(&View) -> Result<T> + Send + 'static,
@@ -133,7 +133,7 @@ impl Log {
         looked.unwrap_or_else(|_| Err(Error::internal("reading the audit log ended in a bug")))
     }
 
-    /// The records as they are stored, a piece at a time.
+    /// Exports the stored records piece by piece.
     pub async fn export(self: &Arc<Log>) -> Result<Export> {
         let view = self.look(|view| Ok(view.clone())).await?;
         Ok(Export {
@@ -147,10 +147,10 @@ impl Log {
         })
     }
 
-    /// The newest calls, and then each as it is recorded.
+    /// The newest calls, followed by new ones.
     pub async fn tail(self: &Arc<Log>, ask: FollowAudit) -> Result<Follower> {
         let tail = ask.tail.unwrap_or(TAIL).min(limits::AUDIT_LIST.max);
-        // Listening begins before looking: nothing is between the two.
+        // Subscribe before reading, so that no call is missed in between.
         let news = self.follow();
         let mut follower = Follower {
             log: self.clone(),
@@ -163,7 +163,7 @@ impl Log {
     }
 }
 
-/// An export under way.
+/// A running export.
 #[derive(Debug)]
 pub struct Export {
     sealed: VecDeque<std::path::PathBuf>,
@@ -172,7 +172,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// The next bytes, or nothing at the end. Reads files.
+    /// The next bytes; `None` at the end. Blocks.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>> {
         if self.piece.is_empty() {
             self.piece = match (self.sealed.pop_front(), self.last.take()) {
@@ -193,7 +193,7 @@ impl Export {
     }
 }
 
-/// Somebody who follows the log.
+/// A follower of the log.
 #[derive(Debug)]
 pub struct Follower {
     log: Arc<Log>,
@@ -203,7 +203,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// The next call, as a line.
+    /// The next call as a line.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -215,14 +215,14 @@ impl Follower {
                     self.ready.push_back(line.to_vec());
                 }
                 Ok(_) => {}
-                // What went by meanwhile is on the disk.
+                // Missed calls are on disk.
                 Err(RecvError::Lagged(_)) => self.catch_up(usize::MAX).await?,
                 Err(RecvError::Closed) => return Ok(None),
             }
         }
     }
 
-    /// Takes the newest calls after those it has, from the disk.
+    /// Reads the newest calls after the last one seen from disk.
     async fn catch_up(&mut self, most: usize) -> Result<()> {
         let after = self.seq;
         let found = self.log.look(move |view| newest(view, after, most));
@@ -233,7 +233,7 @@ impl Follower {
     }
 }
 
-/// The last number there is, and the newest calls after one.
+/// The last sequence number, and the newest calls after one.
 fn newest(view: &View, after: u64, most: usize) -> Result<(u64, VecDeque<Vec<u8>>)> {
     let mut found = VecDeque::new();
     let mut last = after;

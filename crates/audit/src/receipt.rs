@@ -1,4 +1,4 @@
-//! One entry that proves itself, and checking such a one.
+//! Receipts: entries that prove themselves, and their verification.
 
 use crate::hex::hex;
 use crate::key::PublicKey;
@@ -10,7 +10,7 @@ use motu_core::hint;
 use motu_core::hint::verb;
 use motu_core::{Error, Result};
 
-/// The receipt of a call: of its last entry, which says how it ended.
+/// The receipt of a call, for its last entry, which has the result.
 pub fn find(view: &View, id: &AuditId, key: &PublicKey) -> Result<Receipt> {
     let mut found = None;
     let read = view.each_back(|lines| {
@@ -50,7 +50,7 @@ fn in_segment(lines: &[&[u8]], id: &AuditId, key: &PublicKey) -> Option<Receipt>
     })
 }
 
-/// Whether a receipt is what the holder of this key signed; without a key, the receipt's own.
+/// Verifies a receipt against this key; without one, against the receipt's own.
 pub fn check(receipt: &Receipt, key: Option<&PublicKey>) -> Result<()> {
     let wrong = |what: &str, flaw: Flaw| Error::invalid(format!("the receipt's {what}: {flaw}"));
     let own = PublicKey::parse(&receipt.public_key)?;

@@ -1,4 +1,4 @@
-//! One line of the log: canonical JSON with its number, the hash before it and its own.
+//! One line of the log: canonical JSON with its sequence number, the previous hash and its own.
 
 use crate::canonical::canonical;
 use crate::hex::{hex, unhex};
@@ -7,9 +7,9 @@ use crate::{Hash, VERSION};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
-/// No line is longer; what is, was not written here.
+/// Longest line; a longer one was not written here.
 pub const LINE_BYTES: usize = 64 * 1024;
-/// What a checkpoint's signature is about, before its hash.
+/// The prefix of the data that a checkpoint's signature covers, before its hash.
 pub const SIGNED: &[u8] = b"motu audit checkpoint 1\n";
 
 fn sha256(bytes: &[u8]) -> Hash {
@@ -24,7 +24,7 @@ pub struct Line {
     pub hash: Hash,
 }
 
-/// Gives a record its place in the chain.
+/// Chains a record to the previous one.
 pub fn chained(mut fields: Map<String, Value>, seq: u64, prev: &Hash) -> Line {
     place(&mut fields, seq, prev);
     let hash = sha256(&canonical(&Value::Object(fields.clone())));
@@ -35,7 +35,7 @@ pub fn chained(mut fields: Map<String, Value>, seq: u64, prev: &Hash) -> Line {
     }
 }
 
-/// A checkpoint: everything until here, signed.
+/// A checkpoint: signs everything up to here.
 pub fn signed(mut fields: Map<String, Value>, seq: u64, prev: &Hash, key: &Key) -> Line {
     place(&mut fields, seq, prev);
     let hash = sha256(&canonical(&Value::Object(fields.clone())));
@@ -60,7 +60,7 @@ fn line(fields: Map<String, Value>) -> Vec<u8> {
     text
 }
 
-/// A line that was read and is whole: canonical, and with the hash that it has.
+/// A parsed, valid line: canonical, with the right hash.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub value: Value,
@@ -69,7 +69,7 @@ pub struct Record {
     pub hash: Hash,
 }
 
-/// What is wrong with a line.
+/// The defect of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     #[error("it is not JSON")]
@@ -89,7 +89,7 @@ pub enum Flaw {
 }
 
 impl Record {
-    /// Reads a line, without its end.
+    /// Parses a line without its newline.
     pub fn read(line: &[u8]) -> Result<Record, Flaw> {
         if line.len() > LINE_BYTES {
             return Err(Flaw::NotJson);
@@ -101,7 +101,7 @@ impl Record {
         Record::from_value(value)
     }
 
-    /// The same of a value that was taken out of a line, as in a receipt.
+    /// Like `read`, for a value taken from a line, as in a receipt.
     pub fn from_value(value: Value) -> Result<Record, Flaw> {
         let Value::Object(mut fields) = value.clone() else {
             return Err(Flaw::Fields);
@@ -111,7 +111,8 @@ impl Record {
         }
         let stated = fields.remove("hash");
         let stated = stated.as_ref().and_then(Value::as_str).and_then(unhex);
-        // Only of a checkpoint is the signature outside the hash: elsewhere nothing may hide there.
+        // Only a checkpoint's signature is outside of the hash: in other records the field is
+        // hashed.
         if fields.get("type") == Some(&json!("checkpoint")) {
             fields.remove("signature");
         }
@@ -150,12 +151,12 @@ impl Record {
         self.kind() == "checkpoint"
     }
 
-    /// Whether nothing follows in this segment.
+    /// Whether this is the last record of a segment.
     pub fn is_seal(&self) -> bool {
         self.is_checkpoint() && self.value.get("sealed") == Some(&Value::Bool(true))
     }
 
-    /// Whether this is a checkpoint of that key.
+    /// Verifies a checkpoint's signature.
     pub fn check_signature(&self, key: &PublicKey) -> Result<(), Flaw> {
         let signature: Option<[u8; 64]> = unhex(self.text("signature"));
         let good = signature

@@ -1,4 +1,4 @@
-//! The files of a log: their names, their lines, their ends.
+//! The files of a log: names, lines, ends.
 
 use crate::Hash;
 use crate::key::PublicKey;
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// One file of the log, named by the number of its first record.
+/// One file of the log, named by its first sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub first: u64,
@@ -22,7 +22,7 @@ impl Segment {
         }
     }
 
-    /// The segments of a log, oldest first. Files of other names are not its.
+    /// The segments of a log, oldest first. Files with other names are ignored.
     pub fn list(dir: &Path) -> io::Result<Vec<Segment>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(dir)? {
@@ -44,7 +44,7 @@ impl Segment {
     }
 }
 
-/// The lines of a segment without their ends, and what is after the last of them.
+/// The lines of a segment without newlines, and the rest after the last newline.
 pub fn lines(bytes: &[u8]) -> (Vec<&[u8]>, &[u8]) {
     let mut lines: Vec<&[u8]> = bytes.split(|&byte| byte == b'\n').collect();
     let rest = lines.pop().unwrap_or_default();
@@ -60,7 +60,7 @@ pub struct End {
     pub sealed: bool,
 }
 
-/// The last checkpoint of that key in these bytes.
+/// The last valid checkpoint of that key.
 pub fn end(bytes: &[u8], key: &PublicKey) -> Option<End> {
     let mut until = bytes.len();
     while let Some(last) = bytes[..until].iter().rposition(|&byte| byte == b'\n') {
@@ -81,13 +81,13 @@ pub fn end(bytes: &[u8], key: &PublicKey) -> Option<End> {
     None
 }
 
-/// The file beside the segments that holds the last checkpoint, in one of two places: a crash
-/// can tear only the one that is being written.
+/// The file with the last checkpoint, in one of two positions: a crash can damage only the one
+/// being written.
 pub const HEAD: &str = "head";
 pub const HEAD_PLACES: [u64; 2] = [0, 4096];
 pub const HEAD_BYTES: usize = 8192;
 
-/// The newest checkpoint that the head file holds.
+/// The newest checkpoint in the head file.
 pub fn read_head(bytes: &[u8], key: &PublicKey) -> Option<Record> {
     let place = |at: &u64| {
         let place = bytes.get(*at as usize..)?;

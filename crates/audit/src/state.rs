@@ -1,4 +1,4 @@
-//! What the thread that writes and those who ask it both know.
+//! State shared by the writer thread and its callers.
 
 use motu_core::config::AuditConfig;
 use motu_core::{Error, ErrorKind, Result};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-/// Entries kept for a follower that is slow.
+/// Entries buffered for a slow follower.
 const FOLLOW: usize = 1024;
 
-/// A call that was recorded: its number and its line.
+/// A recorded call: its sequence number and line.
 pub type News = (u64, Arc<[u8]>);
 
-/// How long and how old a log may be.
+/// Size and age limits of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub segment_bytes: u64,
@@ -35,12 +35,12 @@ impl From<&AuditConfig> for Settings {
 #[derive(Clone, Debug)]
 pub enum State {
     Ready,
-    /// Only what was written ahead is left.
+    /// Only the preallocated space is left.
     Full(Error),
     Broken(Error),
 }
 
-/// What the thread tells those who ask it.
+/// State of the writer that callers can read.
 #[derive(Debug)]
 pub struct Shared {
     state: Mutex<State>,
@@ -72,7 +72,7 @@ impl Shared {
         }
     }
 
-    /// From now on nothing is written: what the disk holds is not known.
+    /// Stops all writing: the contents of the disk are unknown after an error.
     pub fn broke(&self, doing: &str, error: &io::Error) -> Error {
         tracing::error!(%error, doing, "the audit log is broken");
         let error = refusal(&format!("{doing}: {error}"));
@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-/// What a log that cannot be written to says to those who would change something.
+/// The error for changes while the log cannot be written.
 pub fn refusal(reason: &str) -> Error {
     Error::new(
         ErrorKind::Unavailable,

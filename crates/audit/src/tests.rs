@@ -1,4 +1,4 @@
-//! A log on a real disk: written, damaged in every way, opened again.
+//! A log on a real disk: written, damaged in every way, reopened.
 
 use crate::segment::{HEAD, Segment};
 use crate::{Expected, Log, Settings, View, check_receipt, verify};
@@ -42,7 +42,7 @@ fn call(verb: &str) -> AuditCall {
     }
 }
 
-/// A home with a log of some calls, closed.
+/// Writes a log with some calls and closes it.
 async fn written(home: &Path, settings: Settings, calls: usize) -> Vec<AuditId> {
     let log = Arc::new(Log::open(home, settings));
     let mut ids = Vec::new();
@@ -78,7 +78,7 @@ fn told(home: &Path, part: &str) {
     assert!(!found.ok);
 }
 
-/// The text of the only segment without its room, to be changed and put back.
+/// The text of the only segment, without preallocated space, for editing.
 fn text(home: &Path) -> Vec<u8> {
     let mut bytes = std::fs::read(&segments(home)[0]).unwrap();
     let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
@@ -102,7 +102,7 @@ async fn what_was_recorded_is_there_and_verifies() {
     let found = checked(home.path());
     assert!(found.ok, "{:?}", found.problems);
     assert_eq!((found.calls, found.first_seq), (20, 1));
-    // And again after it was opened again.
+    // The same after reopening.
     let log = Arc::new(Log::open(home.path(), SETTINGS));
     let list = log
         .list(ListAudit {
@@ -164,7 +164,7 @@ async fn a_changed_removed_moved_or_added_entry_is_found() {
     told(home.path(), "chain is broken");
     lines(|lines| drop(lines.drain(..2)));
     told(home.path(), "beginning is missing");
-    // A field more, with the hash made right: the chain knows.
+    // An added field with a corrected hash: the chain detects it.
     lines(|lines| {
         let mut value: serde_json::Value = serde_json::from_slice(&lines[4]).unwrap();
         value["extra"] = 1.into();
@@ -181,13 +181,13 @@ async fn a_changed_removed_moved_or_added_entry_is_found() {
 async fn a_truncated_end_is_found() {
     let home = tempfile::tempdir().unwrap();
     written(home.path(), SETTINGS, 6).await;
-    // Exactly after a checkpoint, where the rest is whole.
+    // Truncated exactly after a checkpoint, so that the rest is valid.
     edited(home.path(), |lines| lines.truncate(lines.len() - 4));
     told(home.path(), "it had been written and signed until");
-    // It is found for ever, also when the log goes on.
+    // It stays detectable when the log continues.
     written(home.path(), SETTINGS, 1).await;
     told(home.path(), "had been at");
-    // And when the head goes too.
+    // Also if the head file is removed.
     let home = tempfile::tempdir().unwrap();
     written(home.path(), SETTINGS, 6).await;
     std::fs::remove_file(home.path().join("audit").join(HEAD)).unwrap();
@@ -230,7 +230,7 @@ async fn segments_are_sealed_and_the_oldest_removed_with_a_note() {
     let found = checked(home.path());
     assert!(found.ok, "{:?}", found.problems);
     assert_eq!(found.calls, 60);
-    // Less may stay: the next start removes, and says so.
+    // With a smaller limit the next start removes segments, and notes it.
     let smaller = Settings {
         max_bytes: 540 << 10,
         ..small
@@ -246,7 +246,7 @@ async fn segments_are_sealed_and_the_oldest_removed_with_a_note() {
     let receipt = log.receipt(ids[59].clone()).await.unwrap();
     check_receipt(&receipt, Some(&log.public_key().unwrap())).unwrap();
     drop(log);
-    // Without the note nobody may remove: neither the first, nor one in the middle, nor the last.
+    // Without a note no segment may be missing: neither the first, one in the middle, nor the last.
     let all = segments(home.path());
     for gone in [0, 1, all.len() - 1] {
         let aside = home.path().join("aside");
@@ -265,7 +265,7 @@ async fn old_segments_go_by_age() {
         ..SETTINGS
     };
     written(home.path(), small, 30).await;
-    // As if it were later: everything that ended before the end of time is too old.
+    // With a negative age everything has expired.
     let later = Settings {
         keep_seconds: -86_400,
         ..small
@@ -314,7 +314,7 @@ async fn receipts_of_a_crowd_prove_themselves_and_nothing_else() {
     let home = tempfile::tempdir().unwrap();
     let log = Arc::new(Log::open(home.path(), SETTINGS));
     let calls: Vec<AuditCall> = (0..50).map(|_| call("exec")).collect();
-    // All are queued before the first is waited for: they share checkpoints.
+    // All are queued before the first is awaited: they share checkpoints.
     let waits: Vec<_> = calls.iter().map(|call| log.record(call, true)).collect();
     for wait in waits {
         wait.await.unwrap();
@@ -358,7 +358,7 @@ async fn a_follower_sees_what_is_recorded_and_an_export_is_the_log() {
         let entry: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(entry["verb"], verb);
     }
-    // One that falls behind finds the rest on the disk.
+    // A slow follower gets the rest from disk.
     for _ in 0..3000 {
         log.record(&call("more"), false).await.unwrap();
     }
@@ -403,7 +403,7 @@ proptest! {
     }
 }
 
-/// A small log that is only written once, and its bytes with a little of its room.
+/// A small log that is written once, and its bytes with some preallocated space.
 fn sample() -> &'static (View, Vec<u8>) {
     static SAMPLE: std::sync::OnceLock<(View, Vec<u8>)> = std::sync::OnceLock::new();
     SAMPLE.get_or_init(|| {

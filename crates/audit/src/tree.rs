@@ -1,5 +1,5 @@
-//! A Merkle tree over the hashes of one batch (RFC 6962): one signature covers all of them, and
-//! each can be shown to be among them by a few hashes.
+//! A Merkle tree over the hashes of one batch (RFC 6962): one signature covers all of them, and a
+//! few hashes prove that each is included.
 
 use crate::Hash;
 use crate::hex::{hex, unhex};
@@ -25,7 +25,7 @@ fn node(left: &Hash, right: &Hash) -> Hash {
     hashed(1, &[left, right])
 }
 
-/// One level up; a last one without a neighbour goes up as it is.
+/// The next level; a last node without a sibling moves up unchanged.
 fn above(level: &[Hash]) -> Vec<Hash> {
     let pair = |pair: &[Hash]| match pair {
         [left, right] => node(left, right),
@@ -43,7 +43,7 @@ pub fn root(hashes: &[Hash]) -> Hash {
     level.first().copied().unwrap_or_default()
 }
 
-/// What leads from the hash at `index` to the root.
+/// The audit path from the hash at `index` to the root.
 pub fn path(hashes: &[Hash], mut index: usize) -> Vec<Value> {
     let mut level: Vec<Hash> = hashes.iter().map(leaf).collect();
     let mut steps = Vec::new();
@@ -62,9 +62,9 @@ pub fn path(hashes: &[Hash], mut index: usize) -> Vec<Value> {
     steps
 }
 
-/// The root to which a path leads, if the path can be read.
+/// The root that a path leads to, if the path is valid.
 pub fn follow(hash: &Hash, path: &[Value]) -> Option<Hash> {
-    // A batch has far fewer hashes than this many steps allow.
+    // No batch needs this many steps.
     if path.len() > 64 {
         return None;
     }

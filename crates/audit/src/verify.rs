@@ -1,4 +1,4 @@
-//! Checking a log: every byte of it is what was written, in its order, to its end.
+//! Verifies a log: all records are unchanged, in order and complete.
 
 use crate::hex::{hex, unhex};
 use crate::key::PublicKey;
@@ -8,20 +8,20 @@ use crate::view::View;
 use crate::{Hash, tree};
 use motu_core::audit::{AuditProblem, AuditVerified};
 
-/// Problems that are told; the first ones say what happened.
+/// Reported problems; the first ones explain what happened.
 const MOST: usize = 100;
 
-/// What somebody knows of the log from elsewhere.
+/// What a verifier knows about the log from elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
-    /// The key that must have signed it. Without it the log is only checked against itself.
+    /// The key that must have signed it. Without it the log is only checked for consistency.
     pub key: Option<PublicKey>,
     /// A hash that must be in it.
     pub hash: Option<Hash>,
 }
 
 impl Expected {
-    /// From what a caller wrote.
+    /// Parses a caller's input.
     pub fn parse(key: Option<&str>, hash: Option<&str>) -> motu_core::Result<Expected> {
         let hash = hash.map(|text| {
             unhex(text)
@@ -54,16 +54,16 @@ struct Check {
     segment: String,
     line: u64,
     seq: Option<u64>,
-    /// Number and hash of the record before; nothing after one that could not be read.
+    /// Sequence number and hash of the previous record; `None` after an unreadable one.
     before: Option<(u64, Hash)>,
-    /// Hashes since the last checkpoint, and the number of the first of them.
+    /// Hashes since the last checkpoint, and the sequence number of the first.
     open: Vec<Hash>,
     open_from: u64,
-    /// What the first record says was before it.
+    /// The predecessor named by the first record.
     beginning: Option<(u64, Hash)>,
     removed: Vec<(u64, String)>,
     seen_expected: bool,
-    /// Checkpoints that the head may point to.
+    /// Checkpoints that the head may refer to.
     checkpoints: Vec<(u64, Hash)>,
 }
 
@@ -132,7 +132,7 @@ impl Check {
         if !is_last && !sealed {
             self.at("the segment does not come to its end");
         }
-        // Room that was written ahead, only where the log goes on.
+        // Preallocated zeros are allowed only at the end of the active segment.
         if rest.iter().any(|&byte| byte != 0) {
             self.at("there is something after the last record");
         } else if !rest.is_empty() && (!is_last || sealed) {
@@ -169,7 +169,7 @@ impl Check {
                     self.at("the chain is broken: the entry before is another one");
                 }
             }
-            // After one that could not be read, which has been told.
+            // After an unreadable record, which was reported.
             None if self.beginning.is_some() => {}
             None => {
                 self.beginning = Some((record.seq, record.prev));
@@ -211,7 +211,7 @@ impl Check {
             )),
             "head_lost" => self.at("when the daemon started, the head of the log was gone"),
             "missed" => self.at(format!("{} calls were not recorded", number("calls"))),
-            // A crash before anybody was answered, and starts.
+            // Crashes before an acknowledgement, and starts.
             "torn_tail" | "opened" => {}
             _ => self.at("the note is none that is known"),
         }
@@ -261,7 +261,7 @@ impl Check {
         self.found
     }
 
-    /// The head is the last checkpoint, or one before it: never one that is not there.
+    /// The head must be the last checkpoint, or an earlier existing one.
     fn check_head(&mut self, head: &[u8]) {
         let Some(key) = self.expected.key else {
             return;

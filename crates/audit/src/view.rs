@@ -1,4 +1,4 @@
-//! A log as it is at one moment, to be read.
+//! A consistent view of a log for reading.
 
 use crate::log::Log;
 use crate::segment::{HEAD, HEAD_BYTES, Segment, lines};
@@ -7,20 +7,20 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// The most bytes of one segment that are read; none that was written here is longer.
+/// Most bytes read of one segment; none written here is longer.
 const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A log at one moment: its last segment and its head are in memory, the others do not change.
+/// A log at one moment: its last segment and head are in memory, the others are immutable.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub(crate) sealed: Vec<Segment>,
-    /// Its first number, name and bytes.
+    /// Its first sequence number, name and bytes.
     pub(crate) last: Option<(u64, String, Vec<u8>)>,
     pub(crate) head: Vec<u8>,
 }
 
 impl View {
-    /// Of a directory that nobody writes to.
+    /// Of a directory that is not being written.
     pub fn of_dir(dir: &Path) -> io::Result<View> {
         let mut sealed = Segment::list(dir)?;
         let last = match sealed.pop() {
@@ -34,7 +34,7 @@ impl View {
         Ok(View { sealed, last, head })
     }
 
-    /// Of bytes that say they are a log's only segment.
+    /// Of bytes as a log's only segment.
     pub fn of_bytes(bytes: &[u8]) -> View {
         View {
             last: Some((1, "segment".to_string(), bytes.to_vec())),
@@ -42,7 +42,8 @@ impl View {
         }
     }
 
-    /// Each segment in turn, as its first number, its name and its bytes; until `see` says stop.
+    /// Visits each segment with its first sequence number, name and bytes, until `see` returns
+    /// false.
     pub(crate) fn each(&self, mut see: impl FnMut(u64, &str, &[u8]) -> bool) -> io::Result<()> {
         for segment in &self.sealed {
             if !see(
@@ -59,7 +60,7 @@ impl View {
         Ok(())
     }
 
-    /// The lines of each segment from the newest to the oldest, until `see` says stop.
+    /// Visits the lines of each segment from the newest to the oldest, until `see` returns false.
     pub(crate) fn each_back(&self, mut see: impl FnMut(&[&[u8]]) -> bool) -> io::Result<()> {
         if let Some((_, _, bytes)) = &self.last
             && !see(&lines(bytes).0)
@@ -82,11 +83,10 @@ fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Log {
-    /// The log as it is now, with everything that was recorded before. The caller must not be
-    /// in async code.
+    /// The current log with everything recorded so far. Must not be called from async code.
     pub fn view(&self) -> Result<View> {
         let dir = self.dir().to_path_buf();
-        // One that cannot be written to can be read, and nobody changes it meanwhile.
+        // A log that cannot be written is not being changed, so it can be read directly.
         let taken = match self.public_key() {
             Ok(_) => self.pause(move |_| View::of_dir(&dir))?,
             Err(_) => View::of_dir(&dir),
@@ -94,7 +94,7 @@ impl Log {
         taken.map_err(|error| Error::io("read the audit log", &error))
     }
 
-    /// Copies the log to a directory that is not there, as it is at one moment.
+    /// Copies the log as of one moment to a new directory.
     pub fn copy_to(&self, to: &Path) -> Result<()> {
         let view = self.view()?;
         let failed = |error| Error::io("copy the audit log", &error);

@@ -1,8 +1,8 @@
-//! The one thread that writes: it numbers, chains, signs and syncs, a batch at a time.
+//! The writer thread: it numbers, chains, signs and syncs, one batch at a time.
 //!
-//! Space is written ahead with zeros, so that an entry needs no new block and no change of the
-//! file's size. When a disk is full, what was written ahead is left: enough for the calls that
-//! are on their way, and for those that free space.
+//! Space is preallocated with zeros, so that an entry needs no new block and does not change the
+//! file's size. When the disk is full, the preallocated space remains: enough for running calls,
+//! and for those that free space.
 
 use crate::Hash;
 use crate::disk::sync_dir;
@@ -23,37 +23,37 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Written ahead at once.
+/// Bytes preallocated at once.
 pub const STEP: u64 = 512 * 1024;
-/// Written ahead at least; with less, only reads and what frees space may begin.
+/// Minimum of preallocated bytes; with less, only reads and calls that free space may begin.
 pub const RESERVE: u64 = 128 * 1024;
-/// Entries of one batch.
+/// Most entries per batch.
 const BATCH: usize = 128;
-/// How long an entry nobody waits for may be in memory.
+/// How long an entry without a waiter may stay in memory.
 const LINGER: Duration = Duration::from_millis(20);
 
 pub type Fields = Map<String, Value>;
 pub type Answer = oneshot::Sender<Result<()>>;
 
-/// What the thread is asked.
+/// Messages to the thread.
 pub enum Message {
-    /// Append; tell whoever waits when it is on the disk.
+    /// Append; notify the waiter when it is on disk.
     Entry(Fields, Option<Answer>),
-    /// Tell when everything before this is on the disk.
+    /// Notify when everything before this is on disk.
     Flush(Answer),
-    /// Look whether there is space again.
+    /// Check whether there is space again.
     Retry(Answer),
-    /// Do this between two batches.
+    /// Run this between two batches.
     Pause(Box<dyn FnOnce(&Writer) + Send>),
 }
 
-/// The file that is written to.
+/// The active file.
 pub struct Active {
     pub file: File,
     pub segment: Segment,
-    /// The end of what is written.
+    /// The end of the written data.
     pub offset: u64,
-    /// The end of what was written ahead.
+    /// The end of the preallocated space.
     pub room: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct Writer {
     pub settings: Settings,
     pub shared: Arc<Shared>,
     pub active: Active,
-    /// An empty file with room, to go on in when this one is full.
+    /// An empty preallocated file for the next segment.
     pub spare: Option<File>,
     pub seq: u64,
     pub prev: Hash,
@@ -88,7 +88,7 @@ pub fn fields(value: Value) -> Fields {
 }
 
 impl Writer {
-    /// Works until nobody can ask any more.
+    /// Runs until all senders are gone.
     pub fn run(mut self, messages: &Receiver<Message>) {
         while let Ok(first) = messages.recv() {
             let mut batch = Vec::new();
@@ -145,7 +145,7 @@ impl Writer {
         self.make_room();
     }
 
-    /// Appends, after what has to be said of calls that could not be recorded.
+    /// Appends entries, preceded by a note about calls that could not be recorded.
     fn append_counted(&mut self, mut entries: Vec<Fields>) -> Result<()> {
         let missed = self.shared.missed();
         if missed > 0 {
@@ -156,7 +156,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One batch and its checkpoint, on the disk when this returns.
+    /// Writes one batch with its checkpoint; it is on disk when this returns.
     pub fn append(&mut self, entries: Vec<Fields>) -> Result<()> {
         if let State::Broken(error) = self.shared.state() {
             return Err(error);
@@ -201,7 +201,7 @@ impl Writer {
             extend(&self.active.file, &mut self.active.room, step)
                 .map_err(|error| Error::io("write the audit log", &error))?;
         }
-        // The space is there: what fails now is the disk itself, and nobody knows what it holds.
+        // The space is preallocated: a failure now is a disk error, and the contents are unknown.
         self.active
             .file
             .write_all_at(text, self.active.offset)
@@ -211,8 +211,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Notes the last checkpoint beside the log. It is on the disk some time later: an older one
-    /// after a crash is true as well.
+    /// Stores the last checkpoint in the head file. It reaches the disk later: an older one after a
+    /// crash is valid too.
     fn point(&mut self, checkpoint: &[u8]) {
         let at = HEAD_PLACES[self.flips % HEAD_PLACES.len()];
         self.flips += 1;
@@ -221,7 +221,7 @@ impl Writer {
         }
     }
 
-    /// Writes space ahead, and says whether there is any.
+    /// Preallocates space, and updates the state.
     fn make_room(&mut self) {
         let active = &mut self.active;
         let short = active.room - active.offset < RESERVE;
@@ -241,7 +241,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in the next file.
+    /// Continues in the next file.
     fn rotate(&mut self) -> io::Result<()> {
         self.active.file.set_len(self.active.offset)?;
         self.active.file.sync_all()?;
@@ -254,7 +254,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a segment in an empty file: it has its name when its first records are on the disk.
+    /// Starts a segment in an empty file, which is renamed when its first records are on disk.
     pub fn begin(&mut self, file: File) -> io::Result<()> {
         self.active = Active {
             file,
@@ -272,14 +272,14 @@ impl Writer {
         sync_dir(&self.dir)
     }
 
-    /// Removes segments that are too old or too many. What cannot be read stays.
+    /// Removes segments that are too old or too many. Unreadable ones stay.
     pub fn retire(&mut self) {
         if let Err(error) = self.remove_old() {
             tracing::warn!(%error, "old segments of the audit log stay");
         }
     }
 
-    /// A signed note of what goes comes first.
+    /// A signed note about the removal is written first.
     fn remove_old(&mut self) -> io::Result<()> {
         let all = Segment::list(&self.dir)?;
         let gone = self.too_old(&all)?;
@@ -298,7 +298,7 @@ impl Writer {
         sync_dir(&self.dir)
     }
 
-    /// How many of the oldest segments are to go. The one that is written to stays.
+    /// How many of the oldest segments to remove. The active one stays.
     fn too_old(&self, all: &[Segment]) -> io::Result<usize> {
         let sizes: Vec<u64> = all
             .iter()
@@ -308,7 +308,7 @@ impl Writer {
         let oldest = jiff::Timestamp::now().as_second() - self.settings.keep_seconds;
         let mut gone = 0;
         for (segment, size) in all.windows(2).zip(sizes) {
-            // A segment is as old as its last entry, which is before the next one begins.
+            // A segment's age is that of its last entry, which precedes the next segment's first.
             let next = first_record(&segment[1].path)?;
             let ended: Option<jiff::Timestamp> = next.text("time").parse().ok();
             let expired = ended.is_some_and(|ended| ended.as_second() < oldest);
