@@ -1,9 +1,9 @@
-//! How a credential goes on once it is recognised: byte by byte, so that the end of a stream's
-//! piece does not matter.
+//! How a recognized credential continues: matched byte by byte, so that chunk boundaries do not
+//! matter.
 
-/// The most that is covered after the part of a credential by which it was recognised.
+/// Most bytes covered after the part by which a credential was recognized.
 const EAT_BYTES: u32 = 16 * 1024;
-/// Dashes on either side of the lines around a private key.
+/// Dashes on either side of a PEM header or footer.
 const DASHES: u8 = 5;
 
 /// A set of bytes.
@@ -14,15 +14,15 @@ pub enum Class {
     Word,
     /// Letters, digits, `_` and `-`.
     Token,
-    /// The same and `.`.
+    /// Like `Token`, plus `.`.
     Dotted,
-    /// Of an access key of AWS.
+    /// The alphabet of an AWS access key.
     Base32,
     /// Letters, digits and `/`.
     Path,
-    /// What may stand after the scheme in a header.
+    /// Characters of a credential after the scheme in a header.
     Header,
-    /// The lines of a private key: base64, headers of old formats, line ends as they are or escaped.
+    /// The lines of a private key: base64, headers of old formats, line ends, plain or escaped.
     Key,
 }
 
@@ -44,19 +44,19 @@ impl Class {
         }
     }
 
-    /// How many of the first bytes are in it.
+    /// The length of the prefix in this class.
     pub fn run(self, text: &[u8]) -> usize {
         let other = text.iter().position(|byte| !self.has(*byte));
         other.unwrap_or(text.len())
     }
 }
 
-/// What follows, as long as it belongs to the credential.
+/// The state of covering a credential's continuation.
 #[derive(Clone, Copy, Debug)]
 pub struct Eat {
     left: u32,
     class: Class,
-    /// Of a private key: dashes seen in a row, and whether its last line has begun.
+    /// For a private key: consecutive dashes, and whether its footer has begun.
     dashes: u8,
     ending: bool,
 }
@@ -71,7 +71,7 @@ impl Eat {
         }
     }
 
-    /// Whether this byte still belongs to it.
+    /// Whether this byte still belongs to the credential.
     pub fn takes(&mut self, byte: u8) -> bool {
         if self.left == 0 || !self.class.has(byte) {
             return false;
@@ -83,7 +83,7 @@ impl Eat {
                 self.dashes = 0;
                 match self.ending {
                     false => self.ending = true,
-                    // The last line is over.
+                    // The footer is complete.
                     true => self.left = 0,
                 }
             }

@@ -1,4 +1,4 @@
-//! The ways a value may appear in output.
+//! The encodings in which a value may appear in output.
 
 use base64::{
     Engine as _,
@@ -6,17 +6,16 @@ use base64::{
 };
 use zeroize::Zeroizing;
 
-/// Shorter values are not looked for.
+/// Shorter values are not searched for.
 pub const MIN_REDACTED_BYTES: usize = 4;
-/// Values up to this size are also looked for in encoded forms.
+/// Values up to this size are also searched for in encoded forms.
 const MAX_ENCODED_BYTES: usize = 1 << 10;
-/// Shorter encoded forms could be anything.
+/// Shorter encoded forms would match too much.
 const MIN_ENCODED_BYTES: usize = 8;
-/// Lines of a value with several (a private key) count alone from this size on.
+/// Lines of a multi-line value (a private key) are searched for separately from this size on.
 const MIN_LINE_BYTES: usize = 12;
 
-/// Every form of a value that is looked for, each once. Values that are too short
-/// have none.
+/// All distinct forms of a value. Values that are too short have none.
 pub fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut add = |form: &[u8], least: usize| {
@@ -25,12 +24,12 @@ pub fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
         }
     };
     add(value, MIN_REDACTED_BYTES);
-    // What `$(cat file)` and most programs make of it.
+    // Without trailing newlines, as after `$(cat file)`.
     let ends = value.iter().rev().take_while(|byte| b"\r\n".contains(byte));
     let trimmed = &value[..value.len() - ends.count()];
     add(trimmed, MIN_REDACTED_BYTES);
     if trimmed.contains(&b'\n') {
-        // A terminal ends lines in its own way.
+        // With the line ends of a terminal.
         add(&crlf(trimmed), MIN_REDACTED_BYTES);
         for line in trimmed.split(|byte| *byte == b'\n') {
             add(line.trim_ascii(), MIN_LINE_BYTES);
@@ -92,8 +91,8 @@ fn hex(bytes: &[u8], upper: bool) -> Zeroizing<String> {
     out
 }
 
-/// The characters of an encoding that depend on the value alone, when `before`
-/// other bytes come before it and any after.
+/// The characters of a base64 encoding that depend only on the value, when `before` bytes precede
+/// it.
 fn inner(encoded: &str, before: usize, length: usize) -> &[u8] {
     let first = (before * 8).div_ceil(6);
     let last = (before + length) * 8 / 6;

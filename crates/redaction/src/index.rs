@@ -1,9 +1,9 @@
-//! What is looked for, found by four bytes of its beginning.
+//! An index of everything that is searched for, by the first four bytes.
 //!
-//! Whatever begins with four bytes has three of them at an even place, so only every second place
-//! is looked at. A filter of one bit per hash says of nearly all of those that nothing begins there
-//! or just before; it is small enough for the nearest cache. The few places that are left are
-//! asked of a second filter, by all four bytes, and then looked up exactly.
+//! A sequence that begins with four given bytes has three of them at an even position, so only
+//! every second position is checked. A filter of one bit per hash excludes nearly all of these; it
+//! fits into the L1 cache. The few remaining positions are checked with a second filter over all
+//! four bytes, and then looked up exactly.
 
 use crate::eat::Eat;
 use crate::forms::forms;
@@ -12,7 +12,7 @@ use crate::patterns::Patterns;
 use crate::{Forms, Known};
 use zeroize::Zeroizing;
 
-/// Bytes by which beginnings are found.
+/// Bytes used to find beginnings.
 const GRAM: usize = 4;
 /// Bits of the filter, as a power of two.
 const FILTER_BITS: u32 = 17;
@@ -24,7 +24,7 @@ type Filter = [u32; FILTER_WORDS];
 /// Everything that one redactor looks for.
 pub struct Index {
     forms: Vec<Form>,
-    /// Forms that are shorter than what the filter knows.
+    /// Forms shorter than a gram.
     short: Vec<u32>,
     /// By three of the first four bytes.
     coarse: Box<Filter>,
@@ -32,9 +32,9 @@ pub struct Index {
     fine: Box<Filter>,
     /// Sorted by their first bytes.
     targets: Vec<(u32, Target)>,
-    /// The first bytes of forms, one, two and three of them, for the end of a text.
+    /// The first one, two and three bytes of forms, for the end of a text.
     starts: [Vec<u32>; GRAM - 1],
-    /// Markers of rows, then of forms as they say.
+    /// Markers of rows, then of forms.
     markers: Vec<Vec<u8>>,
     patterns: Patterns,
     longest: usize,
@@ -58,18 +58,18 @@ enum Target {
     Row { row: u16, beginning: u16 },
 }
 
-/// One way a value may appear.
+/// One form of a value.
 struct Form {
     bytes: Zeroizing<Vec<u8>>,
-    /// For each length of a beginning, the longest shorter beginning it ends in.
+    /// KMP failure function: for each prefix length, the longest proper border.
     borders: Vec<u32>,
     marker: usize,
 }
 
-/// Something to cover.
+/// A range to cover.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// Where it was recognised: at its first byte, or at a name before it.
+    /// Where it was recognized: at its first byte, or at a name before it.
     pub seen: usize,
     pub from: usize,
     pub to: usize,
@@ -77,13 +77,13 @@ pub struct Match {
     pub marker: usize,
 }
 
-/// What is in a text.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub struct Found {
     pub matches: Vec<Match>,
-    /// From here on something has begun that may become a match.
+    /// From here on a match may have begun.
     pub open: usize,
-    /// From here on it could be covered.
+    /// From here on bytes may have to be covered.
     pub hidden: usize,
 }
 
@@ -93,12 +93,12 @@ pub struct Text<'a> {
     pub bytes: &'a [u8],
     /// The byte before it.
     pub before: Option<u8>,
-    /// Nothing comes after it.
+    /// Nothing follows.
     pub whole: bool,
 }
 
 impl Found {
-    /// Something that was seen at a place is not certain, and would be covered from another on.
+    /// Records a possible match that was seen at `open` and would be covered from `hidden` on.
     fn waits(&mut self, open: usize, hidden: usize) {
         self.open = self.open.min(open);
         self.hidden = self.hidden.min(hidden);
@@ -175,7 +175,7 @@ impl Index {
             };
             match *beginning.as_bytes() {
                 [a, b, c, d, ..] => self.add_target([a, b, c, d], target),
-                // Three bytes, and whatever can be read behind them.
+                // Three bytes, followed by any printable one.
                 [a, b, c] => (b'!'..=b'~').for_each(|d| self.add_target([a, b, c, d], target)),
                 _ => {}
             }
@@ -202,12 +202,12 @@ impl Index {
         &self.markers[marker]
     }
 
-    /// Counts something that was covered.
+    /// Counts a covered match.
     pub fn count(&self, marker: usize) {
         self.patterns.count((marker < ROWS.len()).then_some(marker));
     }
 
-    /// Everything that is in a text, and what may still become something.
+    /// All matches of a text, and possible beginnings at its end.
     pub fn scan(&self, text: Text<'_>) -> Found {
         let mut scan = Scan {
             index: self,
@@ -229,7 +229,7 @@ impl Index {
         scan.found
     }
 
-    /// Every place where something may begin, in order.
+    /// All positions where something may begin, in order.
     fn candidates(&self, bytes: &[u8], mut look: impl FnMut(usize, u32)) {
         const STEP: usize = 16;
         let mut both = |at: usize| {
@@ -244,13 +244,13 @@ impl Index {
             }
         };
         let mut at = 0;
-        // Eight places at a time, from four overlapping words.
+        // Eight positions at a time, from four overlapping words.
         while let Some(window) = bytes[at..].first_chunk::<{ STEP + 2 }>() {
             let word =
                 |from: usize| u64::from_le_bytes(std::array::from_fn(|place| window[from + place]));
             let words = [word(0), word(2), word(8), word(10)];
             let hits: [u32; STEP / 2] = std::array::from_fn(|place| {
-                // The last place of a word would lack a byte: it is taken from the one behind.
+                // The last position of a word lacks a byte: use the next word.
                 let (half, place) = (place / 4 * 2, place % 4);
                 let three = match place {
                     3 => words[half + 1] >> 32,
@@ -274,11 +274,11 @@ impl Index {
     }
 }
 
-/// One text being looked through.
+/// The state of scanning one text.
 struct Scan<'a> {
     index: &'a Index,
     text: Text<'a>,
-    /// Forms that were followed beyond the place that is looked at, and how far.
+    /// Forms that were followed beyond the current position, and how far.
     busy: Vec<(u32, usize)>,
     found: Found,
 }
@@ -324,8 +324,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Follows a form from a place on, in time that is linear in what it reads: a place is never
-    /// read twice for the same form.
+    /// Follows a form from a position in linear time: no position is read twice for the same form.
     fn form(&mut self, number: u32, at: usize) {
         let known = self.busy.iter_mut().find(|(form, _)| *form == number);
         if known.as_ref().is_some_and(|(_, until)| at < *until) {
@@ -346,7 +345,7 @@ impl Scan<'_> {
                     marker: form.marker,
                 });
             } else if matched < GRAM && place >= at + GRAM - 1 && form.bytes.len() >= GRAM {
-                // Shorter beginnings are found again by the filter.
+                // Shorter prefixes are found again by the filter.
                 until = place + 1 - matched;
                 break;
             }
@@ -365,7 +364,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The last bytes may be the first of something, too few for the filter.
+    /// Checks whether the last bytes may begin something, too few for the filter.
     fn tail(&mut self) {
         let bytes = self.text.bytes;
         for count in (1..GRAM).rev().filter(|count| *count <= bytes.len()) {
@@ -392,7 +391,7 @@ impl Scan<'_> {
 }
 
 impl Form {
-    /// How much of the form the text ends in after one more byte.
+    /// The length of the form's prefix that the text ends in after one more byte.
     fn advance(&self, mut matched: usize, byte: u8) -> usize {
         while matched > 0 && self.bytes.get(matched) != Some(&byte) {
             matched = self.borders[matched] as usize;
@@ -408,7 +407,7 @@ fn hash(gram: u32) -> usize {
     (gram.wrapping_mul(SPREAD) >> (32 - FILTER_BITS)) as usize
 }
 
-/// Of the lower three bytes: the product pushes the fourth out.
+/// A hash of the lower three bytes: the multiplication shifts the fourth out.
 #[inline(always)]
 fn hash_of_three(gram: u32) -> usize {
     (gram.wrapping_mul(SPREAD << 8) >> (32 - FILTER_BITS)) as usize

@@ -1,19 +1,18 @@
-//! Well-known credentials, and how each is recognised.
+//! Well-known credentials, and how each is recognized.
 //!
-//! A credential begins with letters that its issuer chose, or stands behind a name that says what
-//! it is. From there it is read once, forward, without going back; what is read before it is
-//! certain is at most [`HOLD_BYTES`].
+//! A credential begins with a prefix that its issuer chose, or follows a name that says what it is.
+//! From there it is read forward once; at most [`HOLD_BYTES`] are read before it is certain.
 
 use crate::eat::{Class, Eat};
 
-/// The most that is read of something before it is known whether it is a credential.
+/// Most bytes read before it is decided whether something is a credential.
 pub const HOLD_BYTES: usize = 1024;
 
-/// The longest first part of a JSON web token that is waited for.
+/// Longest first part of a JSON web token.
 const JWT_HEADER_BYTES: usize = 512;
-/// What must follow in each part before it counts.
+/// Minimum length of each part.
 const JWT_PART_BYTES: usize = 8;
-/// Between a name and its value: quotes, blanks, `:`, `=`, `=>`.
+/// Longest separator between a name and its value: quotes, blanks, `:`, `=`, `=>`.
 const SEPARATOR_BYTES: usize = 8;
 const AWS_SECRET_BYTES: usize = 40;
 const HEADER_VALUE_BYTES: usize = 16;
@@ -22,15 +21,15 @@ const URL_PASSWORD_BYTES: usize = 512;
 /// Shorter ones are mostly examples of a format.
 const URL_PASSWORD_LEAST: usize = 3;
 const KEY_TITLE_BYTES: usize = 48;
-/// What must follow the first line of a private key, and letters and digits in it.
+/// Minimum body of a private key after its header, and letters and digits in it.
 const KEY_BODY_BYTES: usize = 24;
 const KEY_BODY_ALNUM: usize = 16;
 
-/// What may stand before a credential.
+/// What may precede a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     Anything,
-    /// Nothing that could be part of the same word.
+    /// Nothing that could belong to the same word.
     Break,
     Dash,
 }
@@ -45,12 +44,12 @@ impl Before {
     }
 }
 
-/// What stands behind the first letters.
+/// What follows the prefix.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// At least so many of a class, and then all that follow.
+    /// At least this many of a class, then all that follow.
     AtLeast(Class, usize),
-    /// Exactly so many of a class.
+    /// Exactly this many of a class.
     Exactly(Class, usize),
     Jwt,
     PrivateKey,
@@ -59,7 +58,7 @@ enum Shape {
     Header,
 }
 
-/// One way to recognise a credential.
+/// One rule to recognize a credential.
 #[derive(Debug)]
 pub struct Row {
     /// The name of its kind.
@@ -111,7 +110,7 @@ const fn special(
     }
 }
 
-/// Every way. Beginnings have at least three bytes.
+/// All rules. Prefixes have at least three bytes.
 pub const ROWS: [Row; 28] = [
     exact(
         "aws-access-key",
@@ -211,15 +210,15 @@ pub const ROWS: [Row; 28] = [
     ),
 ];
 
-/// What the text at a beginning is.
+/// The result of examining a text at a prefix.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict {
     No,
-    /// It cannot be said before more has come. The first `safe` bytes would not be covered.
+    /// Undecided until more has come. The first `safe` bytes would not be covered.
     More {
         safe: usize,
     },
-    /// This is to be covered, and what follows it as long as `eat` takes it.
+    /// Cover this range, and what follows as long as `eat` takes it.
     Yes {
         from: usize,
         to: usize,
@@ -228,9 +227,9 @@ pub enum Verdict {
 }
 
 impl Row {
-    /// Looks at the text from a beginning on. Nothing comes after a text that is `whole`.
-    /// The answer never changes when more comes, unless it is [`Verdict::More`].
-    /// The beginning itself is shown: it says what was covered.
+    /// Examines the text from a prefix on. Nothing follows a `whole` text. The answer never changes
+    /// when more comes, unless it is [`Verdict::More`]. The prefix itself is shown: it tells what
+    /// was covered.
     pub fn judge(&self, beginning: &str, text: &[u8], whole: bool) -> Verdict {
         let short = text.len().min(beginning.len());
         if text[..short] != beginning.as_bytes()[..short] {
@@ -258,7 +257,7 @@ impl Row {
     }
 }
 
-/// A text that is looked at.
+/// A text being examined.
 #[derive(Clone, Copy)]
 struct Look<'a> {
     text: &'a [u8],
@@ -266,7 +265,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// More is needed; if there is none, it is nothing.
+    /// More is needed; at the end of the text it is no match.
     fn more(self, safe: usize) -> Verdict {
         match self.whole {
             true => Verdict::No,
@@ -372,7 +371,7 @@ impl Look<'_> {
         }
     }
 
-    /// The password of a URL: behind the user and a colon, before the `@`.
+    /// The password of a URL: between the colon after the user and the `@`.
     fn url_password(self, at: usize) -> Verdict {
         let ends = |byte: u8| {
             byte.is_ascii_whitespace()
@@ -397,7 +396,7 @@ impl Look<'_> {
         }
         let from = at + run + 1;
         let password = self.rest(from);
-        // A variable or a placeholder that is filled in later, or something that is covered already.
+        // A variable, a placeholder, or something already redacted.
         if password
             .first()
             .is_some_and(|byte| b"$<{*[(".contains(byte))
@@ -418,7 +417,7 @@ impl Look<'_> {
         }
     }
 
-    /// Where the value behind a name begins.
+    /// Where the value after a name begins.
     fn separator(self, at: usize) -> Result<usize, Verdict> {
         let rest = self.rest(at);
         let between = |byte: &&u8| b" \t\"':=>,".contains(byte);
@@ -474,7 +473,7 @@ impl Look<'_> {
             if first.len() < HEADER_VALUE_BYTES {
                 return self.more(value);
             }
-            // Words of a sentence have neither.
+            // Words of a sentence have neither digits nor capitals.
             let random = |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
             return match first.iter().any(random) {
                 true => Verdict::Yes {
@@ -492,7 +491,7 @@ impl Look<'_> {
     }
 }
 
-/// The name of every kind, once.
+/// The names of all kinds, without duplicates.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let first = |at: &usize| *at == 0 || ROWS[at - 1].kind != ROWS[*at].kind;
     (0..ROWS.len()).filter(first).map(|at| ROWS[at].kind)

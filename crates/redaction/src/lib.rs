@@ -1,4 +1,4 @@
-//! The one place that takes secrets out of what is shown.
+//! Redacts secrets from everything that is shown.
 //!
 //! ```text
 //!   forms     the ways a known value may appear: plain, base64, hex, URL-encoded, reversed, …
@@ -9,12 +9,12 @@
 //!   stream    bytes in, bytes out: holds back only what may be the beginning of something
 //! ```
 //!
-//! A [`Redactor`] knows what to look for, a [`Stream`] is one stream that is looked at. How a
-//! stream is cut into pieces does not change what comes out. Nothing grows with the stream: what
-//! is held back is at most the longest form of a value, or [`kinds::HOLD_BYTES`].
+//! A [`Redactor`] knows what to search for, a [`Stream`] redacts one stream. The result does not
+//! depend on how a stream is split into chunks. Memory is bounded: at most the longest form of a
+//! value, or [`kinds::HOLD_BYTES`], is held back.
 //!
-//! Redaction is a net and not a wall: a program that wants to show a value can write it in a way
-//! that nobody looks for.
+//! Redaction is a safety net, not a security boundary: a program that wants to show a value can
+//! encode it in a way that is not searched for.
 
 mod eat;
 mod forms;
@@ -30,22 +30,22 @@ pub use stream::Stream;
 use index::Index;
 use std::sync::Arc;
 
-/// A value that must not be shown.
+/// A value to redact.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// What stands in its place: `[redacted NAME]`, or `[redacted]` without a name.
+    /// Names the replacement: `[redacted NAME]`, or `[redacted]` without a name.
     pub name: Option<&'a str>,
     pub value: &'a [u8],
     pub forms: Forms,
 }
 
-/// Which forms of a value are looked for.
+/// The forms of a value that are searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
     /// All of them. A value shorter than [`MIN_REDACTED_BYTES`] has none: hiding every `a` would
-    /// destroy the output and tell the value anyway.
+    /// destroy the output and reveal the value anyway.
     All,
-    /// The value itself, however short.
+    /// The value itself, of any length.
     Plain,
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Known<'_> {
     }
 }
 
-/// Knows what to take out. Cheap to clone.
+/// Knows what to redact. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Redactor {
     index: Arc<Index>,
@@ -67,17 +67,17 @@ impl Redactor {
         Redactor { index }
     }
 
-    /// One that changes nothing.
+    /// A redactor that changes nothing.
     pub fn idle() -> Redactor {
         Redactor::new([], &Patterns::none())
     }
 
-    /// Nothing is looked for: bytes pass as they are.
+    /// Whether it searches for nothing.
     pub fn is_idle(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// The most that a stream holds back.
+    /// Most bytes that a stream holds back.
     pub fn longest(&self) -> usize {
         self.index.longest()
     }
@@ -87,7 +87,7 @@ impl Redactor {
         Stream::new(self.clone())
     }
 
-    /// Bytes that are whole.
+    /// Redacts complete bytes.
     pub fn redact(&self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         let mut stream = self.stream();
@@ -96,7 +96,7 @@ impl Redactor {
         out
     }
 
-    /// Text that is whole.
+    /// Redacts a complete text.
     pub fn text(&self, text: &str) -> String {
         match self.is_idle() {
             true => text.to_string(),

@@ -1,16 +1,15 @@
-//! Which kinds of credentials are looked for, and how often they were found.
+//! The enabled kinds of credentials, and how often they were found.
 
 use crate::kinds::{ROWS, names};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The name of a kind that there is none of.
+/// An unknown name of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kind of credential {0:?}")]
 pub struct UnknownKind(pub String);
 
-/// Which kinds are looked for, and how often they and known values were found. Cheap to clone;
-/// the copies count together.
+/// The enabled kinds, and counts of matches. Cheap to clone; clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     on: [bool; ROWS.len()],
@@ -42,7 +41,7 @@ impl Patterns {
         Patterns::new(true)
     }
 
-    /// All but these.
+    /// All kinds but these.
     pub fn without<S: AsRef<str>>(off: &[S]) -> Result<Patterns, UnknownKind> {
         let mut patterns = Patterns::all();
         for name in off {
@@ -57,7 +56,7 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// No kinds, but values are counted together with those of this one.
+    /// No kinds, with the counts shared.
     #[must_use]
     pub fn values_only(&self) -> Patterns {
         Patterns {
@@ -66,7 +65,7 @@ impl Patterns {
         }
     }
 
-    /// The rows that are looked for, with their places in [`ROWS`].
+    /// The enabled rows, as indices of [`ROWS`].
     pub(crate) fn rows(&self) -> impl Iterator<Item = usize> {
         (0..ROWS.len()).filter(|row| self.on[*row])
     }
@@ -79,7 +78,7 @@ impl Patterns {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Kinds that are looked for.
+    /// The number of enabled kinds.
     pub fn kinds(&self) -> usize {
         names().filter(|name| self.has(name)).count()
     }
@@ -90,12 +89,12 @@ impl Patterns {
             .any(|(row, on)| on && row.kind == name)
     }
 
-    /// How many known values were taken out so far.
+    /// How many known values were redacted.
     pub fn values_found(&self) -> u64 {
         self.counts.known.load(Ordering::Relaxed)
     }
 
-    /// How many credentials were recognised so far, by kind; only kinds that were.
+    /// How many credentials were redacted, by kind; only kinds with matches.
     pub fn found(&self) -> Vec<(&'static str, u64)> {
         let count = |name: &'static str| {
             let rows = ROWS.iter().zip(&self.counts.rows);

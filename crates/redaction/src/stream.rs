@@ -5,23 +5,23 @@ use crate::eat::Eat;
 use crate::index::{Found, Match, Text};
 use zeroize::Zeroizing;
 
-/// Bytes that are looked through at once.
+/// Bytes scanned at once.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Bytes that are put behind those that were held back, at least.
+/// Minimum bytes appended to held ones.
 const STEP_BYTES: usize = 4096;
 
-/// One stream being redacted. It holds back only what may be the beginning of something to cover.
+/// One stream being redacted. It holds back only what may begin a match.
 #[derive(Debug)]
 pub struct Stream {
     redactor: Redactor,
     held: Zeroizing<Vec<u8>>,
-    /// The last byte before those.
+    /// The last byte before the held ones.
     before: Option<u8>,
-    /// So many of the held bytes belong to something whose marker was given out.
+    /// How many held bytes belong to a match whose marker was written.
     covered: usize,
-    /// So many of the held bytes were given out, because nobody could wait any longer.
+    /// How many held bytes were already shown, because of a timeout.
     shown: usize,
-    /// What covers the bytes behind those that are held.
+    /// What covers the bytes after the held ones.
     eating: Vec<Eat>,
     found: u64,
 }
@@ -42,27 +42,27 @@ impl Stream {
         }
     }
 
-    /// Looks for something else from here on, also in what is held back.
+    /// Searches for something else from here on, also in held bytes.
     pub fn look_for(&mut self, redactor: Redactor) {
         self.redactor = redactor;
     }
 
-    /// How often something was covered.
+    /// How many matches were covered.
     pub fn found(&self) -> u64 {
         self.found
     }
 
-    /// Bytes that are held back and not shown.
+    /// Bytes held back and not shown.
     pub fn held(&self) -> usize {
         self.held.len() - self.shown.max(self.covered)
     }
 
-    /// Bytes that are kept, shown or not, until it is known what they begin.
+    /// Bytes kept, shown or not, until it is decided what they begin.
     pub fn waiting(&self) -> usize {
         self.held.len()
     }
 
-    /// Takes bytes, gives those that can be shown now.
+    /// Takes bytes; passes on those that can be shown now.
     pub fn push(&mut self, mut bytes: &[u8], sink: Sink<'_>) {
         if self.redactor.is_idle() && self.held.is_empty() {
             return sink(bytes);
@@ -78,8 +78,8 @@ impl Stream {
         }
     }
 
-    /// Shows what is held back. If it turns out to be the beginning of something to cover, its
-    /// rest is covered all the same. What is something already, if nothing more comes, is covered now.
+    /// Shows held bytes. If they turn out to begin a match, the rest of it is covered all the same.
+    /// A match that is complete if nothing more comes is covered now.
     pub fn lapse(&mut self, sink: Sink<'_>) {
         let found = self.redactor.index().scan(Text {
             bytes: &self.held,
@@ -96,13 +96,13 @@ impl Stream {
         self.shown = self.held.len();
     }
 
-    /// Ends the stream, gives what was held back.
+    /// Ends the stream and passes on held bytes.
     pub fn finish(mut self, sink: Sink<'_>) {
         self.piece(&[], true, sink);
     }
 
     fn piece(&mut self, piece: &[u8], whole: bool, sink: Sink<'_>) {
-        // Nothing is copied that need not stand beside what was held back.
+        // Copy only what must be joined with held bytes.
         let mut held = std::mem::take(&mut self.held);
         let joined = match held.is_empty() {
             true => piece,
@@ -126,7 +126,7 @@ impl Stream {
         self.held = kept;
     }
 
-    /// Goes on covering what a former piece has ended in.
+    /// Continues to cover a match of the previous piece.
     fn eat_on(&mut self, piece: &[u8], new: usize) {
         let mut reached = 0;
         self.eating.retain_mut(|eat| {
@@ -139,10 +139,11 @@ impl Stream {
         }
     }
 
-    /// Gives out what comes before the first thing that is not certain; returns where that is.
+    /// Passes on everything before the first undecided position; returns that position.
     fn release(&mut self, text: &[u8], mut found: Found, sink: Sink<'_>) -> usize {
         let mut end = found.open;
-        // What was recognised by something before it must be recognised again, or be covered now.
+        // A match recognized by something before `end` must be recognized again later, or be
+        // covered now.
         while let Some(cut) = found
             .matches
             .iter()
@@ -150,12 +151,12 @@ impl Stream {
         {
             end = cut.seen;
         }
-        // Bytes behind that may be shown already, and still be needed to recognise something.
+        // Later bytes may be shown already and still be needed for recognition.
         let later = found.matches.iter().filter(|one| one.from >= end);
         let show = later.map(|one| one.from).fold(found.hidden, usize::min);
         found.matches.retain(|one| one.from < end);
-        // The longest of those that begin together says what it was; how far it goes on does not
-        // count, because that may not be known yet.
+        // Of matches that begin together the longest determines the marker; their continuation does
+        // not count, because it may not be known yet.
         found
             .matches
             .sort_by_key(|one| (one.from, std::cmp::Reverse(one.to)));
@@ -181,7 +182,7 @@ impl Stream {
         end
     }
 
-    /// Extends a match as far as it goes; if that is the end of the text, it goes on behind it.
+    /// Extends a match as far as it goes; at the end of the text it continues in the next piece.
     fn eat_from(&mut self, one: &mut Match, text: &[u8]) {
         let Some(mut eat) = one.eat else { return };
         let rest = &text[one.to..];

@@ -41,7 +41,7 @@ fn values_are_taken_out_in_every_form() {
         let encoded = STANDARD.encode(format!("{before}{value}after"));
         let shown = text(&encoded);
         assert!(shown.contains("[redacted TOKEN]"), "{before}: {shown}");
-        // A few characters on either side belong to both.
+        // A few characters on either side depend on both.
         let kept = shown.replace("[redacted TOKEN]", "");
         assert!(
             kept.len() <= (before.len() + 5) * 4 / 3 + 6,
@@ -126,7 +126,7 @@ fn what_was_shown_too_early_is_covered_from_there_on() {
 
 #[test]
 fn what_could_be_longer_is_covered_when_nobody_waits_any_longer() {
-    // A value that another one begins with, and a token whose next letter would make it a word.
+    // A value that is a prefix of another, and a token whose next letter would make it a word.
     let redactor = Redactor::new(
         [known("A", "hunter22"), known("B", "hunter22-and-more")],
         &Patterns::all(),
@@ -163,7 +163,7 @@ fn hostile_output_costs_no_more() {
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
-/// One of each kind, in two parts so that nobody takes this file for a leak.
+/// One of each kind, split in two so that scanners do not report this file.
 fn samples() -> Vec<(&'static str, String)> {
     let letters = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbCdEfGhIjKlMnOpQrStUvWxYz0123456789";
     let of = |count: usize| letters.chars().cycle().take(count).collect::<String>();
@@ -220,7 +220,7 @@ fn every_kind_is_recognised_alone_and_in_its_surroundings() {
             let text = format!("{before}{sample}{after}");
             assert_eq!(redactor.text(&text), format!("{before}{marker}{after}"));
         }
-        // As a part of a longer word it is something else.
+        // Inside a longer word it is something else.
         let inside = format!("x{sample}");
         assert_eq!(redactor.text(&inside), inside, "{kind}");
     }
@@ -297,7 +297,7 @@ fn private_keys_are_covered_to_their_last_line() {
         redactor.text(&private_key("RSA PRIVATE KEY", &old)),
         "-----BEGIN [redacted private-key]\n"
     );
-    // Programs that only speak of keys, and keys that are public.
+    // Programs that mention keys, and public keys.
     for text in [
         format!(
             "if text.startswith(\"{}BEGIN PRIVATE KEY{}\"):",
@@ -380,7 +380,7 @@ fn kinds_can_be_turned_off_and_are_counted() {
     assert!(kinds::names().count() >= 17);
 }
 
-/// What the values cover, found in the plainest way.
+/// The bytes that the values cover, found naively.
 fn covered(text: &[u8], values: &[&str]) -> Vec<bool> {
     let mut covered = vec![false; text.len()];
     for value in values.iter().filter(|value| value.len() >= 4) {
@@ -422,7 +422,7 @@ proptest! {
         all.extend(["hunter22", "hunter2", "sk-hun", "x://u:hunter22@h ", "Authorization: Bearer "].map(String::from));
         all.push(private_key("RSA PRIVATE KEY", &"MIIEpAIBAAKCAQEA7bq3zXf0\n".repeat(3)));
         let text: String = parts.iter().map(|(at, between)| all.get(*at).cloned().unwrap_or_default() + between).collect();
-        // One value begins inside a credential and goes on behind it.
+        // One value begins inside a credential and continues after it.
         let values = [known("V", "hunter22"), known("W", "sk-hunter"), known("X", "\"KEY gl")];
         let redactor = Redactor::new(values, &Patterns::all());
         prop_assert_eq!(cut(&redactor, text.as_bytes(), &cuts), redactor.redact(text.as_bytes()));
