@@ -1,8 +1,7 @@
-//! Where a check runs: a state directory, and lives of a daemon in it.
+//! The environment of a check: a state directory, and lives of a daemon in it.
 //!
-//! A life is an engine on threads of its own. When the threads go, everything
-//! of the engine goes with them at whatever point it was, as in a crash; only
-//! machines and files are left for the next life.
+//! A life is an engine on threads of its own. When the threads are dropped, the engine stops at any
+//! point, as in a crash; only machines and files are left for the next life.
 
 use crate::life::Life;
 use crate::subject::{Skip, Subject};
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long blocking work of an ended life is waited for.
+/// How long to wait for blocking work of an ended life.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 
 /// A state directory with one runtime.
@@ -28,7 +27,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(subject: Subject) -> Bench {
-        // Short, because a Unix socket's path holds 108 bytes.
+        // Short, because the path of a Unix socket has 108 bytes.
         let home = tempfile::Builder::new()
             .prefix("motu-")
             .tempdir()
@@ -65,7 +64,7 @@ impl Bench {
         result
     }
 
-    /// Ends a machine while no daemon lives.
+    /// Ends a machine while no daemon runs.
     pub fn end_machine(&self, id: &SandboxId) {
         let machines = self.home().join("machines").join(self.subject.name);
         (self.subject.end_machine)(id, &machines.join(id.as_str()));
@@ -91,7 +90,7 @@ impl Bench {
 }
 
 impl Drop for Bench {
-    /// Nothing of a test is left behind, not even of a failed one.
+    /// Removes everything, even after a failed test.
     fn drop(&mut self) {
         self.life(|life| async move {
             for workspace in life.engine.list_workspaces().await.into_iter().flatten() {
@@ -127,8 +126,8 @@ pub fn prove_across(subject: Result<Subject, Skip>, check: impl FnOnce(&Bench)) 
     }
 }
 
-/// Says that a test did not run, where people and programs see it. With `MOTU_NO_SKIP` set that
-/// is a failure, for hosts on which everything is supposed to work.
+/// Reports a skipped test to people and programs. With `MOTU_NO_SKIP` set that is a failure, for
+/// hosts on which everything should work.
 pub fn skip(reason: &str) {
     println!("SKIP: {reason}");
     assert!(
@@ -148,7 +147,7 @@ pub fn skip(reason: &str) {
     }
 }
 
-/// The gateway as a program of its own, which is built beside the tests.
+/// The gateway program, built beside the tests.
 fn gateway() -> Option<std::path::PathBuf> {
     let own = std::env::current_exe().ok()?;
     let beside = own.parent()?.parent()?.join("motu-egress");

@@ -1,8 +1,8 @@
 //! One suite that every runtime passes.
 //!
-//! The checks go through the engine, so what they prove is what users get: the
-//! contract in [`motu_core::runtime`] and the promises of
-//! [`motu_core::Service`] together. A runtime joins with one line:
+//! The checks go through the engine, so they prove what users get: the contract in
+//! [`motu_core::runtime`] and the promises of [`motu_core::Service`] together. A runtime joins with
+//! one line:
 //!
 //! ```ignore
 //! motu_conformance::conformance!(mine, motu_conformance::subjects::mine());

@@ -1,4 +1,4 @@
-//! One life of a daemon, with the verbs in the short form that checks read well in.
+//! One life of a daemon, with short forms of the verbs for readable checks.
 
 use crate::subject::Subject;
 use base64::Engine as _;
@@ -21,15 +21,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long anything that should happen may take on a busy machine.
+/// The time limit of anything that should happen, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
-/// How often a condition is looked at.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A running engine and the subject it runs.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// Every verb, through the gate as any face has them.
+    /// All verbs, through the gate like any face.
     pub engine: Desk,
     pub subject: Arc<Subject>,
     /// The runtime the engine uses.
@@ -37,7 +37,7 @@ pub struct Life {
     home: PathBuf,
 }
 
-/// Everything a session said until its end.
+/// All events of a session.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub started: Option<Started>,
@@ -70,7 +70,7 @@ impl Life {
         self.subject.request.clone()
     }
 
-    /// What cannot be done inside this runtime's machines. A service that is not ours is asked.
+    /// What this runtime's machines cannot do. A remote service is asked first.
     pub async fn lacks(&self) -> Lacks {
         if self.runtime.elsewhere() {
             self.runtime.check().await;
@@ -100,12 +100,12 @@ impl Life {
             .join(id.as_str())
     }
 
-    /// Directory of what a kept sandbox has beside its machine.
+    /// The kept directory of a sandbox.
     pub fn kept_dir(&self, id: &SandboxId) -> PathBuf {
         self.home.join("kept").join(id.as_str())
     }
 
-    /// Ends a machine behind the engine's back.
+    /// Ends a machine without the engine.
     pub fn end_machine(&self, id: &SandboxId) {
         (self.subject.end_machine)(id, &self.machine_dir(id));
     }
@@ -194,7 +194,7 @@ impl Life {
     }
 }
 
-/// The whole of a stream.
+/// Collects a stream.
 pub async fn collect(mut content: ByteStream) -> Result<Vec<u8>> {
     let mut whole = Vec::new();
     while let Some(piece) = content.next().await {
@@ -212,7 +212,7 @@ pub fn bytes(content: &[u8]) -> ByteStream {
     futures_util::stream::iter(pieces).boxed()
 }
 
-/// Content without a short period, of text where nothing else can be had.
+/// Content without a short period; text if binary is not supported.
 pub fn long(bytes: u32, text: bool) -> Vec<u8> {
     let letter = |at: u32| match text {
         true => b'a' + (at / 251 % 26) as u8,
@@ -221,7 +221,7 @@ pub fn long(bytes: u32, text: bool) -> Vec<u8> {
     (0..bytes).map(letter).collect()
 }
 
-/// A path of the sandbox, given by its name in the working directory.
+/// The absolute path of a name in the working directory.
 pub fn path(sandbox: &Sandbox, name: &str) -> GuestPath {
     GuestPath::new(place(sandbox, name)).expect("the path is absolute")
 }
@@ -290,14 +290,14 @@ pub async fn say(session: &ExecSession, input: ExecInput) {
     session.input.send(input).await.expect("input is taken");
 }
 
-/// The answer, if it comes soon.
+/// Awaits something with a time limit.
 pub async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, answer)
         .await
         .unwrap_or_else(|_| panic!("{what} did not come within {SOON:?}"))
 }
 
-/// Looks again and again until something is so.
+/// Polls until a condition holds.
 pub async fn eventually<Fut: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> Fut) {
     let looking = async {
         while !is_so().await {
@@ -307,7 +307,7 @@ pub async fn eventually<Fut: Future<Output = bool>>(what: &str, mut is_so: impl 
     soon(what, looking).await;
 }
 
-/// The error of a refused call, which must be of this kind.
+/// The error of a call that must be refused with this kind.
 pub fn refused<T: Debug>(kind: ErrorKind, result: Result<T>) -> Error {
     let error = result.expect_err("this is refused");
     assert_eq!(error.kind, kind, "{error:?}");

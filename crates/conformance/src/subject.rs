@@ -1,4 +1,4 @@
-//! What the suite has to know of a runtime.
+//! The description of a runtime for the suite.
 
 use motu_core::sandbox::CreateSandbox;
 use motu_core::{Runtime, SandboxId};
@@ -19,12 +19,12 @@ pub type End = Box<dyn Fn(&SandboxId, &Path) + Send + Sync>;
 pub struct Subject {
     /// The runtime's own name.
     pub name: &'static str,
-    /// What every request of the suite begins with.
+    /// The base of every request of the suite.
     pub request: CreateSandbox,
     pub make: Make,
-    /// Given the machine's id and directory.
+    /// Called with the machine's id and directory.
     pub end_machine: End,
-    /// A state directory whose environments are used; the test's own when `None`.
+    /// A state directory with environments to use; `None`: the test's own.
     pub environments: Option<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Subject {
 }
 
 impl Subject {
-    /// A subject that needs no environment and no permission.
+    /// A subject that needs neither environments nor privileges.
     pub fn new(name: &'static str, make: Make, end_machine: End) -> Subject {
         Subject {
             name,

@@ -1,4 +1,4 @@
-//! The runtimes that take the suite.
+//! The runtimes under test.
 
 use crate::subject::{Skip, Subject};
 use motu_container::Container;
@@ -87,7 +87,7 @@ pub fn container() -> Result<Subject, Skip> {
     Ok(subject)
 }
 
-/// A kernel of its own, in a program.
+/// A user-space kernel.
 pub fn gvisor() -> Result<Subject, Skip> {
     let guest = guest()?;
     let make = move |home: &Path| -> Arc<dyn Runtime> {
@@ -103,7 +103,7 @@ pub fn gvisor() -> Result<Subject, Skip> {
     Ok(subject)
 }
 
-/// Containers of the engine that listens at this socket, made by the named one of its runtimes.
+/// Containers of the engine at this socket, with the named OCI runtime.
 pub fn docker(socket: &Path, runtime: Option<&str>) -> Result<Subject, Skip> {
     let guest = guest()?;
     let (socket, runtime) = (socket.to_path_buf(), runtime.map(str::to_string));
@@ -121,7 +121,7 @@ pub fn docker(socket: &Path, runtime: Option<&str>) -> Result<Subject, Skip> {
     Ok(subject)
 }
 
-/// Machines of a service that speaks the provider protocol. `end` ends one there, by its id there.
+/// Machines of a service with the provider protocol. `end` destroys one there, by its id.
 pub fn http(
     url: &str,
     key_file: &Path,
@@ -138,12 +138,12 @@ pub fn http(
     };
     works("http", &make)?;
     let mut subject = Subject::new("http", Box::new(make), ended_there(end));
-    // A service need not say what stands around its machines.
+    // A service need not report its isolation.
     subject.request.allow_host_compat = true;
     Ok(subject)
 }
 
-/// Machines of a service that speaks the E2B API. `end` ends one there, by its id there.
+/// Machines of a service with the E2B API. `end` destroys one there, by its id.
 pub fn e2b(
     url: &str,
     key_file: &Path,
@@ -160,12 +160,12 @@ pub fn e2b(
     };
     works("e2b", &make)?;
     let mut subject = Subject::new("e2b", Box::new(make), ended_there(end));
-    // The settings do not say what stands around its machines.
+    // The settings do not state the isolation.
     subject.request.allow_host_compat = true;
     Ok(subject)
 }
 
-/// What ends a machine at a service, whose id there is in its record.
+/// Destroys a machine at a service, by the id in its record.
 fn ended_there(end: Box<dyn Fn(&str) + Send + Sync>) -> crate::subject::End {
     Box::new(move |_, dir| {
         let record = std::fs::read(dir.join("machine.json")).expect("a record");
@@ -174,8 +174,8 @@ fn ended_there(end: Box<dyn Fn(&str) + Send + Sync>) -> crate::subject::End {
     })
 }
 
-/// Virtual machines, emulated. Kernel, images and templates are shared by all tests:
-/// only the first one boots.
+/// Emulated virtual machines. Kernel, images and templates are shared by all tests: only the first
+/// one boots.
 pub fn qemu() -> Result<Subject, Skip> {
     let guest = guest()?;
     let home = workspace().join("target/test-home/qemu");
@@ -214,7 +214,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Whether a runtime says that it works here; looked at once per name.
+/// Whether a runtime works on this host; checked once per name.
 fn works(name: &str, make: &dyn Fn(&Path) -> Arc<dyn Runtime>) -> Result<(), Skip> {
     let home = tempfile::tempdir().expect("a temporary directory");
     let report = wait(make(home.path()).report());
@@ -224,8 +224,8 @@ fn works(name: &str, make: &dyn Fn(&Path) -> Arc<dyn Runtime>) -> Result<(), Ski
     }
 }
 
-/// The state directory with the suite's environment, pulled when it is not there yet.
-/// Several tests may ask at once: the store lets one of them build.
+/// The state directory with the suite's environment, pulled if missing. Concurrent tests share one
+/// build through the store.
 fn environments() -> Result<PathBuf, Skip> {
     let home = workspace().join("target/test-home");
     let pulled = wait(async {
@@ -238,8 +238,8 @@ fn environments() -> Result<PathBuf, Skip> {
     }
 }
 
-/// A runtime in an environment with bash, for terminals. The host has its own; elsewhere it is a
-/// Debian that was built before (`MOTU_DEV_HOME` says where), or the smallest one.
+/// A runtime in an environment with bash, for terminals. The host has its own; otherwise a Debian
+/// that was built before (in `MOTU_DEV_HOME`), or the smallest one.
 pub fn with_bash(subject: Result<Subject, Skip>) -> Result<Subject, Skip> {
     let mut subject = subject?;
     if subject.environments.is_none() {
@@ -285,7 +285,7 @@ fn wait<T>(answer: impl Future<Output = T>) -> T {
         .block_on(answer)
 }
 
-/// Kills the first process of a machine, whose record is in its directory.
+/// Kills the first process of a machine, by the record in its directory.
 fn kill_first(dir: &Path) {
     let record = std::fs::read(dir.join("machine.json")).expect("a record");
     let record: serde_json::Value = serde_json::from_slice(&record).expect("JSON");

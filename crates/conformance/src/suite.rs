@@ -1,4 +1,4 @@
-//! The list of checks, as tests.
+//! The list of checks as tests.
 
 /// Makes one test per check for a runtime.
 #[macro_export]
@@ -145,8 +145,8 @@ macro_rules! every_check {
     };
 }
 
-/// Runs every check one after the other, for a runtime that stands on something which takes long
-/// to start: `run` is given each check's name and what makes it of a subject.
+/// Runs all checks one after the other, for a runtime that needs something slow to start: `run`
+/// gets each check's name and a constructor.
 #[macro_export]
 macro_rules! conformance_one_by_one {
     ($run:expr) => {

@@ -1,4 +1,4 @@
-//! The e2b runtime on a service of the test's own that speaks the E2B API and really runs processes.
+//! The e2b runtime on a test service that speaks the E2B API and runs real processes.
 
 #[path = "e2b/agent.rs"]
 mod agent;
@@ -35,8 +35,8 @@ fn on(served: &Arc<Served>) -> Result<Subject, Skip> {
 
 conformance!(suite, crate::subject_of(crate::Kind::default()));
 
-/// Terminals, but for `a_new_daemon_goes_on_with_the_session`: what one prints while no daemon runs is
-/// lost here, and docs/e2b.md says so.
+/// The terminal checks without `a_new_daemon_goes_on_with_the_session`: output printed while no
+/// daemon runs is lost here, as docs/e2b.md says.
 mod typed {
     motu_conformance::group!(crate::subject_of(crate::Kind::default()), terminals: prove, [
         a_run_gives_output_code_directory_and_time,
@@ -64,7 +64,7 @@ mod typed {
     }
 }
 
-/// A service of another kind, and what is tried on it in each life of the daemon.
+/// A service of another kind, and a bench on it.
 fn bench(kind: Kind) -> (Arc<Served>, Bench) {
     let served = Arc::new(Served::start(kind));
     let subject = on(&served).unwrap_or_else(|Skip(reason)| panic!("{reason}"));
@@ -123,7 +123,8 @@ fn a_missing_template_is_not_found() {
     });
 }
 
-/// Exit code and output are in the machine: neither the agent nor a daemon has to have been there.
+/// Exit code and output are stored in the machine, so neither the agent nor a daemon needs to have
+/// been there.
 #[test]
 fn what_ended_while_nobody_looked_is_known() {
     let kind = Kind {
@@ -162,7 +163,7 @@ fn what_ended_while_nobody_looked_is_known() {
     });
 }
 
-/// A daemon that dies leaves no command behind that somebody waited for.
+/// After a crash of the daemon, commands with waiting callers do not continue.
 #[test]
 fn a_new_daemon_ends_what_nobody_waits_for() {
     let (_served, bench) = bench(Kind::default());
@@ -178,7 +179,7 @@ fn a_new_daemon_ends_what_nobody_waits_for() {
             }
         }
         let pid = String::from_utf8(out).expect("a number");
-        // As a daemon that is killed: nobody says goodbye.
+        // As if the daemon was killed: no destructor runs.
         std::mem::forget(session);
         (sandbox, pid.trim().to_string())
     });
@@ -201,7 +202,7 @@ fn machines_are_given_time_as_long_as_a_daemon_has_them() {
     let first = served.heard("POST /sandboxes/");
     let heard = served.clone();
     bench.life(|_| async move {
-        // A new daemon does not know how much is left: it asks at once, before anybody uses it.
+        // A new daemon does not know the remaining time: it prolongs it at once.
         eventually("more time", || async {
             heard.heard("POST /sandboxes/") > first
         })
@@ -209,7 +210,7 @@ fn machines_are_given_time_as_long_as_a_daemon_has_them() {
     });
 }
 
-/// Files that are larger than anything that is kept in memory for them go through in pieces.
+/// Files larger than any buffer pass in pieces.
 #[test]
 fn files_of_any_size_go_through_in_pieces() {
     const PIECE: usize = 1 << 20;
@@ -249,7 +250,7 @@ fn files_of_any_size_go_through_in_pieces() {
     );
 }
 
-/// What an agent has no call for, and what links mean.
+/// Operations without a call of the agent, and symbolic links.
 #[test]
 fn links_and_modes_are_what_they_are_elsewhere() {
     let (_served, bench) = bench(Kind::default());
@@ -274,7 +275,7 @@ fn links_and_modes_are_what_they_are_elsewhere() {
         stat("broken", false)
             .await
             .expect("a link that leads nowhere");
-        // Through the link, and the mode stays.
+        // Written through the link; the mode stays.
         life.write(&sandbox, "link", b"new").await;
         assert_eq!(life.read(&sandbox, "file").await.expect("read"), b"new");
         assert_eq!(stat("file", false).await.expect("a file").mode, 0o750);
@@ -285,7 +286,7 @@ fn links_and_modes_are_what_they_are_elsewhere() {
     });
 }
 
-/// A connection that breaks is no end of a command: it is followed again.
+/// A broken connection does not end a command: it is followed again.
 #[test]
 fn a_broken_stream_is_taken_up_again() {
     let (served, bench) = bench(Kind::default());
@@ -307,7 +308,7 @@ fn a_broken_stream_is_taken_up_again() {
     });
 }
 
-/// What a terminal prints while no daemon runs is lost; the session itself is not.
+/// Output printed while no daemon runs is lost; the session itself is not.
 #[test]
 fn a_session_is_there_for_the_next_daemon() {
     let (_served, bench) = bench(Kind::default());

@@ -1,4 +1,4 @@
-//! What may happen to a machine below proot, and what it can and cannot see.
+//! Faults of machines under proot, and what they can and cannot see.
 
 use motu_conformance::life::{Life, argv, eventually, refused, shell};
 use motu_conformance::subjects::{proot, with_bash};
@@ -9,7 +9,7 @@ use motu_core::{ErrorKind, Isolation, Service as _, Size};
 use std::io::Write as _;
 use std::path::Path;
 
-/// Which of a machine's two processes is meant.
+/// One of a machine's two processes.
 #[derive(Clone, Copy)]
 enum Who {
     Proot,
@@ -36,7 +36,7 @@ fn kill(pid: i32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is killed");
 }
 
-/// How many processes of the host carry the mark of a machine.
+/// Number of host processes with the mark of a machine.
 fn marked(dir: &Path) -> usize {
     let mark = format!("MOTU_MACHINE={}", dir.display());
     let entries = std::fs::read_dir("/proc").expect("processes").flatten();
@@ -48,7 +48,7 @@ fn marked(dir: &Path) -> usize {
     entries.filter(carries).count()
 }
 
-/// What a proot of that number has left in its place for temporary files.
+/// Temporary files that a proot with this pid has left.
 fn leftovers(pid: i32) -> Vec<String> {
     let names = std::fs::read_dir("/tmp").expect("a directory").flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -110,7 +110,7 @@ fn a_proot_that_dies_without_a_daemon_is_found_out() {
         });
         kill(proot);
         bench.life(|life| async move {
-            // The kernel has ended the guest, which would see the host's files now.
+            // The kernel has killed the guest, which would otherwise see the host's files.
             let guest = format!("/proc/{guest}/root");
             eventually("the guest is gone", || async {
                 std::fs::read_link(&guest).is_err()
@@ -137,7 +137,7 @@ fn what_it_is_is_said_and_has_to_be_asked_for() {
         };
         let create = |request| life.engine.create_sandbox(request);
         refused(ErrorKind::Denied, create(request(false, "proot")).await);
-        // It is the only runtime here, and allowed: `auto` does not take it all the same.
+        // It is the only runtime here, and allowed: `auto` still does not choose it.
         refused(ErrorKind::Unavailable, create(request(true, "auto")).await);
         let network = CreateSandbox {
             network: true,
@@ -161,7 +161,7 @@ fn what_it_is_is_said_and_has_to_be_asked_for() {
     });
 }
 
-/// A file of the host that nobody inside should come across.
+/// A file of the host that programs inside should not find by accident.
 fn secret() -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new()
         .prefix("motu-proot-")
@@ -171,7 +171,7 @@ fn secret() -> tempfile::NamedTempFile {
     file
 }
 
-/// Ways to `$F`, each a script that prints what it finds there.
+/// Ways to reach `$F`, each a script that prints its contents.
 const WAYS: [&str; 10] = [
     "cat $F",
     "cat /../../../..$F",
@@ -211,7 +211,7 @@ fn paths_lead_nowhere_but_into_the_tree() {
             let read = life.engine.read_file(&sandbox.sandbox_id, read).await;
             refused(ErrorKind::NotFound, read.map(drop));
         }
-        // Written in the tree, and not on the host.
+        // Written to the machine's tree, not to the host.
         let script = format!(
             "mkdir -p {0} && echo inside > {0}/x",
             "/etc/motu-proot-test"
@@ -226,7 +226,7 @@ fn what_is_not_stopped_is_as_the_pages_say() {
     prove(proot(), |life| async move {
         let sandbox = life.create().await;
         let own = std::process::id();
-        // Processes of the same user can be seen and reached.
+        // Processes of the same user are visible and can be signalled.
         let script = format!("kill -0 {own} && cat /proc/{own}/comm");
         let said = life.exec(&sandbox, shell(&script)).await;
         assert_eq!(said.exit_code, 0, "{said:?}");
@@ -241,7 +241,7 @@ fn what_is_not_stopped_is_as_the_pages_say() {
     });
 }
 
-/// What Debian's programs ask with calls that proot does not know.
+/// Debian programs that use calls which proot does not know.
 const PROGRAMS: &str = r#"
 set -e
 echo inside > /etc/inside

@@ -1,5 +1,5 @@
-//! The http runtime on services that speak the provider protocol: ours, and one that knows nothing
-//! beyond the protocol. Each is started by its test on loopback, with machines of its own.
+//! The http runtime on services with the provider protocol: ours, and one without any extensions.
+//! Each is started by its test on loopback, with its own machines.
 
 #[path = "providers/bare.rs"]
 mod bare;
@@ -23,7 +23,7 @@ fn subject(served: &Served) -> Subject {
     http(&served.url(), &served.key_file(), served.ends()).expect("the service works")
 }
 
-/// Every check of the suite, one after the other; what fails is named at the end.
+/// All checks of the suite, one after the other; failures are reported at the end.
 fn whole_suite(kind: Kind, behind: Result<Subject, Skip>) {
     let served = match behind {
         Ok(behind) => Served::start(kind, behind),
@@ -62,7 +62,7 @@ fn a_bare_service_takes_the_suite() {
     whole_suite(Kind::Bare, subjects::fake());
 }
 
-/// What `motu doctor --conformance` shows to somebody who writes a service.
+/// The output of `motu doctor --conformance` for authors of a service.
 #[test]
 fn the_contract_is_found_kept_and_found_broken() {
     let fake = || subjects::fake().unwrap_or_else(|Skip(reason)| panic!("{reason}"));
@@ -74,7 +74,7 @@ fn the_contract_is_found_kept_and_found_broken() {
         assert!(found.findings.len() > 20);
         assert_eq!(served.count(), 0, "something is left at the service");
     }
-    // A service that refuses everybody keeps nothing, and that is told.
+    // A service that refuses everyone fulfils nothing, which is reported.
     let served = Served::start(Kind::Bare, fake());
     let bench = Bench::new(subject(&served));
     std::fs::write(served.key_file(), "another-key-than-the-right-one").expect("a key");
@@ -85,7 +85,7 @@ fn the_contract_is_found_kept_and_found_broken() {
     assert_eq!(found.findings[1].outcome, Outcome::Untried);
 }
 
-/// Answers that go wrong in the middle: the call fails and says so, and the machine is what it was.
+/// Answers that fail in the middle: the call fails with an error, and the machine is unaffected.
 #[test]
 fn a_service_that_fails_in_the_middle_of_an_answer_fails_that_call_alone() {
     let fake = subjects::fake().unwrap_or_else(|Skip(reason)| panic!("{reason}"));
@@ -94,7 +94,7 @@ fn a_service_that_fails_in_the_middle_of_an_answer_fails_that_call_alone() {
     let url = format!("http://{}", way.address);
     let subject = http(&url, &served.key_file(), served.ends()).expect("the service works");
     let bench = Bench::new(subject);
-    // A service that says nothing any more is given up after this.
+    // A silent service is given up after this time.
     std::fs::write(
         bench.home().join("config.toml"),
         "guest_silence_seconds = 2\n",
@@ -113,7 +113,7 @@ fn a_service_that_fails_in_the_middle_of_an_answer_fails_that_call_alone() {
                 let kinds = [ErrorKind::Transport, ErrorKind::Unavailable];
                 assert!(kinds.contains(&error.kind), "{twist:?}: {error:?}");
                 way.twist(Twist::Nothing, "");
-                // What was said to be there is there: nobody said that it is gone.
+                // The machine still counts as running: no answer said that it is gone.
                 let still = life.get(&sandbox.sandbox_id).await;
                 assert_eq!(still.state, State::Running, "{twist:?}");
                 let command = ["echo", "again"].map(String::from).into();

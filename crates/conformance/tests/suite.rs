@@ -1,4 +1,4 @@
-//! Every runtime, every check. A runtime joins here with one line.
+//! Every check for every runtime. A runtime joins here with one line.
 
 use motu_conformance::{conformance, terminals};
 

@@ -97,7 +97,7 @@ pub async fn nothing_of_the_daemon_is_inherited(life: Life) {
     let sandbox = life.create().await;
     let result = life.exec(&sandbox, argv(&["env"])).await;
     assert!(result.stdout.contains("PATH="), "{}", result.stdout);
-    // The test itself runs under cargo, which leaves its marks in the environment.
+    // The test runs under cargo, which sets variables.
     assert!(std::env::vars().any(|(name, _)| name.starts_with("CARGO")));
     assert!(!result.stdout.contains("CARGO"), "{}", result.stdout);
 }
@@ -115,7 +115,7 @@ pub async fn input_streams_and_ends(life: Life) {
     }
     let mut session = life.stream(&sandbox, request).await;
     for text in ["one\n", "two\n"] {
-        // Each piece comes back before the next is sent: nothing waits for the end.
+        // Each piece is echoed before the next is sent: output is not buffered until the end.
         say(&session, ExecInput::Stdin(Bytes::from(text))).await;
         hear_until(&mut session, text).await;
     }
@@ -134,7 +134,7 @@ pub async fn without_input_there_is_none(life: Life) {
 pub async fn output_arrives_while_the_command_runs(life: Life) {
     let sandbox = life.create().await;
     if life.lacks().await.live_output {
-        // Late, but all of it and in order.
+        // Late, but complete and in order.
         let request = shell("echo first; sleep 1; echo last");
         let heard = hear(life.stream(&sandbox, request).await).await;
         assert_eq!(heard.out, b"first\nlast\n");
@@ -153,7 +153,7 @@ pub async fn a_dropped_session_ends_its_command(life: Life) {
         panic!("a session begins with its start");
     };
     if life.lacks().await.cancel {
-        // Nobody claims to end it.
+        // A runtime that cannot kill it must not claim to.
         let kill = SignalProcess {
             signal: Signal::KILL,
             tree: true,
@@ -184,7 +184,7 @@ pub async fn a_timeout_keeps_the_output_and_ends_the_tree(life: Life) {
     let result = life.exec(&sandbox, request).await;
     assert!(result.timed_out);
     if life.lacks().await.cancel {
-        // It may run on, and that is said.
+        // It may keep running, which is reported.
         assert!(result.stderr.contains("may run on"), "{result:?}");
         return;
     }
@@ -217,7 +217,7 @@ pub async fn binary_output_is_intact(life: Life) {
 
 pub async fn much_output_arrives_whole(life: Life) {
     let sandbox = life.create().await;
-    // Several times what the link and the machine keep.
+    // Several times what the link and the machine buffer.
     let content = long(9_000_000, life.lacks().await.binary);
     life.write(&sandbox, "much", &content).await;
     let session = life

@@ -274,7 +274,7 @@ pub async fn an_overwrite_is_all_or_nothing(life: Life) {
     );
     let feeding = async {
         let piece = || Ok(Bytes::from(vec![b'n'; 300_000]));
-        // The second is taken only after the first was sent on its way.
+        // The second piece is accepted only after the first was sent.
         pieces.send(piece()).await.expect("taken");
         pieces.send(piece()).await.expect("taken");
         assert_eq!(life.read(&sandbox, "file").await.expect("read"), b"old");
@@ -521,7 +521,7 @@ pub async fn a_hash_is_of_the_content(life: Life) {
         .await;
     let hash = hash.expect("a hash");
     assert_eq!(hash.size_bytes, 3);
-    // The standard's own example.
+    // The example of the SHA-256 standard.
     assert_eq!(
         hash.sha256,
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

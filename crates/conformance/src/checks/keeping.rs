@@ -1,4 +1,4 @@
-//! Disks that outlive a machine, and live copies, where a runtime claims them.
+//! Disks that outlive a machine, and forks, where a runtime supports them.
 
 use crate::bench::Bench;
 use crate::life::{Life, argv, eventually, refused, shell};
@@ -12,7 +12,7 @@ fn kept(life: &Life) -> CreateSandbox {
     }
 }
 
-/// Whether the runtime keeps disks. If not, asking must be refused as unsupported.
+/// Whether the runtime keeps disks. If not, the request must be refused as unsupported.
 async fn keeps(life: &Life) -> bool {
     if life.runtime.capabilities().keep {
         return true;
@@ -69,7 +69,7 @@ pub async fn a_killed_machine_leaves_its_disks(life: Life) {
     }
     let sandbox = create(&life).await;
     let id = &sandbox.sandbox_id;
-    // Nobody asks for a flush: what is acknowledged is on the disk.
+    // Without an explicit flush: acknowledged writes are on disk.
     life.write(&sandbox, "file", b"written out").await;
     life.end_machine(id);
     eventually("the end is seen", || async {
@@ -113,7 +113,7 @@ pub fn a_machine_lost_meanwhile_is_stopped_not_failed(bench: &Bench) {
     let Some(sandbox) = sandbox else { return };
     bench.end_machine(&sandbox.sandbox_id);
     bench.life(|life| async move {
-        // A killed process may take a moment to be gone.
+        // A killed process may take a moment to disappear.
         eventually("the end is seen", || async {
             life.get(&sandbox.sandbox_id).await.state == State::Stopped
         })
@@ -171,7 +171,7 @@ pub async fn copies_go_on_by_themselves(life: Life) {
         assert_eq!(hostname.stdout.trim(), copy.sandbox_id.as_str());
         let random = "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid";
         numbers.push(life.exec(copy, shell(random)).await.stdout);
-        // What ran goes on.
+        // Processes continue in the fork.
         let before = life.read(copy, "count").await.expect("read");
         eventually("the copy counts on", || async {
             life.read(copy, "count").await.expect("read") != before

@@ -1,4 +1,4 @@
-//! A sandbox's life: made, seen, ended, and nothing left of it.
+//! The life of a sandbox, from creation to complete removal.
 
 use crate::life::{Life, SOON, argv, eventually, hear, path, refused, shell};
 use futures_util::StreamExt as _;
@@ -22,7 +22,7 @@ pub async fn create_gives_a_running_sandbox(life: Life) {
         .expect("a list");
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].sandbox_id, sandbox.sandbox_id);
-    // Running means that it works, not that it will.
+    // Running means usable now.
     assert_eq!(life.exec(&sandbox, argv(&["true"])).await.exit_code, 0);
 }
 
@@ -32,7 +32,7 @@ pub async fn a_sandbox_says_what_it_is(life: Life) {
     let sandbox = life.create().await;
     assert_eq!(sandbox.runtime, runtime.name());
     assert_eq!(sandbox.isolation, runtime.isolation());
-    // Where nothing is isolated, the network is the host's.
+    // Without isolation the network is the host's.
     let network = match runtime.name() {
         "host" | "proot" => "host",
         _ if runtime.elsewhere() => "unknown",
@@ -153,7 +153,7 @@ pub async fn health_is_fast_and_changes_nothing(life: Life) {
     let runtime = &life.runtime;
     let began = Instant::now();
     let first = runtime.check().await;
-    // Generous for a busy machine; a look is a few system calls.
+    // Generous for a busy machine; a check takes a few system calls.
     assert!(began.elapsed() < Duration::from_secs(2), "{first:?}");
     assert!(!first.is_empty());
     let names = |checks: &[motu_core::report::Check]| -> Vec<String> {
@@ -317,12 +317,12 @@ pub async fn a_machine_that_dies_is_failed_with_a_reason(life: Life) {
     assert!(!life.machine_dir(id).exists());
 }
 
-/// Where the host has counters of its machines.
+/// Runtimes with counters on the host.
 const COUNTED: [&str; 3] = ["container", "gvisor", "qemu"];
 
 pub async fn what_was_used_is_remembered(life: Life) {
     if !COUNTED.contains(&life.runtime.name()) {
-        // Its guest is asked every 30 s: nothing to see in the time of a test.
+        // Its guest is asked every 30 s: too rarely for a test.
         return;
     }
     let sandbox = life.create().await;

@@ -1,4 +1,4 @@
-//! The checks, grouped by what they look at. Each says in its name what is true.
+//! The checks, grouped by subject. The name of each states what is true.
 
 pub mod exec;
 pub mod files;

@@ -1,4 +1,4 @@
-//! Pause and resume, where a runtime claims them.
+//! Pause and resume, where a runtime supports them.
 
 use crate::life::{Life, argv, eventually, hear, hear_until, next, path, refused, shell, stdout};
 use motu_core::files::StatFile;
@@ -6,7 +6,7 @@ use motu_core::sandbox::{CreateSandbox, OnIdle, PausedBy, Sandbox, State};
 use motu_core::{ErrorKind, Service as _};
 use std::time::Duration;
 
-/// Whether the runtime claims it. If not, asking must be refused as unsupported.
+/// Whether the runtime supports it. If not, the request must be refused as unsupported.
 async fn claimed(life: &Life) -> bool {
     let runtime = &life.runtime;
     if runtime.capabilities().pause {
@@ -84,8 +84,8 @@ pub async fn a_paused_sandbox_can_be_destroyed(life: Life) {
     assert!(!life.machine_dir(id).exists());
 }
 
-/// A sandbox that is paused when nobody has used it for a second; none where machines cannot be
-/// paused, which then is said.
+/// A sandbox that is paused after one idle second; `None` where machines cannot be paused, which
+/// must be refused.
 async fn napping(life: &Life) -> Option<Sandbox> {
     let request = CreateSandbox {
         idle_seconds: Some(1),
@@ -115,7 +115,7 @@ pub async fn what_nobody_uses_is_paused_until_it_is_used(life: Life) {
     let started = background.await.expect("started");
     let naps = async || paused_by(&life, &sandbox).await == Some(PausedBy::Idle);
     eventually("the first pause", naps).await;
-    // Whoever uses it needs to know nothing of the pause, and what ran in it goes on.
+    // The caller need not know of the pause, and processes continue.
     assert_eq!(
         stdout(&life.exec(&sandbox, argv(&["echo", "hi"])).await),
         b"hi\n"
@@ -124,7 +124,7 @@ pub async fn what_nobody_uses_is_paused_until_it_is_used(life: Life) {
     eventually("the second pause", naps).await;
     life.write(&sandbox, "file", b"woken").await;
     eventually("the third pause", naps).await;
-    // Paused because somebody asked for it, it waits until somebody asks for its end.
+    // Paused by a caller, it stays paused until a caller resumes it.
     let asked = life.engine.pause_sandbox(id).await.expect("paused");
     assert_eq!(asked.paused.map(|paused| paused.by), Some(PausedBy::Caller));
     refused(
@@ -139,7 +139,7 @@ pub async fn what_runs_keeps_a_sandbox_awake(life: Life) {
     let Some(sandbox) = napping(&life).await else {
         return;
     };
-    // Three times as long as it may be idle: paused in between, it would not end.
+    // Three times the idle time: if it were paused in between, it would not end.
     let result = life.exec(&sandbox, shell("sleep 3; echo done")).await;
     assert_eq!(stdout(&result), b"done\n");
     let naps = async || paused_by(&life, &sandbox).await == Some(PausedBy::Idle);

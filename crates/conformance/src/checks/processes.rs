@@ -1,4 +1,4 @@
-//! Processes that run on after the call that started them.
+//! Processes that outlive the call that started them.
 
 use crate::life::{Life, argv, eventually, hear, hear_until, refused, shell};
 use motu_core::Signal;
@@ -15,7 +15,7 @@ fn tagged(tag: &str, request: ExecRequest) -> ExecRequest {
     }
 }
 
-/// Whether processes can outlive their call. If not, asking must be refused as unsupported.
+/// Whether processes can outlive their call. If not, the request must be refused as unsupported.
 async fn outlive(life: &Life) -> bool {
     if !life.lacks().await.background {
         return true;
@@ -48,7 +48,7 @@ async fn attach(
         .expect("a process is found")
 }
 
-/// Waits until a process has ended and says how it is listed then.
+/// Waits until a process has ended; returns its entry in the list.
 async fn ended(life: &Life, sandbox: &Sandbox, pid: u32) -> Process {
     eventually("the end of the process", || async {
         let found = life.process(sandbox, pid).await;
@@ -131,7 +131,7 @@ pub async fn two_readers_see_the_same(life: Life) {
     let first = attach(&life, &sandbox, tag(), AttachFrom::Oldest).await;
     let mut gone = attach(&life, &sandbox, tag(), AttachFrom::Oldest).await;
     hear_until(&mut gone, "one\n").await;
-    // A reader that leaves takes nothing with it.
+    // A reader that leaves does not affect the others.
     drop(gone);
     let second = attach(&life, &sandbox, tag(), AttachFrom::Oldest).await;
     let (first, second) = tokio::join!(hear(first), hear(second));

@@ -1,4 +1,4 @@
-//! What is refused, and with which kind of error.
+//! Refusals, and their kinds of error.
 
 use crate::life::{Life, refused, shell};
 use motu_core::sandbox::CreateSandbox;
@@ -44,8 +44,8 @@ pub async fn too_weak_isolation_is_denied(life: Life) {
     made.expect("what it gives is enough");
 }
 
-/// A machine has a device when it is asked for one, and only then; a runtime that cannot give it
-/// says so.
+/// A machine has a network device if it is requested, and only then; a runtime that cannot provide
+/// one refuses.
 pub async fn a_network_is_given_or_refused(life: Life) {
     let request = CreateSandbox {
         network: true,
@@ -120,7 +120,7 @@ pub async fn an_id_in_use_is_a_conflict(life: Life) {
         ErrorKind::Conflict,
         life.engine.create_sandbox(request()).await,
     );
-    // The refused one has not touched the first.
+    // The refused one has not affected the first.
     let found = life.get(&sandbox.sandbox_id).await;
     assert_eq!(found.state, motu_core::sandbox::State::Running);
     life.exec(&sandbox, crate::life::argv(&["true"])).await;

@@ -1,4 +1,4 @@
-//! What a new daemon finds after an old one ended without a word.
+//! What a new daemon finds after a crash of the previous one.
 
 use crate::bench::Bench;
 use crate::life::{argv, eventually, hear_until, refused, shell};
@@ -33,7 +33,7 @@ pub fn a_new_daemon_adopts_what_runs(bench: &Bench) {
 
 pub fn output_of_both_lives_is_complete(bench: &Bench) {
     let before = bench.life(|life| async move {
-        // Where processes end with their call there is nothing to find.
+        // If processes end with their call, there is nothing to find.
         if life.lacks().await.background {
             return None;
         }
@@ -135,7 +135,7 @@ pub fn a_machine_that_died_meanwhile_is_failed(bench: &Bench) {
         .join(id.as_str());
     (bench.subject().end_machine)(id, &dir);
     bench.life(|life| async move {
-        // A killed process may take a moment to be gone.
+        // A killed process may take a moment to disappear.
         eventually("the end is seen", || async {
             life.get(id).await.state == State::Failed
         })

@@ -28,7 +28,7 @@ pub fn routes() -> Router<Known> {
         .route("/metrics", get(metrics))
 }
 
-/// The machine that a call is for, if the caller may.
+/// The machine of a call, if the caller is authorized.
 pub fn admitted(service: &Known, headers: &HeaderMap) -> Result<Arc<Sandbox>, Box<Response>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let id = text("e2b-sandbox-id").unwrap_or_default();
@@ -95,7 +95,7 @@ async fn process(
             .expect("it is answered");
         return answered(said);
     }
-    // One message, with nothing before or after it.
+    // Exactly one message.
     let length = body
         .get(1..5)
         .map(|four| u32::from_be_bytes(four.try_into().expect("four")) as usize);
@@ -254,7 +254,7 @@ fn message(flags: u8, said: &Value) -> Bytes {
     bytes.into()
 }
 
-/// A stream of messages; its status is 200 whatever becomes of it. One that is cut has no end.
+/// A stream of messages with status 200 in any case. A cut one has no end message.
 fn streamed(begun: Result<(u32, mpsc::Receiver<Value>), Refused>) -> Response {
     let body = match begun {
         Err((code, why)) => {

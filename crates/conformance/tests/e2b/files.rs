@@ -1,4 +1,5 @@
-//! Files of a machine: those of the host, whose paths the tests keep below the machine's own.
+//! Files of a machine: those of the host, with paths that the tests keep below the machine's
+//! directory.
 
 use super::agent::{Refused, admitted};
 use super::served::{Known, complaint};
@@ -25,7 +26,7 @@ fn refused(path: &Path, error: &std::io::Error) -> Refused {
     (code, format!("{}: {error}", path.display()))
 }
 
-/// A file as the agent describes it: a link has the type of what it leads to.
+/// A file as the agent describes it: a symbolic link has the type of its target.
 fn entry(path: &Path) -> Result<Value, Refused> {
     let found = fs::symlink_metadata(path).map_err(|error| refused(path, &error))?;
     let followed = fs::metadata(path).ok();
@@ -50,7 +51,7 @@ fn entry(path: &Path) -> Result<Value, Refused> {
         "mode": found.mode() & 0o7777, "owner": owner(found.uid()), "group": owner(found.gid()),
         "modifiedTime": time,
     });
-    // Numbers of 64 bits are text, and zeros are left out.
+    // 64-bit numbers are text, and zeros are omitted.
     if found.len() > 0 {
         said["size"] = found.len().to_string().into();
     }
@@ -64,7 +65,7 @@ fn entry(path: &Path) -> Result<Value, Refused> {
 }
 
 fn timestamp(found: &Metadata) -> String {
-    // Seconds since the epoch, as RFC 3339 in UTC, by the civil calendar's own rules.
+    // Seconds since the epoch as RFC 3339 in UTC, by civil calendar arithmetic.
     let (days, rest) = (
         found.mtime().div_euclid(86_400),
         found.mtime().rem_euclid(86_400),
@@ -123,7 +124,7 @@ pub fn call(method: &str, asked: &Value) -> Result<Value, Refused> {
                 ));
             }
             let all = fs::read_dir(path).map_err(|error| refused(path, &error))?;
-            // What goes meanwhile is not there.
+            // Entries removed meanwhile are skipped.
             let found = all.flatten().filter_map(|one| entry(&one.path()).ok());
             Ok(json!({ "entries": found.collect::<Vec<_>>() }))
         }
@@ -191,7 +192,7 @@ pub async fn read(
     (status, Body::from_stream(pieces)).into_response()
 }
 
-/// Writes straight to the place, as the real one does: a torn body leaves a part.
+/// Writes directly to the target, as the real agent does: an incomplete body leaves a part.
 pub async fn write(
     State(service): State<Known>,
     Query(query): Query<BTreeMap<String, String>>,

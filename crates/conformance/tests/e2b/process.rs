@@ -1,4 +1,4 @@
-//! A real process of a machine, on pipes or on a terminal.
+//! A real process of a machine, with pipes or a terminal.
 
 use super::sandbox::{MARK, Sandbox};
 use base64::Engine as _;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
-/// Messages on their way to one subscriber.
+/// Capacity of a subscriber's queue.
 const QUEUE: usize = 8;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -59,7 +59,7 @@ impl Process {
         if !cwd.is_dir() {
             return Err(format!("cwd '{}' does not exist", cwd.display()));
         }
-        // On a terminal another program is started first, which would not be missing.
+        // With a terminal `setsid` is started first, which exists even if the command does not.
         if order.size.is_some() && !is_program(&cmd) {
             return Err(format!(
                 "error starting process '{cmd}': fork/exec {cmd}: no such file or directory"
@@ -67,7 +67,7 @@ impl Process {
         }
         let mut command = match order.size {
             None => Command::new(&cmd),
-            // Makes the terminal the controlling one, and becomes the command.
+            // Sets the controlling terminal and execs the command.
             Some(_) => {
                 let mut command = Command::new("setsid");
                 command.args(["-c", &cmd]);
@@ -167,14 +167,14 @@ impl Process {
 
     fn pump(&self, mut from: impl Read, channel: &str) {
         let mut piece = vec![0; 32 * 1024];
-        // A terminal without processes says EIO.
+        // A terminal without processes returns EIO.
         while let Ok(count @ 1..) = from.read(&mut piece) {
             let text = BASE64.encode(&piece[..count]);
             self.tell(json!({ "event": { "data": { channel: text } } }));
         }
     }
 
-    /// Waits for every listener; what nobody hears is lost.
+    /// Blocks for every listener; output without listeners is lost.
     fn tell(&self, event: Value) {
         let all = self.listeners.lock().expect("not poisoned").all.clone();
         for listener in &all {
@@ -184,7 +184,7 @@ impl Process {
         listeners.all.retain(|listener| !listener.is_closed());
     }
 
-    /// What happens from now on; how it ended, if it has and that is remembered.
+    /// Subscribes to events; if the process has ended and that is remembered, returns the end.
     pub fn listen(&self, forgetful: bool) -> Option<mpsc::Receiver<Value>> {
         let mut listeners = self.listeners.lock().expect("not poisoned");
         let (listener, heard) = mpsc::channel(QUEUE);
@@ -200,7 +200,7 @@ impl Process {
         self.listeners.lock().expect("not poisoned").end.is_some()
     }
 
-    /// Ends every stream without a word.
+    /// Ends every stream without an end message.
     pub fn cut(&self) {
         self.listeners.lock().expect("not poisoned").all.clear();
     }
@@ -270,12 +270,12 @@ fn on_terminal(
         .stdout(slave.try_clone()?)
         .stderr(slave);
     let child = command.spawn()?;
-    // The command holds what it was given: the terminal ends with its processes.
+    // Drop the command, which holds the slave: the terminal ends with its processes.
     *command = Command::new("true");
     Ok((child, None, Some(File::from(master))))
 }
 
-/// As the agent says it.
+/// The status in the agent's format.
 fn described(status: ExitStatus) -> Value {
     match (status.code(), status.signal()) {
         (Some(0), _) => json!({ "exited": true, "status": "exit status 0" }),

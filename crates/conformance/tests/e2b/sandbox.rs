@@ -1,4 +1,4 @@
-//! A machine of the test's service: a directory, and processes that are marked as its own.
+//! A machine of the test service: a directory, and processes with its mark.
 
 use super::process::Process;
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,9 +19,9 @@ pub struct Sandbox {
     pub home: PathBuf,
     pub processes: Mutex<BTreeMap<u32, Arc<Process>>>,
     paused: AtomicBool,
-    /// What the pause has stopped.
+    /// Processes stopped by the pause.
     stopped: Mutex<Vec<Pid>>,
-    /// What it was given last.
+    /// The last timeout.
     seconds: AtomicU64,
 }
 
@@ -55,12 +55,12 @@ impl Sandbox {
         self.paused.load(Ordering::SeqCst)
     }
 
-    /// Stops everything and cuts every stream. Says whether it ran.
+    /// Stops all processes and cuts all streams. Returns whether it was running.
     pub fn pause(&self) -> bool {
         if self.paused.swap(true, Ordering::SeqCst) {
             return false;
         }
-        // What somebody has stopped before is to be as it was afterwards.
+        // Processes that were stopped before must stay stopped afterwards.
         let running = self.own().into_iter().filter(|pid| !is_stopped(*pid));
         let running: Vec<Pid> = running.collect();
         signal(&running, Signal::STOP);
@@ -69,7 +69,7 @@ impl Sandbox {
         true
     }
 
-    /// Says whether it was paused.
+    /// Returns whether it was paused.
     pub fn resume(&self) -> bool {
         let was = self.paused.swap(false, Ordering::SeqCst);
         let stopped = std::mem::take(&mut *self.stopped.lock().expect("not poisoned"));
@@ -77,11 +77,11 @@ impl Sandbox {
         was
     }
 
-    /// Ends every process, and every stream without a word.
+    /// Kills every process, and ends every stream without an end message.
     pub fn end(&self) {
         self.paused.store(true, Ordering::SeqCst);
         self.cut();
-        // What is being killed may be forking.
+        // Processes may fork while being killed, so repeat.
         while signal(&self.own(), Signal::KILL) > 0 {}
         let all = std::mem::take(&mut *self.processes.lock().expect("not poisoned"));
         for process in all.into_values() {
@@ -97,11 +97,11 @@ impl Sandbox {
         }
     }
 
-    /// Every process with this machine's mark.
+    /// All processes with this machine's mark.
     fn own(&self) -> Vec<Pid> {
         let mark = format!("{MARK}={}", self.id);
         let marked = |entry: &std::fs::DirEntry| {
-            // Who has ended, or is somebody else's, cannot be read.
+            // Ended and foreign processes cannot be read.
             let around = std::fs::read(entry.path().join("environ")).unwrap_or_default();
             around
                 .split(|byte| *byte == 0)
@@ -121,7 +121,7 @@ fn is_stopped(pid: Pid) -> bool {
     stat.is_ok_and(|stat| stat.contains(") T "))
 }
 
-/// Signals processes; how many there were.
+/// Signals processes; returns how many existed.
 fn signal(pids: &[Pid], signal: Signal) -> usize {
     let sent = pids
         .iter()

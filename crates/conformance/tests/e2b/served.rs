@@ -1,6 +1,6 @@
-//! A service of a test's own on loopback that speaks the E2B API: REST for machines, and for each
-//! machine an agent that really runs processes. Machines are directories; what is not in one is
-//! the host's own. It is strict: what an official client would not send is refused.
+//! A test service on loopback that speaks the E2B API: REST for machines, and for each machine an
+//! agent that runs real processes. Machines are directories; everything else is the host's. It is
+//! strict: requests that an official client would not send are refused.
 
 use super::agent;
 use super::sandbox::Sandbox;
@@ -21,19 +21,19 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 const KEY: &str = "e2b_00ff00ff00ff";
-/// How long anything of the service may take on a busy machine.
+/// The time limit of the service on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What a service is like.
+/// The behaviour of a service.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kind {
-    /// Knows the older routes alone.
+    /// Supports only the older routes.
     pub old: bool,
     /// Forgets at once how a process ended.
     pub forgetful: bool,
-    /// Does not understand ranges of files.
+    /// Does not support ranges of files.
     pub rangeless: bool,
-    /// Gives machines the internet whatever is asked for.
+    /// Gives machines internet access, whatever is requested.
     pub open: bool,
 }
 
@@ -118,19 +118,19 @@ impl Served {
         self.service.all().len()
     }
 
-    /// Ends a machine as a crash would.
+    /// Kills a machine as a crash would.
     pub fn end(&self, id: &str) {
         assert!(self.service.end(id), "there is a machine to end");
     }
 
-    /// Ends every stream of every machine in the middle.
+    /// Cuts every stream of every machine.
     pub fn cut(&self) {
         for sandbox in self.service.all().values() {
             sandbox.cut();
         }
     }
 
-    /// How many calls began so.
+    /// How many calls began with this text.
     pub fn heard(&self, begins: &str) -> usize {
         let calls = self.service.calls.lock().expect("not poisoned");
         calls.iter().filter(|call| call.starts_with(begins)).count()
@@ -198,7 +198,7 @@ fn routes(service: Known) -> Router {
         .with_state(service)
 }
 
-/// Every call of the REST API has the key.
+/// Checks the key of every REST call.
 async fn admit(
     State(service): State<Known>,
     request: axum::extract::Request,

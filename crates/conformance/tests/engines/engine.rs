@@ -1,4 +1,4 @@
-//! A container engine of a test's own.
+//! A container engine of a test.
 
 use motu_needs::command;
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long an engine may take to come and to go on a busy machine.
+/// How long an engine may take to start and stop on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -17,7 +17,7 @@ pub enum Kind {
     Podman,
 }
 
-/// An engine with its data, its state and its socket in one directory.
+/// An engine with its data, state and socket in one directory.
 #[derive(Debug)]
 pub struct Engine {
     kind: Kind,
@@ -26,7 +26,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts one; the reason if that cannot be done here.
+    /// Starts one; an error with the reason if that is not possible here.
     pub fn start(kind: Kind) -> Result<Engine, String> {
         if !rustix::process::geteuid().is_root() {
             return Err(format!("{kind:?}: an engine of the test's own needs root"));
@@ -79,15 +79,15 @@ impl Engine {
             .count()
     }
 
-    /// Ends the engine alone, without a word.
+    /// Kills only the engine process.
     pub fn kill(&mut self) {
         self.process.kill().expect("killed");
         self.process.wait().expect("ended");
     }
 
-    /// Starts it again with what it had.
+    /// Starts it again with its data.
     pub fn again(&mut self) -> Result<(), String> {
-        // Its helper goes with it, but not at once, and holds what the next one needs.
+        // Its helper ends after it, and holds what the next one needs.
         let begun = Instant::now();
         while self.started("containerd\0").next().is_some() {
             if begun.elapsed() > PATIENCE {
@@ -95,8 +95,8 @@ impl Engine {
             }
             std::thread::sleep(LOOK);
         }
-        // Whoever is the parent of orphans may let a helper wait for its burial, and an engine
-        // takes a dead one with that number for one that lives.
+        // A reparented helper may stay a zombie, and an engine takes a zombie with the recorded pid
+        // for a running one.
         for stale in ["pid", "exec/containerd/containerd.pid"] {
             let _ = std::fs::remove_file(self.dir.path().join(stale));
         }
@@ -104,7 +104,7 @@ impl Engine {
         self.answers()
     }
 
-    /// What the engine has started, by how its command line begins: it names our directory.
+    /// Processes of the engine, by the start of their command line, which contains our directory.
     fn started<'a>(&self, begins: &'a str) -> impl Iterator<Item = i32> + use<'a> {
         let ours = self.dir.path().to_string_lossy().into_owned();
         let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -156,7 +156,7 @@ fn spawn(kind: Kind, dir: &TempDir) -> Result<Child, String> {
                 .arg(at("run"))
                 .arg("--tmpdir")
                 .arg(at("tmp"))
-                // Its usual one refuses hosts that have cgroups of both versions.
+                // The default crun refuses hosts with both cgroup versions.
                 .arg("--runtime")
                 .arg(motu_needs::find("runc"))
                 .args(["--cgroup-manager=cgroupfs", "--events-backend=file"])
@@ -171,17 +171,17 @@ fn spawn(kind: Kind, dir: &TempDir) -> Result<Child, String> {
         .map_err(|error| format!("{kind:?}: {error}"))
 }
 
-/// The control group above an engine's containers.
+/// The parent cgroup of an engine's containers.
 fn group(dir: &TempDir) -> String {
     let name = dir.path().file_name().unwrap_or_default();
     format!("/{}", name.to_string_lossy())
 }
 
 impl Drop for Engine {
-    /// Nothing of an engine is left: processes, mounts, control groups, files.
+    /// Removes everything of an engine: processes, mounts, cgroups, files.
     fn drop(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.process);
-        // Asked to, it takes its own mounts down.
+        // On SIGTERM it unmounts its own mounts.
         let _ = rustix::process::kill_process(pid, Signal::TERM);
         let begun = Instant::now();
         while matches!(self.process.try_wait(), Ok(None)) {
@@ -192,7 +192,7 @@ impl Drop for Engine {
             std::thread::sleep(LOOK);
         }
         let _ = self.process.wait();
-        // Of an engine that was killed, what watches over a container may be left.
+        // A killed engine may leave container monitors (conmon).
         for pid in self.started("/usr/bin/co") {
             let pid = rustix::process::Pid::from_raw(pid);
             let _ = pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL));
@@ -210,7 +210,7 @@ impl Drop for Engine {
         let tops = hierarchies.flatten().map(|entry| entry.path());
         for top in tops.chain([PathBuf::from("/sys/fs/cgroup")]) {
             let _ = std::fs::remove_dir(top.join(group(&self.dir).trim_start_matches('/')));
-            // Podman's own, which it makes again; one that anybody uses stays.
+            // Podman's own groups, which it makes again; one in use stays.
             for group in ["libpod_parent/conmon", "libpod_parent"] {
                 let _ = std::fs::remove_dir(top.join(group));
             }

@@ -1,5 +1,5 @@
-//! The provider protocol and nothing beyond it, as somebody may have written it who never heard of
-//! motu: no base64, no exit code in streams, missing files as 500, a health without a body.
+//! The bare provider protocol, as written by somebody who does not know motu: no base64, no exit
+//! code in streams, missing files as 500, a health check without a body.
 
 use axum::body::Bytes;
 use axum::extract::{Path, Query, Request, State};

@@ -1,4 +1,4 @@
-//! A service of a test's own, on loopback, with an engine of its own behind it.
+//! A test service on loopback, with its own engine.
 
 use super::bare;
 use motu_conformance::Subject;
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 const KEY: &str = "a-key-of-the-tests-alone";
-/// How long anything of the service may take on a busy machine.
+/// The time limit of the service on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What `motu serve --provider` serves.
+    /// The server of `motu serve --provider`.
     Ours,
-    /// The protocol alone, as anybody may have written it.
+    /// The bare protocol.
     Bare,
 }
 
@@ -34,11 +34,11 @@ pub struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread of a service tells when it listens.
+/// The message of a service's thread when it listens.
 type Up = (SocketAddr, Arc<Engine>, tokio::runtime::Handle);
 
 impl Served {
-    /// Starts a service whose machines are those of this subject.
+    /// Starts a service with machines of this subject.
     pub fn start(kind: Kind, behind: Subject) -> Served {
         let dir = tempfile::Builder::new()
             .prefix("served-")
@@ -72,7 +72,7 @@ impl Served {
         self.dir.path().join("key")
     }
 
-    /// Asks the engine behind the service, whoever asks where.
+    /// Runs work on the service's engine from any thread.
     fn ask<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         wait(&self.tokio, work)
     }
@@ -86,7 +86,7 @@ impl Served {
         })
     }
 
-    /// What ends a machine there, by its id there.
+    /// Destroys a machine there, by its id.
     pub fn ends(&self) -> Box<dyn Fn(&str) + Send + Sync> {
         let (engine, tokio) = (self.engine.clone(), self.tokio.clone());
         Box::new(move |id| {
@@ -157,7 +157,7 @@ fn serve(
                     reads_host_files: |_| false,
                 };
                 let at = (loopback, KEY);
-                // Connections that callers keep open do not hold it up.
+                // Open connections of callers do not delay it.
                 tokio::select! {
                     served = motu_provider::serve(engine, options, at, std::future::pending(), up) => {
                         served.expect("it serves");

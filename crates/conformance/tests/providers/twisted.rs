@@ -1,4 +1,4 @@
-//! A way to a service on which answers go wrong in the middle.
+//! A proxy to a service that breaks answers in the middle.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What happens when the service says a certain word.
+/// What happens when the service sends a certain word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Twist {
     Nothing,
-    /// The connection ends behind it.
+    /// The connection is closed after it.
     Cut,
-    /// Nothing comes behind it, on any connection, and all of them stay.
+    /// Nothing follows it, on any connection, and all stay open.
     Hang,
-    /// What comes behind it is no answer.
+    /// Garbage follows it.
     Rubbish,
 }
 
 #[derive(Default)]
 struct State {
-    /// The test is.
+    /// The test is over.
     over: AtomicBool,
-    /// Nothing is passed on.
+    /// Nothing is forwarded.
     still: AtomicBool,
 }
 
@@ -32,7 +32,7 @@ impl State {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Returns when something may be passed on again.
+    /// Waits until forwarding is allowed again.
     fn pause(&self) {
         while self.still.load(Ordering::SeqCst) && !self.is_over() {
             std::thread::sleep(LOOK);
@@ -40,7 +40,7 @@ impl State {
     }
 }
 
-/// How often a thread looks whether the test is over.
+/// How often a thread checks whether the test is over.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub struct Way {
@@ -84,7 +84,7 @@ impl Way {
         }
     }
 
-    /// From now on: what happens at this word.
+    /// Sets what happens at this word from now on.
     pub fn twist(&self, twist: Twist, word: &str) {
         *self.twist.lock().expect("a lock") = (twist, word.as_bytes().to_vec());
         self.state.still.store(false, Ordering::SeqCst);
@@ -112,7 +112,7 @@ fn pass(
         return;
     };
     for stream in [&caller, &service] {
-        // What was accepted from a listener that does not wait need not wait either.
+        // Sockets accepted from a non-blocking listener must be made blocking.
         stream.set_nonblocking(false).expect("a mode");
         stream.set_read_timeout(Some(LOOK)).expect("a time limit");
         stream.set_nodelay(true).expect("an option");
@@ -136,7 +136,7 @@ fn pass(
     });
 }
 
-/// Passes on until one side or the test ends.
+/// Forwards until one side or the test ends.
 fn copy(
     from: &mut TcpStream,
     to: &mut TcpStream,
@@ -162,7 +162,7 @@ fn copy(
         match twist {
             Twist::Cut => break,
             Twist::Rubbish => {
-                // A chunk of its own, so that it is the answer that makes no sense.
+                // As a separate chunk, so that the answer itself is invalid.
                 let _ = to.write_all(b"8\r\n{\"what\"\n\r\n");
                 break;
             }

@@ -1,4 +1,4 @@
-//! How sessions begin, go on and end.
+//! How sessions begin, continue and end.
 
 use super::support::*;
 use crate::bench::Bench;
@@ -41,7 +41,7 @@ pub async fn terminate_is_final(life: Life) {
         .terminal_transcript(&session, ReadTranscript::default());
     let transcript = transcript.await.expect("the transcript stays");
     assert!(transcript.text.contains("last words"), "{transcript:?}");
-    // The name is free for another one.
+    // The name can be used again.
     let again = life
         .engine
         .open_terminal(request("one", &sandbox.sandbox_id));

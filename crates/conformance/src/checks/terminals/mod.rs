@@ -1,4 +1,4 @@
-//! Terminal sessions: what an agent types, sees and is told.
+//! Terminal sessions as an agent uses them.
 
 mod living;
 mod support;

@@ -1,4 +1,4 @@
-//! What the checks of terminals begin with.
+//! Common steps of the terminal checks.
 
 use crate::life::Life;
 use motu_core::SandboxId;
@@ -87,13 +87,13 @@ pub(super) async fn screen(life: &Life, session: &TerminalId) -> TerminalScreen 
     screen.await.expect("a screen")
 }
 
-/// Whether the kernel of its machines tells who is in front of a terminal; gVisor's does not, and an
-/// agent that is not ours does not ask it.
+/// Whether the kernel tells the foreground process of a terminal; gVisor's does not, and E2B's
+/// agent does not ask.
 pub(super) fn tells(life: &Life) -> bool {
     !matches!(life.subject.name, "gvisor" | "e2b")
 }
 
-/// Whether a text is in any file below a directory, the disks of machines left out.
+/// Finds a text in files below a directory, without the disks of machines.
 pub(super) fn is_below(dir: &Path, text: &str) -> Option<String> {
     for entry in std::fs::read_dir(dir).ok()?.flatten() {
         let path = entry.path();

@@ -13,7 +13,7 @@ pub async fn a_run_gives_output_code_directory_and_time(life: Life) {
     assert_eq!(answer.output, "hello\n");
     assert_eq!(answer.exit_code, Some(0));
     assert_eq!(answer.cwd.as_deref(), Some("/tmp"));
-    // A busy machine sees the beginning late and the end in time, or the other way round.
+    // A busy machine may notice the start or the end late.
     assert!((90..30_000).contains(&answer.duration_ms), "{answer:?}");
     assert_eq!(answer.state.status, Status::Ready);
     assert_eq!(answer.state.confidence, Confidence::Certain);
@@ -42,7 +42,7 @@ pub async fn two_sessions_work_at_once(life: Life) {
     let (sandbox, one) = open(&life, "one").await;
     open_in(&life, "two", &sandbox.sandbox_id).await;
     let two = id("two");
-    // Each waits for a word of the other: one after the other they would never end.
+    // Each waits for the other: run one after the other they would never end.
     let meet = |mine: &str, theirs: &str| {
         format!(
             "touch /tmp/{mine}; until [ -e /tmp/{theirs} ]; do sleep 0.05; done; echo of {mine}"
@@ -64,7 +64,7 @@ pub async fn a_run_can_be_watched_and_interrupted(life: Life) {
         .await;
         let seen = screen(&life, &session).await;
         assert_eq!(seen.state.status, Status::Running, "{seen:?}");
-        // A shell is in front itself until it has started what comes next.
+        // The shell itself is in the foreground until it has started the command.
         eventually("it sleeps", || async {
             let found = life.engine.get_terminal(&session).await.expect("found");
             !tells(&life) || found.foreground.as_deref() == Some("sleep")
@@ -104,7 +104,7 @@ pub async fn a_password_is_typed_and_never_kept(life: Life) {
     let answer = answer.await.expect("the password is typed");
     assert_eq!(answer.end, End::CommandEnded);
     assert!(answer.output.contains("got 15"), "{answer:?}");
-    // Where it would be shown it is refused, unless forced; then it is taken out of everything.
+    // Refused where it would be displayed; if forced, it is redacted everywhere.
     refused(
         ErrorKind::Denied,
         life.engine
@@ -162,7 +162,7 @@ pub async fn expect_never_finds_the_echo(life: Life) {
         .engine
         .expect_in_terminal(&session, expect("mar..ker", 0.2));
     assert!(missing.await.expect("it is waited for").timed_out);
-    // It is still on the screen; behind it there is none.
+    // It is still on the screen; there is no match after it.
     let behind = ExpectInTerminal {
         from: Some(found.next_cursor),
         ..expect("marker", 0.2)
@@ -192,7 +192,7 @@ pub async fn a_program_that_reads_lines_is_talked_to(life: Life) {
     }
     let run = RunInTerminal {
         command: "to the cat".to_string(),
-        // It is not known to read.
+        // The kernel does not tell that it reads.
         force: !tells(&life),
         wait: within(10.0),
     };

@@ -1,4 +1,4 @@
-//! What is in `/workspace`.
+//! The contents of `/workspace`.
 
 use super::support::*;
 use crate::life::{Life, refused};
@@ -97,7 +97,7 @@ pub async fn a_patch_is_all_or_nothing(life: Life) {
         ErrorKind::NotFound,
         read(&life, &workspace, "old.txt").await,
     );
-    // The second file does not match: the first is not changed either.
+    // The second file does not match, so the first is not changed either.
     let bad = "--- a/new/file.txt\n+++ b/new/file.txt\n@@ -1 +1 @@\n-hello\n+bye\n\
                --- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n";
     let error = refused(
@@ -211,7 +211,7 @@ pub async fn a_seed_is_the_baseline_and_comes_back_out(life: Life) {
         "{diff:?}"
     );
     assert!(diff.patch.contains("+more"), "{}", diff.patch);
-    // The source is a source, not a mount.
+    // The source was copied, not mounted.
     assert_eq!(
         std::fs::read_to_string(source.join("src/main.txt")).expect("read"),
         "seeded\n"
@@ -377,7 +377,7 @@ pub async fn a_push_sends_only_what_changed(life: Life) {
     assert_eq!(read_text(&life, &workspace, "dir/fine").await, "ok");
 }
 
-/// A tar archive, names unchecked.
+/// A tar archive with unchecked names.
 fn archive_with(files: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, text) in files {

@@ -1,4 +1,4 @@
-//! How workspaces come, go, stop and come back.
+//! Creation, stop, start, reset, fork and removal of workspaces.
 
 use super::support::*;
 use crate::bench::Bench;
@@ -78,7 +78,7 @@ pub async fn an_undo_goes_back_in_place(life: Life) {
         run(&life, &workspace, seen).await.stdout,
         "1\n600\ny\nx\na\n"
     );
-    // Two more at once: to before the first of them, and nothing is left of what they made.
+    // Undo two more at once: everything they made is gone.
     let undone = engine.undo_workspace(id, Undo { steps: 2 }).await;
     assert_eq!(undone.expect("undone").checkpoint_count, 0);
     let seen = "cat a/f a/g; stat -c %a kept; ls; [ a/f -ef a/g ] && echo linked";
@@ -90,7 +90,7 @@ pub async fn an_undo_goes_back_in_place(life: Life) {
         ErrorKind::NotFound,
         engine.undo_workspace(id, Undo::default()).await,
     );
-    // The machine is the same one, and so is what runs in it.
+    // The machine and its processes are the same.
     let now = engine.status_workspace(id).await.expect("a status");
     assert_eq!((now.reset_count, now.running_service_count), (0, 1));
     let same = engine.status_service(id, "there").await.expect("a status");
@@ -107,7 +107,7 @@ pub async fn checkpoints_are_bounded(life: Life) {
         return;
     };
     let (id, engine) = (&workspace.workspace_id, &life.engine);
-    // By the verb of every sandbox too: it is a command of the workspace.
+    // A command through the sandbox verb also counts as one of the workspace.
     let plain = motu_core::exec::ExecRequest::from(Program::shell("echo 0 > n"));
     use motu_core::Service as _;
     engine.exec(id, plain).await.expect("a result");
@@ -394,7 +394,7 @@ pub async fn a_fork_has_the_files_and_a_life_of_its_own(life: Life) {
         "shared\n"
     );
     engine.delete_workspace(id).await.expect("deleted");
-    // The baseline they share is still there.
+    // The shared baseline still exists.
     engine
         .reset_workspace(&copies[1].workspace_id, ResetTo::snapshot("baseline"))
         .await
@@ -414,7 +414,7 @@ pub fn a_new_daemon_finds_workspaces_and_what_runs_in_them(bench: &Bench) {
             service_name: "web".to_string(),
             command: vec!["echo up; sleep 600".to_string()],
             mode: ExecMode::Shell,
-            // What it says is there before the daemon goes.
+            // The readiness line is logged before the daemon ends.
             readiness: Some(Readiness::Log {
                 pattern: "^up".to_string(),
             }),

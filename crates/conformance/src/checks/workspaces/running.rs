@@ -1,4 +1,4 @@
-//! What runs in a workspace, and what it may know.
+//! Commands, services, shells and secrets in a workspace.
 
 use super::support::*;
 use crate::bench::Bench;
@@ -96,8 +96,8 @@ pub async fn a_service_that_dies_at_once_says_why(life: Life) {
         mode: ExecMode::Shell,
         ..StartService::default()
     };
-    // A machine that is slow to see the end says so later, and is asked again. One with a kernel of
-    // its own may be slow each time, when the host is busy.
+    // A machine that notices the end late reports it later, so ask again. One with its own kernel
+    // may be late each time on a busy host.
     let slow = life.runtime.isolation() > motu_core::Isolation::Container;
     eventually("its end is told by the call that started it", || async {
         let Err(error) = life.engine.start_service(id, service()).await else {
@@ -196,7 +196,7 @@ pub async fn ports_are_published_only_by_policy(life: Life) {
     let port = started.published_ports[0].host_port;
     let answer = tokio::task::spawn_blocking(move || {
         use std::io::Read as _;
-        // Between two callers nc is not there for a moment.
+        // nc does not listen for a moment between two connections.
         for _ in 0..100 {
             let mut text = String::new();
             let dialled = std::net::TcpStream::connect(("127.0.0.1", port));
@@ -270,7 +270,7 @@ pub async fn a_shell_is_there_for_the_next_call(life: Life) {
         .await
         .expect("typed");
     eventually("it is back", || async {
-        // As a person does: again, if the first one came too early.
+        // Repeated, as a person would, if the first signal came too early.
         let signalled = engine
             .signal_shell(
                 id,
@@ -360,7 +360,7 @@ async fn uses_its_secret(life: &Life, workspace: &Workspace) {
     );
 }
 
-/// However small the parts are in which a shell is read, none of them shows a part of the value.
+/// However small the reads of a shell are, none shows a part of the value.
 async fn is_read_in_parts(life: &Life, id: &WorkspaceId) {
     let engine = &life.engine;
     let shell = engine.open_shell(id, OpenShell::default()).await;
@@ -394,7 +394,7 @@ async fn is_read_in_parts(life: &Life, id: &WorkspaceId) {
     engine.close_shell(id, &shell).await.expect("closed");
 }
 
-/// Looks at every file of the state directory that is small enough to be one of ours.
+/// Checks every file of the state directory that is small enough to be one of ours.
 fn nowhere_in_clear(home: &std::path::Path) {
     let mut rest = vec![home.to_path_buf()];
     while let Some(directory) = rest.pop() {

@@ -1,4 +1,4 @@
-//! Workspaces in the short form that checks read well in.
+//! Short forms of the workspace verbs, for readable checks.
 
 use crate::life::{Life, refused};
 use motu_core::exec::ExecResult;
@@ -17,7 +17,7 @@ pub(super) fn request(life: &Life) -> CreateWorkspace {
     }
 }
 
-/// A workspace, or nothing on a runtime that keeps no disks and must say so.
+/// A workspace; `None` on a runtime that keeps no disks and must refuse.
 pub(super) async fn create(life: &Life) -> Option<Workspace> {
     create_with(life, request(life)).await
 }
