@@ -44,7 +44,7 @@ pub async fn line(root: &Command, line: &str, place: &Place) -> Vec<String> {
         other => {
             let client = Client::new(SocketAt(place.socket()));
             let asked = tokio::time::timeout(PATIENCE, names(&client, other)).await;
-            // Whatever is wrong, a key was pressed and not a command given.
+            // Errors are ignored: completion must never print anything else.
             asked.ok().and_then(Result::ok).unwrap_or_default()
         }
     };
@@ -146,7 +146,7 @@ fn wanted(root: &Command, words: &[&str]) -> Wanted {
     match positionals.nth(at.given.len()) {
         Some(arg) if !arg.is_last_set() => at.value(arg),
         Some(_) => Wanted::Words(vec!["--".to_string()]),
-        // The last one may take several.
+        // The last positional may take several values.
         None => match at.command.get_positionals().last() {
             Some(arg) if takes_several(arg) => at.value(arg),
             _ => Wanted::Words(Vec::new()),
@@ -213,7 +213,7 @@ impl<'a> Walk<'a> {
             (_, Some("restart"), _) => words(&Restart::NAMES),
             (_, Some("snapshot"), _) => Wanted::Snapshot(of()),
             (_, Some("template"), _) | (Some("template"), None, "NAME") => Wanted::Template,
-            // An id that is to be made is nobody's yet.
+            // A new id cannot be completed.
             (_, Some("id"), _) => words(&[]),
             (Some("terminal"), None, "ID" | "FILE|ID") => Wanted::Session,
             (Some("workspace"), None, "ID") => Wanted::Workspace,

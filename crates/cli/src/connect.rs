@@ -119,7 +119,7 @@ impl OnDemand {
         if answer == READY {
             return Ok(());
         }
-        // It told what is wrong, or ended before it could.
+        // The daemon sent an error, or ended before it could.
         Err(serde_json::from_str(&answer).unwrap_or_else(|_| {
             Error::unavailable("the daemon ended while it started")
                 .hint(format!("its log is {}", self.place.log().display()))
@@ -155,7 +155,7 @@ impl OnDemand {
             .append(true)
             .mode(0o600)
             .open(self.place.log())?;
-        // Names this very program, even if its file was replaced meanwhile.
+        // Refers to this very program, even if its file was replaced meanwhile.
         let mut daemon = Command::new("/proc/self/exe");
         daemon
             .arg0("motu")

@@ -26,7 +26,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         home: home.path().to_path_buf(),
         usual_disk_mib: config.defaults.disk_mib,
     })?;
-    // Launchers and disks are made ahead of the first sandbox, beside everything else.
+    // Prepare launchers and disks in the background, before the first sandbox.
     tokio::spawn({
         let container = container.clone();
         async move { container.warm().await }
@@ -66,7 +66,7 @@ pub async fn open(path: &Path) -> Result<Arc<Engine>> {
         Arc::new(host),
         Arc::new(proot),
     ];
-    // Nobody has a service by chance: where none is named there is no such runtime.
+    // Without a configured service the runtime does not exist.
     if let Some(url) = config.http.url.clone() {
         let settings = motu_http::Settings {
             url,

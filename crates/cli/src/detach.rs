@@ -83,7 +83,7 @@ impl Scanner {
                 }
                 continue;
             }
-            // Those that matched were meant after all, except those that begin the keys anew.
+            // Pass the matched keys on, except those that may start the sequence again.
             let mut held: Vec<u8> = self.keys[..self.matched].to_vec();
             held.push(byte);
             while !self.keys.starts_with(&held) {
@@ -124,11 +124,11 @@ async fn join(session: ExecSession, keys: Keys, part: Part) -> Result<Attached> 
     pass_keys_on(input.clone(), keys, part, left);
     let shown = tokio::select! {
         shown = show_all(&mut events) => shown,
-        // The sender goes away unused when the shell takes no more input: its end comes next.
+        // The sender is dropped unused when the shell takes no more input: its end comes next.
         Ok(()) = leaving => Ok(None),
         told = resize_until_told_to_go(input, part) => told.map(|()| None),
     };
-    // First, so that the other side sees a caller that left and not the end of input.
+    // Dropped first, so that the other side sees that the caller left, not the end of input.
     drop(events);
     show::exact_error(SANE);
     drop(raw);
@@ -166,7 +166,7 @@ fn pass_keys_on(input: mpsc::Sender<ExecInput>, keys: Keys, part: Part, left: on
         let mut buffer = [0; INPUT_BYTES];
         loop {
             let typed = match stdin.read(&mut buffer) {
-                // A terminal that is gone has nobody at it.
+                // The terminal is gone.
                 Ok(0) => break,
                 Ok(length) => &buffer[..length],
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,

@@ -30,7 +30,7 @@ pub fn bound(way_out: Duration) {
             std::process::exit(TERMINATED.into());
         });
     };
-    // Without a thread the program still has its own way out.
+    // If the thread cannot be started, the program still ends in the normal way.
     let _ = std::thread::Builder::new()
         .name("ending".to_string())
         .spawn(waiting);

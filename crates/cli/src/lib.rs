@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 /// Runs the command in the arguments of this process.
 pub fn main() -> ExitCode {
-    // Before anything else: a gateway forks while it has one thread, and wants no memory for more.
+    // Before anything else: a gateway forks while it has one thread, and needs little memory.
     if std::env::args_os()
         .nth(1)
         .is_some_and(|word| word == motu_engine::GATEWAY)

@@ -157,7 +157,7 @@ pub async fn watch(session: ExecSession) -> Result<ExitCode> {
     let interrupted = async {
         let _ = tokio::signal::ctrl_c().await;
     };
-    // Input stays open: its end would be the end of the request.
+    // Keep the input open: closing it would end the request.
     let outcome = tokio::select! {
         outcome = show => outcome,
         () = interrupted => Ok(ExitCode::SUCCESS),

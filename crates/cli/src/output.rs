@@ -124,7 +124,7 @@ fn write_all(to: To, pieces: &[Bytes]) -> Result<(), Broken> {
         match rustix::io::writev(to.fd(), rest) {
             Ok(written) => IoSlice::advance_slices(&mut rest, written),
             Err(Errno::INTR) => {}
-            // Somebody else made our output non-blocking.
+            // Another process has made our output non-blocking.
             Err(Errno::AGAIN) => {
                 let fd = to.fd();
                 let _ = poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None);

@@ -138,7 +138,7 @@ impl Progress {
     fn step(&mut self, step: &ProgressEvent) {
         match self {
             Progress::Silent => {}
-            // One line per stage: a log is not a film.
+            // One line per stage, because this is a log.
             Progress::Lines { name, last } => {
                 if *last != step.stage {
                     last.clone_from(&step.stage);

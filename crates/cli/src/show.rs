@@ -123,7 +123,7 @@ fn readable(text: &str) -> String {
 pub fn json(value: &impl Serialize) {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
-        // A value that cannot be written as JSON does not exist among ours.
+        // All our values can be serialized as JSON.
         let text = serde_json::to_string_pretty(value).unwrap_or_default();
         keep(out.write_all(escaped(&text).as_bytes()));
     } else {

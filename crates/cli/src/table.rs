@@ -18,7 +18,7 @@ pub fn room() -> Option<usize> {
         return None;
     }
     let size = rustix::termios::tcgetwinsize(out).ok()?;
-    // A terminal that does not know its size says 0.
+    // A terminal of unknown size reports 0.
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
@@ -117,7 +117,7 @@ mod tests {
         assert!(narrow.lines().all(|line| line.width() <= 48), "{narrow}");
         assert!(narrow.contains("sb-0123456789ab  debian:12"), "{narrow}");
         assert!(narrow.contains('…'), "{narrow}");
-        // Where nothing helps, nothing is hidden.
+        // If the table cannot fit, nothing is hidden.
         let hopeless = plain(&fitted(&headings, &rows, Some(10)));
         assert!(hopeless.contains("sb-0123456789ab"), "{hopeless}");
     }

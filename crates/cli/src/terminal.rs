@@ -16,7 +16,7 @@ pub fn size() -> Result<TtySize> {
         .map_err(|_| {
             Error::invalid("--tty needs a terminal").hint("leave --tty out, or use --stdin alone")
         })?;
-    // A terminal that does not know its size says 0, and is taken for one of the usual size.
+    // A terminal of unknown size reports 0: use the default size.
     let or = |told: u16, usual: u16| if told == 0 { usual } else { told };
     Ok(TtySize {
         cols: or(size.ws_col, USUAL.cols),

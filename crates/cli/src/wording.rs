@@ -79,7 +79,7 @@ impl Wording for Commands {
             return format!("`{}`", verb.verb);
         };
         let mut words = vec!["motu".to_string(), command.to_string()];
-        // A verb without arguments is meant as such: `motu ps`, `motu policy show`.
+        // A verb without arguments is shown alone: `motu ps`, `motu policy show`.
         if !verb.arguments.is_empty() {
             words.extend(arguments(verb));
         }

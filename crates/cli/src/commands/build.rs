@@ -113,7 +113,7 @@ impl Args {
         for pair in &self.build_arg {
             let (name, value) = match pair.split_once('=') {
                 Some((name, value)) => (name, value.to_string()),
-                // As elsewhere: a name alone means the variable of this shell.
+                // As in Docker: a name without a value means the variable of this shell.
                 None => match std::env::var(pair) {
                     Ok(value) => (pair.as_str(), value),
                     Err(_) => continue,
@@ -256,7 +256,7 @@ fn add<W: Write>(
     let full = top.join(path);
     let found = std::fs::symlink_metadata(&full)?;
     let name = path.as_os_str().as_bytes();
-    // What decides about the others goes along in any case.
+    // The ignore file itself is always sent.
     let out = ignore.excludes(name) && path != Path::new(IGNORE);
     let meta = Meta {
         mode: found.mode() & 0o777,
@@ -307,7 +307,7 @@ pub fn tell(step: &ProgressEvent, reader: Reader) {
 
 fn println(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A reader that has gone away is not an error.
+    // A closed reader is not an error.
     let _ = writeln!(out, "{line}");
 }
 

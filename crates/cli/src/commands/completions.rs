@@ -54,7 +54,7 @@ impl CompleteArgs {
     }
 }
 
-// Bash takes `:` for the end of a word; what stands before it is there already.
+// Bash splits words at `:`, so the part before it must be removed from each candidate.
 const BASH: &str = r#"_motu() {
     local line=${COMP_LINE:0:COMP_POINT} word prefix="" candidate
     word=${line##* }

@@ -143,7 +143,7 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
         }
         Ok(_) => to,
         Err(error) if error.kind == motu_core::ErrorKind::NotFound => {
-            // The sandbox itself may be what is missing.
+            // Check whether the sandbox itself is missing.
             client.get_sandbox(id).await?;
             to
         }
@@ -155,7 +155,7 @@ async fn upload(client: &Client, from: &Path, id: &SandboxId, to: GuestPath) -> 
         let path = to.clone();
         client.mkdir(id, MakeDirectory { path, mode: None }).await?;
     } else if !is_replaceable(client, id, &to).await? {
-        // Written through a link, or refused.
+        // Written through a symbolic link, or refused.
         let options = WriteOptions {
             mode: Some(found.permissions().mode() & 0o777),
             ..WriteOptions::default()

@@ -83,7 +83,7 @@ pub fn read(path: &Path, limit: &limits::Limit) -> Result<String> {
 fn pair(text: &str, what: &str) -> Result<(String, String)> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
-        // What was given is not repeated: it may be the value of a secret.
+        // The input is not quoted: it may be the value of a secret.
         _ => Err(Error::invalid(format!("{what} takes {}", shape(what)))),
     }
 }

@@ -44,7 +44,7 @@ impl Which {
         let processes = client.list_processes(&self.id).await?.processes;
         let found = match &self.process {
             Some(Selector::Pid(pid)) => processes.into_iter().find(|process| process.pid == *pid),
-            // A tag may be used again: the last one is meant.
+            // A tag may be reused: take the newest.
             Some(Selector::Tag(tag)) => processes.into_iter().rfind(|process| process.tag == *tag),
             None => Some(only(processes, &self.id)?),
         };

@@ -131,9 +131,9 @@ async fn with_volumes(
             return Err(error);
         }
     };
-    // What the command did comes back, also when its output could not be shown.
+    // Changes are copied back even if the output could not be shown.
     let code = shown(session, live, collector, reader).await;
-    // What could not be copied back is still in the sandbox.
+    // If copying back fails, the files are still in the sandbox.
     volume::fetch(client, &id, mounted, reader).await?;
     volume::drop_sandbox(client, &id).await;
     code

@@ -203,7 +203,7 @@ impl From {
             }
         };
         read?;
-        // What a person or `echo` ends a line with is no part of the secret.
+        // A trailing newline, from a person or `echo`, is not part of the secret.
         if value.ends_with('\n') {
             value.pop();
         }

@@ -127,7 +127,7 @@ impl Mounted {
         let most = limits::EXPORT_BYTES.default;
         let archive = client.read_tree(id, volume.there.into()).await?;
         let brought = cp::receive(archive, move |source| {
-            // A name that links to the directory means the directory.
+            // A symbolic link to a directory means the directory.
             let here = std::fs::canonicalize(&volume.here)
                 .map_err(|error| Error::with_file("find the volume", &error))?;
             bring_back(source, &here, &sent, most)

@@ -50,13 +50,14 @@ impl Lock {
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 return Ok(Claim::Ours(Lock { _file: file }));
             }
-            // A daemon that was killed while it started a program is still there in that program,
-            // for the moment before it becomes another: it takes connections that nobody answers.
+            // If a daemon was killed between fork and exec of a program, the child still holds its
+            // socket for a moment: it accepts connections that nobody answers.
             match (connect(place).filter(serves), origin) {
                 (Some(_), Origin::OnDemand) => return Ok(Claim::OthersAnswer),
                 (Some(_), Origin::Foreground) => return Err(taken(place)),
                 (None, _) if begin.elapsed() > PATIENCE => return Err(stuck(place)),
-                // Between its lock and its socket, or on its way out: rare and short.
+                // The other daemon is between its lock and its socket, or shutting down: rare and
+                // short.
                 (None, _) => std::thread::sleep(Duration::from_millis(5)),
             }
         }

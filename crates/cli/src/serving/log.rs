@@ -21,7 +21,7 @@ pub fn begin(place: &Place, origin: Origin) -> Result<()> {
         .with_max_level(level.unwrap_or(LevelFilter::INFO))
         .with_target(false)
         .with_ansi(false);
-    // A second start in one process keeps the first one's log.
+    // Fails if this process has a log already, which is kept.
     let _ = match origin {
         Origin::Foreground => builder.with_writer(io::stderr).try_init(),
         Origin::OnDemand => {

@@ -74,14 +74,14 @@ fn start(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
             return Ok(());
         }
     };
-    // Two threads carry the daemon; the work is in the machines.
+    // Two threads are enough for the daemon; the work is done in machines.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| Error::io("start the daemon", &error))?;
     let result = runtime.block_on(serve(place, origin, ready));
-    // With its last task goes the engine, which takes along what it keeps on the host.
+    // The engine is dropped with its last task, and cleans up on the host.
     runtime.shutdown_timeout(LAST_BREATH);
     result
 }
@@ -123,7 +123,8 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
             break;
         }
     }
-    // Before open calls are waited for: a new daemon waits for the lock, not for a socket nobody serves.
+    // Remove the socket before waiting for open calls: a new daemon then waits for the lock, not
+    // for a socket that nobody serves.
     let _ = std::fs::remove_file(place.socket());
     leaving.send_replace(true);
     server.finish().await;

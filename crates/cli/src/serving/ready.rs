@@ -26,7 +26,7 @@ impl Ready {
             Ok(File::from(pipe))
         };
         let pipe = take().map_err(|error| Error::io("take standard input", &error.into()))?;
-        // Fails only for the leader of a session, which has what this would give.
+        // Fails only for a session leader, which needs no new session.
         let _ = rustix::process::setsid();
         Ok(Ready(Some(pipe)))
     }
@@ -41,7 +41,7 @@ impl Ready {
 
     fn tell(&mut self, text: &[u8]) {
         if let Some(mut pipe) = self.0.take() {
-            // A starter that is gone does not wait for the answer.
+            // The starter may be gone.
             let _ = pipe.write_all(text);
         }
     }

@@ -59,7 +59,7 @@ impl Args {
             milliseconds(started)
         ));
         let toured = tour(&client, &sandbox.sandbox_id).await;
-        // Also when the tour failed: nothing of it stays behind.
+        // Destroy the sandbox even if the tour failed.
         let ending = Instant::now();
         let destroyed = client.destroy_sandbox(&sandbox.sandbox_id).await;
         toured?;
@@ -146,7 +146,7 @@ async fn tour(client: &Client, id: &SandboxId) -> Result<()> {
         milliseconds(begin.elapsed() / ROUNDS)
     ));
 
-    // Last, because what it leaves behind fills the machine until the machine goes.
+    // Last, because its processes fill the machine until the machine is destroyed.
     say("Limits hold: processes without end");
     let endless = "sh -c 'while :; do sleep 9 & done'; echo the shell is still here";
     shell(client, id, endless).await?;

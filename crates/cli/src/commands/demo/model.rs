@@ -42,7 +42,7 @@ impl std::str::FromStr for Endpoint {
         Ok(Endpoint {
             path: format!("{}/chat/completions", uri.path().trim_end_matches('/')),
             base: text.trim_end_matches('/').to_string(),
-            // An address of the sixth version is in brackets.
+            // An IPv6 address is in brackets.
             host: host.trim_matches(['[', ']']).to_string(),
             port: uri.port_u16().unwrap_or(80),
         })

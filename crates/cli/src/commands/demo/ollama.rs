@@ -72,7 +72,7 @@ impl Args {
     pub async fn run(self, context: &Context) -> Result<ExitCode> {
         let options = Options {
             profile: self.profile,
-            // The person at the keyboard has asked for this, and nobody else is here to be asked.
+            // No approvals: the person at the keyboard has started this demo.
             approvals: Approvals::Never,
             text: Text::Plain,
             ..Options::default()
@@ -150,7 +150,7 @@ impl Args {
         tally.calls += 1;
         let name = call["function"]["name"].as_str().unwrap_or_default();
         let given = &call["function"]["arguments"];
-        // Ollama's own form has an object here, the one that others know has text.
+        // Ollama's own API has an object here, the OpenAI-compatible one has text.
         let arguments = match given.as_str() {
             Some(text) => serde_json::from_str(text).ok(),
             None => Some(given.clone()),

@@ -103,7 +103,7 @@ impl Tools {
             if read.map_err(|error| Error::io("the MCP server", &error))? == 0 {
                 return Err(Error::internal("the MCP server has gone"));
             }
-            // News and the answers to nobody are passed over.
+            // Skip notifications and answers to other requests.
             let Ok(mut message) = serde_json::from_str::<Value>(&line) else {
                 continue;
             };

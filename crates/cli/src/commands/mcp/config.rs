@@ -63,7 +63,7 @@ impl Args {
             return Err(Error::invalid("--sandbox is about terminal sessions")
                 .hint("add --profile terminal or --profile all"));
         }
-        // Clients do not start programs from a shell: the whole path is certain.
+        // Clients do not start programs through a shell: use the absolute path.
         let command = std::env::current_exe().map_err(|error| Error::io("find motu", &error))?;
         let mut args = vec!["mcp", "serve", "--profile", self.profile.as_str()];
         if let Some(sandbox) = &self.sandbox {
@@ -159,7 +159,7 @@ fn read(path: &Path) -> Result<String> {
 
 /// Replaces a file in one step: whoever reads it sees the old settings or the new ones.
 fn replace(path: &Path, text: &str) -> Result<()> {
-    // Through a link: people keep their settings elsewhere.
+    // Follow a symbolic link: people keep their settings elsewhere.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let cannot =
         |error: std::io::Error| Error::with_file(format_args!("write {}", path.display()), &error);

@@ -181,7 +181,7 @@ pub fn read(text: &str) -> Result<Value> {
             Some(_) => walk.at += text[begin..].chars().next().map_or(1, char::len_utf8),
         }
         let piece = &text[begin..walk.at];
-        // A comma too many before the end of a list or an object.
+        // A trailing comma before the end of a list or object.
         if matches!(piece, "]" | "}") && plain.ends_with(',') {
             plain.pop();
         }
@@ -306,7 +306,7 @@ mod tests {
             read(&new).unwrap(),
             object!({"b": 1, "servers": {"x": {"a": [1, 2]}, "motu": {"command": "m"}}, "a": "//"})
         );
-        // Again with another value: replaced, not added.
+        // With another value it is replaced, not added.
         let again = json(&new, "servers", "motu", &object!({"command": "n"})).unwrap();
         assert_eq!(read(&again).unwrap()["servers"]["motu"]["command"], "n");
         assert_eq!(again.matches("motu").count(), 1);

@@ -130,7 +130,7 @@ impl Args {
             text: self.text,
             policy: self.policy.clone(),
             explicit_sessions: self.explicit_sessions,
-            // The clients of one HTTP server are not told apart; they share its names.
+            // The clients of one HTTP server cannot be distinguished; they share its session names.
             scope: (!self.share_sessions).then(|| motu_core::id::random_name(SCOPE_CHARS)),
             awake: Arc::new(move || UnixStream::connect(&socket).is_ok()),
         })

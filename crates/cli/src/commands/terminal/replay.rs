@@ -69,7 +69,8 @@ impl Args {
         drop(keys);
         if raw.is_some() {
             show::exact_error(SANE);
-            // What the recording made this terminal answer is not meant for the next shell.
+            // Discard this terminal's answers to queries in the recording, so that the next shell
+            // does not read them.
             terminal::forget_input();
         }
         drop(raw);
@@ -195,7 +196,7 @@ async fn waited(pause: Duration, pressed: &mut mpsc::Receiver<Key>) -> Option<Ke
             return Some(key);
         }
         left = left.saturating_sub(begun.elapsed());
-        // Halted, until the next key.
+        // Paused until the next key.
         if pressed.recv().await == Some(Key::Quit) {
             return Some(Key::Quit);
         }

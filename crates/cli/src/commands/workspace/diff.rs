@@ -59,7 +59,7 @@ pub fn told(json: bool, report: &DiffReport) -> Result<()> {
     } else if std::io::stdout().is_terminal() {
         show::print(&coloured(&report.patch));
     } else {
-        // A program gets it byte for byte, so that it can be applied.
+        // Not a terminal: print the exact bytes, so that they can be applied.
         show::exact(&report.patch);
     }
     if !json {
@@ -83,7 +83,7 @@ fn coloured(patch: &str) -> String {
         show::plain(show::CYAN),
     );
     let mut text = String::with_capacity(patch.len() + patch.len() / 8);
-    // Lines of a hunk still to come: only outside is "--- " a header.
+    // Inside a hunk "--- " is not a header.
     let mut hunk = Hunk::default();
     for line in patch.lines() {
         let style = match (hunk.inside(), line.as_bytes().first()) {

@@ -145,7 +145,7 @@ fn row(entry: &PathInfo, now: Timestamp) -> Vec<String> {
         FileType::Symlink => 'l',
         FileType::Other => '?',
     };
-    // A name may not break the table.
+    // A newline or tab in a name must not break the table.
     let one_line = |text: &str| text.replace(['\n', '\t'], "\u{fffd}");
     let path = one_line(&entry.path);
     vec![

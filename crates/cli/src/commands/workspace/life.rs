@@ -187,7 +187,7 @@ impl UndoArgs {
 }
 
 fn undone(undone: &Undone) -> String {
-    // The one before which it is now: the first of those that were taken back.
+    // The earliest command that was undone.
     let before = match undone.commands.last() {
         Some(command) => format!("`{}`", show::safe(&show::words(command))),
         None => show::count(undone.steps, "command", "commands"),

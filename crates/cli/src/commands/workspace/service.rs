@@ -239,7 +239,7 @@ impl LogsArgs {
             tail_lines: self.tail_lines,
             all: self.all,
         };
-        // First, so that nothing is missed in between; a line may come twice.
+        // Follow first, so that nothing is missed in between; a line may be shown twice.
         let session = match self.follow {
             true => Some(client.follow_service(id, name).await?),
             false => None,
