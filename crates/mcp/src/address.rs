@@ -25,10 +25,10 @@ impl Named {
     /// Whether a profile has it: what its tools can tell, and nothing else.
     pub fn is_of(&self, profile: Profile) -> bool {
         match self {
-            // Kept by this server, of its own tools' answers.
+            // Output of this server's own tools, kept by the server.
             Named::Output(_) => true,
             Named::Logs(_) | Named::Diff(_) => profile.has_workspaces(),
-            // Only who may give a workspace a network asks what it did with it.
+            // Only profiles that can give a workspace a network may read its decisions.
             Named::ServiceLogs(..) | Named::Decisions(_) => profile.has_services(),
             Named::Screen(..) | Named::Transcript(_) | Named::Recording(_) => {
                 profile.has_terminals()

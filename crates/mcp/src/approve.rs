@@ -111,7 +111,7 @@ fn can_be_asked(context: &RequestContext<RoleServer>) -> bool {
     let Some(elicitation) = capabilities.and_then(|capabilities| capabilities.elicitation) else {
         return false;
     };
-    // Neither mode named is the older way to say "forms".
+    // In older revisions a client without any mode supports forms.
     elicitation.form.is_some() || elicitation.url.is_none()
 }
 
@@ -189,7 +189,7 @@ impl Call {
                 false => Err(declined(question).into()),
             };
         }
-        // Without a good note nobody has answered this question yet.
+        // Without a valid note the question has not been answered yet.
         let mut requests = InputRequests::new();
         let ask = InputRequest::Elicitation(ElicitRequest::new(form(question)));
         requests.insert(QUESTION.to_string(), ask);

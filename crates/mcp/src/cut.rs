@@ -21,7 +21,7 @@ pub fn middle(text: &str, budget: usize) -> Cut {
     let head = text[..head].rfind('\n').map_or(head, |at| at + 1);
     let tail = border(text, text.len() - (budget - budget / 3));
     let tail = match text[tail..].find('\n') {
-        // A line of its own at the end is kept whole, unless that would keep nothing.
+        // Start the tail at a whole line, unless that would leave nothing.
         Some(at) if tail + at + 1 < text.len() => tail + at + 1,
         _ => tail,
     };

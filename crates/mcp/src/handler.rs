@@ -89,7 +89,7 @@ impl Server {
         };
         let work = AssertUnwindSafe((tool.run)(call, arguments)).catch_unwind();
         let outcome = tokio::select! {
-            // Dropping the work ends what it started.
+            // Dropping the future ends what it started.
             () = call.context.ct.cancelled() => return Outcome::Cancelled,
             outcome = work => outcome,
         };
@@ -169,7 +169,7 @@ fn wants_json(call: &Call) -> bool {
     match call.shared.options.text {
         Text::Json => true,
         Text::Plain => false,
-        // Structured content came with that revision; before it there is text alone.
+        // Structured content was added in that revision; older clients get only text.
         Text::Auto => call
             .context
             .protocol_version()
@@ -366,7 +366,7 @@ impl ServerHandler for Server {
             let sink = context.sink();
             async move {
                 let tell = || async { sink.notify_resource_updated(uri.clone()).await.is_ok() };
-                // The client has been told that it is subscribed: what came until now is news.
+                // The client is subscribed now: changes since its request must be announced.
                 tell().await;
                 if let Ok(live) = self.shared.live(&uri)
                     && let Ok(news) = self.shared.watch(&live).await

@@ -170,7 +170,7 @@ impl<H: ServerHandler> Door<H> {
         }
         let mut answer = self.service.handle(request).await;
         if answer.status() == StatusCode::ACCEPTED {
-            // It is done, not only taken on.
+            // Completed, not only accepted.
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
         answer
@@ -218,7 +218,7 @@ impl Server {
                 Ok((stream, _)) => {
                     tokio::spawn(connection(door.clone(), stream, leave.clone()));
                 }
-                // Out of descriptors: those that are open must close first.
+                // Out of file descriptors: wait until a connection closes.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
@@ -244,7 +244,7 @@ async fn connection(
         .header_read_timeout(HEADER_PATIENCE)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // A broken connection is the client's own affair.
+        // A broken connection is not our error.
         _ = serving => {}
         () = leave.cancelled() => {}
     }

@@ -93,7 +93,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
         });
         let write = self.write.clone();
         tokio::spawn(async move {
-            // A client that reads no more is gone, and the next read says so.
+            // A client that no longer reads is gone; the next read reports it.
             let _ = written(&write, answer.to_string().into_bytes()).await;
         });
     }
@@ -298,7 +298,7 @@ mod tests {
             long(last, r#""},"jsonrpc":"2.0","id":"six"}"#),
             json!("six")
         );
-        // That of an argument is not the message's.
+        // An `id` inside the arguments is not the message's.
         assert_eq!(long(last, r#"","id":4}}"#), Value::Null);
         assert_eq!(long("{\"a\":\"", "\"}"), Value::Null);
     }

@@ -69,7 +69,7 @@ impl Call {
                     let progress = begin.elapsed().as_secs_f64();
                     let note = ProgressNotificationParam::new(token.clone(), progress)
                         .with_message(seen.message(begin));
-                    // Work is never held up by a client that does not read.
+                    // A client that does not read must not block the work.
                     let telling = self.context.peer.notify_progress(note);
                     let _ = tokio::time::timeout(EVERY / 2, telling).await;
                 }

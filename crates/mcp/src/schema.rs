@@ -138,7 +138,7 @@ impl Field {
     /// The field as a model reads it.
     fn schema(&self) -> Value {
         let mut schema = match self.kind {
-            // Long texts have a bound that no schema needs to say: the check does.
+            // Very large limits are left out of the schema: the check enforces them.
             Kind::Text(max) if max > SAID => json!({"type": "string"}),
             Kind::Text(max) => json!({"type": "string", "maxLength": max}),
             Kind::Integer { min, max } => {

@@ -58,7 +58,7 @@ impl Server {
             Ok(running) => {
                 let _ = running.waiting().await;
             }
-            // A client that left before it said anything has no complaint.
+            // A client that left before its first message is no error.
             Err(error) if is_gone(&error) => {}
             Err(error) => {
                 return Err(Error::transport(format!(

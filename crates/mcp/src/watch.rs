@@ -82,7 +82,7 @@ fn printed(session: ExecSession) -> News {
         let over = matches!(event, Ok(ExecEvent::Exited(_)) | Err(_));
         ready(!over)
     });
-    // The input is kept: a session that nobody can type into any more is left.
+    // Keep the input: dropping it would leave the session.
     let seen = (session.input, false);
     going
         .scan(seen, |(_, seen), event| {
@@ -142,7 +142,7 @@ mod tests {
         })
         .await;
         let told = told.into_inner();
-        // A second of output: at once, then every quarter of a second, and the end.
+        // One second of output: notified at once, then every quarter of a second, and at the end.
         assert!((4..=7).contains(&told), "{told}");
     }
 

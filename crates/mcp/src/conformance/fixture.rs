@@ -263,7 +263,7 @@ impl Fixture {
             "Tool execution completed",
         ];
         for step in steps {
-            // From that revision on only a request that asks for a level hears anything.
+            // From that revision on, log messages are sent only for requests that ask for a level.
             if !is_stateless(context) {
                 let note = read(json!({"level": "info", "data": step}));
                 let _ = context.peer.notify_logging_message(note).await;

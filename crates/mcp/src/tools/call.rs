@@ -87,7 +87,7 @@ async fn call(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     };
     let seen = Seen::default();
     let make = || call.service().call(request.clone());
-    // Which environment a language means, the refusal says.
+    // The error names the environment of a language.
     let work = installed(call, &seen, "", make);
     Ok(shown(&call.told(&seen, work).await?))
 }

@@ -48,7 +48,7 @@ pub async fn ended(
 /// The answer: how it ended, its output within the budget, and where the rest is.
 pub fn answer(call: &Call, mut result: ExecResult, budget: Option<u64>) -> Answer {
     let budget = budget.map_or(OUTPUT_BUDGET, |bytes| bytes as usize);
-    // Errors are short and matter; what they leave is for the output.
+    // Standard error gets at least half of the budget, because it is short and important.
     let stderr = cut::middle(
         &result.stderr,
         (budget / 2).max(budget.saturating_sub(result.stdout.len())),
@@ -69,7 +69,7 @@ pub fn answer(call: &Call, mut result: ExecResult, budget: Option<u64>) -> Answe
     let errors = std::mem::replace(&mut result.stderr, stderr.text);
     if cut {
         result.truncated = true;
-        // Bytes that are not text would exceed the budget that the text was cut to.
+        // The base64 forms would exceed the budget that the text was cut to.
         (result.stdout_base64, result.stderr_base64) = (None, None);
     }
     let mut answer = Answer::new(text, &result);

@@ -263,7 +263,7 @@ fn machine(sandbox: &Sandbox) -> Answer {
         text.push_str(&format!(" ({reason})"));
     }
     let mut answer = Answer::new(text, sandbox);
-    // What these tools call it when they are given it.
+    // The name of the id in the parameters of these tools.
     answer.structured["vm_id"] = sandbox.sandbox_id.as_str().into();
     answer
 }
@@ -280,7 +280,8 @@ impl Drop for Thrown<'_> {
         let Some(id) = self.id.take() else { return };
         let service: Arc<dyn Verbs> = self.call.shared.service.clone();
         self.call.chore(async move {
-            // The one who asked has an answer or has left: expiry is what remains.
+            // The caller has its answer or has left; if this fails, the time to live ends the
+            // sandbox.
             let _ = service.destroy_sandbox(&id).await;
         });
     }

@@ -363,7 +363,7 @@ pub fn record(record: &CommandRecord) -> String {
 async fn logs(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let id = arguments.workspace()?;
     let log = call.service().logs_workspace(&id).await?;
-    // The newest that fit; the others are behind the handle.
+    // The newest entries that fit; the others are available through the handle.
     let mut kept: Vec<String> = Vec::new();
     let mut room = OUTPUT_BUDGET;
     for entry in log.entries.iter().rev() {

@@ -115,7 +115,7 @@ async fn get_screen(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     };
     let mut answer = Answer::new(String::new(), &screen);
     if format == ScreenFormat::Png {
-        // The picture is content; once is enough.
+        // The picture is sent as content, so leave it out of the structured answer.
         answer.structured["screen"] = "".into();
         answer.image = Some(screen.screen);
     } else {
@@ -151,7 +151,7 @@ async fn get_scrollback(call: &Call, arguments: Arguments) -> Result<Answer, Sto
         Found::Done(back) => back,
         Found::Nothing(answer) => return Ok(answer),
     };
-    // What scrolled by is asked for by number, so its budget is larger.
+    // Scrollback is requested by number of rows, so its budget is larger.
     let cut = cut::middle(&back.scrollback, 2 * OUTPUT_BUDGET);
     back.scrollback = cut.text;
     let mut text = back.scrollback.trim_end_matches('\n').to_string();

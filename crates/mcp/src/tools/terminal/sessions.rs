@@ -232,7 +232,7 @@ async fn create_session(call: &Call, arguments: Arguments) -> Result<Answer, Sto
         request.size = size;
     });
     let mut opened = opened.await?;
-    // A new shell has not told its directory yet; it begins where it was asked to.
+    // A new shell has not reported its directory yet; it starts where it was asked to.
     if opened.created && opened.terminal.cwd.is_none() {
         opened.terminal.cwd = begins_in;
     }

@@ -304,7 +304,7 @@ impl Drop for Interrupt<'_> {
                 },
                 ..SendToTerminal::default()
             };
-            // Nobody is left to hear of a failure.
+            // The caller is gone, so a failure cannot be reported.
             let _ = service.send_to_terminal(&id, interrupt).await;
         });
     }
@@ -327,7 +327,8 @@ async fn run_line(call: &Call, arguments: Arguments) -> Result<Answer, Stop> {
     let found = match call.is_followed() {
         false => work.await,
         true => {
-            // Asked before the command runs, whose first output would be missed otherwise.
+            // Read the position before the command runs; otherwise its first output would be
+            // missed.
             let before = printed(call, &id).await.unwrap_or(0);
             let work = async {
                 tokio::select! {
