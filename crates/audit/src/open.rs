@@ -177,7 +177,7 @@ fn lost_end(pointed: &Record, found: u64) -> Fields {
     tracing::error!(
         expected = pointed.seq,
         found,
-        "the end of the audit log is lost"
+        "records at the end of the audit log were lost"
     );
     note(
         "end_lost",

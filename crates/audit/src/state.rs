@@ -86,7 +86,7 @@ impl Shared {
             (State::Broken(_), _) => {}
             (_, Ok(())) => *state = State::Ready,
             (_, Err(error)) => {
-                tracing::error!(%error, "the audit log has no room");
+                tracing::error!(%error, "allocating space for the audit log failed");
                 *state = State::Full(Error::io("make room in the audit log", &error));
             }
         }

@@ -217,7 +217,7 @@ impl Writer {
         let at = HEAD_PLACES[self.flips % HEAD_PLACES.len()];
         self.flips += 1;
         if let Err(error) = self.head.write_all_at(checkpoint, at) {
-            tracing::warn!(%error, "the head of the audit log is not written");
+            tracing::warn!(%error, "writing the head of the audit log failed");
         }
     }
 
@@ -275,7 +275,7 @@ impl Writer {
     /// Removes segments that are too old or too many. Unreadable ones stay.
     pub fn retire(&mut self) {
         if let Err(error) = self.remove_old() {
-            tracing::warn!(%error, "old segments of the audit log stay");
+            tracing::warn!(%error, "deleting old segments of the audit log failed");
         }
     }
 

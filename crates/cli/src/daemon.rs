@@ -106,7 +106,7 @@ fn open_more_files() -> Option<u64> {
         maximum: limit.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, more) {
-        tracing::warn!(%error, "the daemon cannot open more files");
+        tracing::warn!(%error, "raising the limit of open files failed");
     }
     limit.current
 }

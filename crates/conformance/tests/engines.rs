@@ -1,5 +1,5 @@
-//! The docker runtime on real engines: Docker and Podman, each started by its test with everything
-//! it has below one directory, and ended by it.
+//! Tests of the docker runtime on real engines: each test starts its own Docker or Podman with all
+//! of its files in one directory, and stops it at the end.
 
 #[path = "engines/engine.rs"]
 mod engine;
@@ -13,10 +13,10 @@ use motu_core::{ErrorKind, Isolation, Program, Service as _, Size};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// How long anything that should happen may take on a busy machine.
+/// The longest wait for anything, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Every check of the suite, one after the other; what fails is named at the end.
+/// Runs every check of the suite in sequence; failed ones are listed at the end.
 fn whole_suite(engine: &Engine) {
     let mut failed = Vec::new();
     let mut count = 0;
@@ -60,7 +60,8 @@ fn podman_takes_the_suite() {
     }
 }
 
-/// Real terminals on machines of an engine. One state directory for most: its image is imported once.
+/// Checks of terminals on machines of an engine. Most share one state directory, so that its image
+/// is imported only once.
 fn terminals(engine: &Engine) {
     let bench = Bench::new(with_bash(docker(&engine.socket(), None)).expect("a Debian"));
     macro_rules! each {
@@ -80,12 +81,12 @@ fn terminals(engine: &Engine) {
         much_output_goes_through_in_order,
         a_session_ends_with_its_machine,
     );
-    // This one reads all that was ever printed.
+    // This check reads everything ever printed, so it needs a fresh bench.
     let fresh = Bench::new(with_bash(docker(&engine.socket(), None)).expect("a Debian"));
     checks::terminals::a_new_daemon_goes_on_with_the_session(&fresh);
 }
 
-/// Takes away what a check has left.
+/// Removes the sandboxes that a check left.
 async fn clear(life: &Life) {
     let listed = life.engine.list_sandboxes(Default::default()).await;
     for sandbox in listed.expect("a list") {
@@ -102,7 +103,7 @@ fn docker_has_terminals() {
     }
 }
 
-/// What only an engine has: strangers in it, images, and a life of its own.
+/// Checks only an external engine needs: containers of others, images, and restarts of the engine.
 #[test]
 fn an_engine_is_somebody_elses() {
     let mut engine = match Engine::start(Kind::Docker) {
@@ -137,12 +138,13 @@ fn walls_are_what_they_are_said_to_be(engine: &Engine) {
         };
         let root = life.engine.create_sandbox(root).await.expect("a sandbox");
         let asks = [
-            // No capability that reaches far: the twelve of the container runtime.
+            // Only the capabilities of the container runtime.
             ("grep CapEff /proc/self/status", "00000000a00405fb"),
             ("grep CapBnd /proc/self/status", "00000000a00405fb"),
             ("grep NoNewPrivs /proc/self/status", "1"),
             ("grep Seccomp: /proc/self/status", "2"),
-            // The guest's directory takes nothing, and its host's files are not there.
+            // The guest's directory is not writable, and the files on the host's side are not
+            // visible.
             (
                 "touch /dev/motu/link/x 2>&1; ls /dev/motu/link | wc -l",
                 "0",
@@ -188,7 +190,7 @@ fn a_memory_limit_holds(engine: &Engine) {
             .exec(&sandbox, script("x=a; while :; do x=$x$x; done"))
             .await;
         assert_ne!(hog.exit_code, 0, "{hog:?}");
-        // Its memory ended, not the machine's life.
+        // The process ran out of memory; the machine survives.
         let after = life.exec(&sandbox, script("echo here")).await;
         assert_eq!(after.stdout, "here\n");
     });
@@ -198,7 +200,7 @@ fn strangers_are_left_alone(engine: &Engine) {
     let one = Bench::new(subject(engine));
     let other = Bench::new(subject(engine));
     let id = one.life(|life| async move { life.create().await.sandbox_id });
-    // Another state directory cleans up everything that it could ever call its own.
+    // Another state directory removes everything it considers its own.
     other.life(|life| async move {
         let gone = life.create().await;
         life.engine
@@ -221,7 +223,7 @@ fn images_go_with_their_environment(engine: &Engine) {
     bench.life(|life| async move {
         let sandbox = life.create().await;
         assert_eq!(engine.images_of(&identity()), 1);
-        // The environment is there: its image stays, used or not.
+        // The environment exists, so its image stays, used or not.
         life.runtime.environments_removed().await.expect("told");
         assert_eq!(engine.images_of(&identity()), 1);
         life.engine
@@ -230,7 +232,7 @@ fn images_go_with_their_environment(engine: &Engine) {
             .expect("destroyed");
         assert!(life.runtime.prune().await.expect("pruned") > 0);
         assert_eq!(engine.images_of(&identity()), 0);
-        // Imported again without being told that it is gone.
+        // The image is imported again, without a notice that it was removed.
         life.create().await;
         assert_eq!(engine.images_of(&identity()), 1);
     });
@@ -242,7 +244,7 @@ fn gvisor_is_had_by_name(engine: &Engine) {
     let id = bench.life(|life| async move {
         let sandbox = life.create().await;
         assert_eq!(sandbox.isolation, Isolation::Gvisor);
-        // Its kernel is not the host's.
+        // The kernel is gVisor's, not the host's.
         let kernel = life.exec(&sandbox, script("dmesg | head -n 1")).await;
         assert!(kernel.stdout.contains("gVisor"), "{kernel:?}");
         let inside = life.exec(&sandbox, script("ls /dev/motu/link")).await;
@@ -267,7 +269,7 @@ fn an_engine_may_die_under_a_machine(engine: &mut Engine) {
     let bench = Bench::new(subject(engine));
     let id = bench.life(|life| async move { life.create().await.sandbox_id });
     engine.kill();
-    // A new daemon finds the machine without its engine, and it works.
+    // A new daemon finds the machine while the engine is stopped, and the machine works.
     let known = id.clone();
     bench.life(|life| async move {
         let sandbox = life.get(&known).await;
@@ -280,7 +282,8 @@ fn an_engine_may_die_under_a_machine(engine: &mut Engine) {
         assert!(begun.elapsed() < SOON);
     });
     engine.again().expect("the engine starts again");
-    // An engine that comes back ends what it finds running; either way there is nothing left.
+    // A restarted engine kills the containers it finds running; either way the sandbox can be
+    // destroyed.
     bench.life(|life| async move {
         let destroyed = life.engine.destroy_sandbox(&id).await;
         destroyed.expect("destroyed by the engine that is there again");
@@ -288,7 +291,7 @@ fn an_engine_may_die_under_a_machine(engine: &mut Engine) {
     assert_eq!(engine.containers(), "[]");
 }
 
-/// The daemon lives all the while: before, without and after the engine it is told what is so.
+/// A running daemon reports the right state before, during and after a stop of the engine.
 fn a_living_daemon_sees_its_engine_go_and_come(engine: &mut Engine) {
     let bench = Bench::new(subject(engine));
     let there = &mut *engine;
@@ -299,13 +302,14 @@ fn a_living_daemon_sees_its_engine_go_and_come(engine: &mut Engine) {
         let counting = life.engine.exec_background(id, counting).await;
         counting.expect("started");
         there.kill();
-        // What runs goes on: it was never the engine's.
+        // Processes continue: they are not the engine's children.
         let grows =
             "a=$(cat /tmp/n); while [ \"$(cat /tmp/n)\" = \"$a\" ]; do sleep 0.05; done; echo grew";
         let said = life.exec(&sandbox, script(grows)).await;
         assert_eq!(said.stdout, "grew\n", "{said:?}");
         there.again().expect("the engine starts again");
-        // The engine ends what it finds running, or leaves it; what is said is what is so.
+        // The engine may kill the containers it finds running, or keep them; the reported state
+        // must match.
         let second = life.create().await;
         let said = life.exec(&second, script("echo new")).await;
         assert_eq!(said.stdout, "new\n", "{said:?}");
@@ -323,7 +327,7 @@ fn a_living_daemon_sees_its_engine_go_and_come(engine: &mut Engine) {
                     assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
                     break;
                 }
-                // Between the two, for a moment.
+                // Any other state may only be reported briefly.
                 other => assert!(begun.elapsed() < SOON, "{other:?}"),
             }
         }
@@ -341,7 +345,8 @@ fn what_an_engine_missed_is_made_up_for(engine: &mut Engine) {
         let sandbox = life.create().await;
         let dir = life.machine_dir(&sandbox.sandbox_id);
         engine.kill();
-        // It is ended without its engine, and what that has of it is not forgotten.
+        // The machine is killed while the engine is stopped, and its container stays recorded for
+        // removal.
         let _ = life.engine.destroy_sandbox(&sandbox.sandbox_id).await;
         assert!(dir.exists());
         engine.again().expect("the engine starts again");

@@ -474,7 +474,7 @@ fn nodes_file(store: &Store, digest: &str) -> PathBuf {
 fn remember_nodes(store: &Store, digest: &str, nodes: &Nodes) {
     let path = nodes_file(store, digest);
     if let Err(error) = crate::build_cache::replace(&path, &digest::encode(nodes)) {
-        tracing::debug!(%error, "the list of a tree is not kept");
+        tracing::debug!(%error, "caching the list of a tree failed");
     }
 }
 

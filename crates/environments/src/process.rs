@@ -211,7 +211,7 @@ impl Drop for Running {
         }
         self.kill();
         if let Err(error) = self.reap() {
-            tracing::warn!(%error, "a build program could not be waited for");
+            tracing::warn!(%error, "waiting for a build program failed");
         }
         if let Some(follower) = self.follower.take() {
             let _ = follower.join();

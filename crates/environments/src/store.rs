@@ -362,7 +362,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if let Err(error) = self.privilege.remove_tree(&self.path) {
-            tracing::warn!(%error, "a build directory is left for the next start");
+            tracing::warn!(%error, "removing a build directory failed; the next start removes it");
         }
     }
 }

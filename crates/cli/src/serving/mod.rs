@@ -101,7 +101,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     let server = Server::new(gate, activity.clone()).beside(routes.clone());
     let leaving = watch::Sender::new(false);
     if let Some(remote) = remote {
-        tracing::info!(address = %remote.address()?, "serving gRPC to callers of other hosts");
+        tracing::info!(address = %remote.address()?, "serving gRPC to other hosts");
         tokio::spawn(remote.serve(routes, activity.clone(), leaving.subscribe()));
     }
     ending::bound(WAY_OUT);
@@ -129,7 +129,7 @@ async fn serve(place: &Place, origin: Origin, ready: &mut Ready) -> Result<()> {
     leaving.send_replace(true);
     server.finish().await;
     if tokio::time::timeout(CLOSING, engine.close()).await.is_err() {
-        tracing::warn!("machines that waited ready are left to the next daemon");
+        tracing::warn!("closing timed out; the next daemon removes the pooled machines");
     }
     tracing::info!("leaving");
     Ok(())

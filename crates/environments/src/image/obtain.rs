@@ -184,7 +184,7 @@ impl Work<'_> {
             });
         }
         if index.skipped > 0 {
-            tracing::debug!(name, index.skipped, "entries of a layer are left out");
+            tracing::debug!(name, index.skipped, "entries of a layer were skipped");
         }
         Ok(index)
     }

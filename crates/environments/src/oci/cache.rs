@@ -98,7 +98,7 @@ impl Cache {
         }
         // If the cache is emptied concurrently, this pull still has the open file.
         if let Err(error) = fs::rename(&path, self.blob(&layer.digest)) {
-            tracing::debug!(%error, "a layer is not kept");
+            tracing::debug!(%error, "caching a layer failed");
         }
         report.send(layer.size);
         Ok(partial.file)

@@ -76,7 +76,7 @@ pub(super) fn find(config: &Path, registry: &str) -> Option<Credentials> {
     let config: DockerConfig = match serde_json::from_slice(&text) {
         Ok(config) => config,
         Err(error) => {
-            tracing::warn!(%error, path = %config.display(), "logins cannot be read");
+            tracing::warn!(%error, path = %config.display(), "reading the registry logins failed");
             return None;
         }
     };
@@ -147,7 +147,7 @@ fn ask(helper: &str, key: &str) -> Option<Credentials> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .inspect_err(|error| tracing::warn!(%error, helper, "logins cannot be asked for"))
+        .inspect_err(|error| tracing::warn!(%error, helper, "running the credential helper failed"))
         .ok()?;
     // A helper that does not read its input reports that by its exit.
     let _ = child.stdin.take()?.write_all(key.as_bytes());

@@ -126,7 +126,7 @@ pub(crate) fn mount(disks: &Disks, kept: &Kept, mib: u64) -> Result<Mounted, Err
     let size = match grow(superblock, &mount, size) {
         Ok(size) => size,
         Err(error) => {
-            tracing::warn!(%error, image = %path.display(), "a disk keeps its size");
+            tracing::warn!(%error, image = %path.display(), "resizing a disk failed");
             superblock.size()
         }
     };

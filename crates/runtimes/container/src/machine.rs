@@ -113,11 +113,11 @@ impl Maker {
             return;
         }
         if let Err(error) = self.launcher.refill() {
-            tracing::warn!(%error, "could not start launchers ahead");
+            tracing::warn!(%error, "starting launchers in advance failed");
         }
         let bounded = self.host.privileged && self.disks.missing().is_none();
         if let Some(Err(error)) = bounded.then(|| self.disks.refill()) {
-            tracing::warn!(%error, "could not make disks ready");
+            tracing::warn!(%error, "creating disks in advance failed");
         }
         self.refilling.store(false, Ordering::Release);
     }
@@ -388,7 +388,7 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
             let _ = collected.await;
             let record = Record::load(&spec.dir);
             if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
-                tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");
+                tracing::warn!(sandbox = %spec.id, error = %left, "cleaning up a failed machine failed");
             }
             Err(error)
         }

@@ -190,7 +190,7 @@ impl Runtime for Docker {
         match pruned.await {
             // An engine that is not running has nothing to free; others still can.
             Err(error) if error.kind == ErrorKind::Unavailable => {
-                tracing::warn!(%error, "what is in the container engine stays there");
+                tracing::warn!(%error, "the container engine is unavailable; nothing was removed from it");
                 Ok(0)
             }
             other => other,

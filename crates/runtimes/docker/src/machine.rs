@@ -238,7 +238,7 @@ async fn guest(api: &Api, spec: &MachineSpec, record: &Record) -> Result<UnixStr
                 Ok(found) if found.state.running => {}
                 Ok(found) => break found.state,
                 // The engine is busy; the guest may still come up.
-                Err(error) => tracing::debug!(%error, "a new container could not be looked at"),
+                Err(error) => tracing::debug!(%error, "inspecting a new container failed"),
             }
         }
     };
@@ -266,7 +266,7 @@ pub(crate) async fn create(maker: &Maker, spec: &MachineSpec) -> Result<Machine,
         Err(_) => {
             let record = Record::load(&spec.dir);
             if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
-                tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");
+                tracing::warn!(sandbox = %spec.id, error = %left, "cleaning up a failed machine failed");
             }
         }
     }
@@ -281,7 +281,7 @@ async fn remove_left(maker: &Maker) {
         let record = Record::load(&dir);
         let removed = remove(maker, &id, &dir, record).await;
         let gone = removed.map(|()| std::fs::remove_dir(&dir));
-        tracing::info!(sandbox = %id, ?gone, "a machine that was left was looked at again");
+        tracing::info!(sandbox = %id, ?gone, "retried the removal of a leftover machine");
     }
 }
 
@@ -371,7 +371,7 @@ pub(crate) async fn remove(
                 .open()
                 .map(|process| pidfd_send_signal(process, Signal::KILL));
             if let Some(Err(error)) = killed {
-                tracing::warn!(%id, %error, "a machine of an engine that does not answer may go on");
+                tracing::warn!(%id, %error, "killing the process of a machine failed; it may still run");
             }
             let mut left = maker.left.lock().unwrap_or_else(PoisonError::into_inner);
             left.retain(|(known, _)| known != id);
@@ -401,7 +401,10 @@ async fn remove_container(maker: &Maker, record: &Record) -> Result<(), Error> {
                 let home = identity::of(maker.home())?;
                 let labels = found.config.labels.unwrap_or_default();
                 if labels.get(HOME_LABEL) != Some(&home) {
-                    tracing::warn!(name = record.name, "a container of this name is not ours");
+                    tracing::warn!(
+                        name = record.name,
+                        "a container of this name belongs to somebody else"
+                    );
                     return Ok(());
                 }
                 found.id

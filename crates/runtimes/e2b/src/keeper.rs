@@ -54,7 +54,7 @@ async fn prolong(control: Arc<Control>, fates: Arc<Fates>, id: String, timeout: 
         let part = match done {
             Ok(()) => 3,
             Err(error) => {
-                tracing::warn!(id, %error, "a machine was not given more time");
+                tracing::warn!(id, %error, "extending the timeout of a machine failed");
                 10
             }
         };

@@ -102,7 +102,7 @@ impl Maker {
             Ok(machine) => Ok(machine),
             Err(error) => {
                 if let Err(left) = self.control().kill(&id).await {
-                    tracing::warn!(id, error = %left, "a machine of no use is left at the service");
+                    tracing::warn!(id, error = %left, "removing an unusable machine at the service failed");
                 }
                 Err(error)
             }
@@ -260,7 +260,7 @@ impl Maker {
                 return Ended { reason };
             }
             Err(error) => {
-                tracing::warn!(id = %machine.id, %error, "a machine cannot be watched");
+                tracing::warn!(id = %machine.id, %error, "watching a machine failed");
                 return std::future::pending().await;
             }
         };
@@ -294,7 +294,7 @@ impl Maker {
             Ok(Standing::There(_)) => true,
             Ok(Standing::Gone(_)) => false,
             Err(error) => {
-                tracing::warn!(id = %machine.id, %error, "taken to be alive");
+                tracing::warn!(id = %machine.id, %error, "the state of the machine is unknown; it is assumed to be running");
                 true
             }
         }

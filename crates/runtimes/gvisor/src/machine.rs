@@ -273,7 +273,7 @@ impl Maker {
             return;
         }
         if let Err(error) = self.disks.refill() {
-            tracing::warn!(%error, "could not make disks ready");
+            tracing::warn!(%error, "creating disks in advance failed");
         }
         self.refilling.store(false, Ordering::Release);
     }
@@ -395,7 +395,7 @@ pub(crate) async fn create(maker: &Arc<Maker>, spec: &MachineSpec) -> Result<Mac
     if made.is_err() {
         let record = Record::load(&spec.dir);
         if let Err(left) = remove(maker, &spec.id, &spec.dir, record).await {
-            tracing::warn!(sandbox = %spec.id, error = %left, "a failed machine left something");
+            tracing::warn!(sandbox = %spec.id, error = %left, "cleaning up a failed machine failed");
         }
     }
     made
@@ -409,7 +409,7 @@ async fn begins(maker: &Maker, machine: &Machine, spec: &MachineSpec) -> Result<
     if let Some(Err(error)) =
         sandbox.map(|sandbox| killer::spare_the_sandbox(sandbox.pid, &members))
     {
-        tracing::warn!(sandbox = %machine.id, %error, "without memory the whole machine would end");
+        tracing::warn!(sandbox = %machine.id, %error, "setting the OOM score failed; an OOM kill may end the whole machine");
     }
     let vcpu_count = Some(spec.limits.vcpu_count.value);
     let limited = maker.cgroups.limit_cpu(machine.id.as_str(), vcpu_count);

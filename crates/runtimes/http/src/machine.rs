@@ -109,7 +109,7 @@ impl Maker {
             Ok(machine) => Ok(machine),
             Err(error) => {
                 if let Err(left) = self.peer.destroy(&id).await {
-                    tracing::warn!(id, error = %left, "a machine of no use is left at the service");
+                    tracing::warn!(id, error = %left, "removing an unusable machine at the service failed");
                 }
                 Err(error)
             }
@@ -125,7 +125,7 @@ impl Maker {
                 }
             }
             None if error.is_unknown() => {
-                tracing::warn!(id = %spec.id, "the service may have made a machine that nobody can name");
+                tracing::warn!(id = %spec.id, "the service may have made a machine whose id is unknown");
             }
             _ => {
                 let _ = Record::remove(&spec.dir);
@@ -241,7 +241,7 @@ impl Maker {
                 return Ended { reason };
             }
             Err(error) => {
-                tracing::warn!(id = %machine.id, %error, "a machine cannot be watched");
+                tracing::warn!(id = %machine.id, %error, "watching a machine failed");
                 return std::future::pending().await;
             }
         };
@@ -268,13 +268,13 @@ impl Maker {
             Ok(Some((_, id))) => match self.peer.status(&id).await {
                 Ok(standing) => standing == Standing::There,
                 Err(error) => {
-                    tracing::warn!(id = %machine.id, %error, "taken to be alive");
+                    tracing::warn!(id = %machine.id, %error, "the state of the machine is unknown; it is assumed to be running");
                     true
                 }
             },
             Ok(None) => false,
             Err(error) => {
-                tracing::warn!(id = %machine.id, %error, "taken to be alive");
+                tracing::warn!(id = %machine.id, %error, "the state of the machine is unknown; it is assumed to be running");
                 true
             }
         }
@@ -295,7 +295,7 @@ impl Maker {
         match record.id {
             Some(known) => self.end(&known, dir).await,
             None => {
-                tracing::warn!(%id, "a machine may be left at the service: it never said which");
+                tracing::warn!(%id, "a machine may remain at the service: its id was never received");
                 Record::remove(dir)
             }
         }

@@ -14,7 +14,7 @@ pub fn own_seed(dir: impl AsFd, name: &str, baseline: &Path) -> io::Result<()> {
     let upper = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
     let lower = File::open(baseline)?;
     if let Err(error) = seeded::own(&lower, &upper, Notes::User) {
-        tracing::warn!(%error, baseline = %baseline.display(), "the seed is not copied");
+        tracing::warn!(%error, baseline = %baseline.display(), "copying the seed failed");
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ pub(super) async fn adopt(guest: Arc<Guest>) {
     let listed = match guest.envd.processes().await {
         Ok(listed) => listed,
         Err(error) => {
-            tracing::warn!(id = guest.id, %error, "processes of a former daemon are not known");
+            tracing::warn!(id = guest.id, %error, "reading the processes of an earlier daemon failed");
             Vec::new()
         }
     };
@@ -135,7 +135,7 @@ pub(super) async fn adopt(guest: Arc<Guest>) {
             tracing::warn!(
                 id = guest.id,
                 reason = failed.message,
-                "a process is not written down"
+                "recording a process failed"
             );
         }
     }
@@ -266,7 +266,7 @@ async fn settle(guest: &Guest, process: &Running, end: End, timed_out: bool) {
         tracing::warn!(
             id = guest.id,
             reason = failed.message,
-            "an end is not written down"
+            "recording the exit of a process failed"
         );
     }
     process.ended.send_replace(Some(ended));
@@ -356,7 +356,7 @@ async fn drop_spool(guest: &Guest, about: &Remembered) {
     if let Some(spool) = &about.spool
         && let Err(error) = guest.envd.remove(spool).await
     {
-        tracing::debug!(id = guest.id, %error, "output is left in the machine");
+        tracing::debug!(id = guest.id, %error, "removing output files from the machine failed");
     }
 }
 

@@ -36,7 +36,12 @@ impl Guest {
             // A process that has just ended accepts no input: its end follows.
             if let Err(failed) = done {
                 let reason = failed.message;
-                tracing::debug!(id = self.id, pid = process.pid, reason, "not passed on");
+                tracing::debug!(
+                    id = self.id,
+                    pid = process.pid,
+                    reason,
+                    "passing input to a process failed"
+                );
             }
         }
     }

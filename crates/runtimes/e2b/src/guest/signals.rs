@@ -85,7 +85,7 @@ impl Guest {
     pub(super) async fn kill_marked(&self, mark: &str, file: &str) {
         if let Err(failed) = self.signal_marked((mark, file), SIGKILL).await {
             let reason = failed.message;
-            tracing::warn!(id = self.id, reason, "a command may run on");
+            tracing::warn!(id = self.id, reason, "a command may still be running");
         }
     }
 

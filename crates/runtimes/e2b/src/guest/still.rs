@@ -26,7 +26,7 @@ impl Guest {
                 Ok(()) => self.held().push(process),
                 Err(failed) => {
                     let reason = failed.message;
-                    tracing::warn!(id = self.id, reason, "output may be lost by the pause");
+                    tracing::warn!(id = self.id, reason, "output may be lost during the pause");
                 }
             }
         }
@@ -48,11 +48,20 @@ impl Guest {
             let mut heard = process.heard.subscribe();
             let heard = heard.wait_for(|heard| *heard);
             if tokio::time::timeout(HEARD, heard).await.is_err() {
-                tracing::warn!(id = self.id, pid = process.pid, "goes on unheard");
+                tracing::warn!(
+                    id = self.id,
+                    pid = process.pid,
+                    "a process continues before its output is connected again"
+                );
             }
             if let Err(failed) = self.signal_tree(&process, SIGCONT).await {
                 let reason = failed.message;
-                tracing::warn!(id = self.id, pid = process.pid, reason, "does not go on");
+                tracing::warn!(
+                    id = self.id,
+                    pid = process.pid,
+                    reason,
+                    "continuing a stopped process failed"
+                );
             }
         }
     }

@@ -51,7 +51,7 @@ impl Guest {
         if placed.is_err() || write.append || write.create_new {
             let removed = self.envd.remove(&staged).await;
             if let Err(error) = removed {
-                tracing::debug!(id = self.id, %error, "a staged file is left in the machine");
+                tracing::debug!(id = self.id, %error, "removing a staged file from the machine failed");
             }
         }
         placed?;

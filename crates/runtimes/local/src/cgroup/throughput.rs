@@ -204,7 +204,7 @@ fn refused(name: &str, reason: &str) -> Error {
 
 fn lift(file: &Path, rule: &str) {
     if let Err(error) = std::fs::write(file, rule) {
-        tracing::warn!(file = %file.display(), %error, "a limit of a disk stays");
+        tracing::warn!(file = %file.display(), %error, "removing the throughput limit of a disk failed");
     }
 }
 
