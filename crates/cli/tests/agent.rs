@@ -1,5 +1,6 @@
-//! Git over SSH without the key in the machine: a real OpenSSH server, real git and ssh inside of
-//! every runtime, and the agent of the gateway between them. All of it in namespaces of the test.
+//! Git over SSH without the key in the machine: a real OpenSSH server, real git and ssh in every
+//! runtime, and the gateway's SSH agent between them. Everything runs in network namespaces of the
+//! test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -44,11 +45,11 @@ capability = "web"
 hosts = ["good.example"]
 ports = [22, 443]
 "#;
-/// Nobody is there to be asked.
+/// Batch mode: ssh must never prompt.
 const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=60 -o StrictHostKeyChecking=no";
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server and everything it has said.
+/// An SSH server and its log so far.
 struct Server {
     child: Child,
     said: Arc<(Mutex<String>, Condvar)>,
@@ -115,12 +116,12 @@ impl Drop for Server {
     }
 }
 
-/// Where the servers' system is, in their namespace.
+/// The root directory of the servers' system.
 fn root(world: &World) -> PathBuf {
     world.story.path().join("scratch/root")
 }
 
-/// A world with two servers that let the same keys in and have different keys of their own.
+/// A world with two servers that accept the same user keys and have different host keys.
 struct Coast {
     good: Server,
     other: Server,
@@ -161,7 +162,7 @@ impl Coast {
         told.stdout
     }
 
-    /// A new key of the user's, as a file. The servers let it in, and no other.
+    /// Generates a new user key as a file; the servers accept this key and no other.
     fn key(&self, kind: &str) -> String {
         let file = self.place(kind);
         for old in [file.clone(), format!("{file}.pub")] {
@@ -184,7 +185,7 @@ impl Coast {
         file
     }
 
-    /// Keeps a key, bound to the good host.
+    /// Stores a key as a secret that is bound to the good host.
     fn keep(&self, file: &str) -> Value {
         let known = self.place("known_hosts");
         let good = std::fs::read_to_string(self.place("good.pub")).unwrap();
@@ -201,7 +202,7 @@ impl Coast {
             .motu(&[&["exec", id][..], &options, &["--", "bash", "-c", script]].concat())
     }
 
-    /// Clones, commits and pushes; says what the server has then.
+    /// Clones, commits and pushes, and checks that the server received it.
     fn git_works(&self, id: &str, when: &str) {
         let before = self.good.accepted();
         let script = "set -e; cd $(mktemp -d); git clone -q git@good.example:tiny.git; cd tiny; \
@@ -213,7 +214,7 @@ impl Coast {
         assert!(self.good.accepted() >= before + 2, "{when}");
     }
 
-    /// Whether a decision was written: allowed or not, and why.
+    /// Finds a logged decision: allowed or not, and for which reason.
     fn decided(&self, id: &str, allowed: bool, reason: &str) -> Value {
         let all = self.world.decisions(id);
         let wanted = |one: &&Value| {
@@ -224,7 +225,7 @@ impl Coast {
     }
 }
 
-/// The tree of an environment, which nobody may write into.
+/// The tree of an environment, which must not be modified.
 fn tree(world: &World, environment: &str) -> PathBuf {
     let all = world.story.home().join("environments");
     for entry in std::fs::read_dir(all.join("names")).unwrap().flatten() {
@@ -238,7 +239,7 @@ fn tree(world: &World, environment: &str) -> PathBuf {
     panic!("{environment} is not pulled");
 }
 
-/// The middle of a key file: what would be found if the key were anywhere.
+/// A line from the middle of a key file, to search for leaked copies of the key.
 fn middle(file: &str) -> String {
     let text = std::fs::read_to_string(file).unwrap();
     text.lines().nth(2).unwrap().to_string()
@@ -277,7 +278,7 @@ fn git_works_and_nothing_else_does(coast: &Coast) {
     coast.fine(&["workspace", "delete", id]);
 }
 
-/// A server with another key of its own, under either name.
+/// A server with a different host key, under either name.
 fn another_host_gets_no_signature(coast: &Coast, id: &str) {
     for name in ["other.example", "good.example"] {
         let known = "-o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null";
@@ -289,7 +290,7 @@ fn another_host_gets_no_signature(coast: &Coast, id: &str) {
     coast.decided(id, false, "host_key_not_known");
 }
 
-/// Not even to the very host that the key is bound to.
+/// A forwarded agent signs nothing, not even for the host that the key is bound to.
 fn a_forwarded_agent_signs_nothing(coast: &Coast, id: &str) {
     let there = format!("ssh-add -l; {SSH} git@{SERVERS} true; echo ended with $?");
     let before = coast.good.accepted();
@@ -312,10 +313,11 @@ fn nothing_but_logins_is_signed(coast: &Coast, id: &str) {
     coast.decided(id, false, "request_not_allowed");
 }
 
-/// The key is nowhere inside, nowhere below the state directory, and in no process's words.
+/// The key is nowhere inside, nowhere below the state directory, and in no process's arguments or
+/// environment.
 fn nothing_is_left(coast: &Coast, id: &str, file: &str) {
     let key = middle(file);
-    // In two parts: the command itself must not be what is found.
+    // In two parts, so that the search does not find its own command.
     let (one, two) = key.split_at(10);
     let script = format!(
         "v='{one}'; v=\"$v\"'{two}'; cat /proc/[0-9]*/environ 2>/dev/null | grep -c -a -F \"$v\"; \
@@ -327,7 +329,7 @@ fn nothing_is_left(coast: &Coast, id: &str, file: &str) {
     assert_eq!(traces::of(&home, key.as_bytes()), Vec::<PathBuf>::new());
 }
 
-/// Another key is signed with at once; the agent stays after a crash, a stop and a start.
+/// A rotated key is used at once; the agent survives a crash, a stop and a start.
 fn lives_on(coast: &Coast, id: &str) {
     let rotate = |kind: &str| {
         let file = coast.key(kind);
@@ -357,7 +359,7 @@ fn git_works_in_a_container_that_has_no_key() {
     }
 }
 
-/// What cannot work is refused before anything is made, and says what would.
+/// Unusable keys are refused before anything is created, with an error that says what would work.
 #[test]
 fn a_key_that_is_of_no_use_is_refused() {
     let Some(coast) = Coast::new("container") else {
@@ -398,7 +400,7 @@ fn a_key_that_is_of_no_use_is_refused() {
     assert!(locked.contains("has a passphrase"), "{locked}");
 }
 
-/// A typed call has the agent like any other sandbox, if its policy names the secret.
+/// A typed call has the agent like any other sandbox if its policy names the secret.
 #[test]
 fn a_call_logs_in_without_the_key() {
     let Some(coast) = Coast::new("container") else {

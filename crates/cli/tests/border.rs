@@ -1,5 +1,5 @@
-//! Secrets at the border: a host sees the value, the machine never does. On every runtime, from a
-//! real daemon through real gateways to a real server: all of it in namespaces of the test.
+//! Secrets that the gateway inserts: the host sees the value, the machine never does. On every
+//! runtime, with a real daemon, gateway and server, in network namespaces of the test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -42,7 +42,7 @@ const FIRST: &str = "first-value-0123456789-correct-horse";
 const SECOND: &str = "second-value-0123456789-battery-staple";
 const THIRD: &str = "third-value-0123456789-of-the-last-daemon";
 
-/// An internet with a host that writes down what it is asked.
+/// An internet with a host that logs the requests it receives.
 struct Sea {
     world: World,
     host: Child,
@@ -76,7 +76,7 @@ impl Sea {
         })
     }
 
-    /// `motu`, with the authority of this internet as the one that the daemon's host trusts.
+    /// `motu`, with this internet's certificate authority as the one the daemon's host trusts.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = self.world.command(args);
         command.env("SSL_CERT_FILE", &self.authority);
@@ -93,7 +93,7 @@ impl Sea {
         told.stdout
     }
 
-    /// A command that gets the value of a secret on its standard input.
+    /// Runs a command with the value of a secret on its standard input.
     fn given(&self, args: &[&str], value: &str) {
         let mut child = self
             .command(args)
@@ -132,7 +132,7 @@ impl Sea {
         ])
     }
 
-    /// What the host was asked by a script in a machine: one request.
+    /// Sends one request from a machine, and returns what the host received.
     fn asked(&self, id: &str, curl: &str) -> Value {
         let before = self.lines().len();
         let told = self.inside(id, &format!("curl -sS -m 60 {curl}"));
@@ -156,7 +156,7 @@ impl Drop for Sea {
     }
 }
 
-/// An authority of this internet, and a certificate of its host for both of its names.
+/// Creates a certificate authority, and a certificate for both names of the host.
 fn certify(place: &Path) -> PathBuf {
     let openssl = |words: &str| {
         let done = motu_needs::command("openssl")
@@ -188,7 +188,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The host that the secret is bound to sees its value in every form; the other sees none.
+/// The host that the secret is bound to receives its value in every form; the other host never
+/// does.
 fn the_host_sees_what_the_machine_never_has(sea: &Sea) {
     sea.given(&["secret", "set", "key", "--host", "good.example"], FIRST);
     let id = sea.workspace(&["--secret-ref", "API_KEY=key"]);
@@ -224,10 +225,10 @@ fn the_host_sees_what_the_machine_never_has(sea: &Sea) {
         );
     }
     let other = format!("https://other.example:{PORT}/");
-    // What may be asked for is not seen inside of TLS there, and so nothing is allowed.
+    // TLS to the other host is not intercepted, so its requests cannot be checked and are denied.
     let closed = sea.inside(&id, &format!("curl -sS -m 60 {other}"));
     assert_ne!(closed.code, 0, "{closed}");
-    // The policy on requests holds inside of TLS.
+    // The request rules of the policy also apply inside TLS.
     let refused = sea.inside(
         &id,
         &format!("curl -sS --http1.1 -m 60 -X DELETE {good}/c -H \"X: $API_KEY\""),
@@ -260,7 +261,7 @@ fn the_host_sees_what_the_machine_never_has(sea: &Sea) {
     sea.fine(&["secret", "rm", "key"]);
 }
 
-/// Another host gets the placeholder: over TLS that passes untouched.
+/// Another host receives the placeholder, because its TLS is not intercepted.
 fn another_host_gets_the_placeholder(sea: &Sea) {
     sea.given(&["secret", "set", "key", "--host", "good.example"], FIRST);
     let args = [
@@ -292,7 +293,7 @@ fn another_host_gets_the_placeholder(sea: &Sea) {
     sea.fine(&["secret", "rm", "key"]);
 }
 
-/// What a host sends back is shown without the value, whoever looks at it.
+/// A value that a host sends back is redacted for every reader.
 fn what_is_sent_back_is_not_shown(sea: &Sea) {
     let shown = "[redacted key]";
     let echo = format!("curl -sS -m 60 -H \"X-Key: $API_KEY\" https://good.example:{PORT}/echo");
@@ -322,9 +323,10 @@ fn what_is_sent_back_is_not_shown(sea: &Sea) {
     sea.fine(&["secret", "rm", "key"]);
 }
 
-/// The value is nowhere inside, nowhere below the state directory, and in no process's words.
+/// The value is nowhere inside, nowhere below the state directory, and in no process's arguments or
+/// environment.
 fn nothing_is_left(sea: &Sea, id: &str, value: &str) {
-    // In two parts: the command itself must not be what is found.
+    // In two parts, so that the search does not find its own command.
     let (one, two) = value.split_at(10);
     let script = format!(
         "v={one}; v=${{v}}{two}; cat /proc/[0-9]*/environ 2>/dev/null | grep -c -a -F \"$v\"; \
@@ -336,7 +338,7 @@ fn nothing_is_left(sea: &Sea, id: &str, value: &str) {
     assert_eq!(traces::of(&home, value.as_bytes()), Vec::<PathBuf>::new());
 }
 
-/// A new value is there at once; what is bound stays so after a crash, a stop and a reset.
+/// A rotated value is used at once; bindings survive a crash, a stop and a reset.
 fn lives_on(sea: &Sea, id: &str, good: &str) {
     let key = |when: &str, wanted: &str| {
         let asked = sea.asked(id, &format!("-H \"X-Key: $API_KEY\" {good}/life"));
@@ -387,7 +389,7 @@ fn a_virtual_machine_never_has_what_its_host_sees() {
     a_copy_has_the_same(&sea);
 }
 
-/// A copy has its source's memory, and so its placeholders; they work for it too.
+/// A copy has its source's memory, and so its placeholders; they are replaced for the copy too.
 fn a_copy_has_the_same(sea: &Sea) {
     sea.given(&["secret", "set", "key", "--host", "good.example"], FIRST);
     let made = sea.fine(&[
@@ -408,7 +410,8 @@ fn a_copy_has_the_same(sea: &Sea) {
     assert_eq!(text(&asked["headers"]["x-key"]), FIRST);
 }
 
-/// Bodies are rewritten where that was asked for, and a host that nobody vouches for gets nothing.
+/// Bodies are rewritten if that was requested, and a host with an untrusted certificate gets
+/// nothing.
 #[test]
 fn bodies_are_rewritten_when_asked_for() {
     let Some(sea) = Sea::new("container") else {
@@ -432,7 +435,7 @@ fn bodies_are_rewritten_when_asked_for() {
     let large = sea.inside(&id, &large);
     assert!(large.stdout.contains("too large"), "{large}");
     let before = sea.lines().len();
-    // The daemon's host trusts another authority from now on.
+    // From now on the daemon's host trusts another authority.
     let other = format!("https://other.example:{PORT}/body");
     let others = sea.authority.with_file_name("host.pem");
     std::fs::copy(others, &sea.authority).unwrap();
@@ -444,8 +447,8 @@ fn bodies_are_rewritten_when_asked_for() {
     assert!(log.contains("certificate_not_trusted"), "{refused}\n{log}");
 }
 
-/// A typed call refers to a bound secret as to any other, and has its placeholder; without a network
-/// it has nothing.
+/// A typed call refers to a bound secret like any other and gets its placeholder; without a network
+/// it gets nothing.
 #[test]
 fn a_call_has_a_placeholder() {
     let Some(sea) = Sea::new("container") else {
@@ -480,7 +483,7 @@ fn a_call_has_a_placeholder() {
     assert!(off.stdout.contains("policy_denial"), "{off}");
 }
 
-/// What cannot work is refused before anything is made.
+/// Unusable secrets are refused before anything is created.
 #[test]
 fn a_secret_that_is_of_no_use_is_refused() {
     let Some(sea) = Sea::new("container") else {
@@ -506,7 +509,7 @@ fn a_secret_that_is_of_no_use_is_refused() {
     for told in [closed, off, loose, unknown] {
         assert_ne!(told.code, 0);
     }
-    // A workspace takes one that is bound to no host as one of its own.
+    // A secret that is bound to no host is passed to a workspace by value.
     let id = sea.workspace(&["--secret-ref", "K=loose"]);
     let used = sea.motu(&[
         "workspace",

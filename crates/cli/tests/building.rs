@@ -1,4 +1,4 @@
-//! Environments that are built: Dockerfiles of small projects, run and run again.
+//! Builds of Dockerfiles of small projects, and runs of the results.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -67,7 +67,7 @@ fn commands_in_an_environment_make_another_one() {
     let mut anew = args.to_vec();
     anew.push("--no-cache");
     assert_eq!(counts(&built(&story.motu(&anew))), (2, 0));
-    // It is an environment like any other: out, in, and removed.
+    // The result can be exported, imported and removed like any environment.
     let archive = story.path().join("mine.tar");
     let archive = archive.to_str().unwrap();
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_project_of_shell_and_make_is_built_in_stages() {
     ));
     assert_eq!(counts(&warm), (6, 6));
     assert_eq!(warm["digest"], first["digest"]);
-    // Another argument, another file: what depends on it is built again, and nothing else.
+    // With another argument and another file, only the steps that depend on them are built again.
     let other = built(&build(&story, &dir, &["-t", "hello:2"]));
     assert_eq!(counts(&other).0, 6);
     assert!(counts(&other).1 < 6, "{other}");
@@ -196,7 +196,7 @@ fn secrets_are_in_no_layer_and_nothing_that_is_kept() {
         "{told}"
     );
     says(&story, &["run", "secret:1", "--", "cat", "/size"], "33");
-    // Another value is the same step.
+    // A changed secret value does not invalidate the cached step.
     fs::write(&file, "another-value-that-is-longer").unwrap();
     let told = build(
         &story,
@@ -294,7 +294,7 @@ fn what_is_wrong_is_told_with_its_line_and_leaves_nothing() {
             .collect();
         assert!(left.is_empty(), "{dir}: {left:?}");
     }
-    // Links are copied as they are where they are not followed.
+    // Links are copied as links where they are not followed.
     let dir = project(
         &story,
         "links",
@@ -421,7 +421,7 @@ fn a_daemon_that_is_killed_in_a_build_leaves_layers_and_nothing_else() {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert!(!building.wait().unwrap().success());
-    // The next daemon clears up when it starts.
+    // The next daemon removes leftovers when it starts.
     assert_eq!(story.motu(&["ps"]).code, 0);
     for dir in ["environments/staging", "machines/container", "kept", "lost"] {
         let left: Vec<_> = fs::read_dir(story.home().join(dir))

@@ -19,10 +19,10 @@ max_timeout_seconds = 60
 sh = "busybox"
 "#;
 
-/// A file as large as this is a disk for machines to come, which nobody has written to.
+/// Files of this size are unused disks prepared in advance, and are not searched.
 const DISK: u64 = 64 << 20;
 
-/// Long enough to be taken out of what is shown.
+/// Long enough to be redacted from output.
 const VALUE: &str = "hunter2-hunter2-hunter2";
 
 struct World {
@@ -57,7 +57,7 @@ impl World {
         serde_json::from_str(&told.stdout).unwrap_or_else(|_| panic!("{told}"))
     }
 
-    /// The error of one that did not.
+    /// The error of a call whose command did not run.
     fn refused(&self, request: &Value) -> Value {
         let told = self.call(request);
         assert_ne!(told.code, 0, "{told}");
@@ -211,7 +211,7 @@ fn a_secret_is_used_and_never_seen() {
         listed.stdout.contains("api-key") && !listed.stdout.contains(VALUE),
         "{listed}"
     );
-    // The daemon is asked to write everything out before it is looked for.
+    // Stop the daemon first, so that everything is written to disk before the search.
     assert_eq!(world.story.motu(&["serve", "--stop"]).code, 0);
     assert_eq!(holding(&world.story.home(), VALUE.as_bytes()), [""; 0]);
     let rotated = world
@@ -224,7 +224,7 @@ fn a_secret_is_used_and_never_seen() {
 #[test]
 fn well_known_credentials_are_taken_out_of_calls_and_workspaces_but_not_of_plain_commands() {
     let Some(world) = World::new() else { return };
-    // In two parts, so that the command itself does not show it.
+    // In two parts, so that the command itself does not contain it.
     let (echo, token) = (
         "echo npm_$(printf 'a1%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)",
         "npm_".to_string() + &"a1".repeat(18),
@@ -259,7 +259,7 @@ fn a_dry_run_tells_everything_and_starts_nothing() {
     assert_eq!((code, &plan["allowed"]), (0, &json!(true)), "{plan}");
     assert_eq!(plan["environment"], "busybox");
     assert!(plan["runtime"].is_string(), "{plan}");
-    // Several things are wrong, and each is told.
+    // Several fields are wrong, and each is reported.
     let wrong = with(
         script("true"),
         json!({
@@ -291,14 +291,14 @@ fn a_dry_run_tells_everything_and_starts_nothing() {
     assert_eq!(refused[1]["rule"], "call.secrets", "{plan}");
     assert_eq!(refused[1]["class"], "policy_denial", "{plan}");
     assert_eq!(plan["destinations"][0]["allowed"], false, "{plan}");
-    // It is in the log as what it was, and no sandbox was ever made.
+    // The log records it as a dry run, and no sandbox was ever created.
     let log = world.story.motu(&["audit", "list", "--json"]);
     assert!(log.stdout.contains("\"dry_run_call\""), "{log}");
     let sandboxes = world.story.motu(&["ps", "--all", "--json"]);
     assert!(!sandboxes.stdout.contains("sandbox_id"), "{sandboxes}");
 }
 
-/// The files below a directory that hold these bytes.
+/// The files below a directory that contain these bytes.
 fn holding(directory: &Path, bytes: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap().flatten() {

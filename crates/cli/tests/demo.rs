@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use story::Story;
 
-/// A server that gives one answer after the other, and tells what it was asked.
+/// A server that gives scripted answers in sequence, and records the requests.
 struct Scripted {
     url: String,
     serving: JoinHandle<Vec<Value>>,
@@ -76,7 +76,7 @@ fn a_model_uses_a_machine_and_answers() {
     };
     let command = "echo $((12345 * 6789)) on $(uname -s)";
     let model = scripted(vec![
-        // Arguments as Ollama gives them, as others do, and as no tool takes them.
+        // Arguments as Ollama encodes them, as other servers do, and invalid ones.
         calls(json!({"environment": "busybox", "command": command})),
         calls(
             json!({"environment": "busybox", "command": "exit 3"})
@@ -123,7 +123,7 @@ fn a_model_uses_a_machine_and_answers() {
     assert_eq!(tools[0]["function"]["name"], "vm_run");
     assert!(tools[0]["function"]["parameters"]["properties"]["command"].is_object());
     assert_eq!(asked[0]["messages"][0]["role"], "user");
-    // The model hears what its machine said, and why it was refused.
+    // The model receives its machine's output, and the reason of each refusal.
     let last = asked[4]["messages"].as_array().unwrap();
     let heard: Vec<&Value> = last.iter().filter(|said| said["role"] == "tool").collect();
     assert_eq!(heard.len(), 4);

@@ -1,4 +1,4 @@
-//! Engines as people have them: named by a context or a variable, or their own without root.
+//! Engines in common setups: named by a context or a variable, or rootless.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -16,13 +16,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use story::{Story, Told};
 
-/// How long an engine may take to come on a busy machine.
+/// How long an engine may take to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);
-/// A user of the host that nobody is.
+/// A user id that nobody on the host has.
 const ORDINARY: u32 = 64_132;
 
-/// What the doctor says of the engine that it has found.
+/// The doctor's line about the engine it found.
 fn engine_line(doctor: &Told) -> String {
     let doctor: Value = serde_json::from_str(&doctor.stdout).unwrap();
     let mut runtimes = doctor["runtimes"].as_array().unwrap().iter();
@@ -40,7 +40,7 @@ fn an_engine_is_found_by_context_and_by_variable() {
     };
     let socket = format!("unix://{}", engine.socket().display());
     let story = Story::new();
-    // A daemon has the variables it was started with: each of these is asked in a life of its own.
+    // A daemon has the variables it was started with, so each set of variables needs a new daemon.
     let doctor = |variables: &[(&str, &str)]| {
         let mut command = story.command(&["doctor", "--json"]);
         command.envs(variables.iter().copied());
@@ -75,13 +75,13 @@ fn an_engine_is_found_by_context_and_by_variable() {
     let in_use = doctor(&[]);
     assert!(in_use.starts_with("Docker "), "{in_use}");
     assert!(in_use.contains("found by the docker context"), "{in_use}");
-    // One that is elsewhere is refused, and no other is taken in its place.
+    // A remote engine is refused, and no other engine is used instead.
     let far = doctor(&[("DOCKER_CONTEXT", "far")]);
     assert!(far.contains("tcp://192.0.2.1:2375"), "{far}");
 }
 
-/// Somebody with a range of ids and a Podman of their own, in a mount namespace in which the host
-/// knows them.
+/// A user with a range of subordinate ids and a rootless Podman, in a mount namespace whose passwd
+/// file has them.
 struct User {
     story: Story,
     namespace: Child,
@@ -141,7 +141,7 @@ impl User {
         self.story.path().join("own")
     }
 
-    /// A program as that user, where the host knows them.
+    /// A program that runs as that user, in that mount namespace.
     fn command(&self, program: &Path) -> Command {
         let own = self.own();
         let mut command = motu_needs::command("nsenter");
@@ -167,7 +167,7 @@ impl User {
         self.story.told(command)
     }
 
-    /// Starts Podman where its user's programs look for it.
+    /// Starts Podman at the socket path where clients look for it.
     fn start_podman(&mut self) {
         let own = self.own();
         let log = std::fs::File::create(self.story.path().join("log")).unwrap();
@@ -206,7 +206,7 @@ impl User {
 }
 
 impl Drop for User {
-    /// First machines, then the daemon, then the engine with what it has started, then the namespace.
+    /// Ends machines, then the daemon, then the engine with its processes, then the namespace.
     fn drop(&mut self) {
         let _ = self.motu(&["rm", "small"]);
         let _ = self.motu(&["serve", "--stop"]);
@@ -215,7 +215,8 @@ impl Drop for User {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             let _ = podman.wait();
         }
-        // Podman leaves a process that holds its user namespace open. It names our directory.
+        // Podman leaves a process that holds its user namespace open; its environment names our
+        // directory.
         let ours = format!("XDG_RUNTIME_DIR={}/run", self.own().display());
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let env = std::fs::read(entry.path().join("environ")).unwrap_or_default();
@@ -275,7 +276,7 @@ fn an_ordinary_users_podman_is_found_and_says_what_it_cannot_limit() {
     assert_eq!(said.code, 0, "{said}");
     let map: Vec<_> = said.stdout.split_whitespace().collect();
     assert_eq!(map[..4], ["0", "0", &ORDINARY.to_string(), "1"], "{said}");
-    // What is said to be enforced is, and what is not is refused when it is insisted on.
+    // Limits reported as enforced are enforced; others are refused if they are required.
     let memory = made["limits"].as_array().unwrap().iter();
     let mut memory = memory.filter(|limit| limit["name"] == "mem_mib");
     let enforced = memory.all(|limit| limit["enforced"] == true);

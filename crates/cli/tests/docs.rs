@@ -1,4 +1,4 @@
-//! The reference pages in `docs/` say what the code says.
+//! The reference pages in `docs/` match the code.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn limits() {
     check("limits.md", &motu_cli::docs::limits());
 }
 
-/// The number behind a constant of a crate that does not have the table: `16 << 30`, `64 * 1024`.
+/// The value of a constant in a crate that does not use the table: `16 << 30`, `64 * 1024`.
 fn constant(file: &str, name: &str) -> u64 {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     let text = std::fs::read_to_string(path).expect("sources can be read");
@@ -50,7 +50,7 @@ fn constant(file: &str, name: &str) -> u64 {
     }
 }
 
-/// The guest is small and does not have the table; it keeps the same limits.
+/// The guest does not link the table; its constants must be the same.
 #[test]
 fn the_guest_keeps_the_limits_of_the_table() {
     use motu_core::limits::*;
@@ -88,7 +88,7 @@ fn the_guest_keeps_the_limits_of_the_table() {
     }
 }
 
-/// Flags whose default is that of a limit with another name.
+/// Flags whose default is the default of a limit with another name.
 const ALIASES: &[(&str, &str, &str)] = &[
     ("workspace create", "ttl-seconds", "workspace_ttl_seconds"),
     ("workspace file read", "max-bytes", "file_text_bytes"),
@@ -116,14 +116,14 @@ fn number(text: &str) -> Option<u64> {
     })
 }
 
-/// What help says of a flag's default is what the table says.
+/// Defaults of flags in the help match the table.
 #[test]
 fn help_has_the_defaults_of_the_table() {
     let page = motu_cli::docs::cli();
     let mut compared = 0;
     for section in page.split("\n## motu ").skip(1) {
         let command = section.lines().next().unwrap_or_default();
-        // What a provider gives its clients who say nothing is not what motu gives its own.
+        // A provider's defaults for its clients differ from motu's own.
         if command == "serve" {
             continue;
         }
@@ -142,7 +142,7 @@ fn help_has_the_defaults_of_the_table() {
             let limit = motu_core::limits::TABLE
                 .iter()
                 .find(|limit| limit.name == name);
-            // Help is wrapped, and a number may stand alone on its line.
+            // Help is wrapped, so a number may be alone on its line.
             let help = part.split("\n\n  ").next().unwrap_or_default();
             let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
             let said = help.split_once("[default: ").map(|(_, rest)| rest);
@@ -156,7 +156,7 @@ fn help_has_the_defaults_of_the_table() {
     assert!(compared >= 20, "only {compared} defaults were compared");
 }
 
-/// A limit nobody looks at is a promise nobody keeps.
+/// Every limit of the table must be used somewhere.
 #[test]
 fn every_limit_is_kept_somewhere() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

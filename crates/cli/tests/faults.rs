@@ -1,9 +1,8 @@
 //! Faults, end to end: the real binary, a real daemon, real machines.
 //!
-//! Everything here goes wrong on purpose: daemons and guests are killed in the
-//! middle of their work, programs inside do their worst, disks fill up, callers
-//! send nonsense. Each test has a state directory of its own and fails when it
-//! leaves a process, a cgroup or a loop device behind.
+//! Everything here goes wrong on purpose: daemons and guests are killed while they work,
+//! programs inside are hostile, disks fill up, callers send invalid data. Each test has its own
+//! state directory and fails if it leaves a process, a cgroup or a loop device behind.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,5 +1,5 @@
-//! A seeded workspace behaves as a plain disk, and files are what they were after every way in
-//! and out: times to the nanosecond, attributes of users, holes, links and pipes.
+//! A seeded workspace behaves like a plain disk, and files keep their metadata on every way in and
+//! out: times to the nanosecond, user attributes, holes, links and pipes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -12,11 +12,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use story::Story;
 
-/// A moment whose nanoseconds all count.
+/// A time with all digits of nanoseconds set.
 const MOMENT: Duration = Duration::new(1_700_000_000, 123_456_789);
 const SPARSE_BYTES: u64 = 64 << 20;
 
-/// What a seed is not to lose by being one.
+/// Operations that must work on a seed as on a plain disk.
 const PLAIN_DISK: &str = r#"
 set -e
 step() { echo "step: $*" >&2; }
@@ -54,7 +54,7 @@ assert os.pread(before, 6, 0) == b"after!"
 '
 "#;
 
-/// That everything about the tree at `$1` is what it was on the host.
+/// Checks that the tree at `$1` has the metadata it had on the host.
 const AS_IT_WAS: &str = r#"
 set -e
 cd "$1"
@@ -101,7 +101,7 @@ fn set_time(path: &Path) {
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
 }
 
-/// A tree with everything in it that is easily lost.
+/// Creates a tree with every kind of metadata that is easily lost.
 fn tree(at: &Path) {
     fs::create_dir_all(at.join("sub/deep")).unwrap();
     fs::write(at.join("sub/deep/file"), "deep\n").unwrap();
@@ -129,7 +129,7 @@ fn tree(at: &Path) {
     }
 }
 
-/// The same questions on the host.
+/// The same checks on the host.
 fn is_as_it_was(at: &Path, attributes: bool) {
     for path in ["plain", "sub", "link"] {
         let found = fs::symlink_metadata(at.join(path)).unwrap();
@@ -150,9 +150,9 @@ fn is_as_it_was(at: &Path, attributes: bool) {
 struct Kept {
     story: Story,
     id: String,
-    /// The `runsc` of Debian 12 has attributes in memory only: none can be set on a file of its
-    /// disks, and none is listed. Nor does it say how many blocks a file has. Its named pipes are
-    /// in memory, too, and end with the machine.
+    /// Whether extended attributes work. The `runsc` of Debian 12 has them in memory only: none can
+    /// be set on a file of its disks, and none is listed. It reports no block counts either, and
+    /// its named pipes are in memory and end with the machine.
     attributes: bool,
 }
 
@@ -241,7 +241,7 @@ fn kept(runtime: &str) {
     kept.sh(AS_IT_WAS, "/workspace");
     assert_eq!(kept.changed().trim(), "", "{runtime}: nothing was changed");
 
-    // Out: a tree and a file, by both verbs.
+    // Export: a tree and a file, by both commands.
     let id = &kept.id;
     kept.motu(&[
         "workspace",
@@ -285,7 +285,7 @@ fn kept(runtime: &str) {
     let sparse = fs::metadata(kept.story.path().join("sparse")).unwrap();
     assert!(sparse.blocks() * 512 < 4 << 20, "{}", sparse.blocks());
 
-    // And in: a tree, its files one by one, and a push.
+    // Import: a tree, its files one by one, and a push.
     kept.motu(&["cp", &kept.here("seed"), &kept.there("/home/user/tree")]);
     kept.sh(AS_IT_WAS, "/home/user/tree");
     kept.sh("mkdir /home/user/single", "");
@@ -327,8 +327,8 @@ assert sys.argv[1:] or os.getxattr(\"plain\", \"user.n=%me\") == b\"\\0v=alue\\n
     snapshots(&kept);
 }
 
-/// A directory that took the place of another is another, though nothing in it has changed and
-/// all of it has the names, sizes and times of what was there.
+/// A directory that replaced another one is reported as changed, although all names, sizes and
+/// times in it are the same.
 fn twins_are_told_apart(kept: &Kept) {
     kept.sh("cd /workspace && rm -r right && mv left right", "");
     let told = kept.motu(&["workspace", "diff", &kept.id, "--json"]);
@@ -349,7 +349,7 @@ fn twins_are_told_apart(kept: &Kept) {
     kept.motu(&["workspace", "reset", &kept.id]);
 }
 
-/// What takes the place of a file belongs to whom the file belonged.
+/// A file that replaces another gets the owner of the replaced one.
 fn owner_stays(kept: &Kept) {
     let mut make = vec!["exec", "--user", "root", &kept.id, "--", "install"];
     make.extend(["-m", "600", "/dev/null", "/etc/of-root"]);
@@ -357,7 +357,7 @@ fn owner_stays(kept: &Kept) {
     kept.motu(&["cp", &kept.here("plain"), &kept.there("/etc/of-root")]);
     let found = kept.sh("stat -c '%U %a %s' /etc/of-root", "");
     assert_eq!(found.trim(), "root 600 6");
-    // A device is not a file, and stays.
+    // A device is not a regular file, and is not replaced.
     let told = kept
         .story
         .motu(&["cp", &kept.here("plain"), &kept.there("/dev/null")]);
@@ -378,7 +378,7 @@ except OSError as error:
 socket.socket(socket.AF_UNIX).bind(\"socket\")'",
         "",
     );
-    // 95 is EOPNOTSUPP. The day this is something else, the documentation changes.
+    // 95 is EOPNOTSUPP. If this changes, the documentation must change too.
     assert_eq!(set.trim(), if kept.attributes { "set" } else { "95" });
     kept.motu(&["workspace", "snapshot", "create", id, "saved"]);
     let diff = kept.changed();
@@ -392,7 +392,7 @@ socket.socket(socket.AF_UNIX).bind(\"socket\")'",
 assert sys.argv[1:] or os.getxattr(\"two\", \"user.new\") == b\"1\"' $NO_ATTRIBUTES",
         "",
     );
-    // The socket is all that is missing.
+    // Only the socket is missing.
     let missing = |line: &&str| !line.contains("socket");
     let lines = |text: &str| {
         text.lines()
@@ -401,8 +401,8 @@ assert sys.argv[1:] or os.getxattr(\"two\", \"user.new\") == b\"1\"' $NO_ATTRIBU
             .collect::<Vec<_>>()
     };
     assert_eq!(lines(&kept.changed()), lines(&diff));
-    // Stopped and started: what was copied at first is not copied again.
-    // And what a machine that ended had begun to write is gone; only that.
+    // After a stop and a start the seed is not copied again, and temporary files of interrupted
+    // writes are removed, but nothing else.
     let begun = "sub/deep/.motu-0123456789abcdef.tmp";
     kept.sh(
         "cd /workspace && echo half >$1 && echo mine >.motu-mine.tmp",
@@ -438,7 +438,7 @@ fn in_a_virtual_machine() {
 
 #[test]
 fn a_time_is_what_the_file_system_says() {
-    // What the tests above lean on: this host's files have nanoseconds.
+    // A precondition of the tests above: this host's file system stores nanoseconds.
     let file = tempfile::NamedTempFile::new().unwrap();
     set_time(file.path());
     let found = file.as_file().metadata().unwrap().modified().unwrap();

@@ -1,7 +1,7 @@
-//! gRPC, through a client that is generated from the contract and knows nothing of motu.
+//! gRPC through a generated client that has no code of motu.
 //!
-//! The client is Python's grpcio; `tools/setup-clients` installs it under `target/clients/grpc`. Its
-//! tests are in `grpc/`; each file of them is a test here, on a daemon of its own.
+//! The client is Python's grpcio; `tools/setup-clients` installs it in `target/clients/grpc`.
+//! Its tests are in `grpc/`; each file there is one test here, with its own daemon.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use story::Story;
 
-/// The Python that has the client, if it is installed.
+/// The Python with the client, if it is installed.
 fn python(story: &Story) -> Option<Command> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let program = root.join("target/clients/grpc/bin/python");
@@ -44,7 +44,7 @@ fn python(story: &Story) -> Option<Command> {
     Some(command)
 }
 
-/// A place with a runtime and an environment.
+/// A state directory with a runtime and an environment.
 fn place(runtime: &str) -> Story {
     let story = Story::new();
     story.configure(&format!(
@@ -103,7 +103,8 @@ fn files_and_directories() {
     pytest(&place("container"), &["test_files.py"]);
 }
 
-/// An authority, this host and a caller that it signed, and a stranger that it did not.
+/// Creates an authority, certificates that it signed for this host and a caller, and one that it
+/// did not sign.
 fn certificates(place: &Path) {
     std::fs::create_dir(place).unwrap();
     let write = |name: &str, label: &str, der: &[u8]| {
@@ -148,7 +149,7 @@ fn callers_of_other_hosts_need_a_certificate() {
     let story = Story::new();
     let pems = story.path().join("certificates");
     certificates(&pems);
-    // Free when it was asked for; nobody else here takes ports of this range by number.
+    // The port was free a moment ago; nothing else here binds ports of this range by number.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap().to_string();
     drop(port);
@@ -179,7 +180,7 @@ fn terminals() {
     pytest(&place("container"), &["test_terminals.py"]);
 }
 
-/// What depends on the runtime: memory that outlives a pause, and the streams.
+/// Tests that depend on the runtime: memory that survives a pause, and streams.
 const EVERYWHERE: &[&str] = &[
     "test_life.py::test_pausing_keeps_memory_and_processes",
     "test_commands.py::test_bytes_are_bytes",

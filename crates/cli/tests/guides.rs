@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use story::Story;
 
-/// What a block may need that a test does not have.
+/// Requirements of blocks that tests cannot meet.
 const NEEDS: [&str; 9] = [
     "# needs the network",
     "# needs a terminal",
@@ -33,9 +33,9 @@ const NEEDS: [&str; 9] = [
     "# needs the source tree",
     "# needs a client",
 ];
-/// The longest a page may take on a busy machine.
+/// The longest time a page may take, on a busy machine.
 const PATIENCE_SECONDS: &str = "300";
-/// What a reader of any page has beside it.
+/// The files that pages assume in the reader's directory.
 const PROJECT: [(&str, &str); 4] = [
     (
         "project/hello.py",
@@ -73,7 +73,7 @@ impl Block {
     }
 }
 
-/// One thing a shell does: a block, or a command and what it should print.
+/// One step of the shell: a block, or a command with its expected output.
 struct Step {
     line: usize,
     commands: String,
@@ -132,7 +132,7 @@ fn steps(block: &Block) -> Vec<Step> {
     steps
 }
 
-/// The steps as one script. Each one's output goes to a file with its number.
+/// The steps as one script. The output of each step goes to a file with its number.
 fn script(steps: &[Step], told: &Path) -> String {
     let told = told.display();
     let mut script = "set -eu\n".to_string();
@@ -160,12 +160,12 @@ fn with_environments() -> Option<Story> {
     Some(story)
 }
 
-/// A state directory with environments of its own: the page adds some.
+/// A state directory with its own environments, because the page adds some.
 fn with_its_own() -> Option<Story> {
     Story::with_machines()
 }
 
-/// A state directory beside a client of gRPC and the file it is made from.
+/// A state directory next to a gRPC client and the file it is generated from.
 fn with_grpc_client() -> Option<Story> {
     let client = root().join("target/clients/grpc");
     if !client.exists() {
@@ -302,7 +302,7 @@ guides! {
     workspaces: "docs/workspaces.md", with_environments();
 }
 
-/// Everything people read, by its path from the root.
+/// All pages, by path from the root.
 fn pages() -> Vec<String> {
     let mut pages = Vec::new();
     for (directory, prefix) in [("", ""), ("docs", "docs/")] {
@@ -340,7 +340,7 @@ fn every_page_with_commands_is_told() {
     }
 }
 
-/// Where the links of a text lead.
+/// The targets of the links in a text.
 fn links(text: &str) -> Vec<String> {
     let mut links = Vec::new();
     let mut is_code = false;
@@ -359,7 +359,7 @@ fn links(text: &str) -> Vec<String> {
     links
 }
 
-/// The name under which a heading can be linked to.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading
         .trim()
@@ -416,7 +416,7 @@ fn every_link_leads_somewhere() {
     );
 }
 
-/// The pages of the documentation that README's index must lead to.
+/// README's index must link to every page of the documentation.
 #[test]
 fn every_page_is_in_the_index() {
     let index = links(&read("README.md"));

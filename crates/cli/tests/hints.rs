@@ -1,4 +1,5 @@
-//! Hints are data below the faces, and every face has words for them.
+//! Hints are structured data in the engine, and each interface (CLI, REST, MCP) has its own wording
+//! for them.
 
 #[path = "hints/sources.rs"]
 mod sources;
@@ -12,7 +13,7 @@ use sources::{Source, Step, is_word, literals, steps};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// The steps that are written anywhere, with the file they are in.
+/// The steps that the sources construct, with their file.
 fn written(function: &str) -> Vec<(String, Step)> {
     let makes =
         |source: &Source| source.text.contains("hint::") && source.path != "core/src/hint.rs";
@@ -27,7 +28,7 @@ fn info(name: &str) -> Option<&'static Info> {
     list::all().find(|info| info.name == name)
 }
 
-/// The names in each verb's request: of its address, its query and its body.
+/// The field names of each call's request: in its path, its query and its body.
 fn request_fields() -> BTreeMap<String, BTreeSet<String>> {
     let document = motu_server::openapi();
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -48,7 +49,7 @@ fn request_fields() -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// The names of a schema, and of those it is made of; requests in requests count too.
+/// The field names of a schema and of the schemas it refers to; nested requests count too.
 fn gather(document: &Value, schema: &Value, into: &mut BTreeSet<String>) {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -88,7 +89,7 @@ fn is_flag_of(field: &str, command: Option<&str>) -> bool {
     !spelled.starts_with("--") || spelled.starts_with("-- ") || flags(command).contains(&spelled)
 }
 
-/// What a face says must be free of what only another face understands.
+/// The wording of another interface must have nothing of the command line.
 fn assert_not_the_command_lines(said: &str) {
     assert!(!said.contains("motu ") && !said.contains("--"), "{said}");
 }
@@ -131,7 +132,7 @@ fn assert_everywhere(said: &Verb, command: &str) {
     for profile in Profile::ALL {
         let model = Tools(profile).verb(said);
         assert_not_the_command_lines(&model);
-        // A tool is given everything that is known.
+        // A tool is given every known argument.
         let tool = !model.contains("no tool here does it");
         let values = model.matches("\"it\"").count();
         assert!(!tool || values == said.arguments.len(), "{model}");
@@ -168,7 +169,7 @@ fn every_field_in_a_hint_is_one_and_has_a_flag() {
     }
 }
 
-/// Texts with words of the command line that are no hints, and what they are.
+/// Texts that look like the command line but are not hints, and why.
 const NO_HINTS: &[(&str, &str)] = &[
     ("engine/src/doctor.rs", "a fix is for the shell of the host"),
     (
@@ -207,7 +208,7 @@ const NO_HINTS: &[(&str, &str)] = &[
     ("runtimes/docker/src/api/error.rs", "flags of systemctl"),
 ];
 
-/// Whether a text has a command of ours, or one of its flags among other words.
+/// Whether a text contains one of our commands, or one of their flags between other words.
 fn is_of_the_command_line(text: &str, commands: &[String], flags: &BTreeSet<String>) -> bool {
     let named = text.match_indices("motu ").any(|(at, _)| {
         let before = text[..at].chars().next_back();
@@ -237,7 +238,7 @@ fn below_the_command_line_no_hint_has_its_words() {
             continue;
         }
         for one in literals(&source.text) {
-            // What is meant for the shell of the host says so.
+            // Texts meant for the host's shell are marked so.
             if one.before != "host" && is_of_the_command_line(&one.text, &commands, &flags) {
                 match NO_HINTS.iter().any(|(path, _)| *path == source.path) {
                     true => drop(unused.remove(source.path.as_str())),

@@ -1,6 +1,6 @@
-//! The MCP server as real clients use it: the official ones, over standard input and output.
+//! The MCP server with the official clients, over standard input and output.
 //!
-//! `tools/setup-clients` installs them under `target/clients`.
+//! `tools/setup-clients` installs them in `target/clients`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -34,7 +34,7 @@ fn client(name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// What each profile has, as the contract lists it.
+/// The tools of each profile, as in the contract.
 fn expected() -> String {
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(String::from).collect() };
     let core = "vm_run workspace_create workspace_list workspace_update workspace_status \
@@ -63,7 +63,7 @@ fn expected() -> String {
     .to_string()
 }
 
-/// Runs a client in a story's surroundings and answers with what it prints; it must end well.
+/// Runs a client in a story's environment and returns its output; it must succeed.
 fn run(story: &Story, program: &Path, arguments: &[&str]) -> String {
     let ours = story.command(&[]);
     let mut command = Command::new(program);
@@ -86,7 +86,7 @@ fn run(story: &Story, program: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Tells a story with both generations of the Python client.
+/// Runs a script with both generations of the Python client.
 fn python(story: &Story, name: &str, arguments: &dyn Fn(&str) -> Vec<String>) {
     for generation in ["python-old", "python-new"] {
         let Some(python) = client(&format!("{generation}/bin/python")) else {
@@ -104,7 +104,7 @@ fn python(story: &Story, name: &str, arguments: &dyn Fn(&str) -> Vec<String>) {
     }
 }
 
-/// A story that needs machines and nothing else.
+/// A script that needs machines and nothing else.
 fn with_machines(name: &str) {
     if let Some(story) = Story::with_machines() {
         python(&story, name, &|_| Vec::new());
@@ -158,7 +158,7 @@ fn clients_come_over_http() {
     with_machines("http");
 }
 
-/// A server that answered, and how long that took.
+/// A server that has answered, and how long that took.
 fn started(story: &Story) -> (std::process::Child, std::time::Duration) {
     let mut command = story.command(&["mcp", "serve", "--profile", "workspace-core"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -189,7 +189,7 @@ fn a_server_is_there_at_once() {
         let (mut server, took) = started(&story);
         times.push(took);
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-        // What is its own; the pages of the program's file are shared, and large without optimising.
+        // Private memory only: the pages of the program file are shared, and many in a debug build.
         let line = status
             .lines()
             .find(|line| line.starts_with("RssAnon"))
@@ -237,7 +237,7 @@ fn the_inspector_lists_and_calls() {
         .canonicalize()
         .unwrap();
     let motu = env!("CARGO_BIN_EXE_motu");
-    // It passes nothing of its surroundings on but what it is told to.
+    // The inspector passes only the listed variables to the server.
     let home = format!("MOTU_HOME={}", story.home().display());
     let serve = [
         inspector.to_str().unwrap(),
@@ -266,11 +266,11 @@ fn the_inspector_lists_and_calls() {
         "environment=busybox",
     ];
     let called = run(&story, &node, &[&serve[..], &call].concat());
-    // The story's own daemon did it.
+    // The story's own daemon ran it.
     assert!(called.contains("\"isolation\": \"container\""), "{called}");
 }
 
-/// A story that begins with the environments all tests share: sessions start from debian:12.
+/// A story with the environments that all tests share, because sessions start from debian:12.
 fn with_debian() -> Option<Story> {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
     if !shared.join("names/debian%3A12.json").exists() {
@@ -284,9 +284,9 @@ fn with_debian() -> Option<Story> {
     Some(story)
 }
 
-/// A story about sessions, with both generations of the Python client.
+/// A script about sessions, with both generations of the Python client.
 fn with_sessions(name: &str) {
-    // A session that was ended is never used again, so each generation has a place of its own.
+    // A terminated session is never reused, so each generation has its own state directory.
     for generation in ["python-old", "python-new"] {
         if let (Some(python), Some(story)) =
             (client(&format!("{generation}/bin/python")), with_debian())

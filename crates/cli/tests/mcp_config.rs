@@ -9,7 +9,7 @@ use insta::assert_snapshot;
 use std::os::unix::fs::PermissionsExt;
 use story::{Story, Told};
 
-/// What was told, with the program's path as a name.
+/// The output, with the program's path replaced.
 fn plain(told: &Told) -> String {
     told.to_string()
         .replace(env!("CARGO_BIN_EXE_motu"), "$MOTU")

@@ -1,4 +1,4 @@
-//! The MCP server's manners on the wire, beyond what the clients of the SDKs ever send.
+//! Protocol behaviour of the MCP server that the SDK clients never exercise.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -25,7 +25,7 @@ fn every_line_gets_its_answer() {
     mcp.say("[]");
     assert_eq!(mcp.answer(&Value::Null)["error"]["code"], -32600);
 
-    // Twenty megabytes, with the id before them and after them.
+    // Twenty megabytes, with the id before and after them.
     let long = "x".repeat(20_000_000);
     mcp.say(&format!(
         r#"{{"jsonrpc":"2.0","id":"first","method":"tools/call","params":{{"name":"{long}"}}}}"#
@@ -62,7 +62,7 @@ fn every_line_gets_its_answer() {
         let answer = mcp.ask(method, &params);
         assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
     }
-    // Arguments that a model can mend are told to the model.
+    // Invalid arguments are reported to the model, which can correct them.
     let wrong = mcp.result("vm_run", &json!({"timeout_seconds": 0}));
     assert_eq!(wrong["isError"], true, "{wrong}");
     let uri = "motu://outputs/o-none";
@@ -117,13 +117,13 @@ fn a_machine_is_asked_for_by_its_isolation_or_its_runtime() {
     assert_eq!(ran["stdout"], "hi\n", "{ran}");
     let refused = mcp.call("vm_run", &given(json!({"runtime": "no-such-runtime"})));
     assert!(refused["kind"].is_string(), "{refused}");
-    // The story's daemon has one runtime, whose wall is not that strong.
+    // The story's daemon has one runtime, whose isolation is weaker.
     let weak = json!({"environment": "busybox", "isolation": "vm", "runtime": "container"});
     let refused = mcp.call("workspace_create", &weak);
     assert!(refused["kind"].is_string(), "{refused}");
 }
 
-/// A story that begins with the environments all tests share: sessions start from debian:12.
+/// A story with the environments that all tests share, because sessions start from debian:12.
 fn with_debian() -> Option<Story> {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments");
     if !shared.join("names/debian%3A12.json").exists() {
@@ -137,7 +137,7 @@ fn with_debian() -> Option<Story> {
     Some(story)
 }
 
-/// The uri of the first notice that a resource has changed.
+/// The uri of the first notification that a resource has changed.
 fn updated(mcp: &mut Mcp) -> Value {
     loop {
         let message = match mcp.heard.is_empty() {
@@ -162,7 +162,7 @@ fn a_terminal_is_followed() {
     let uri = "motu://terminals/build/transcript";
     let answer = mcp.ask("resources/subscribe", &json!({"uri": uri}));
     assert!(answer["error"].is_null(), "{answer}");
-    // Another client types; this one hears of it without asking.
+    // Another client types; this one is notified.
     let mut other = Mcp::start(&story, &options, NEWER);
     let typed = json!({"session_id": "build", "command": "echo new''s"});
     other.call("run", &typed);
@@ -175,7 +175,7 @@ fn a_terminal_is_followed() {
             .unwrap()
             .to_string();
     }
-    // The end of a session is news too.
+    // The end of a session is notified too.
     mcp.heard.clear();
     other.call("terminate", &json!({"session_id": "build"}));
     assert_eq!(updated(&mut mcp), uri);

@@ -1,5 +1,5 @@
-//! What machines with a network reach, on every runtime, from a real daemon through real gateways
-//! to real servers: all of it in namespaces of the test.
+//! What machines with a network can reach, on every runtime, with a real daemon, gateways and
+//! servers, in network namespaces of the test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use world::World;
 
-/// Whether a decision has all these.
+/// Whether a decision has all these values.
 fn is(decision: &Value, wanted: &[(&str, Value)]) -> bool {
     wanted.iter().all(|(name, value)| decision[*name] == *value)
 }
@@ -28,7 +28,7 @@ fn has(decisions: &[Value], wanted: &[(&str, Value)]) {
     assert!(found, "{wanted:?} is not among {decisions:#?}");
 }
 
-/// What a policy names is reached, and nothing else, however it is asked for.
+/// A machine reaches what its policy names, and nothing else, however it is addressed.
 fn reaches_what_its_policy_names(world: &World) {
     let id = world.create("test");
     let page = world.curl(&id, "http://good.example/");
@@ -44,18 +44,18 @@ fn reaches_what_its_policy_names(world: &World) {
         "{page}"
     );
     for destination in [
-        // A name that the policy does not have, though it leads to the same server.
+        // A name that is not in the policy, although it resolves to the same server.
         "http://other.example/",
         "http://nowhere.example/",
-        // The server itself, without a name, in several spellings.
+        // The server's address without a name, in several spellings.
         "http://11.22.33.44/",
         "http://185999660/",
         "http://013.026.041.054/",
         "http://[::ffff:11.22.33.44]/",
-        // Another host behind an allowed name: in the request, and in the hello.
+        // Another host behind an allowed name: in the request, and in the TLS hello.
         "-H 'Host: other.example' http://good.example/",
         "--connect-to other.example:443:good.example:443 https://other.example/",
-        // Names that are allowed and lead where nobody may go.
+        // Allowed names that resolve to forbidden addresses.
         "http://inside.example/",
         "http://here.example/",
         "http://cloud.example/",
@@ -65,7 +65,7 @@ fn reaches_what_its_policy_names(world: &World) {
         "http://11.22.33.1/",
         "http://10.107.0.1:80/",
         "http://good.example:8080/",
-        // A resolver of one's own choice.
+        // A resolver chosen by the program.
         "--dns-servers 11.22.33.44 http://other.example/",
     ] {
         let refused = world.curl(&id, destination);
@@ -124,7 +124,7 @@ fn reaches_what_its_policy_names(world: &World) {
     assert_eq!(shown["sandboxes"][0]["policy"]["name"], "test");
     let gone = world.motu(&["rm", &id]);
     assert_eq!(gone.code, 0, "{gone}");
-    // What was decided can be read when the machine is gone.
+    // Decisions can be read after the machine is destroyed.
     assert_eq!(world.decisions(&id).len(), decisions.len());
 }
 
@@ -137,7 +137,7 @@ fn a_container_reaches_what_its_policy_names() {
 
 #[test]
 fn a_container_of_docker_reaches_what_its_policy_names() {
-    // It goes after the world, whose machines are in it.
+    // Declared before the world, because the world's machines run in it.
     let engine = match engine::Engine::start(engine::Kind::Docker) {
         Ok(engine) => engine,
         Err(reason) => return motu_conformance::skip(&reason),
@@ -150,7 +150,8 @@ fn a_container_of_docker_reaches_what_its_policy_names() {
     }
 }
 
-/// `curl` on the decisions of a machine as events, until one has `word` in it: all that it has said.
+/// Reads the decisions of a machine as events with `curl` until one contains `word`; returns all
+/// lines.
 fn events_until(world: &World, id: &str, last: Option<&str>, word: &str) -> Vec<String> {
     let mut curl = motu_needs::command("curl");
     let socket = world.story.home().join("daemon.sock");
@@ -198,11 +199,11 @@ fn decisions_are_events_that_go_on_where_a_client_left() {
     assert_ne!(world.curl(&id, "http://other.example/").code, 0);
     let all = events_until(&world, &id, Some("0"), "other.example");
     assert!(all.starts_with(&first), "{all:#?}");
-    // Every event once, from the next one on.
+    // Every event once, starting with the next one.
     let rest = events_until(&world, &id, Some(&last_id(&first)), "other.example");
     let told: Vec<String> = [&first[..], &[String::new()], &rest[..]].concat();
     assert_eq!(told, all);
-    // The one that comes while somebody listens.
+    // An event that occurs while a client listens.
     let later = std::thread::scope(|scope| {
         let listening =
             scope.spawn(|| events_until(&world, &id, Some(&last_id(&all)), "later.example"));
@@ -250,7 +251,7 @@ fn gvisor_reaches_what_its_policy_names() {
     }
 }
 
-/// Sends one datagram, and prints what came back or why nothing did.
+/// Sends one datagram, and prints the reply or why there is none.
 const DATAGRAM: &str = r#"
 import socket, sys
 family, kind, _, _, where = socket.getaddrinfo(HOST, PORT, type=socket.SOCK_DGRAM)[0]
@@ -264,7 +265,7 @@ except OSError as error:
     print("nothing:", error)
 "#;
 
-/// Datagrams, echoes and IPv6: what the policy names, and nothing else.
+/// UDP, ICMP echo and IPv6: only what the policy names.
 fn reaches_more_than_tcp_only_by_rule(world: &World) {
     let id = world.create("test");
     let datagram = |host: &str, port: u16| {
@@ -273,7 +274,7 @@ fn reaches_more_than_tcp_only_by_rule(world: &World) {
     };
     let told = datagram("time.example", 123);
     assert_eq!(told.stdout, "echo of hello\n", "{told}");
-    // QUIC, without its name, another port, metadata, this host, everybody on this link.
+    // QUIC, an address without its name, another port, metadata, this host, multicast on this link.
     for (host, port) in [
         ("good.example", 443),
         ("time.example", 443),
@@ -294,12 +295,12 @@ fn reaches_more_than_tcp_only_by_rule(world: &World) {
         assert!(told.code == 0 && told.stdout.contains("page of"), "{told}");
     }
     for destination in [
-        // A name that may lead to IPv4 alone, and the address without a name.
+        // A name that is allowed for IPv4 only, and the address without a name.
         "-6 http://good.example/",
         "http://[2600:22:33::44]/",
         // Another host behind an allowed one.
         "-6 -H 'Host: other.example' http://six.example/",
-        // Names that lead to metadata, this machine, this link, the daemon's host.
+        // Names that resolve to metadata, this machine, this link, the daemon's host.
         "http://tricks.example/",
         "http://[fd00:ec2::254]/",
         "http://[2600:22:33::1]/",
@@ -363,8 +364,8 @@ fn gvisor_reaches_more_than_tcp_only_by_rule() {
     }
 }
 
-/// A policy holds on every way to a machine: changed while it runs, after the daemon was killed,
-/// after a stop and a start, and without its gateway.
+/// A policy applies throughout a machine's life: after a change while it runs, after the daemon was
+/// killed, after a stop and a start, and without its gateway.
 fn holds_all_its_life(world: &World) {
     let made = world.motu(&[
         "workspace",
@@ -434,7 +435,7 @@ fn kill_gateway(world: &World, id: &str) {
     kill(record["process"]["pid"].as_i64().unwrap());
 }
 
-/// Ends a process of ours and waits until it is gone.
+/// Kills a process of ours and waits until it has ended.
 fn kill(pid: i64) {
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
     let pid = Pid::from_raw(pid as i32).unwrap();
@@ -461,7 +462,7 @@ fn a_policy_holds_all_the_life_of_gvisor() {
     }
 }
 
-/// One world for all of it: what virtual machines are made from takes its time to make.
+/// One world for all checks, because building the files for virtual machines takes long.
 #[test]
 fn a_virtual_machine_has_a_network_like_others() {
     let Some(world) = World::new("qemu") else {
@@ -473,7 +474,7 @@ fn a_virtual_machine_has_a_network_like_others() {
     a_copy_has_its_own(&world);
 }
 
-/// A copy of a machine has a gateway, rules and a log of its own.
+/// A copy of a machine has its own gateway, rules and log.
 fn a_copy_has_its_own(world: &World) {
     let id = world.create("test");
     assert_eq!(world.curl(&id, "http://good.example/").code, 0);
@@ -508,7 +509,7 @@ fn a_copy_has_its_own(world: &World) {
     );
 }
 
-/// The preset of `--network`: what is public, and nothing of this host or its neighbours.
+/// The preset of `--network`: public addresses, and nothing of this host or its neighbours.
 #[test]
 fn the_public_internet_is_public_alone() {
     let Some(world) = World::new("container") else {

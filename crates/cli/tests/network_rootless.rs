@@ -1,4 +1,4 @@
-//! A network for the sandboxes of an ordinary user: nothing of it was ever root.
+//! A network for the sandboxes of an ordinary user: no part of it runs as root.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -37,8 +37,8 @@ fn an_ordinary_users_sandbox_reaches_what_its_policy_names() {
         (0, "page of good.example\n"),
         "{good}"
     );
-    // Neither another name of the same server, nor its address, nor the daemon's own host, nor what
-    // no policy opens.
+    // Not another name of the same server, its address, the daemon's host, or an address that no
+    // policy opens.
     for (name, address) in [
         ("other.example", SERVERS),
         (SERVERS, SERVERS),
@@ -60,7 +60,7 @@ fn an_ordinary_users_sandbox_reaches_what_its_policy_names() {
     };
     said("good.example", true);
     said("other.example", false);
-    // A daemon that was killed finds the network as it was.
+    // After the daemon was killed, the network is as before.
     let listed = user.motu(&["version", "--json"]).stdout;
     let said: serde_json::Value = serde_json::from_str(&listed).unwrap();
     let pid = said["daemon"]["pid"]

@@ -1,5 +1,5 @@
-//! Ordinary programs find an ordinary machine, on every runtime: names move between directories,
-//! the own name is found, limits can be seen, and what a Debian system has is where it is.
+//! Common expectations of programs, on every runtime: renames between directories, a resolvable
+//! host name, visible limits, and a complete Debian file system.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -9,7 +9,8 @@ mod story;
 use std::path::Path;
 use story::Story;
 
-/// What programs expect everywhere. Says each step before it is tried: the last one failed.
+/// Checks for every runtime. Each step is printed before it is tried, so the last one printed is
+/// the one that failed.
 const EVERYWHERE: &str = r#"
 set -e
 step() { echo "step: $*" >&2; }
@@ -75,7 +76,7 @@ awk '/^MemTotal/ { exit !($2 > 400000 && $2 <= 524288) }' /proc/meminfo
 free -m >/dev/null
 "#;
 
-/// What a machine has that shares or owns a Linux kernel.
+/// Checks for machines with a Linux kernel, shared or their own.
 const ON_LINUX: &str = r#"
 step "sudo has nothing to say"
 test -z "$(sudo -n true 2>&1)"
@@ -83,7 +84,7 @@ step "message queues"
 test "$(stat -f -c %T /dev/mqueue)" = mqueue
 "#;
 
-/// What a container sees of its control groups.
+/// Checks of a container's view of its cgroups.
 const IN_A_CONTAINER: &str = r#"
 step "the limit of memory"
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
@@ -105,7 +106,7 @@ done
 test "$(free)" -lt $((before - 30000))
 "#;
 
-/// Servers and what talks to them, as root in the environment that `tools/programs` makes.
+/// Servers and their clients, as root in the environment that `tools/programs` builds.
 const SERVERS: &str = r#"
 set -e
 step() { echo "step: $*" >&2; }
@@ -143,7 +144,7 @@ step "Node.js sees the machine's memory"
 node -e 'process.exit(require("os").totalmem() <= 768 * 1048576 ? 0 : 1)'
 "#;
 
-/// Tools of people and their systems, as root, after the servers.
+/// Command line and system tools, as root, after the servers.
 const TOOLS: &str = r#"
 step "apt, from a repository of the machine's own"
 mkdir -p repository/DEBIAN tiny/DEBIAN tiny/usr/share/tiny
@@ -188,7 +189,7 @@ test "$(ssh -tt -q -p 7022 -i key -o StrictHostKeyChecking=no -o UserKnownHostsF
 kill "$(cat sshd.pid)"
 "#;
 
-/// What follows another program needs tracing, and what waits for a minute needs a minute.
+/// Tools that trace other programs.
 const TRACERS: &str = r#"
 step "strace"
 strace -f -e trace=openat -o trace sh -c 'cat /etc/hostname; true' >/dev/null
@@ -199,7 +200,7 @@ grep -q 'rip  *0x' gdb.out
 grep -q 'exited normally' gdb.out
 "#;
 
-/// Compilers and what they make, in the environment of that name that `tools/programs` makes.
+/// Compilers and their output, in the compilers environment that `tools/programs` builds.
 const COMPILERS: &str = r#"
 set -e
 step() { echo "step: $*" >&2; }
@@ -245,7 +246,7 @@ go build -o answer .
 test "$(./answer)" = 42
 "#;
 
-/// A job of the next minute, begun before everything else and looked for at the end.
+/// A cron job for the next minute, started first and checked at the end.
 const CRON_BEGINS: &str = r#"
 echo '* * * * * root echo "$LOGNAME" >/run/cron-ran' >/etc/cron.d/ordinary
 chmod 644 /etc/cron.d/ordinary
@@ -293,7 +294,7 @@ fn ordinary(runtime: &str, script: &str) {
     assert_eq!(told.code, 0, "{runtime}: {told}");
 }
 
-/// Runs the script as root among the programs of that kind.
+/// Runs the script as root in the environment of that kind.
 fn among(kind: &str, runtime: &str, script: &str) {
     let Some(story) = story() else { return };
     if !works(&story, runtime) {

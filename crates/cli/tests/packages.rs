@@ -1,5 +1,5 @@
-//! Real package managers in machines with a network: pip, npm, apt and git, from real servers in
-//! namespaces of the test, by a policy that names these servers and nothing else.
+//! Real package managers in machines with a network: pip, npm, apt and git, with real servers in
+//! namespaces of the test and a policy that names only these servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -41,7 +41,7 @@ hosts = ["git.example"]
 ports = [443]
 "#;
 
-/// The names of the servers. The last is one that the policy does not have.
+/// The names of the servers. The last one is not in the policy.
 const NAMES: [&str; 5] = [
     "pypi.example",
     "npm.example",
@@ -50,7 +50,7 @@ const NAMES: [&str; 5] = [
     "evil.example",
 ];
 
-/// What each package manager does. Ends with 42, or with what is wrong.
+/// The script of each package manager. It prints 42 if the package works.
 const PIP: &str = "pip install --quiet --break-system-packages --no-cache-dir --timeout 60 \
     --disable-pip-version-check --index-url https://HOST/simple tiny-answer \
     && python3 -c 'import tiny_answer; print(tiny_answer.ANSWER)'";
@@ -68,9 +68,9 @@ fn run(world: &World, id: &str, script: &str, host: &str) -> Told {
     world.motu(&[&["exec", id][..], &options, &["--", "sh", "-c", &script]].concat())
 }
 
-/// From the server that the policy names it is installed; from the others nothing is fetched.
+/// Installs from the server that the policy names; nothing is fetched from others.
 fn installs(world: &World, id: &str, script: &str, server: &str) {
-    // First what is refused: nothing is installed yet that would be there already.
+    // The refused server first, while nothing is installed yet.
     let refused = run(world, id, script, "evil.example");
     assert_ne!(refused.code, 0, "{server}: {refused}");
     assert!(!refused.stdout.contains("42"), "{server}: {refused}");
@@ -90,7 +90,7 @@ fn package_managers_work(runtime: &str) {
     installs(&world, &id, APT, "deb.example");
     installs(&world, &id, GIT, "git.example");
     let decisions = world.decisions(&id);
-    // All servers are behind one address: which of them was meant is known from the first bytes.
+    // All servers share one address: the gateway tells them apart by the first bytes.
     for rule in ["test.python", "test.debian", "test.git"] {
         let allowed = |one: &&Value| one["rule"] == rule && one["event"] == "request";
         assert!(
@@ -124,7 +124,7 @@ fn package_managers_work_in_a_virtual_machine() {
     package_managers_work("qemu");
 }
 
-/// An authority, a certificate of it for all names, and the servers.
+/// Creates an authority and a certificate for all names, and starts the servers.
 fn serve(servers: &Child, place: &Path) -> Child {
     let names = NAMES.map(|name| format!("DNS:{name}")).join(",");
     let script = format!(

@@ -1,5 +1,5 @@
-//! The file systems of a machine are those of POSIX, on every runtime: pjdfstest on `/` and on
-//! `/workspace`. What it finds wrong is listed, with the reason, beside this file.
+//! POSIX conformance of a machine's file systems on every runtime: pjdfstest on `/` and on
+//! `/workspace`. Known failures are listed beside this file, with the reason.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -24,8 +24,8 @@ naptime = 0.02
 entries = [["nobody", "nogroup"], ["user", "user"]]
 "#;
 
-/// All but one, which makes as many names of a file as there can be: 65,000 take an emulated
-/// machine a minute, and say nothing of us.
+/// All tests but one, which creates the maximum of hard links to a file: 65,000 take an emulated
+/// machine a minute, and test nothing of ours.
 const ALL: [&str; 14] = [
     "tests::c",
     "tests::f",
@@ -42,7 +42,7 @@ const ALL: [&str; 14] = [
     "tests::link::s",
     "tests::link::u",
 ];
-/// What an emulated machine is asked while others wait; `make pjdfstest` asks for all.
+/// The tests that run on an emulated machine by default; `make pjdfstest` runs all.
 const SOME: [&str; 3] = ["tests::rename", "tests::link::c", "tests::link::s"];
 
 fn root() -> std::path::PathBuf {
@@ -68,7 +68,7 @@ fn ready(runtime: &str) -> Option<Story> {
     Some(story)
 }
 
-/// What is known to fail in a place, of what is asked for.
+/// The known failures in a place, among the selected tests.
 fn listed(runtime: &str, place: &str, patterns: &[&str]) -> BTreeSet<String> {
     let list = root().join(format!("crates/cli/tests/pjdfstest/{runtime}.txt"));
     let list = std::fs::read_to_string(list).unwrap();
@@ -90,7 +90,7 @@ fn listed(runtime: &str, place: &str, patterns: &[&str]) -> BTreeSet<String> {
     found
 }
 
-/// Runs the tests in a directory of the machine; the names of those that fail.
+/// Runs the tests in a directory of the machine; returns the names of those that fail.
 fn run(story: &Story, id: &str, directory: &str, patterns: &[&str]) -> (BTreeSet<String>, String) {
     let command = format!(
         "/workspace/pjdfstest -c /workspace/settings.toml -p {directory} -s /dev/shm {}",

@@ -1,8 +1,8 @@
-//! Real programs at a terminal in a sandbox: interpreters, debuggers, editors,
-//! pagers, password prompts, and everything else that wants an answer.
+//! Real programs at a terminal in a sandbox: interpreters, debuggers, editors, pagers, password
+//! prompts, and other interactive programs.
 //!
-//! The environment is made by `tools/programs`. Every test has a state directory,
-//! a daemon and a machine of its own, and talks to them as any client does.
+//! The environment is built by `tools/programs`. Every test has its own state directory, daemon
+//! and machine, and uses them as any client does.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

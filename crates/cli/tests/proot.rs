@@ -1,4 +1,5 @@
-//! Machines below proot, as people have them: by name, loudly, and as nobody in particular.
+//! Machines of the proot runtime in common use: chosen by name, with a warning, as an ordinary
+//! user.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -9,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 use story::{Story, Told};
 
-/// A user of the host that nobody is.
+/// A user id that nobody on the host has.
 const ORDINARY: u32 = 64_131;
 const ASKED: [&str; 3] = ["--runtime", "proot", "--allow-host-compat"];
 
@@ -91,7 +92,7 @@ fn a_host_without_proot_is_told_how_to_get_it() {
     assert!(refused.stderr.contains("there is no proot"), "{refused}");
 }
 
-/// Somebody with a directory and a copy of the program, and no range of ids.
+/// A user with a directory and a copy of the program, and no subordinate ids.
 struct User {
     story: Story,
     own: PathBuf,
@@ -143,7 +144,7 @@ impl Drop for User {
     }
 }
 
-/// Makes everything of a tree the user's.
+/// Makes the user the owner of everything in a tree.
 fn give(path: &Path) {
     lchown(path, Some(ORDINARY), Some(ORDINARY)).unwrap();
     if path.symlink_metadata().unwrap().is_dir() {
@@ -166,7 +167,7 @@ fn an_ordinary_user_without_any_rights_has_machines() {
     assert_eq!((said.code, said.stdout.as_str()), (0, "0\nx\n"), "{said}");
     let machine = user.own.join("state/machines/proot/below");
     assert!(machine.join("root/etc/new").exists());
-    // What it has closed to itself goes too.
+    // Directories without permissions for their owner are removed too.
     let gone = user.motu(&["rm", "below"]);
     assert_eq!(gone.code, 0, "{gone}");
     assert!(!machine.exists());

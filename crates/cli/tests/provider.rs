@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use story::Story;
 
 const KEY: &str = "a-key-of-the-tests-alone";
-/// How long anything that should happen may take on a busy machine.
+/// The longest wait for anything, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A provider in front of a daemon of its own.
+/// A provider in front of its own daemon.
 struct Served {
     story: Story,
     process: Child,
     at: String,
 }
 
-/// What came back.
+/// The status and the body of an answer.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -39,7 +39,7 @@ impl Answer {
     }
 }
 
-/// Starts the service; where it is.
+/// Starts the service; returns its address.
 fn serve(story: &Story, port: &str) -> (Child, String) {
     let mut command = story.command(&["serve", "--provider", port, "--key-file"]);
     command.arg(story.path().join("key")).stderr(Stdio::piped());
@@ -48,7 +48,7 @@ fn serve(story: &Story, port: &str) -> (Child, String) {
     let first = told.next().unwrap().unwrap();
     let at = first.strip_prefix("serving the provider protocol at ");
     let at = at.unwrap_or_else(|| panic!("{first}")).to_string();
-    // Whatever else it says must not fill the pipe.
+    // Discard further output, so that the pipe does not fill up.
     std::thread::spawn(move || told.for_each(drop));
     (process, at)
 }
@@ -62,13 +62,13 @@ impl Served {
         Some(Served { story, process, at })
     }
 
-    /// Ends without a word, as in a crash.
+    /// Kills the service, as in a crash.
     fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Serves again where it did.
+    /// Starts the service again at the same address.
     fn start_again(&mut self) {
         let port = self.at.rsplit(':').next().unwrap().to_string();
         (self.process, self.at) = serve(&self.story, &port);
@@ -111,7 +111,7 @@ impl Served {
         spawned.json()["id"].as_str().unwrap().to_string()
     }
 
-    /// A command whose output is streamed, and its end.
+    /// Runs a command with streamed output, and returns the stream.
     fn stream(&self, id: &str, command: &str) -> String {
         let body = json!({"sandbox_id": id, "command": command, "stream": true, "exit": true});
         let answer = self.post("/exec", body);
@@ -154,7 +154,7 @@ fn a_sandbox_lives_runs_commands_and_is_destroyed() {
         (&done["exit_code"], &done["stderr"]),
         (&json!(7), &json!("wrong\n"))
     );
-    // Arguments are quoted for a shell, and taken as they are without one.
+    // Arguments are quoted for a shell, and passed unchanged without one.
     let quoted =
         json!({"sandbox_id": id, "command": "printf '%s|'", "args": ["a b", "it's", "$HOME"]});
     assert_eq!(
@@ -224,7 +224,7 @@ fn output_comes_while_the_command_runs_and_a_reader_who_leaves_ends_it() {
         lines.last().unwrap(),
         &json!({"exit_code": 3, "timed_out": false})
     );
-    // A megabyte in one piece comes in lines that every reader takes.
+    // A megabyte without a newline is split into lines that every reader accepts.
     let all = served.stream(&id, "head -c 1000000 /dev/zero | tr '\\0' '\"'; echo");
     assert!(all.lines().all(|line| line.len() < 65_536));
     let said: usize = all
@@ -318,7 +318,7 @@ fn files_are_written_read_moved_and_found() {
     assert!(served.ask("DELETE", "/files", Some(full)).status >= 400);
     let delete = json!({"sandbox_id": id, "path": moved});
     assert_eq!(served.ask("DELETE", "/files", Some(delete)).status, 204);
-    // A file that is missing does not look like a sandbox that is missing.
+    // A missing file has another error than a missing sandbox.
     let missing = served.get(&at(moved));
     assert_eq!(
         (missing.status, &missing.json()["code"]),
@@ -339,7 +339,7 @@ fn without_the_key_nothing_is_reached_and_with_it_only_what_was_made_here() {
             (401, &json!("UNAUTHORIZED"))
         );
     }
-    // Somebody else's sandbox on the same daemon.
+    // A sandbox of another caller on the same daemon.
     let made = served.story.motu(&["create", "busybox"]);
     assert_eq!(made.code, 0, "{made}");
     let other = made.stdout.trim();
@@ -353,7 +353,7 @@ fn without_the_key_nothing_is_reached_and_with_it_only_what_was_made_here() {
     );
     assert_eq!(served.get("/sandboxes").json(), json!([]));
     assert_eq!(served.exec("pv-0000000000000000", "true").status, 404);
-    // Names of images are no way to this host's files.
+    // Image names give no access to this host's files.
     for image in ["dir:/etc", "tar:/etc/passwd", "oci:/etc"] {
         let refused = served.post("/spawn", json!({"image": image}));
         assert_eq!(refused.status, 403, "{image}: {refused:?}");
@@ -374,7 +374,7 @@ fn without_the_key_nothing_is_reached_and_with_it_only_what_was_made_here() {
     );
 }
 
-/// motu on both sides: a daemon whose machines are those of another one, over HTTP.
+/// motu on both sides: a daemon whose runtime is another daemon's provider, over HTTP.
 #[test]
 fn motu_uses_motu_as_its_runtime_and_finds_it_again() {
     let Some(served) = Served::new() else {
@@ -386,7 +386,7 @@ fn motu_uses_motu_as_its_runtime_and_finds_it_again() {
         "[http]\nurl = {:?}\nkey_file = {:?}\n",
         served.at, key
     ));
-    // No network of its own, no other runtime in its place.
+    // It has no network of its own, and no other runtime is used instead.
     let refused = caller.motu(&["create", "--runtime", "http", "--network", "busybox"]);
     assert_ne!(refused.code, 0, "{refused}");
     let ran = caller.motu(&[
@@ -429,7 +429,7 @@ fn motu_uses_motu_as_its_runtime_and_finds_it_again() {
         assert!(begun.elapsed() < SOON, "the daemon outlives SIGKILL");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The next daemon finds the machine where it was.
+    // The next daemon finds the machine.
     let read = caller.motu(&["exec", "far", "--", "cat", "file"]);
     assert_eq!((read.code, read.stdout.as_str()), (0, "kept\n"), "{read}");
     let input = caller.motu(&["exec", "-i", "far", "--", "cat"]);
@@ -438,7 +438,7 @@ fn motu_uses_motu_as_its_runtime_and_finds_it_again() {
     assert_eq!(served.get("/sandboxes").json(), json!([]));
 }
 
-/// A service that dies under its callers: what runs is cut off and said to be, and the machines are
+/// A service that is killed: running commands are reported as interrupted, and the machines are
 /// there when it is back.
 #[test]
 fn a_service_that_is_killed_and_started_again_has_its_machines_still() {
@@ -470,7 +470,7 @@ fn a_service_that_is_killed_and_started_again_has_its_machines_still() {
     let ended = following.wait_with_output().unwrap();
     assert!(!ended.status.success(), "{ended:?}");
     assert!(!ended.stderr.is_empty(), "it says why");
-    // Nobody is there to ask, which is no reason to believe that anything is gone.
+    // An unreachable service does not mean that its machines are gone.
     let refused = caller.motu(&["exec", "near", "--", "true"]);
     assert_ne!(refused.code, 0, "{refused}");
     let listed = caller.motu(&["ps", "--json"]);
@@ -489,13 +489,13 @@ fn a_service_that_is_killed_and_started_again_has_its_machines_still() {
     assert_eq!(served.get("/sandboxes").json(), json!([]));
 }
 
-/// Whether a process runs; one that waits for its burial does not.
+/// Whether a process runs; a zombie does not.
 fn lives(pid: rustix::process::Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// The daemon's process, wherever the answer has it.
+/// The daemon's pid, wherever it is in the answer.
 fn find_pid(value: &Value) -> Option<i32> {
     match value {
         Value::Object(fields) => match fields.get("pid").and_then(Value::as_i64) {

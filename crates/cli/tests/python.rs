@@ -1,6 +1,6 @@
-//! The Python SDK, with its own tests: each group of them is a test here.
+//! The Python SDK with its own tests: each group of them is one test here.
 //!
-//! `tools/setup-clients` installs what they need under `target/clients/python-sdk`.
+//! `tools/setup-clients` installs what they need in `target/clients/python-sdk`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -20,7 +20,7 @@ fn sdk() -> PathBuf {
     root().join("sdk/python")
 }
 
-/// The Python that has what the tests need, if it is installed.
+/// The Python with the packages that the tests need, if it is installed.
 fn python() -> Option<Command> {
     let place = root().join("target/clients/python-sdk");
     let program = place.join("bin/python");
@@ -43,7 +43,7 @@ fn python() -> Option<Command> {
     Some(command)
 }
 
-/// Runs something to its end, which must be a good one.
+/// Runs a command, which must succeed.
 fn run(mut command: Command) {
     let output = command.output().unwrap();
     assert!(
@@ -123,7 +123,7 @@ fn pyright_finds_nothing() {
 fn it_is_installed_by_pip() {
     let Some(mut pip) = python() else { return };
     let place = tempfile::tempdir().unwrap();
-    // What it depends on is there; nothing is fetched.
+    // Its dependencies are installed; nothing is fetched.
     pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"])
         .args(["--no-build-isolation", "--target"])
         .arg(place.path())
@@ -178,7 +178,7 @@ fn streams_outlive_the_daemon_of_gvisor() {
     machines("gvisor", &["tests/test_resume.py"]);
 }
 
-/// With one of the two clients: emulated machines are slow.
+/// With only one of the two clients, because emulated machines are slow.
 #[test]
 fn every_verb_in_virtual_machines() {
     machines("qemu", &["tests/test_verbs.py", "-k", "not async"]);

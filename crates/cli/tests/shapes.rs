@@ -1,4 +1,4 @@
-//! One shape per noun: the command line, REST and MCP give the same object.
+//! One shape per kind of object: the command line, REST and MCP return the same.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -18,13 +18,13 @@ struct Faces {
     mcp: Mcp,
 }
 
-/// A noun, and how each face is asked for it.
+/// A kind of object, and the request for it on each interface.
 struct Asked<'a> {
     cli: &'a [&'a str],
     rest: &'a str,
     tool: &'a str,
     arguments: Value,
-    /// What only MCP says: other names of its tools' contracts.
+    /// Fields that only MCP returns, from its tools' contracts.
     besides: &'a [&'a str],
 }
 
@@ -34,7 +34,7 @@ impl Faces {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
     }
 
-    /// One request to the daemon's socket: its body.
+    /// Sends one request to the daemon's socket; returns the body.
     fn rest(&self, method: &str, path: &str, body: &str) -> Value {
         let mut socket = UnixStream::connect(self.story.home().join("daemon.sock")).unwrap();
         let length = body.len();
@@ -65,7 +65,7 @@ impl Faces {
     }
 }
 
-/// Takes out what MCP says besides, wherever it says it, and insists that it does.
+/// Removes the fields that only MCP returns, wherever they are; each must be there.
 fn besides(value: &mut Value, names: &[&str]) {
     for name in names {
         let taken = take(value, name);
@@ -87,7 +87,7 @@ fn take(value: &mut Value, name: &str) -> usize {
     }
 }
 
-/// What differs between two moments is only looked at for its kind.
+/// Replaces values that change over time by their type.
 fn settle(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -117,7 +117,7 @@ fn every_face_gives_the_same_object() {
     let given = json!({"environment": "busybox", "seed_path": seed, "labels": {"k": "v"}});
     let made = faces.mcp.call("workspace_create", &given);
     let id = made["workspace_id"].as_str().unwrap().to_string();
-    // What is not there is said as the others say it.
+    // Absent values are null, as elsewhere.
     assert_eq!(made["name"], Value::Null);
     assert_eq!(
         made.as_object().unwrap().get("expires_at"),
@@ -152,7 +152,7 @@ fn every_face_gives_the_same_object() {
         arguments: of.clone(),
         besides: &[],
     });
-    // The seed has a directory and a file; since then one was removed and one was added.
+    // The seed has a directory and a file; since then one entry was removed and one was added.
     let first = &snapshots["snapshots"][0];
     assert_eq!(
         (&first["entry_count"], &first["changed_count"]),
@@ -252,7 +252,7 @@ fn running(faces: &mut Faces, id: &str) {
     });
 }
 
-/// The disk of a stopped workspace, and that each change of a workspace is activity.
+/// The disk of a stopped workspace; also, each change of a workspace counts as activity.
 fn at_rest(faces: &mut Faces, id: &str) {
     let mut last = faces.rest("GET", &format!("/workspaces/{id}"), "")["last_activity_at"].clone();
     let of = json!({"workspace_id": id});
@@ -290,7 +290,7 @@ fn at_rest(faces: &mut Faces, id: &str) {
     assert_eq!(read["workspace_id"], id);
 }
 
-/// A machine and what it starts from.
+/// A machine and its environment.
 fn machines(faces: &mut Faces) {
     faces.same(Asked {
         cli: &["env", "list"],
@@ -318,16 +318,16 @@ fn machines(faces: &mut Faces) {
     faces.mcp.call("vm_delete", &json!({"vm_id": id}));
 }
 
-/// A refusal has one shape too.
+/// Errors have one shape too.
 fn refusals(faces: &mut Faces) {
     let mut rest = faces.rest("GET", "/workspaces/ws-nobody", "");
     let mut mcp = faces
         .mcp
         .call("workspace_status", &json!({"workspace_id": "ws-nobody"}));
-    // Each call has a name of its own in the audit log.
+    // Each call has its own id in the audit log.
     settle(&mut rest);
     settle(&mut mcp);
-    // The steps are the same; their words are each face's own.
+    // The steps are the same; each interface words them in its own way.
     let mut rest = rest["error"].clone();
     let words = [&mut mcp, &mut rest].map(|value| value["hint"].take());
     assert_eq!(words[0], "`workspace_list` shows them");

@@ -1,4 +1,4 @@
-//! What people see, command by command.
+//! The output of commands as users see it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -66,7 +66,7 @@ fn mistakes_in_arguments_are_invalid() {
     hint: leave --tty out, or use --stdin alone
     [exit code: 102]
     "#);
-    // None of them needed a daemon.
+    // None of these commands started a daemon.
     assert!(!story.home().join("daemon.sock").exists());
 }
 
@@ -245,7 +245,7 @@ fn an_idle_daemon_leaves_and_nobody_notices() {
     let story = Story::new();
     story.configure("daemon_idle_seconds = 1\n");
     let begin = Instant::now();
-    // Around the moment it leaves, again and again, so that some commands meet it on its way out.
+    // Repeatedly around the time of its idle exit, so that some commands meet it while it exits.
     for round in 0..40 {
         let told = story.motu(&["ps", "--json"]);
         assert_eq!((told.code, told.stdout.as_str()), (0, NONE), "{told}");
@@ -360,7 +360,7 @@ fn input_output_and_signals_pass_through() {
     child.stdin.take().unwrap().write_all(b"loud\n").unwrap();
     assert_eq!(child.wait_with_output().unwrap().stdout, b"LOUD\n");
 
-    // A reader that leaves ends the command quietly.
+    // If the reader closes the pipe, the command ends quietly.
     let mut yes = story.command(&["run", "busybox", "--", "yes"]);
     let mut child = yes
         .stdout(Stdio::piped())
@@ -434,7 +434,7 @@ fn a_machine_that_stays() {
     "#);
     told!(story.motu(&["pause", "box"]), @"box is paused");
     told!(story.motu(&["resume", "box"]), @"box is running");
-    // The daemon may go; the machine does not.
+    // The daemon stops; the machine continues.
     told!(story.motu(&["serve", "--stop"]), @"stopped");
     told!(story.motu(&["exec", "box", "--", "cat", "/tmp/tree/inner/file"]), @"inside");
     told!(story.motu(&["rm", "box"]), @"box");
@@ -512,7 +512,7 @@ fn output_that_is_lost_is_an_error() {
         let told = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(ran.status.code(), Some(106), "{command:?}: {told}");
         assert!(told.contains("its device is full"), "{command:?}: {told}");
-        // Whoever stops reading has what they wanted.
+        // A closed reader is no error.
         let gone = story.command(command).stdout(Stdio::piped()).spawn();
         let mut gone = gone.unwrap();
         drop(gone.stdout.take());

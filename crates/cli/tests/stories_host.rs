@@ -1,5 +1,5 @@
-//! Where motu meets the host: directories that are copied in and out, names of environments, shells
-//! that complete what is typed, manual pages.
+//! Interaction with the host: directories copied in and out, names of environments, shell
+//! completion, manual pages.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -46,7 +46,7 @@ fn a_volume_is_copied_in_and_what_changed_comes_back() {
     ));
     assert_eq!(read("a"), "two\n");
 
-    // What cannot be copied back is not lost with the sandbox.
+    // If copying back fails, the sandbox is kept, so nothing is lost.
     let told = run(
         "./project:/data",
         "cd /data; rm link; mkdir link; echo four > a",
@@ -97,8 +97,8 @@ fn an_environment_has_names_and_goes_when_nobody_uses_it() {
     assert_eq!(story.motu(&["env", "rm", "mine:1"]).code, 104);
 }
 
-/// What a shell would offer at the end of a line. A daemon that is slow to answer is asked again,
-/// as a person would.
+/// The completions a shell would offer at the end of a line. If the daemon is slow to answer, the
+/// request is repeated.
 fn offered(story: &Story, shell: &str, line: &str) -> Vec<String> {
     for _ in 0..20 {
         let offered = asked(story, shell, line);
@@ -167,7 +167,7 @@ fn shells_complete_what_there_is() {
         assert_eq!(at("motu workspace und"), ["undo"], "{shell}");
         assert_eq!(at("motu run --runtime qe"), ["qemu"], "{shell}");
     }
-    // Bash has kept what stands before the colon.
+    // Bash completes only the part after the colon.
     assert_eq!(offered(&story, "bash", "motu run debian:12-b"), ["12-base"]);
     let whole = offered(&story, "fish", "motu run debian:12-b");
     assert_eq!(whole, ["debian:12-base"]);
@@ -203,7 +203,7 @@ fn every_command_has_a_manual_page() {
     assert!(dir.join("motu.1").exists() && dir.join("motu-env-pull.1").exists());
 }
 
-/// A user of the host that nobody is, and who was given nothing.
+/// A user id that nobody on the host has, without any privileges.
 const ORDINARY: &str = "64123";
 
 #[test]
@@ -214,7 +214,7 @@ fn an_ordinary_user_is_told_what_does_not_work() {
         return;
     }
     let story = Story::new();
-    // The program itself may lie where the user cannot go.
+    // The program itself may be in a place the user cannot read.
     let motu = story.path().join("motu");
     fs::copy(env!("CARGO_BIN_EXE_motu"), &motu).unwrap();
     fs::set_permissions(story.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -230,7 +230,7 @@ fn an_ordinary_user_is_told_what_does_not_work() {
             .args(args)
             .current_dir(&own)
             .env_clear()
-            // Where administrators' programs are is not on an ordinary user's path.
+            // An ordinary user's PATH has no `sbin` directories.
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", &own)
             .env("MOTU_HOME", own.join("state"));

@@ -1,4 +1,4 @@
-//! What was started in a sandbox and runs on: `motu logs`, `attach`, `wait`, `kill`, `top`.
+//! Background processes of a sandbox: `motu logs`, `attach`, `wait`, `kill`, `top`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -30,7 +30,7 @@ fn a_process_that_was_left_running_is_found_again() {
         return;
     };
     let id = started(&story);
-    // It writes, waits for a file, writes again, and ends with 7.
+    // It prints, waits for a file, prints again, and exits with 7.
     let script =
         "echo first; echo oops >&2; until [ -e /tmp/go ]; do sleep 0.05; done; echo last; exit 7";
     fine(story.motu(&["exec", "-d", "--tag", "job", &id, "--", "sh", "-c", script]));
@@ -39,7 +39,7 @@ fn a_process_that_was_left_running_is_found_again() {
     assert_eq!(listed["processes"][0]["tag"], "job", "{listed}");
     assert!(fine(story.motu(&["top", &id])).contains("running"));
 
-    // What it has written so far; the first lines may still be on their way.
+    // The output so far; the first lines may not have arrived yet.
     let logs = loop {
         let logs = json(story.motu(&["logs", "--json", &id, "job"]));
         if logs["stdout"] == "first\n" && logs["stderr"] == "oops\n" {
@@ -58,7 +58,7 @@ fn a_process_that_was_left_running_is_found_again() {
         ("first\n", "oops\n")
     );
 
-    // Two wait for its end: one for the code, one for the output.
+    // Two clients wait for its end: one for the exit code, one for the output.
     let mut waiting = story.command(&["wait", &id, "job"]).spawn().unwrap();
     let mut attached = story
         .command(&["attach", "--from-start", &id, "job"])
@@ -72,7 +72,7 @@ fn a_process_that_was_left_running_is_found_again() {
     assert_eq!(waiting.wait().unwrap().code(), Some(7));
     assert_eq!(attached.wait().unwrap().code(), Some(7));
 
-    // After its end everything can still be asked.
+    // After its end all calls still work.
     assert_eq!(story.motu(&["wait", &id, "job"]).code, 7);
     assert_eq!(
         fine(story.motu(&["logs", "-f", &id, "job"])),
@@ -107,7 +107,7 @@ fn a_process_is_ended_by_name_and_mistakes_are_told() {
 
     fine(story.motu(&["kill", "--signal", "TERM", &id, "one"]));
     assert_eq!(story.motu(&["wait", &id, "one"]).code, 128 + 15);
-    // Now only one runs, and need not be named.
+    // Only one process runs now, so no name is needed.
     fine(story.motu(&["kill", &id]));
     let ended = story.motu(&["wait", "--json", &id, "two"]);
     let how: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -150,7 +150,7 @@ fn a_command_that_lost_its_connection_tells_the_way_back() {
     assert_ne!(output.status.code(), Some(0), "{told}");
     assert!(told.contains(&format!("motu attach {id} ")), "{told}");
 
-    // A new daemon finds it, and it goes on to its end.
+    // A new daemon finds it, and it runs to its end.
     fine(story.motu(&["exec", &id, "--", "touch", "/tmp/go"]));
     let end = fine(story.motu(&["attach", "--from-start", &id]));
     assert_eq!(end, "begun\ndone\n");
@@ -167,7 +167,7 @@ fn an_id_may_be_shortened_and_a_workspace_named() {
         fine(story.motu(&["exec", short, "--", "echo", "hi"])),
         "hi\n"
     );
-    // Too short to be meant, and still a clear answer.
+    // Too short for a prefix, but the error is clear.
     let unknown = story.motu(&["exec", "sb-", "--", "true"]);
     assert_eq!(unknown.code, 102, "{unknown}");
     let unknown = story.motu(&["exec", "sb-zz", "--", "true"]);
@@ -184,7 +184,7 @@ fn an_id_may_be_shortened_and_a_workspace_named() {
     let full = made["workspace_id"].as_str().unwrap();
     let status = json(story.motu(&["workspace", "status", "notes", "--json"]));
     assert_eq!(status["workspace_id"], full, "{status}");
-    // An id of a caller's own choice is never completed.
+    // Ids chosen by a caller are never completed from a prefix.
     fine(story.motu(&["create", "busybox", "--id", "build-2"]));
     let gone = story.motu(&["rm", "build"]);
     assert_eq!(gone.code, 104, "{gone}");

@@ -1,4 +1,4 @@
-//! Terminals as people use them, on real machines.
+//! Typical use of terminals, on real machines.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -21,7 +21,7 @@ macro_rules! told {
     }};
 }
 
-/// With `debian:12`, which all tests of the workspace share and which is built once.
+/// A story with `debian:12`, which all tests share and which is built once.
 fn story() -> Option<Story> {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home");
     std::fs::create_dir_all(&shared).unwrap();
@@ -58,7 +58,7 @@ fn json(story: &Story, args: &[&str]) -> Value {
     serde_json::from_str(&told.stdout).unwrap_or_else(|_| panic!("{args:?}: {told}"))
 }
 
-/// A secret on standard input.
+/// Sends a secret on standard input.
 fn password(story: &Story, id: &str, secret: &str) -> Told {
     let mut command = story.command(&["terminal", "password", id]);
     command.stdin(Stdio::piped());
@@ -102,7 +102,7 @@ fn a_session_runs_asks_shows_and_is_replayed() {
         (&"ready".into(), &"command_ended".into())
     );
 
-    // A question, refused answers and a given one; the secret is nowhere.
+    // A prompt, refused answers and an accepted one; the secret appears nowhere.
     let ask = "read -rsp 'Password: ' p; echo; echo got ${#p}";
     let asked = motu(&["run", "build", ask]);
     assert_eq!(
@@ -116,7 +116,7 @@ fn a_session_runs_asks_shows_and_is_replayed() {
     let refused = password(&story, "build", "hunter22\n");
     assert_ne!(refused.code, 0, "{refused}");
 
-    // The screen, as text and as a picture.
+    // The screen, as text and as an image.
     let screen = motu(&["screen", "build"]);
     assert!(screen.stdout.contains("got 8"), "{screen}");
     let picture = motu(&["screen", "build", "--format", "png", "-o", "screen.png"]);
@@ -124,7 +124,8 @@ fn a_session_runs_asks_shows_and_is_replayed() {
     let picture = std::fs::read(story.path().join("screen.png")).unwrap();
     assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n") && picture.len() > 500);
 
-    // The recording, here and when it is played; the secret is in neither, nor in the files.
+    // The recording, as a file and when replayed; the secret is in neither, nor in the session's
+    // files.
     let recorded = motu(&["record", "build", "-o", "build.cast"]);
     assert_eq!(recorded.code, 0, "{recorded}");
     let played = motu(&["replay", "build.cast", "--speed", "1000"]);
@@ -167,7 +168,7 @@ fn somebody_watches_while_a_command_runs() {
             text.push_str(&String::from_utf8_lossy(&buffer[..length]));
         }
     };
-    // Until it is there: the screen comes first.
+    // Wait until it is attached: the screen comes first.
     sees("$");
     let run = spawn(&mut story.command(&[
         "terminal",

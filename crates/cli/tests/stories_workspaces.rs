@@ -1,4 +1,4 @@
-//! Workspaces as people use them, on real machines.
+//! Typical use of workspaces, on real machines.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -24,7 +24,7 @@ fn workspace(story: &Story, line: &str) -> Told {
     story.told(command)
 }
 
-/// A script in the workspace `ws`.
+/// Runs a script in the workspace `ws`.
 fn script(story: &Story, text: &str) -> Told {
     story.motu(&["workspace", "exec", "ws", "--", "sh", "-c", text])
 }
@@ -220,7 +220,7 @@ fn services_and_shells_live_on_between_commands() {
     let ws = |line: &str| workspace(&story, line);
     told!(ws("create busybox --id ws --id-only"), @"ws");
     let start = "service start ws web --ready-http 8000 --ready-timeout-seconds 2 -- httpd -f -p 8000 -h /workspace";
-    // Without a page it answers, but not well.
+    // Without the page the server answers with an error.
     told!(ws(start), @r#"
     ------- stderr -------
     error: service "web" did not start: it was not ready after 2 s; it said nothing

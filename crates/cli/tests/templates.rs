@@ -1,4 +1,4 @@
-//! Templates on real machines: every field has its effect, and nothing is left half made.
+//! Templates on real machines: every field takes effect, and nothing is left incomplete.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -23,14 +23,14 @@ use serde_json::{Value, json};
 use story::{Story, Told};
 use yard::world_of_its_own as world;
 
-/// The answer of a command that worked, as its last line tells it.
+/// The JSON answer of a successful command, from its last line.
 fn value(told: &Told) -> Value {
     assert_eq!(told.code, 0, "{told}");
     let whole = serde_json::from_str(&told.stdout);
     whole.unwrap_or_else(|_| serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap())
 }
 
-/// Makes a template and returns what is known of it.
+/// Creates a template and returns its description.
 fn template(story: &Story, args: &[&str]) -> Value {
     let create = ["template", "create", "--json"];
     value(&story.motu(&[&create[..], args].concat()))
@@ -40,7 +40,7 @@ fn says(told: &Told, expected: &str) {
     assert_eq!((told.code, told.stdout.trim()), (0, expected), "{told}");
 }
 
-/// Waits for a condition that comes by itself; a daemon that never gets there fails the test.
+/// Polls for a condition, and fails the test after a deadline.
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let late = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while !so() {
@@ -49,7 +49,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// A limit of a sandbox, as it is enforced.
+/// The value of a sandbox's limit, and whether it is enforced.
 fn limit(sandbox: &Value, name: &str) -> (u64, bool) {
     let limits = sandbox["limits"].as_array().unwrap();
     let found = limits.iter().find(|limit| limit["name"] == name).unwrap();
@@ -116,7 +116,8 @@ fn every_field_of_a_template_has_its_effect() {
     );
     assert_eq!(limit(&sandbox, "mem_mib"), (96, true));
     assert_eq!(limit(&sandbox, "vcpu_count"), (2, true));
-    // The limits are the machine's: what needs more ends, and what is larger does not fit.
+    // The limits apply to the machine: a program that needs more memory is killed, and a larger
+    // file does not fit.
     let large = run(&[
         "--json",
         "--",
@@ -147,7 +148,7 @@ fn what_a_caller_says_wins_over_the_template() {
     let run = ["run", "--template", "greeter", "--env", "GREETING=bye"];
     let told = story.motu(&[&run[..], &["--", "sh", "-c", "echo $GREETING"]].concat());
     says(&told, "bye");
-    // An environment and a template at once say two things of the same.
+    // An environment and a template together are contradictory.
     let both = story.motu(&["run", "busybox", "--template", "greeter", "--", "true"]);
     assert_eq!(both.code, 102, "{both}");
 }
@@ -184,7 +185,7 @@ fn a_changed_template_is_a_new_version_and_sandboxes_keep_theirs() {
     );
     let id = story.motu(&["create", "--template", "t"]);
     let id = id.stdout.trim().to_string();
-    // The same again, and what makes no other machines, is the same version.
+    // The same definition, or one that makes the same machines, is the same version.
     let args = [
         "t",
         "--from",
@@ -215,7 +216,7 @@ fn a_changed_template_is_a_new_version_and_sandboxes_keep_theirs() {
     says(&story.motu(&["exec", &id, "--", "cat", "/etc/one"]), "one");
     let listed = value(&story.motu(&["ps", "--json"]));
     assert_eq!(listed["sandboxes"][0]["template"]["version"], 1, "{listed}");
-    // It is the same after a restart, in an orderly way or not.
+    // It is the same after a crash and after a clean restart.
     killed::kill(&story);
     let show = ["template", "show", "t", "--json"];
     assert_eq!(value(&story.motu(&show)), second);
@@ -227,7 +228,7 @@ fn a_changed_template_is_a_new_version_and_sandboxes_keep_theirs() {
     );
     let listed = value(&story.motu(&["ps", "--json"]));
     assert_eq!(listed["sandboxes"][0]["template"]["version"], 1, "{listed}");
-    // A build from nothing that makes the same is no new version.
+    // A rebuild without the cache that has the same result is no new version.
     let again = value(&story.motu(&["template", "build", "t", "--no-cache", "--json"]));
     assert_eq!(again["digest"], second["digest"]);
     let changed = again["built"]["digest"] != second["built"]["digest"];
@@ -249,7 +250,7 @@ fn what_a_setup_made_stays_while_its_template_does_and_is_made_again_if_it_is_lo
         &story.motu(&["run", "--template", "t", "--", "cat", "/etc/one"]),
         "one",
     );
-    // A state directory that was restored has the template and not what was built.
+    // A restored state directory has the template, but not its built environment.
     let backup = story.path().join("backup");
     let backup = backup.to_str().unwrap();
     assert_eq!(story.motu(&["backup", backup]).code, 0);
@@ -262,7 +263,7 @@ fn what_a_setup_made_stays_while_its_template_does_and_is_made_again_if_it_is_lo
         &other.motu(&["run", "--template", "t", "--", "cat", "/etc/one"]),
         "one",
     );
-    // With its template it goes.
+    // It is removed with its template.
     assert_eq!(story.motu(&["template", "rm", "t"]).code, 0);
     let left = story.motu(&["env", "list", "--json"]);
     assert!(!left.stdout.contains(built), "{left}");

@@ -1,4 +1,4 @@
-//! `motu terminal` as people and programs see it, against a service in memory.
+//! `motu terminal` against a stub service in memory.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use story::{Story, Told, filters};
 use stub::Stub;
 
-/// A daemon in this process that the program under test finds in its state directory.
+/// A daemon in this process, which the program under test finds in its state directory.
 struct World {
     story: Story,
     stub: Arc<Stub>,
@@ -59,7 +59,7 @@ impl World {
         self.story.told(command)
     }
 
-    /// With something on standard input.
+    /// Runs a command with this standard input.
     fn fed(&self, args: &[&str], input: &str) -> Told {
         let mut command = self.story.command(&["terminal"]);
         command.args(args).stdin(Stdio::piped());
@@ -76,13 +76,13 @@ impl World {
         }
     }
 
-    /// What reached the service.
+    /// The call that reached the service.
     fn called(&self) -> (&'static str, Value) {
         let called = self.stub.called.lock().unwrap().take();
         called.expect("no verb was called")
     }
 
-    /// Runs a command that must work and gives what reached the service.
+    /// Runs a command that must succeed and returns the call that reached the service.
     fn sends(&self, args: &[&str]) -> (&'static str, Value) {
         let told = self.motu(args);
         assert_eq!(told.code, 0, "{args:?}: {told}");
@@ -91,7 +91,8 @@ impl World {
 }
 
 impl Drop for World {
-    /// The story ends by stopping the daemon it finds; that would be this very process.
+    /// `Story` stops the daemon it finds, which would be this very process; so remove the socket
+    /// first.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.story.home().join("daemon.sock"));
     }

@@ -1,4 +1,4 @@
-//! Every verb is whole: an address, an entry in the document, a permission, a command.
+//! Every call is complete: a path, an entry in the OpenAPI document, a permission, a command.
 
 use motu_cli::verbs::{COMMANDS, WITHOUT};
 use motu_core::verb::{self, Info, Shape};
@@ -40,7 +40,7 @@ fn every_verb_has_a_command_or_a_reason() {
     assert!(known.is_empty(), "these are no verbs: {known:?}");
 }
 
-/// Where the document describes a verb.
+/// The entry of a call in the OpenAPI document.
 fn entry<'a>(document: &'a Value, verb: &Info) -> &'a Value {
     match verb.shape {
         Shape::Open => &document["paths"][format!("{}/ws", verb.path)]["get"],

@@ -1,4 +1,4 @@
-//! `motu workspace` as people and programs see it, against a service in memory.
+//! `motu workspace` against a stub service in memory.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use story::{Story, Told, filters};
 use stub::Stub;
 
-/// A daemon in this process that the program under test finds in its state directory.
+/// A daemon in this process, which the program under test finds in its state directory.
 struct World {
     story: Story,
     stub: Arc<Stub>,
@@ -62,7 +62,7 @@ impl World {
         self.story.told(command)
     }
 
-    /// With something on standard input.
+    /// Runs a command with this standard input.
     fn fed(&self, args: &str, input: &str) -> Told {
         let mut command = self.story.command(&["workspace"]);
         command.args(args.split_whitespace()).stdin(Stdio::piped());
@@ -79,13 +79,13 @@ impl World {
         }
     }
 
-    /// What reached the service.
+    /// The call that reached the service.
     fn called(&self) -> (&'static str, Value) {
         let called = self.stub.called.lock().unwrap().take();
         called.expect("no verb was called")
     }
 
-    /// Runs a command that must work and gives what reached the service.
+    /// Runs a command that must succeed and returns the call that reached the service.
     fn sends(&self, args: &str) -> (&'static str, Value) {
         let told = self.motu(args);
         assert_eq!(told.code, 0, "{args}: {told}");
@@ -94,7 +94,8 @@ impl World {
 }
 
 impl Drop for World {
-    /// The story ends by stopping the daemon it finds; that would be this very process.
+    /// `Story` stops the daemon it finds, which would be this very process; so remove the socket
+    /// first.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.story.home().join("daemon.sock"));
     }
@@ -157,7 +158,7 @@ fn creating_says_everything_that_was_asked_for() {
     ------- stderr -------
     motu: not isolated: stub runs on the host itself, with its files and its network
     "#);
-    // The value of a secret from standard input is sent, and nothing is printed of it.
+    // A secret's value from standard input is sent, and never printed.
     let create = "create debian:12 --id ws-a --id-only --secret-file KEY=-";
     let told = world.fed(create, "hunter2");
     told!(told, @r#"
@@ -446,7 +447,7 @@ fn snapshots_and_the_disk() {
 #[test]
 fn services_have_names() {
     let world = World::new();
-    // The one of the stub never becomes ready.
+    // The stub's service never becomes ready.
     told!(world.motu("service start ws-a web -- serve"), @r#"
     service       web
     state         failed

@@ -1,9 +1,9 @@
-//! A real client of AWS signs with a placeholder; the host gets what is signed with the key.
+//! A real AWS client signs with a placeholder; the gateway signs again with the real key.
 
 use super::{FIRST, PORT, SECOND, Sea};
 use std::path::{Path, PathBuf};
 
-/// Where the client's library is, if it was installed.
+/// The directory of the client's library, if it is installed.
 fn library() -> Option<PathBuf> {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/aws");
     if !place.join("botocore").exists() {

@@ -1,4 +1,4 @@
-//! A host that is reached through a company's proxy gets the value all the same; the proxy does not.
+//! A host behind a corporate proxy receives the value as well; the proxy does not.
 
 use super::{FIRST, PORT, Sea, text};
 use crate::world::{SERVERS, wait_for_ready};
@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 const PROXY_PORT: &str = "3128";
 
-/// Ends with the test.
+/// A proxy process, killed at the end of the test.
 struct Proxy(Child);
 
 impl Drop for Proxy {

@@ -1,9 +1,10 @@
-//! What secrets leave behind, and daemons that end without a word.
+//! Searches for leaked secrets, and kills daemons.
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::path::{Path, PathBuf};
 
-/// Where a value is in clear: below the state directory, or in what processes were started with.
+/// Finds a value in clear text: in files below the state directory, and in arguments and
+/// environments of processes.
 pub fn of(home: &Path, value: &[u8]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     search(home, value, &mut found);
@@ -23,7 +24,7 @@ fn contains(bytes: &[u8], value: &[u8]) -> bool {
     memchr::memmem::find(bytes, value).is_some()
 }
 
-/// Looks through files. What is shared between all tests is not of this one.
+/// Searches files, except those that all tests share.
 fn search(place: &Path, value: &[u8], found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
         let kind = entry.file_type().unwrap();
@@ -35,8 +36,8 @@ fn search(place: &Path, value: &[u8], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a file holds a value, wherever its parts are cut. Disks are mostly holes, which are passed
-/// over.
+/// Whether a file contains a value, also across the boundaries of reads. Holes, of which disks
+/// mostly consist, are skipped.
 fn holds(path: &Path, value: &[u8]) -> bool {
     use rustix::fs::SeekFrom;
     let Ok(file) = std::fs::File::open(path) else {
@@ -52,14 +53,14 @@ fn holds(path: &Path, value: &[u8]) -> bool {
         if memchr::memmem::find(&part[..count], value).is_some() {
             return true;
         }
-        // The next part begins a little earlier, unless this was the last.
+        // The next read overlaps with this one, unless this was the last.
         let overlap = if count == part.len() { value.len() } else { 0 };
         at = data + (count - overlap) as u64;
     }
     false
 }
 
-/// Kills the daemon that has said this of itself, and waits until it is gone.
+/// Kills the daemon with the pid in this answer, and waits until it has ended.
 pub fn kill_daemon(version: &str) {
     let said: serde_json::Value = serde_json::from_str(version).unwrap();
     let pid = said["daemon"]["pid"]

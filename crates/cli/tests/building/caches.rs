@@ -1,10 +1,10 @@
-//! Cache mounts: what a step puts there is there for the next build, and in no tree.
+//! Cache mounts: their content is available to the next build, and is in no tree.
 
 use crate::yard::{able, build, built, project, says, world_of_its_own};
 use std::fs;
 use std::process::Stdio;
 
-/// Adds a line to a cache and shows what is in it.
+/// Adds a line to a cache and records the cache's content.
 const GROWING: &str = "FROM busybox\n\
     RUN mkdir -p /tools && echo tree > /tools/of-the-tree\n\
     ARG N\n\
@@ -36,13 +36,13 @@ fn a_cache_keeps_its_contents_from_build_to_build() {
             &expected,
         );
     }
-    // Nothing of it is in the tree, and what was there before is.
+    // The tree has nothing of the cache, and keeps what was at that path before.
     says(
         &story,
         &["run", "growing:1", "--", "ls", "/tools"],
         "of-the-tree",
     );
-    // Another id is another cache; the same one at another place is the same.
+    // Another id is another cache; the same id at another path is the same cache.
     let other = GROWING.replace("id=tools", "id=others");
     let dir = project(&story, "other", &[("Dockerfile", &other)]);
     built(&build(
@@ -63,7 +63,7 @@ fn a_cache_keeps_its_contents_from_build_to_build() {
         &["run", "moved:1", "--", "cat", "/seen"],
         "deep\nlink\nmade-by-1\nmade-by-2\nmade-by-3",
     );
-    // Whoever prunes everything prunes caches.
+    // `prune --all` removes caches.
     assert_eq!(fs::read_dir(mounts(&story)).unwrap().count(), 2);
     assert_eq!(story.motu(&["env", "prune", "--all"]).code, 0);
     assert!(!mounts(&story).exists());
@@ -90,7 +90,7 @@ fn what_a_step_that_fails_has_put_into_a_cache_stays() {
     let dir = project(&story, "failing", &[("Dockerfile", &text("true"))]);
     built(&build(&story, &dir, &["-t", "failing:1"]));
     says(&story, &["run", "failing:1", "--", "cat", "/seen"], "x");
-    // A step that empties it has emptied it.
+    // A step can empty the cache.
     let empty = "FROM busybox\nRUN --mount=type=cache,target=/c rm -r /c\n\
         RUN --mount=type=cache,target=/c ls -A /c > /seen\n";
     let dir = project(&story, "empty", &[("Dockerfile", empty)]);

@@ -1,4 +1,4 @@
-//! Environments that are made of sandboxes.
+//! Environments committed from sandboxes.
 
 use crate::yard::{able, says, world_of_its_own};
 
@@ -16,7 +16,7 @@ fn a_sandbox_becomes_an_environment_on_every_runtime() {
                       echo kept > /workspace/file";
         says(&story, &["exec", "source", "--", "sh", "-c", change], "");
         says(&story, &["commit", "source", &name], &name);
-        // The sandbox goes on with the files it had.
+        // The sandbox continues with its files.
         says(&story, &["exec", "source", "--", "cat", "/etc/new"], "new");
         says(
             &story,
@@ -36,7 +36,7 @@ fn a_sandbox_becomes_an_environment_on_every_runtime() {
         );
         let gone = story.motu(&["run", &name, "--", "test", "-e", "/root"]);
         assert_eq!(gone.code, 1, "{gone}");
-        // Another commit under the same name means what is there by then.
+        // Another commit under the same name replaces the first.
         says(
             &story,
             &["commit", "source", &name, "--then", "destroy"],

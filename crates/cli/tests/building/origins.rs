@@ -1,4 +1,4 @@
-//! What builds begin with, and what their results say of where they come from.
+//! Bases of builds, and the provenance of their results.
 
 use crate::story::Story;
 use crate::yard::{able, build, built, counts, project, says, world_of_its_own};
@@ -15,7 +15,7 @@ fn what_a_base_wants_done_is_done_in_builds_that_start_from_it() {
     let base = "FROM busybox\nWORKDIR /app\nONBUILD COPY *.txt ./\n\
         ONBUILD RUN wc -l < words.txt > counted\nONBUILD ENV COUNTED=yes\nRUN touch of-the-base\n";
     let dir = project(&story, "base", &[("Dockerfile", base)]);
-    // Nothing of it happens in the base itself: its context has no such files.
+    // ONBUILD steps do not run in the base itself, whose context lacks these files.
     assert_eq!(
         counts(&built(&build(&story, &dir, &["-t", "base:1"]))),
         (2, 0)
@@ -43,7 +43,7 @@ fn what_a_base_wants_done_is_done_in_builds_that_start_from_it() {
         counts(&built(&build(&story, &dir, &["-t", "child:1"]))),
         (3, 3)
     );
-    // It was for the next build, not for the one after it.
+    // ONBUILD applies to the next build only, not to the one after it.
     let text = [("Dockerfile", "FROM child:1\nRUN test ! -e other.txt\n")];
     let dir = project(&story, "grandchild", &text);
     fs::write(dir.join("other.txt"), "").unwrap();
@@ -51,7 +51,7 @@ fn what_a_base_wants_done_is_done_in_builds_that_start_from_it() {
     assert_eq!(counts(&made), (1, 0));
 }
 
-/// A registry of its own, ended with the test.
+/// A registry of this test, stopped at its end.
 struct Registry {
     child: Child,
     address: String,
@@ -82,7 +82,7 @@ impl Registry {
             let (_, rest) = line.split_once("listening on ")?;
             Some(rest.split('"').next()?.to_owned())
         });
-        // A registry whose output nobody reads would stop.
+        // A registry whose output is not read would block.
         std::thread::spawn(move || lines.for_each(drop));
         let mut registry = Registry {
             child,
@@ -93,7 +93,7 @@ impl Registry {
         registry
     }
 
-    /// Puts an environment there, as others do who have an archive of an image.
+    /// Pushes an environment to the registry from an archive.
     fn push(&self, story: &Story, environment: &str, name: &str) -> String {
         let archive = story.path().join("pushed.tar");
         let path = archive.to_str().unwrap();
@@ -144,7 +144,7 @@ fn a_build_starts_from_what_a_registry_has() {
         &["run", "child:1", "--", "cat", "/said", "/asked", "/base"],
         "yes\nasked\nbase",
     );
-    // It is here now: the registry is not asked again.
+    // The image is stored locally now: the registry is not asked again.
     drop(registry);
     let again = built(&build(&story, &dir, &["-t", "child:1"]));
     assert_eq!(counts(&again), (4, 4));
@@ -155,7 +155,7 @@ fn a_build_starts_from_what_a_registry_has() {
     assert!(told.stdout.contains("Dockerfile, line 1: FROM"), "{told}");
 }
 
-/// What a program may do, given with no tool but Python: CAP_NET_RAW, permitted and effective.
+/// A file capability, set with Python alone: CAP_NET_RAW, permitted and effective.
 const CAPABILITY: &str = "0100000200200000000000000000000000000000";
 
 #[test]
@@ -173,7 +173,7 @@ fn capabilities_and_attributes_of_files_are_the_same_whoever_builds() {
     let expected = format!("{CAPABILITY} kept");
     let mut digests = Vec::new();
     for runtime in able(&story) {
-        // The kernel of gVisor keeps no capabilities of files.
+        // gVisor's kernel does not store file capabilities.
         if runtime == "gvisor" {
             continue;
         }
@@ -186,7 +186,7 @@ fn capabilities_and_attributes_of_files_are_the_same_whoever_builds() {
             &["run", &tag, "--", "python3", "-c", read],
             &expected,
         );
-        // The next step sees it, and leaves it alone.
+        // The next step sees the capability and keeps it.
         let next = ["env", "build", "--from", &tag, "--no-cache", "--json"];
         let next = story.motu(&[&next[..], &["--run", "test -x /usr/local/bin/raw"]].concat());
         assert_eq!(built(&next)["digest"], made["digest"]);

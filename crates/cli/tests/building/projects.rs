@@ -1,11 +1,11 @@
-//! Projects of five languages, built with what they bring along, and run.
+//! Builds and runs projects in five languages with their own dependencies.
 
 use crate::story::Story;
 use crate::yard::{build, built, compilers, counts, project, says, world_of_its_own};
 use std::fs;
 use std::path::Path;
 
-/// Builds twice and runs: the second time every step is known.
+/// Builds twice and runs: the second build takes every step from the cache.
 fn works(story: &Story, name: &str, dir: &Path, steps: u64, said: &str) {
     let tag = format!("{name}:1");
     let more = ["-t", &tag, "--mem-mib", "1024"];
@@ -17,7 +17,7 @@ fn works(story: &Story, name: &str, dir: &Path, steps: u64, said: &str) {
     assert_eq!(again["digest"], first["digest"], "{name}");
 }
 
-/// Changes a file: what came before it is known still.
+/// Changes a file: the steps before it still come from the cache.
 fn after_a_change(story: &Story, name: &str, dir: &Path, file: (&str, &str), known: u64) {
     let tag = format!("{name}:2");
     let path = dir.join(file.0);
@@ -26,7 +26,7 @@ fn after_a_change(story: &Story, name: &str, dir: &Path, file: (&str, &str), kno
     assert_eq!(counts(&changed).1, known, "{name}: {changed}");
 }
 
-/// With the environment of compilers by a short name.
+/// A story with the environment of compilers under a short name.
 fn with_compilers() -> Option<Story> {
     let story = world_of_its_own()?;
     let Some(compilers) = compilers() else {
@@ -160,7 +160,7 @@ fn go_with_a_module_it_brings_along() {
         ],
     );
     works(&story, "go", &dir, 6, "v1 42");
-    // The compiler finds what it made before: the second program is another one, and most of it is not.
+    // The cache mount already has most of the objects of the second program.
     let new = "package main\n\nimport (\n\t\"fmt\"\n\n\t\"example.com/tiny\"\n)\n\nvar version string\n\nfunc main() { fmt.Println(version, tiny.Total(20, 22), \"again\") }\n";
     after_a_change(&story, "go", &dir, ("main.go", new), 3);
     says(&story, &["run", "go:2"], "v1 42 again");

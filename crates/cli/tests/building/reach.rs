@@ -1,11 +1,11 @@
-//! What steps of a build reach, and who may build.
+//! The network of build steps, and who may build.
 
 use crate::story::Told;
 use crate::user::User;
 use crate::world::World;
 use crate::yard::{built, counts, own_environments, project};
 
-/// Fetches a page, or fails.
+/// A command that fetches a page, or fails.
 fn fetch(host: &str) -> String {
     format!(
         "python3 -c 'import urllib.request as u; \
@@ -34,7 +34,7 @@ fn a_build_reaches_what_its_policy_names_and_nothing_else() {
     assert_eq!(counts(&built(&told)), (3, 0));
     let page = world.motu(&["run", "reach:1", "--", "cat", "/page"]);
     assert_eq!(page.stdout.trim(), "page of good.example", "{page}");
-    // What another host says is no page of the result.
+    // Other hosts are denied.
     let told = build(
         &world,
         &format!("FROM debian:12\nRUN {other}\n"),
@@ -42,7 +42,8 @@ fn a_build_reaches_what_its_policy_names_and_nothing_else() {
     );
     assert_eq!(told.code, 102, "{told}");
     assert!(!told.stdout.contains("page of other"), "{told}");
-    // Without a policy there is no network, and what a policy gave is not taken from the cache.
+    // Without a policy there is no network, and the cached result of a build with a policy is not
+    // used.
     let told = build(&world, &text, &[]);
     assert_eq!(told.code, 102, "{told}");
     assert!(told.stdout.contains("Dockerfile, line 2"), "{told}");
@@ -62,7 +63,7 @@ fn an_ordinary_users_daemon_says_why_it_does_not_build() {
     let told = user.motu(&[&args[..], &["-t", "mine:1", "--json"]].concat());
     assert_eq!(told.code, 108, "{told}");
     assert!(told.stdout.contains("needs a daemon of root's"), "{told}");
-    // Files of their own they can put together.
+    // Ordinary users can build from their own files.
     let text = format!("FROM {image}\nWORKDIR /app\nCOPY word /app/\nCMD [\"cat\", \"word\"]\n");
     let dir = user.own.join("project");
     std::fs::create_dir(&dir).unwrap();
@@ -73,7 +74,7 @@ fn an_ordinary_users_daemon_says_why_it_does_not_build() {
     assert_eq!(counts(&built(&told)), (2, 0));
     let ran = user.motu(&["run", "--runtime", "container", "files:1"]);
     assert_eq!((ran.code, &*ran.stdout), (0, "built\n"), "{ran}");
-    // The rest of what environments can do is theirs.
+    // All other commands for environments work for them too.
     let tagged = user.motu(&["env", "tag", &image, "mine:1"]);
     assert_eq!(tagged.code, 0, "{tagged}");
     let listed = user.motu(&["env", "rm", "mine:1"]);

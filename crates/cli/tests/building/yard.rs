@@ -1,4 +1,4 @@
-//! A place to build in.
+//! State directories and projects for tests of builds.
 
 use crate::story::{Story, Told};
 use serde_json::Value;
@@ -10,7 +10,7 @@ pub fn shared() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-home/environments")
 }
 
-/// A state directory of its own with the trees that all tests share: what is built is not theirs.
+/// A state directory with the trees that all tests share; what is built stays in this directory.
 pub fn world_of_its_own() -> Option<Story> {
     if !shared().join("names/debian%3A12.json").exists() {
         motu_conformance::skip("building: debian:12 is not pulled into target/test-home");
@@ -22,11 +22,11 @@ pub fn world_of_its_own() -> Option<Story> {
     Some(story)
 }
 
-/// Gives a state directory names of its own for the trees that all tests share.
+/// Gives a state directory its own names for the trees that all tests share.
 pub fn own_environments(story: &Story) {
     let shared = shared();
     let own = story.home().join("environments");
-    // It may be a link to what all tests share.
+    // This may be a link to the directory that all tests share.
     let _ = fs::remove_file(&own);
     for dir in ["blobs", "names"] {
         fs::create_dir_all(own.join(dir)).unwrap();
@@ -41,7 +41,7 @@ pub fn own_environments(story: &Story) {
     }
 }
 
-/// The name of the environment with compilers, if it is there.
+/// The name of the environment with compilers, if it exists.
 pub fn compilers() -> Option<String> {
     let names = fs::read_dir(shared().join("names")).unwrap();
     let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -67,7 +67,7 @@ pub fn build(story: &Story, dir: &Path, more: &[&str]) -> Told {
     story.motu(&args)
 }
 
-/// The last line of a build that worked.
+/// The last line of a successful build.
 pub fn built(told: &Told) -> Value {
     assert_eq!(told.code, 0, "{told}");
     serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap()
@@ -86,7 +86,7 @@ pub fn says(story: &Story, args: &[&str], expected: &str) {
     assert_eq!((told.code, told.stdout.trim()), (0, expected), "{told}");
 }
 
-/// The runtimes that work here and keep what their machines change.
+/// The runtimes that work here and keep the changes of their machines.
 pub fn able(story: &Story) -> Vec<String> {
     let reports = story.motu(&["doctor", "--json"]);
     let reports: Value = serde_json::from_str(&reports.stdout).unwrap();

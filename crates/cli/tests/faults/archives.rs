@@ -1,4 +1,4 @@
-//! Trees on their way in and out, honest and hostile.
+//! Trees copied in and out, with honest and hostile archives.
 
 use crate::support::{World, at, refused, stream};
 use motu_core::files::{MakeDirectory, RemoveFile};
@@ -31,7 +31,7 @@ async fn trees_are_copied_both_ways() {
         )
         .await;
     assert_eq!(said.stdout, "tool\nempty\ntool\n751\n", "{said:?}");
-    // Into a directory that is there: under its own name, as with cp.
+    // Into an existing directory: under its own name, as with cp.
     let told = world.motu(&["cp", "tree", &format!("{id}:/work")]);
     assert_eq!(told.code, 0, "{told:?}");
     let said = world.sh(&id, "ls /work").await;
@@ -66,7 +66,7 @@ async fn trees_are_copied_both_ways() {
     }
 }
 
-/// An entry whose name no honest writer would use.
+/// An entry with a name that no honest writer would use.
 fn entry(kind: tar::EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
@@ -82,7 +82,7 @@ fn entry(kind: tar::EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8
     bytes
 }
 
-/// Unpacks the entries into `/in` and gives the refusal.
+/// Unpacks the entries into `/in` and returns the result.
 async fn unpack(world: &World, id: &SandboxId, entries: &[Vec<u8>]) -> motu_core::Result<()> {
     let mut archive = entries.concat();
     archive.resize(archive.len() + 1024, 0);
@@ -109,7 +109,8 @@ async fn hostile_archives_are_refused_and_write_nothing_outside() {
     use tar::EntryType as Kind;
     let Some(world) = World::new() else { return };
     let id = world.create().await;
-    // Files of an environment may have other names elsewhere in the store.
+    // Files of an environment may have more hard links in the store, so the test uses a file of its
+    // own.
     world.sh(&id, "echo own > /etc/own").await;
     let evil = b"evil";
     let outside = [
@@ -159,7 +160,7 @@ async fn hostile_archives_are_refused_and_write_nothing_outside() {
             .await
             .unwrap();
     }
-    // A link that is there already is no way out either, and is replaced by an honest file.
+    // An existing link is no way out either; it is replaced by a regular file.
     world
         .sh(&id, "mkdir /in; echo kept > /kept; ln -s /kept /in/file")
         .await;
@@ -182,7 +183,7 @@ async fn a_tree_from_a_sandbox_cannot_climb_out_of_its_copy() {
         assert_eq!(std::fs::read(victim.join("file")).unwrap(), b"precious");
         assert_eq!(std::fs::read_dir(&victim).unwrap().count(), names);
     };
-    // First a link, then a directory of the same name: the second copy would go through the first.
+    // First a link, then a directory of the same name: a naive second copy would follow the link.
     let path = victim.display();
     let made = world
         .sh(
@@ -204,7 +205,7 @@ async fn a_tree_from_a_sandbox_cannot_climb_out_of_its_copy() {
     assert_intact(1);
     println!("{told:?}");
 
-    // Special bits and devices do not come along.
+    // Special mode bits and devices are not copied.
     world
         .sh(
             &id,

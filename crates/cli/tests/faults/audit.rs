@@ -1,4 +1,4 @@
-//! The audit log of a real daemon: what was answered is in it, whatever happens.
+//! The audit log of a real daemon: it contains every answered call, whatever happens.
 
 use super::full::Small;
 use crate::support::{World, refused, shell, small};
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
 const CLIENTS: usize = 8;
-/// Answers that are seen before each kill.
+/// How many answers are awaited before each kill.
 const ANSWERS: usize = 60;
 const KILLS: usize = 3;
 
-/// A change that is refused by the engine, after the gate let it pass: cheap, and recorded.
+/// A change that passes the gate and is refused by the engine: cheap, and recorded.
 async fn change(client: &Client) -> Error {
     let name = TagAs {
         name: "other:1".to_string(),
@@ -162,7 +162,7 @@ async fn a_full_disk_refuses_changes_and_lets_space_be_freed() {
     let client = disk.client();
     let mut filling = disk.filling();
     filling.grow(64 << 20);
-    // What was written ahead is used up first; nobody is refused until then.
+    // Preallocated space is used up first; no call is refused until then.
     let refused = loop {
         let error = change(&client).await;
         if error.kind == ErrorKind::Limit {
@@ -171,7 +171,7 @@ async fn a_full_disk_refuses_changes_and_lets_space_be_freed() {
         assert_eq!(error.kind, ErrorKind::NotFound, "{error:?}");
     };
     assert!(refused.message.contains("audit log"), "{refused:?}");
-    // The refusal itself is recorded, reads are answered, and what removes things is let through.
+    // The refusal itself is recorded, reads are answered, and removals are let through.
     assert_eq!(
         entries(&client, &audit_id(&refused)).await[0]["outcome"],
         "limit"
@@ -186,7 +186,7 @@ async fn a_full_disk_refuses_changes_and_lets_space_be_freed() {
     assert_whole(&client).await;
 }
 
-/// Runs the checker that knows nothing but the document.
+/// Runs an independent verifier that implements only the documented format.
 fn python(what: &str, key: &str, input: &[u8]) -> (bool, String) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/audit/verify.py");
     let mut child = motu_needs::command("python3")
@@ -255,7 +255,7 @@ async fn a_damaged_log_is_told_and_a_lost_key_refuses_changes() {
     assert_eq!(world.motu(&["audit", "verify"]).code, 0);
     let key = world.client().audit_key().await.unwrap().public_key;
     world.stop();
-    // Somebody who can write to the disk changes who it was.
+    // Somebody with write access to the disk changes the caller of a record.
     let segment = world.home().join("audit/00000000000000000001.jsonl");
     let bytes = std::fs::read(&segment).unwrap();
     let text = String::from_utf8(bytes).unwrap();

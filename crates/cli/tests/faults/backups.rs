@@ -1,4 +1,4 @@
-//! Backups of a state directory whose machines run.
+//! Backups of a state directory with running machines.
 
 use crate::support::{ENVIRONMENT, World, refused};
 use motu_core::report::BackUp;
@@ -44,7 +44,7 @@ async fn create(world: &World, id: &str) -> WorkspaceId {
     made.workspace_id
 }
 
-/// The names beside a backup.
+/// The names of files next to a backup.
 fn beside(world: &World) -> Vec<String> {
     let found = std::fs::read_dir(world.path()).unwrap().flatten();
     let names = found.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -65,7 +65,7 @@ async fn a_backup_of_what_runs_is_restored_whole() {
         .create_snapshot(&first, SaveAs::named("before"))
         .await
         .unwrap();
-    // Not flushed by anyone: the backup does.
+    // Nothing is flushed here: the backup must do that.
     sh(
         &world,
         &first,
@@ -102,7 +102,7 @@ async fn a_backup_of_what_runs_is_restored_whole() {
             })
             .await,
     );
-    // It runs on, and what comes later is not in it.
+    // The machine continues, and later changes are not in the backup.
     let status = client.status_workspace(&first).await.unwrap();
     assert_eq!(status.state, State::Running);
     sh(&world, &first, "rm large; echo later > own").await;
@@ -144,7 +144,7 @@ async fn a_backup_of_what_runs_is_restored_whole() {
     assert_eq!(secrets.secrets[0].name, "api-key");
     let snapshots = world.client().list_snapshots(&first).await.unwrap();
     assert_eq!(snapshots.snapshots.len(), 2);
-    // Not over what is there.
+    // A restore does not overwrite existing state.
     world.stop();
     let error = world.motu(&["restore", &text, "--json"]).error();
     assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
@@ -177,11 +177,11 @@ async fn a_backup_that_was_cut_off_has_no_name() {
     }
     world.kill();
     let made = making.await.unwrap();
-    // What has the name is whole, whether or not the answer came.
+    // A backup under its final name is complete, whether or not the answer arrived.
     assert_eq!(output.exists(), output.join("backup.json").exists());
     assert!(made.is_err() || output.exists());
     world.start();
-    // The machine does not stand still.
+    // The machine is not left paused.
     let status = world.client().status_workspace(&id).await.unwrap();
     assert_eq!(status.state, State::Running);
     assert_eq!(sh(&world, &id, "cat own").await, "ws-cut\n");

@@ -1,4 +1,4 @@
-//! Workspaces made and deleted at once: none costs another its files.
+//! Concurrent creation and deletion of workspaces: none loses files because of another.
 
 use crate::support::{ENVIRONMENT, World, eventually};
 use motu_core::workspace::*;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tokio::task::JoinSet;
 
 const CLIENTS: usize = 8;
-/// Workspaces of each client; it deletes every second one at once.
+/// Workspaces per client; each client deletes every second one at once.
 const EACH: usize = 4;
 
 fn asked(id: &str, seed: &Path) -> CreateWorkspace {
@@ -21,7 +21,7 @@ fn asked(id: &str, seed: &Path) -> CreateWorkspace {
     }
 }
 
-/// A seed that is recognised as this client's.
+/// A seed with content that identifies this client.
 fn seed(world: &World, client: usize) -> PathBuf {
     let dir = world.path().join(format!("seed-{client}"));
     std::fs::create_dir_all(dir.join("deep")).unwrap();
@@ -77,7 +77,7 @@ async fn workspaces_deleted_beside_others_cost_them_nothing() {
         let diff = client.diff_workspace(id, DiffOptions::default()).await;
         assert!(!diff.unwrap().changed, "{id}");
     }
-    // A copy shares the baseline, and keeps it when its source goes.
+    // A copy shares the baseline, and keeps it after its source is deleted.
     let (source, number) = &kept[0];
     let copies = client
         .fork_workspace(source, ForkWorkspace::default())

@@ -1,4 +1,5 @@
-//! Nothing waits for ever: guests, machines and daemons that are stopped, and programs told to end.
+//! Every wait is bounded: guests, machines and daemons are stopped with SIGSTOP, and programs are
+//! told to end.
 
 use crate::support::{World, at, eventually, shell, small, soon};
 use futures_util::StreamExt;
@@ -12,10 +13,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time enough for every bound that is waited for here.
+/// Longer than every timeout that is tested here.
 const BOUNDED: Duration = Duration::from_secs(60);
 
-/// Processes held still while this lives.
+/// Processes that are stopped (SIGSTOP) while this value exists.
 struct Still(BTreeSet<i32>);
 
 impl Still {
@@ -39,7 +40,7 @@ impl Drop for Still {
     }
 }
 
-/// A world whose guests may be silent for no longer than this.
+/// A world with this guest silence timeout.
 fn impatient(seconds: u64) -> Option<World> {
     let mut world = World::bare()?;
     let config = format!("runtime = \"container\"\nguest_silence_seconds = {seconds}\n");
@@ -63,7 +64,7 @@ fn says_who(error: &Error, id: &SandboxId) {
     assert!(error.message.contains(id.as_str()), "{error:?}");
 }
 
-/// Every kind of call to a machine that is held still is answered.
+/// Every kind of call to a stopped machine is answered.
 async fn assert_answered(world: &World, id: &SandboxId) {
     let client = world.client();
     let (exec, read, list, hash, processes, metrics, ports, write, remove) =
@@ -154,7 +155,7 @@ async fn a_paused_machine_keeps_its_calls() {
     })
     .await;
     client.pause_sandbox(&id).await.unwrap();
-    // Longer than a guest may be silent.
+    // Longer than the guest silence timeout.
     tokio::time::sleep(Duration::from_secs(6)).await;
     client.resume_sandbox(&id).await.unwrap();
     let said = soon("the end", running).await.unwrap().unwrap();
@@ -189,7 +190,7 @@ async fn calls_right_after_a_kill_reach_the_next_daemon() {
     for _ in 0..8 {
         let daemon = world.client().version().await.unwrap().pid;
         kill_process(Pid::from_raw(daemon as i32).unwrap(), Signal::KILL).unwrap();
-        // Without a look at whether it is gone: its socket is there for a moment longer.
+        // Without waiting for its exit: its socket still exists for a moment.
         let calls: Vec<Child> = (0..4)
             .flat_map(|_| {
                 let exec = ["exec", "stays", "--", "echo", "here"];
@@ -207,7 +208,7 @@ async fn calls_right_after_a_kill_reach_the_next_daemon() {
     }
 }
 
-/// Sends SIGTERM until it has had its effect.
+/// Sends SIGTERM until the program has ended.
 fn ends_when_told(mut program: Child) -> i32 {
     let deadline = Instant::now() + BOUNDED;
     loop {
@@ -271,11 +272,11 @@ async fn a_command_cannot_evade_its_time_limit() {
         "kill -9 $PPID; while :; do sleep 1; done",
         "kill -STOP $PPID; sleep 300",
         "kill -9 $PPID; setsid sh -c 'sleep 300 & sleep 300' & sleep 300",
-        // A daemon as daemons are made: two forks, two sessions, nobody's child.
+        // A daemon as usual: two forks, two sessions, no parent.
         "(setsid sh -c '(setsid sleep 300 &) & exit' &); sleep 300",
-        // One that then kills whoever watches over its tree.
+        // One that then kills the shim that watches its process tree.
         "shim=$PPID; (setsid sh -c \"sleep 0.5; kill -9 $shim; (setsid sleep 300 &); sleep 300\" &); sleep 300",
-        // One that makes new daemons all the time, also while the others are being killed.
+        // One that starts new daemons all the time, also while the others are being killed.
         "kill -9 $PPID; while :; do (setsid sh -c '(setsid sleep 20 &)' &); sleep 0.02; done",
     ] {
         let id = world.create().await;
@@ -320,7 +321,7 @@ async fn a_guest_that_does_not_end_a_command_loses_its_machine() {
     drop(still);
 }
 
-/// The emulator that was started under this name.
+/// The pid of the emulator of this sandbox.
 fn emulator(id: &SandboxId) -> BTreeSet<i32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let found = processes.filter_map(|process| {

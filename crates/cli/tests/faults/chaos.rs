@@ -1,8 +1,9 @@
-//! Everything at once: clients that write ([`crate::shore`]), and what happens to daemons, machines,
-//! disks and hosts. It ends with nothing lost.
+//! All faults at once: clients write ([`crate::shore`]) while daemons, machines, disks and hosts
+//! fail. Nothing acknowledged may be lost.
 //!
-//! Without `MOTU_CHAOS_SECONDS` each storm is short and always the same; `MOTU_CHAOS_SEED` says which
-//! blows fall, and `MOTU_CHAOS_RUNTIME` on which runtime alone. `tools/chaos` sets them.
+//! Without `MOTU_CHAOS_SECONDS` each run is short and deterministic. `MOTU_CHAOS_SEED` selects
+//! the sequence of faults, and `MOTU_CHAOS_RUNTIME` limits the run to one runtime. `tools/chaos`
+//! sets them.
 
 use crate::durable::{Cut, cut};
 use crate::full::Small;
@@ -18,10 +19,10 @@ use std::time::{Duration, Instant};
 
 const SECONDS: u64 = 5;
 const SEED: u64 = 0x0063_6861_6f73;
-/// A disk that fills up: its size, and what must stay free.
+/// A disk that fills up: its size, and the space that must stay free.
 const SMALL_MIB: u64 = 700;
 const SMALL: &str = "runtime = \"container\"\nmin_free_disk_mib = 160";
-/// How long filling it may take to be noticed.
+/// How long the daemon may take to notice a full disk.
 const NOTICED: Duration = Duration::from_secs(10);
 
 fn number(name: &str, default: u64) -> u64 {
@@ -29,33 +30,33 @@ fn number(name: &str, default: u64) -> u64 {
     given.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Whether a storm is wanted, when one is asked for by name.
+/// Whether this run is selected by `MOTU_CHAOS_RUNTIME`.
 fn wanted(storm: &str) -> bool {
     std::env::var("MOTU_CHAOS_RUNTIME").is_ok_and(|name| name == storm || name == "all")
         || std::env::var_os("MOTU_CHAOS_RUNTIME").is_none()
 }
 
-/// What happens.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Blow {
     /// The daemon is killed and started again.
     Daemon,
-    /// The machine that everybody writes to is killed.
+    /// The machine that all clients write to is killed.
     Machine,
-    /// The image is copied while the machine stands still, and read as after a power cut.
+    /// The image is copied while the machine is paused, and read as after a power cut.
     PowerCut,
     /// The daemon is killed and the write-ahead log of its store damaged.
     Log,
-    /// The daemon is killed, its store damaged, and made again by the command for that.
+    /// The daemon is killed, its store damaged, and rebuilt by the recover command.
     Store,
-    /// Everything is stopped, and the state directory moved.
+    /// Everything is stopped, and the state directory is moved.
     Move,
 }
 
-/// What a runtime's machines look like from outside.
+/// How a runtime's machines look on the host.
 struct Runtime {
     name: &'static str,
-    /// Where `/workspace` is in the image of its disk; none: it is no plain image.
+    /// The path of `/workspace` in the disk image; `None` if the disk is not a plain image.
     upper: Option<&'static str>,
     blows: &'static [Blow],
 }
@@ -112,7 +113,7 @@ fn damage(file: &Path, how: u64) {
     }
 }
 
-/// A storm over one runtime.
+/// A chaos run on one runtime.
 struct Storm<'a> {
     world: World,
     shore: &'a Shore,
@@ -123,7 +124,7 @@ struct Storm<'a> {
 }
 
 impl Storm<'_> {
-    /// Strikes until the time is over; the losses that power cuts would have meant.
+    /// Injects faults until the time is over; returns how many losses power cuts would have caused.
     async fn rage(&mut self) -> u64 {
         let end = Instant::now() + Duration::from_secs(number("MOTU_CHAOS_SECONDS", SECONDS));
         let mut lost = 0;
@@ -164,7 +165,7 @@ impl Storm<'_> {
         0
     }
 
-    /// A machine that stands still for a moment, so that the copy is of one moment.
+    /// Pauses the machine briefly, so that the copy is consistent.
     async fn cut_power(&mut self) -> u64 {
         let (shore, upper) = (self.shore, self.runtime.upper.unwrap());
         if shore.client().pause_sandbox(&shore.id).await.is_err() {
@@ -179,7 +180,7 @@ impl Storm<'_> {
         shore.judge(&least, |path| found.text(path), "a power cut")
     }
 
-    /// While nobody calls: a state directory is moved with nothing running in it.
+    /// Clients wait meanwhile: nothing may run in a state directory that is moved.
     async fn move_home(&mut self) {
         let _calm = self.shore.calm.write().await;
         let client = self.shore.client();
@@ -239,13 +240,13 @@ async fn nothing_that_was_acknowledged_is_lost_with_gvisor() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_that_was_acknowledged_is_lost_with_qemu() {
-    // By hand only: under emulation machines take half a minute to do anything.
+    // Only on request: under emulation machines take half a minute for anything.
     if std::env::var_os("MOTU_CHAOS_SECONDS").is_some() {
         storm(&QEMU).await;
     }
 }
 
-/// The host's disk fills up and is freed again, and machines are killed meanwhile.
+/// The host's disk fills up and is freed again while machines are killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_that_was_acknowledged_is_lost_on_a_disk_that_fills_up() {
     if !wanted("disk") {

@@ -1,4 +1,4 @@
-//! Clients that leave in the middle, and clients that do not read.
+//! Clients that disconnect early, and clients that do not read.
 
 use crate::support::{World, eventually, shell, small, soon};
 use crate::traces::resident;
@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How much the daemon may grow because of somebody who does not read.
+/// How much the daemon's memory may grow because of a client that does not read.
 const GROWTH: u64 = 32 << 20;
 
 fn spawn(world: &World, args: &[&str]) -> Child {
@@ -68,7 +68,7 @@ async fn a_client_that_gives_up_creating_leaves_no_sandbox() {
                 .unwrap();
         }
     }
-    // Either nobody learnt of it and it is gone, or it is whole and listed.
+    // Either it was removed because nobody was told, or it is complete and listed.
     eventually("what is there is what is listed", async || {
         let listed = world
             .client()
@@ -85,7 +85,7 @@ async fn a_client_that_gives_up_creating_leaves_no_sandbox() {
     .await;
 }
 
-/// Waits until the command stands still because nobody reads.
+/// Waits until the command blocks because nobody reads its output.
 async fn stands_still(world: &World, id: &motu_core::SandboxId) -> u64 {
     let produced = async || {
         let processes = world.client().list_processes(id).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_reader_that_stops_does_not_grow_the_daemon() {
         "from {before} to {after} after {produced} bytes"
     );
     assert!(produced < GROWTH, "{produced} bytes are somewhere");
-    // Others are served as ever, and the reader may come back.
+    // Other clients are served as usual, and the reader may continue.
     world.assert_works(&id).await;
     let mut got = 0;
     while got < 4 << 20 {
@@ -184,7 +184,7 @@ async fn a_command_that_does_not_read_holds_up_its_sender_only() {
     };
     world.assert_works(&id).await;
     let held = sent.load(Ordering::Relaxed);
-    // Once the command has ended, what is still sent is thrown away.
+    // After the end of the command, further input is discarded.
     let early = child.try_wait().unwrap().is_none();
     assert!(early && held < 64, "{held} MiB went somewhere");
     assert_eq!(child.wait().unwrap().code(), Some(124));

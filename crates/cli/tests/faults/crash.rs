@@ -1,8 +1,7 @@
-//! `kill -9` of the daemon while sandboxes and files are made and unmade.
+//! `kill -9` of the daemon while sandboxes and files are created and removed.
 //!
-//! Each test strikes again and again at moments that are the same in every run.
-//! After each blow a new daemon comes, and what it finds must be exactly what
-//! was acknowledged: nothing less, nothing half done.
+//! Each test kills repeatedly, at moments that are the same in every run. After each kill a new
+//! daemon starts, and must find exactly what was acknowledged: nothing less, nothing partial.
 
 use crate::support::{Blows, World, at, eventually, small, stream, to_the_end};
 use motu_core::exec::RunRequest;
@@ -13,12 +12,12 @@ use std::collections::BTreeSet;
 use tokio::task::JoinSet;
 
 const ROUNDS: u64 = 6;
-/// Calls in flight when the daemon is killed.
+/// Concurrent calls when the daemon is killed.
 const FLIGHT: usize = 6;
-/// Large enough that a blow falls into the middle of a write.
+/// Large enough that a kill falls into the middle of a write.
 const FILE_BYTES: usize = 4 << 20;
 
-/// What the daemon lists, what is on the host, and that all of it works.
+/// Checks that the daemon's list matches the host, and that every sandbox works.
 async fn assert_whole(world: &World) -> BTreeSet<String> {
     let listed = world
         .client()
@@ -39,7 +38,7 @@ async fn assert_whole(world: &World) -> BTreeSet<String> {
     ids
 }
 
-/// Waits for the calls of a round; those the blow cut off are errors.
+/// Waits for the calls of a round; those that the kill interrupted are errors.
 async fn outcomes<T: 'static>(
     mut calls: JoinSet<(SandboxId, Result<T>)>,
 ) -> Vec<(SandboxId, bool)> {
@@ -87,7 +86,7 @@ async fn a_daemon_killed_while_it_creates() {
             there.is_superset(&acknowledged),
             "{there:?} {acknowledged:?}"
         );
-        // Made, but the answer was lost: it is whole, and its name is taken.
+        // Created, but the answer was lost: it is complete, and its name is taken.
         acknowledged = there;
     }
     for id in acknowledged {
@@ -151,7 +150,7 @@ async fn a_daemon_killed_while_it_destroys() {
                 (id, outcome)
             });
         }
-        // The first blow falls before anything can be answered.
+        // The first kill comes before anything can be answered.
         let moment = blows.moment(60);
         if round > 0 {
             tokio::time::sleep(moment).await;
@@ -174,7 +173,7 @@ async fn a_daemon_killed_while_it_destroys() {
     println!("{survived} never began");
 }
 
-/// The content of one version of the file: recognised in whole or not at all.
+/// The content of one version of the file: a partial or mixed version is detected.
 fn version(number: u8) -> Vec<u8> {
     let mut content = vec![number; FILE_BYTES];
     content[..4].copy_from_slice(b"motu");
@@ -197,7 +196,7 @@ async fn a_daemon_killed_while_it_writes() {
         let writing = {
             let (client, id, mut number) = (world.client(), id.clone(), last);
             tokio::spawn(async move {
-                // Until it is cut off; returns the last that was acknowledged.
+                // Writes until it is interrupted; returns the last acknowledged version.
                 loop {
                     let content = stream(&version(number.wrapping_add(1)));
                     let path = at("/work/file");

@@ -19,7 +19,7 @@ async fn a_second_daemon_refuses_and_harms_nothing() {
     world.assert_works(&id).await;
 }
 
-/// Which processes serve this state directory now.
+/// The processes that serve this state directory now.
 fn daemons(home: &Path) -> BTreeSet<String> {
     let home = home.to_str().unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -56,7 +56,7 @@ async fn clients_that_race_get_one_daemon_even_after_a_crash() {
             (found == BTreeSet::from([daemon.to_string()]), found)
         })
         .await;
-        // Its socket stays behind, and nobody listens on it.
+        // Its socket remains, and nobody listens on it.
         let pid = rustix::process::Pid::from_raw(daemon as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         eventually("it is dead", async || {
@@ -95,7 +95,7 @@ async fn a_state_directory_with_a_long_name_works() {
 #[tokio::test]
 async fn only_the_owner_reaches_the_state_directory() {
     let Some(world) = World::new() else { return };
-    // Whatever the directory was before, it is closed now.
+    // Whatever the directory's mode was before, it is private now.
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(world.home()), 0o700);
     assert_eq!(mode(&world.socket()), 0o600);
@@ -106,7 +106,7 @@ async fn only_the_owner_reaches_the_state_directory() {
     let link = machine.join("link.sock");
     assert!(std::fs::metadata(&link).unwrap().file_type().is_socket());
 
-    // An ordinary user gets nowhere.
+    // An ordinary user has no access.
     for path in [world.socket(), link, world.home().join("motu.db")] {
         let mut command = motu_needs::command("setpriv");
         command
@@ -142,7 +142,7 @@ async fn no_socket_of_ours_is_reachable_from_inside() {
             .await;
         refused(ErrorKind::NotFound, dialled.map(drop));
     }
-    // No socket in any directory, none in the abstract namespace, none inherited.
+    // No socket in any directory, in the abstract namespace, or inherited.
     let said = world
         .sh(&id, "find / -xdev -type s; find /dev /run /tmp -type s")
         .await;

@@ -1,8 +1,8 @@
-//! What was acknowledged is on the disk.
+//! Acknowledged writes are on the disk.
 //!
-//! A power cut is the image of a running machine, copied at a moment: what the
-//! machine's file system has not written to it yet is not in the copy. The copy is
-//! then read as the next machine would find it.
+//! A power cut is simulated by a copy of a running machine's image: what the machine's file
+//! system has not written yet is not in the copy. The copy is then read as the next machine would
+//! read it.
 
 use crate::support::{Blows, ENVIRONMENT, World, at, eventually, refused, stream};
 use motu_core::files::{ChangeMode, MakeDirectory, MoveFile, RemoveFile, WriteFile, WriteOptions};
@@ -19,7 +19,7 @@ const RUNTIMES: [(&str, &str); 2] = [
     ("container", "workspace/upper"),
     ("gvisor", "workspace-upper"),
 ];
-/// Files of one edit.
+/// Files per edit.
 const FILES: usize = 40;
 const MIB: u64 = 1 << 20;
 
@@ -33,7 +33,7 @@ pub fn asked(id: &str, runtime: &str, disk_mib: u64) -> CreateWorkspace {
     }
 }
 
-/// Whether a runtime works here; a skip says why not.
+/// Whether a runtime works here; otherwise the skip says why not.
 pub fn works(world: &World, runtime: &str) -> bool {
     let doctor = world.motu(&["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
@@ -51,7 +51,7 @@ fn image(world: &World, id: &WorkspaceId) -> PathBuf {
     kept.join("disks-1/disk.img")
 }
 
-/// The written parts of an image.
+/// The allocated ranges of an image.
 fn parts(image: &Path) -> Vec<(u64, Vec<u8>)> {
     let mut from = std::fs::File::open(image).unwrap();
     let mut parts = Vec::new();
@@ -67,7 +67,7 @@ fn parts(image: &Path) -> Vec<(u64, Vec<u8>)> {
     parts
 }
 
-/// Copies an image as it is at one moment: when it is the same twice, nobody wrote in between.
+/// Copies an image in a consistent state: two equal reads mean that nobody wrote in between.
 pub fn cut(image: &Path, copy: &Path) {
     let mut last = parts(image);
     loop {
@@ -84,7 +84,7 @@ pub fn cut(image: &Path, copy: &Path) {
     }
 }
 
-/// Looks at `/workspace` in a copied image.
+/// Reads `/workspace` in a copied image.
 pub struct Cut(Ext4Layer);
 
 impl Cut {
@@ -250,7 +250,7 @@ async fn what_was_acknowledged_survives_a_power_cut() {
     }
 }
 
-/// Every edit is of all files; whenever the machine is killed, they have one version.
+/// Every edit changes all files; whenever the machine is killed, all have the same version.
 #[tokio::test]
 async fn an_edit_whose_machine_is_killed_is_all_or_nothing() {
     let Some(world) = World::new() else { return };
@@ -342,7 +342,7 @@ async fn space_that_was_freed_goes_back_to_the_host_at_a_stop() {
 fn e2fsprogs(program: &str, args: &[&str], image: &Path) {
     let mut command = motu_needs::command(program);
     let done = command.args(args).arg(image).output().unwrap();
-    // 1 of e2fsck: there was something to repair.
+    // Exit code 1 of e2fsck: it repaired something.
     assert!(matches!(done.status.code(), Some(0 | 1)), "{done:?}");
 }
 
@@ -358,7 +358,7 @@ async fn a_disk_that_has_met_errors_is_named_and_not_saved() {
         .await
         .unwrap();
     client.stop_workspace(&id).await.unwrap();
-    // As ext4 itself writes it down.
+    // As ext4 itself records an error.
     let set = ["-w", "-R", "set_super_value error_count 3"];
     e2fsprogs("debugfs", &set, &image(&world, &id));
     client.start_workspace(&id).await.unwrap();

@@ -1,4 +1,5 @@
-//! Copies out of a machine: what they cost the host, what they may replace, and where they end.
+//! Copies out of a machine: their disk usage on the host, what they may replace, and where they are
+//! written.
 
 use crate::support::{ENVIRONMENT, Told, World, refused};
 use motu_core::workspace::*;
@@ -6,7 +7,7 @@ use motu_core::{ErrorKind, Program, Size, Workspaces};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Nothing of 128 MiB, with one byte in the middle.
+/// A sparse file of 128 MiB, with one byte in the middle.
 const HOLE: u64 = 128 << 20;
 const MAKE_HOLES: &str = "cd /workspace && mkdir -p tree/deep \
     && for f in hole tree/deep/hole; do truncate -s 128M $f \
@@ -117,7 +118,7 @@ async fn a_copy_replaces_plain_files_when_asked_and_nothing_else() {
     std::os::unix::fs::symlink(out.join("precious"), out.join("link")).unwrap();
     let _listening = std::os::unix::net::UnixListener::bind(out.join("socket")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, out.join("pipe"), rustix::fs::Mode::RUSR).unwrap();
-    // A device that is ours to lose, where we may make one.
+    // A device node of this test, if it may create one.
     let null = rustix::fs::makedev(1, 3);
     let kind = rustix::fs::FileType::CharacterDevice;
     let mode = rustix::fs::Mode::from_raw_mode(0o666);

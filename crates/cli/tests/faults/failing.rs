@@ -1,8 +1,8 @@
 //! Disks that fail under a machine.
 //!
-//! ext4 is made to meet an error, as it does when a block cannot be read or holds nonsense. From then
-//! on it takes no more writes. What is kept must still be read, nothing may be acknowledged that is
-//! not kept, no snapshot may be taken of it, and a reset brings the workspace back.
+//! ext4 is made to report an error, as for an unreadable or corrupt block. From then on it is
+//! read-only. Stored files must still be readable, nothing may be acknowledged that is not stored,
+//! no snapshot may be taken, and a reset repairs the workspace.
 
 use crate::durable::{asked, works};
 use crate::support::{World, refused};
@@ -11,10 +11,10 @@ use motu_core::workspace::*;
 use motu_core::{ErrorKind, Workspaces};
 use std::path::{Path, PathBuf};
 
-/// What ext4 calls the file in `/sys` that makes it meet an error.
+/// The file in `/sys` that triggers an error in ext4.
 const TRIGGER: &str = "trigger_fs_error";
 
-/// The directory in `/sys` of the file system that is in a mounted image.
+/// The directory in `/sys` of the file system in a mounted image.
 fn file_system(image: &Path) -> PathBuf {
     let image = image.canonicalize().unwrap();
     let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
@@ -29,7 +29,7 @@ fn file_system(image: &Path) -> PathBuf {
     Path::new("/sys/fs/ext4").join(device)
 }
 
-/// Makes the disk of a workspace meet an error.
+/// Triggers an error on the disk of a workspace.
 async fn fail(world: &World, id: &WorkspaceId, runtime: &str) {
     if runtime == "qemu" {
         let script = format!("for disk in /sys/fs/ext4/vd*; do echo test > $disk/{TRIGGER}; done");
@@ -85,7 +85,7 @@ async fn fails_on(runtime: &str) {
 
     assert_eq!(read(&world, &id, "kept").await.as_deref(), Ok("before\n"));
     if runtime == "gvisor" {
-        // runsc opens a file for writing that it wrote itself, also when it is only read.
+        // runsc opens files that it wrote itself for writing, also for a read.
         refused(ErrorKind::Unavailable, read(&world, &id, "later").await);
         client.stop_workspace(&id).await.unwrap();
         client.start_workspace(&id).await.unwrap();
@@ -94,7 +94,7 @@ async fn fails_on(runtime: &str) {
     } else {
         assert_eq!(read(&world, &id, "later").await.as_deref(), Ok("after\n"));
     }
-    // The host does not see what happens to a file system in a machine with a kernel of its own.
+    // The host does not see errors of a file system in a machine with its own kernel.
     let kind = match runtime {
         "qemu" => ErrorKind::Denied,
         _ => ErrorKind::Unavailable,
@@ -116,7 +116,7 @@ async fn fails_on(runtime: &str) {
         .collect();
     assert!(!names.iter().any(|name| *name == "broken"), "{names:?}");
 
-    // What was saved is untouched by what became of the disk.
+    // The snapshot is not affected by the failure of the disk.
     let back = ResetTo::snapshot("sound");
     client.reset_workspace(&id, back).await.unwrap();
     assert_eq!(read(&world, &id, "kept").await.as_deref(), Ok("before\n"));

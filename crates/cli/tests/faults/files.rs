@@ -1,4 +1,4 @@
-//! Names that are hard to say, and many of them.
+//! Unusual file names, and many of them.
 
 use crate::support::{World, at, collect, refused};
 use motu_core::files::decode_base64;
@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 /// Files in one directory.
 const MANY: usize = 10_000;
 
-/// Names that are legal in a directory and hard for everything else.
+/// Names that are legal on Linux and often handled wrongly.
 const NAMES: [&[u8]; 9] = [
     b"new\nline",
     b"\xff\xfe invalid",
@@ -71,7 +71,7 @@ async fn odd_names_make_the_round_trip() {
         all
     );
 
-    // Names from a listing work in every verb.
+    // Names from a listing work in every call.
     let page = client
         .list_files(&id, ListFiles::new(at("/odd"), ListOptions::default()))
         .await

@@ -1,7 +1,7 @@
-//! A host's disk that fills up under machines that write.
+//! A host's disk that fills up while machines write.
 //!
-//! The state directory is a small ext4 of the test's own; a machine or another file
-//! fills it. Everything acknowledged must be there afterwards.
+//! The state directory is on a small ext4 of the test, which a machine or another file fills.
+//! Everything acknowledged must be there afterwards.
 
 use crate::full::Small;
 use crate::support::{ENVIRONMENT, eventually, refused, small};
@@ -11,7 +11,7 @@ use motu_core::{ErrorKind, Program, SandboxId, Service, Size, Workspaces};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Of a file system of 400 MiB.
+/// For a file system of 400 MiB.
 const CONFIG: &str = "runtime = \"container\"\nmin_free_disk_mib = 160";
 const SIZE_MIB: u64 = 400;
 
@@ -45,7 +45,7 @@ async fn machines_are_paused_before_the_disk_is_full_and_nothing_is_lost() {
         };
         client.write_workspace_file(id, write).await.unwrap();
     }
-    // A program fills its own disk, which is larger than the host's.
+    // A program fills its own disk, which is larger than the host's free space.
     let fill = WorkspaceExec::from(Program {
         timeout_seconds: Some(120),
         ..Program::shell(
@@ -78,7 +78,7 @@ async fn machines_are_paused_before_the_disk_is_full_and_nothing_is_lost() {
     assert!(error.hint.is_some(), "{error:?}");
     refused(ErrorKind::Limit, client.resume_sandbox(&other).await);
     refused(ErrorKind::Limit, client.create_sandbox(small()).await);
-    // What fills the disk goes; the rest goes on by itself.
+    // After the deletion of the workspace that fills the disk, the others continue automatically.
     client.delete_workspace(&writer).await.unwrap();
     let _ = program.await.unwrap();
     eventually("the machine goes on", async || {
@@ -107,7 +107,7 @@ async fn what_was_acknowledged_is_there_after_others_filled_the_disk() {
         .await
         .unwrap()
         .workspace_id;
-    // Files are written, one after the other, while another file fills the host's disk.
+    // Files are written in sequence while another file fills the host's disk.
     let over = Arc::new(AtomicBool::new(false));
     let writer = {
         let (client, id, over) = (disk.client(), id.clone(), over.clone());
@@ -145,7 +145,7 @@ async fn what_was_acknowledged_is_there_after_others_filled_the_disk() {
         (found.state == State::Running, found)
     })
     .await;
-    // A write that was under way went on; a later one was refused, not lost.
+    // A write in progress continued; a later one was refused, not lost.
     let (acknowledged, error) = writer.await.unwrap();
     assert!(acknowledged > 0);
     assert!(error.is_none_or(|error| error.kind == ErrorKind::Limit));

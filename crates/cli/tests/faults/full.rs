@@ -1,8 +1,7 @@
 //! A full disk under the state directory.
 //!
-//! The state directory is a small file system in memory, mounted in a mount
-//! namespace that only the daemon lives in. The test reaches into it through
-//! `/proc/PID/root`, and the mount ends with the daemon.
+//! The state directory is a small tmpfs in a mount namespace of the daemon. The test accesses it
+//! through `/proc/PID/root`, and the mount ends with the daemon.
 
 use super::workspaces::{asked, create, script, sh};
 use crate::support::{Told, World, at, connect, eventually, refused, shell, small, stream};
@@ -17,16 +16,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 const SIZE_MIB: u64 = 24;
-/// Mounts the file system, moves the environments in, and becomes the daemon.
+/// Mounts the file system, links the environments into it, and executes the daemon.
 const ENTER: &str = r#"mount -t tmpfs -o size="$2"m,mode=0700 motu-test "$1" &&
     ln -s "$3" "$1/environments" && { [ -z "$4" ] || echo "$4" > "$1/config.toml"; } && exec "$5" serve"#;
 
-/// The same on an ext4, whose pages are nobody's memory.
+/// The same on ext4, which, unlike tmpfs, does not hold its files in memory.
 const ENTER_EXT4: &str = r#"truncate -s "$2"M "$1.ext4" && mke2fs -q -F -t ext4 -m 0 "$1.ext4" &&
     mount -o loop "$1.ext4" "$1" && chmod 700 "$1" &&
     ln -s "$3" "$1/environments" && echo "$4" > "$1/config.toml" && exec "$5" serve"#;
 
-/// A daemon on a small disk. The world around it looks after what it leaves.
+/// A daemon on a small disk. Its `World` removes leftovers.
 pub struct Small {
     world: World,
     daemon: Child,
@@ -40,7 +39,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// As far as there is space.
+    /// Writes as much as fits.
     pub fn grow(&mut self, bytes: usize) {
         let _ = self.file.write_all(&vec![1; bytes]);
     }
@@ -105,17 +104,17 @@ impl Small {
         self.inside.join("daemon.sock")
     }
 
-    /// The state directory, as it is reached from here.
+    /// The state directory, by a path that is valid in the test's namespace.
     pub fn home(&self) -> &Path {
         &self.inside
     }
 
-    /// A directory of the test, outside of the small disk.
+    /// A directory of the test, outside the small disk.
     pub fn path(&self) -> &Path {
         self.world.path()
     }
 
-    /// Runs `motu` where the daemon is.
+    /// Runs `motu` in the daemon's mount namespace.
     pub fn motu(&self, args: &[&str]) -> Told {
         let mut command = motu_needs::command("nsenter");
         command
@@ -127,7 +126,7 @@ impl Small {
         Told::of(command)
     }
 
-    /// Fills what is left, to the last byte.
+    /// Fills the remaining space to the last byte.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.filler()).unwrap();
         let mut piece = 1 << 20;
@@ -180,7 +179,7 @@ impl Small {
 }
 
 impl Drop for Small {
-    /// Before the world looks for what is left.
+    /// Removes everything before the `World` looks for leftovers.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.filler());
         let listed = self.motu(&["ps", "--json"]);
@@ -228,11 +227,11 @@ async fn a_full_disk_fails_a_create_and_leaves_nothing() {
     };
     let client = small_disk.client();
     let first = client.create_sandbox(small()).await.unwrap().sandbox_id;
-    // Disks are made ready behind the first answer: fill until that has come to its end.
+    // Disks are prepared in the background after the first answer: fill until that has finished.
     for _ in 0..5 {
         small_disk.fill();
         let mut request = small();
-        // Of a size that nobody has made ready.
+        // A size for which no disk was prepared.
         request.size.disk_mib = Some(48);
         let error = refused(ErrorKind::Limit, client.create_sandbox(request).await);
         assert!(error.hint.is_some(), "{error:?}");
@@ -240,7 +239,7 @@ async fn a_full_disk_fails_a_create_and_leaves_nothing() {
         let told = small_disk.motu(&["run", "busybox", "--disk-mib", "48", "--", "true"]);
         assert_eq!(told.code, 106, "{told:?}");
         assert!(told.stderr.contains("hint:"), "{told:?}");
-        // What runs, runs on, and can be looked at.
+        // Running sandboxes continue, and can be inspected.
         small_disk.assert_works(&first).await;
     }
     small_disk.free();
@@ -258,7 +257,7 @@ async fn a_destroy_on_a_full_disk_is_a_destroy() {
     let client = small_disk.client();
     let id = client.create_sandbox(small()).await.unwrap().sandbox_id;
     let other = client.create_sandbox(small()).await.unwrap().sandbox_id;
-    // Inside, more than the host has: an error for the program, not for the others.
+    // Writing more than the host has free is an error for that program only.
     small_disk.fill();
     let content = vec![7; 8 << 20];
     let written = client
@@ -307,14 +306,14 @@ async fn a_full_workspace_is_a_limit_and_can_be_emptied() {
         ErrorKind::Limit,
         client.write_workspace_file(&id, big()).await,
     );
-    // Half of it is not there, and what was there still is.
+    // The failed file is not there in part, and existing files remain.
     let missing = client
         .read_workspace_file(&id, ReadText::new("big", None))
         .await;
     refused(ErrorKind::NotFound, missing);
     assert_eq!(sh(&world, &id, "cat kept").await.stdout, "mine\n");
     assert_eq!(client.list_workspaces().await.unwrap().len(), 1);
-    // Full as it is, it stops and starts.
+    // The workspace can be stopped and started while it is full.
     client.stop_workspace(&id).await.unwrap();
     client.start_workspace(&id).await.unwrap();
     sh(&world, &id, "rm filler").await;

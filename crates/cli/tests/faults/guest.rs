@@ -7,14 +7,14 @@ use motu_core::sandbox::State;
 use motu_core::{ErrorKind, SandboxId, Service};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ends the machine of a sandbox from outside.
+/// Kills the machine of a sandbox from outside.
 fn kill_guest(world: &World, id: &SandboxId) {
     let pid = world.traces.first_process(id.as_str());
     assert!(started(pid).is_some(), "process {pid} of {id} is not there");
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 
-/// The sandbox is known to have failed, and nothing of its machine is left.
+/// The sandbox is reported as failed, and nothing of its machine is left.
 async fn assert_failed(world: &World, id: &SandboxId) {
     eventually("the sandbox has failed", async || {
         let found = world.client().get_sandbox(id).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_killed_guest_is_a_failed_sandbox() {
     assert_failed(&world, &id).await;
     world.assert_works(&other).await;
 
-    // It can be forgotten like any other.
+    // It can be removed like any other.
     let told = world.motu(&["rm", id.as_str()]);
     assert_eq!(told.code, 0, "{told:?}");
     refused(
@@ -86,7 +86,7 @@ async fn a_guest_that_dies_with_its_daemon_is_failed_by_the_next() {
     world.start();
     assert_failed(&world, &id).await;
     world.assert_works(&other).await;
-    // Still so for the one after.
+    // The next daemon reports it as well.
     world.restart();
     assert_failed(&world, &id).await;
 }

@@ -1,4 +1,4 @@
-//! Programs inside that do their worst, within limits that were checked first.
+//! Hostile programs inside, in sandboxes whose limits were verified first.
 
 use crate::support::{World, eventually, shell, small};
 use motu_core::exec::ExecRequest;
@@ -11,7 +11,7 @@ const PIDS_MAX: u64 = 64;
 const MEM_MIB: u64 = 64;
 const DISK_MIB: u64 = 64;
 
-/// Every copy starts more of them for as long as it finds room; the program itself only waits.
+/// A fork bomb: every copy starts more while it can; the program itself only waits.
 const BOMB: &str = "b() { while :; do b & sleep 0.05; done; }; b & exec sleep 100";
 
 fn tight() -> CreateSandbox {
@@ -29,7 +29,7 @@ fn for_seconds(seconds: u64, script: &str) -> ExecRequest {
     })
 }
 
-/// Nothing runs in the sandbox but what ran in it before.
+/// The sandbox runs only the processes that it ran before.
 async fn assert_quiet(world: &World, id: &SandboxId, before: &BTreeSet<i32>) {
     eventually("only the guest is left", async || {
         let now = world.traces.processes(id.as_str());
@@ -57,7 +57,7 @@ async fn a_fork_bomb_stays_within_its_processes() {
     let mut most = 0;
     while !exploding.is_finished() {
         most = most.max(world.traces.task_count(id.as_str()));
-        // A neighbour does not notice.
+        // A neighbour is not affected.
         let begin = Instant::now();
         world.assert_works(&other).await;
         assert!(
@@ -100,7 +100,7 @@ async fn a_memory_hog_is_killed_and_nobody_else() {
     assert!(said.out_of_memory && said.signal == Some(9), "{said:?}");
     assert_eq!(said.exit_code, 137, "{said:?}");
     world.assert_works(&other).await;
-    // Its own guest and its next command neither.
+    // Its own guest and its next command are not affected either.
     world.assert_works(&id).await;
     let told = world.motu(&[
         "run",
@@ -119,7 +119,7 @@ async fn a_memory_hog_is_killed_and_nobody_else() {
     assert_removed(&world, &id).await;
 }
 
-/// Bytes of the host's disk under the state directory that are in use by it.
+/// Used bytes of the file system of the state directory.
 fn used(world: &World) -> u64 {
     let stat = rustix::fs::statvfs(world.home()).unwrap();
     (stat.f_blocks - stat.f_bfree) * stat.f_frsize
@@ -146,7 +146,7 @@ async fn a_disk_filler_meets_the_end_of_its_own_disk() {
         (DISK_MIB / 2..=DISK_MIB).contains(&(kib / 1024)),
         "{kib} KiB"
     );
-    // Through the files of the API, it is a limit too.
+    // Writes through the API report a limit as well.
     let error = world
         .write(&id, "/more", &vec![1; 4 << 20])
         .await
@@ -165,13 +165,14 @@ async fn a_disk_filler_meets_the_end_of_its_own_disk() {
     assert_removed(&world, &id).await;
     eventually("the space is free again", async || {
         let now = used(&world);
-        // Others write to this disk as well: half of it is proof enough.
+        // Others write to this disk as well, so half of the expected space is enough.
         (now + (DISK_MIB << 19) < full, (now, full))
     })
     .await;
 }
 
-/// A process that wants to stay: it ignores every signal it can, forks twice and leaves its session.
+/// A process that resists termination: it ignores every signal it can, forks twice and leaves its
+/// session.
 const STUBBORN: &str = "trap '' TERM INT HUP QUIT;
     for n in 1 2 3; do setsid sh -c 'trap \"\" TERM INT HUP QUIT;
         (setsid sh -c \"trap \\\"\\\" TERM INT HUP; while :; do sleep 1; done\" &) ; while :; do sleep 1; done' & done;

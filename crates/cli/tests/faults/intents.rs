@@ -1,7 +1,7 @@
-//! `kill -9` of the daemon in the middle of what it does to a machine.
+//! `kill -9` of the daemon in the middle of an operation on a machine.
 //!
-//! Each blow falls as soon as the store says what is being done, and counts only if the store
-//! still says so when the daemon is dead: between the intent and the state that follows.
+//! Each kill comes as soon as the store has the intent, and counts only if the store still has
+//! it when the daemon is dead: between the intent and the state that follows.
 
 use crate::machines::emulates;
 use crate::support::{ENVIRONMENT, World, eventually, refused, small};
@@ -11,18 +11,18 @@ use motu_core::sandbox::{CreateSandbox, Fork, Sandbox, State};
 use motu_core::workspace::ResetTo;
 use motu_core::{Accel, ErrorKind, Result, SandboxId, Service, Size, Workspaces};
 
-/// Blows until one falls where it should. Each costs a daemon.
+/// Attempts until a kill falls between the two. Each costs a daemon.
 const TRIES: usize = 60;
 
-/// What the store says is being done to the machine of a sandbox.
+/// The intent in the store for the machine of a sandbox.
 fn intent(store: &rusqlite::Connection, id: &SandboxId) -> Option<String> {
     let query = "SELECT json_extract(sandbox, '$.intent') FROM sandboxes WHERE sandbox_id = ?1";
     let found = store.query_row(query, [id.as_str()], |row| row.get(0));
     found.unwrap()
 }
 
-/// Makes a call and kills the daemon as soon as it has begun with it. Says whether the next daemon
-/// finds it begun and not done.
+/// Makes a call and kills the daemon as soon as it has recorded the intent. Returns whether the
+/// next daemon finds the operation unfinished.
 async fn strike(
     world: &mut World,
     id: &SandboxId,
@@ -43,7 +43,7 @@ async fn strike(
     intent(&store, id).as_deref() == Some(wanted)
 }
 
-/// Strikes until a blow falls between the intent and what follows, from the same state each time.
+/// Repeats this from the same state until a kill falls between the intent and what follows.
 async fn cut_off(
     world: &mut World,
     id: &SandboxId,
@@ -86,7 +86,7 @@ async fn stopped(client: &Client, id: &SandboxId) {
     client.stop_sandbox(id).await.unwrap();
 }
 
-/// What is begun by a caller is finished by the next daemon, and programs do not notice.
+/// An operation begun by a caller is finished by the next daemon, and programs do not notice.
 async fn pause_and_resume(world: &mut World, id: &SandboxId) {
     world.sh(id, "sleep 3600 & echo $! > /tmp/pid").await;
     cut_off(world, id, "pausing", running, async |client, id| {
@@ -135,7 +135,7 @@ async fn a_virtual_machine_keeps_its_memory_when_its_pause_is_cut_off() {
         client.fork_sandbox(&id, Fork { count: 1 }).await.map(drop)
     })
     .await;
-    // The source goes on; of the copy nothing is left, or all of it.
+    // The source continues; the copy either does not exist or is complete.
     assert_eq!(look(&world, &id).await.state, State::Running);
     let alive = world.sh(&id, "kill -0 $(cat /tmp/pid) && echo alive").await;
     assert_eq!(alive.stdout, "alive\n");

@@ -1,4 +1,4 @@
-//! Links and paths that point out of the sandbox: every file verb must stay inside.
+//! Links and paths that point out of the sandbox: every file operation must stay inside.
 
 use crate::support::{World, at, collect, soon, stream};
 use crate::wire::query;
@@ -11,13 +11,13 @@ use motu_core::{ErrorKind, SandboxId, Service};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What the sandbox's own file says.
+/// The content of the sandbox's own file.
 const OWN: &[u8] = b"the sandbox's own\n";
-/// What the host's file says.
+/// The content of the host's file.
 const SECRET: &[u8] = b"the host's secret\n";
 const SHADOW: &str = "/etc/shadow";
 
-/// A file of the host, as it was.
+/// A file of the host, with its original content and metadata.
 struct Kept {
     path: PathBuf,
     content: Vec<u8>,
@@ -51,12 +51,13 @@ impl Kept {
     }
 }
 
-/// A sandbox with a `/etc/shadow` of its own and links in `/l`, and the host's files they could mean.
+/// A sandbox with its own `/etc/shadow` and links in `/l`, and the host's files that the links must
+/// not reach.
 struct Trap {
     world: World,
     id: SandboxId,
     kept: Vec<Kept>,
-    /// The names in `/l` that lead to the sandbox's own file, if anywhere.
+    /// The names in `/l` that resolve to the sandbox's own file, if to anything.
     names: Vec<&'static str>,
 }
 
@@ -104,7 +105,7 @@ impl Trap {
         self.kept.iter().for_each(Kept::assert_same);
     }
 
-    /// Content that came out is the sandbox's.
+    /// Checks that content which was read is the sandbox's.
     fn assert_own(&self, path: &str, content: &[u8]) {
         for kept in &self.kept {
             assert!(
@@ -193,7 +194,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
     };
     let (client, id) = (trap.world.client(), &trap.id);
     for path in trap.paths() {
-        // Whether it works is up to the link; what it hits is not.
+        // Whether the write succeeds depends on the link, but it must never reach the host.
         let append = WriteOptions {
             append: true,
             ..WriteOptions::default()
@@ -249,7 +250,7 @@ async fn changing_through_links_changes_nothing_of_the_host() {
             .await;
         trap.assert_host_untouched();
     }
-    // Links are removed themselves, and what they mean stays.
+    // Removal affects the link itself, and its target stays.
     for path in trap.paths().iter().filter(|path| !path.contains("dir/")) {
         client
             .remove_file(
@@ -306,7 +307,7 @@ async fn trees_and_watches_stay_inside() {
         .await
         .unwrap();
     for path in trap.paths() {
-        // A watch on a link is a watch on something inside, or refused.
+        // A watch on a link watches something inside, or is refused.
         drop(
             client
                 .watch(
@@ -319,7 +320,7 @@ async fn trees_and_watches_stay_inside() {
                 .await,
         );
     }
-    // Out: links stay links.
+    // Export: links stay links.
     let archive = collect(client.read_tree(id, (at("/l")).into()).await.unwrap())
         .await
         .unwrap();
@@ -340,7 +341,7 @@ async fn trees_and_watches_stay_inside() {
     let copied = std::fs::read_link(trap.world.path().join("out/plain")).unwrap();
     assert_eq!(copied, Path::new(SHADOW));
 
-    // In: below a link to a directory, which is the sandbox's.
+    // Import: below a link to a directory, which is the sandbox's.
     let mut builder = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(OWN.len() as u64);
@@ -381,7 +382,7 @@ async fn no_path_leads_out() {
     ] {
         crate::support::refused(ErrorKind::NotFound, trap.world.read(id, &path).await);
     }
-    // Shapes that the client itself would not send.
+    // Requests that the client itself would not send.
     let base = format!("/v1/sandboxes/{id}/files");
     for wrong in [
         "etc/shadow",

@@ -1,4 +1,4 @@
-//! `kill -9` of the daemon while machines are copied, and while some wait ready.
+//! `kill -9` of the daemon while machines are copied, and while the pool holds machines.
 
 use crate::support::{Blows, Dice, ENVIRONMENT, World, eventually};
 use motu_core::sandbox::{CreateSandbox, State};
@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
-/// Blows at a copy; each costs the boot of a copy at most.
+/// Kills during a copy; each costs at most the boot of a copy.
 const BLOWS: u64 = 5;
-/// Machines that wait ready.
+/// Machines in the pool.
 const READY: usize = 2;
 
-/// Whether virtual machines can be made here; a skip says why not.
+/// Whether virtual machines work here; otherwise the skip says why not.
 pub fn emulates(world: &World) -> bool {
     let doctor = world.motu(&["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
@@ -25,9 +25,9 @@ pub fn emulates(world: &World) -> bool {
     works
 }
 
-/// Emulators that work in this state directory, its trash included.
+/// Emulators whose working directory is in this state directory, its trash included.
 fn emulators(world: &World) -> Vec<String> {
-    // Its working directory has another name in a root of its own, and is still the same one.
+    // In a root of its own the working directory has another path, but the same inode.
     let mut places = BTreeMap::new();
     let mut rest = vec![world.home().to_path_buf()];
     while let Some(dir) = rest.pop() {
@@ -160,7 +160,7 @@ async fn a_daemon_killed_while_machines_wait_ready() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().unwrap()
         };
-        // More than wait: some are claimed, some are made.
+        // More than the pool holds: some are claimed, some are created.
         let runs: Vec<_> = (0..READY + 2).map(|_| run()).collect();
         let mut claimed = 0;
         for run in runs {
@@ -171,7 +171,7 @@ async fn a_daemon_killed_while_machines_wait_ready() {
             assert!(used.insert(name), "handed out twice: {output:?}");
         }
         assert!(claimed > 0, "nothing was claimed: {waiting:?} {used:?}");
-        // The next blow falls while the pool is being filled again, or is full.
+        // The next kill comes while the pool is being refilled, or is full.
         let cut_off = (round > 0).then(run);
         tokio::time::sleep(dice.moment(150)).await;
         before = world.traces.found().directories;
@@ -188,7 +188,7 @@ async fn a_daemon_killed_while_machines_wait_ready() {
     world.start();
 }
 
-/// A daemon that leaves while it makes a machine for the pool takes it along.
+/// A daemon that exits while it creates a machine for the pool removes that machine.
 #[tokio::test]
 async fn a_daemon_that_leaves_takes_the_machine_it_is_making_along() {
     let Some(mut world) = World::bare() else {

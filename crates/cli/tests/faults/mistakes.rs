@@ -1,11 +1,12 @@
-//! Wrong arguments and impossible wishes: each is refused with its own exit code, and nothing is made.
+//! Invalid arguments and impossible requests: each is refused with its own exit code, and nothing
+//! is created.
 
 use crate::support::{ENVIRONMENT, World};
 use motu_core::exec::ExecMode;
 use motu_core::workspace::{CreateWorkspace, ServiceState, StartService};
 use motu_core::{ErrorKind, Workspaces, limits};
 
-/// Calls with `--json`, and checks kind and exit code. Gives the hint.
+/// Calls with `--json`, and checks kind and exit code. Returns the hint.
 #[track_caller]
 fn refused(world: &World, kind: ErrorKind, args: &[&str]) -> String {
     let told = world.motu(args);
@@ -124,7 +125,7 @@ async fn what_is_not_there_is_not_found() {
     missing(&["rm", "--json", "sb-nobody"]);
     missing(&["pause", "--json", "sb-nobody"]);
     missing(&["cp", "--json", "sb-nobody:/x", "y"]);
-    // Names that could be taken for paths are names.
+    // Names that look like paths are treated as names.
     for name in ["../../etc", "/etc", "a b", "busybox/../x", "\u{1b}[31m"] {
         let told = world.motu(&["create", "--json", name]);
         assert!([102, 104].contains(&told.code), "{name:?}: {told:?}");
@@ -143,7 +144,7 @@ async fn impossible_wishes_are_refused_and_never_weakened() {
     let said = refused(&world, ErrorKind::Denied, &args);
     assert!(said.contains("container"), "{said}");
 
-    // What does not fit into one command is a limit, wherever the bytes are.
+    // What exceeds the size of one command is a limit error, wherever the bytes are.
     let much = "x".repeat(100_000);
     let setting = format!("A={much}");
     let args = [
@@ -154,7 +155,7 @@ async fn impossible_wishes_are_refused_and_never_weakened() {
     let many = vec!["y"; 70_000];
     let args = [&["run", "--json", "busybox", "--", "echo"][..], &many].concat();
     refused(&world, ErrorKind::Limit, &args);
-    // What does fit is run.
+    // What fits is run.
     let told = world.motu(&["run", "busybox", "--", "echo", &much]);
     assert_eq!(
         (told.code, told.stdout.len()),
@@ -225,7 +226,7 @@ async fn the_service_that_ended_first_makes_room() {
         let stopped = client.stop_service(&id, &name).await.unwrap();
         assert_eq!(stopped.state, ServiceState::Stopped);
     }
-    // Two of one name at once: one is first.
+    // Two starts with one name at once: exactly one succeeds.
     let (one, other) = tokio::join!(start(most), start(most));
     assert_eq!(u8::from(one.is_ok()) + u8::from(other.is_ok()), 1);
     let listed = client.list_services(&id).await.unwrap();

@@ -1,4 +1,4 @@
-//! Output: much of it, of any kind, and of commands that end badly.
+//! Large and binary output, and output of commands that fail.
 
 use crate::support::{World, shell};
 use motu_core::Service;
@@ -7,7 +7,7 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Bytes without a newline, through a daemon that is built for debugging.
+/// Bytes without a newline, through a debug build of the daemon.
 const FLOOD_BYTES: u64 = 256 << 20;
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn a_flood_without_newlines_arrives_whole() {
 async fn binary_output_is_exact_on_both_channels() {
     let Some(world) = World::new() else { return };
     let id = world.create().await;
-    // Every byte there is, and much that only the sandbox knows.
+    // Every byte value, and random data that is compared with a copy inside.
     let every: Vec<u8> = (0..=255).cycle().take(70_000).collect();
     world.write(&id, "/every", &every).await.unwrap();
     let script = "cat /every; cat /every >&2; head -c 3000000 /dev/urandom | tee /random";

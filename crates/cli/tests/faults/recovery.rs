@@ -1,5 +1,5 @@
-//! Damaged stores, moved state directories, and things nobody knows: what was acknowledged is
-//! still there, or comes back by the command that the error names.
+//! Damaged stores, moved state directories and unknown files: everything acknowledged is still
+//! there, or is restored by the command that the error names.
 
 use crate::support::{ENVIRONMENT, Told, World, eventually, refused};
 use motu_core::sandbox::State;
@@ -18,7 +18,7 @@ fn asked(id: &str) -> CreateWorkspace {
     }
 }
 
-/// A workspace with a seed and a file of its own, all of it acknowledged.
+/// A workspace with a seed and its own file, all acknowledged.
 async fn make(world: &World, id: &str) -> WorkspaceId {
     let seed = world.path().join("seed");
     std::fs::create_dir_all(&seed).unwrap();
@@ -39,7 +39,7 @@ fn script(text: &str) -> WorkspaceExec {
     WorkspaceExec::from(Program::shell(text))
 }
 
-/// The workspace is there under its name, and has its files.
+/// Checks that the workspace exists under its name, and has its files.
 async fn assert_there(world: &World, id: &WorkspaceId) {
     let client = world.client();
     let status = client.status_workspace(id).await.unwrap();
@@ -75,10 +75,10 @@ fn remove(path: &Path) {
     std::fs::remove_file(path).unwrap();
 }
 
-/// What is done to a file, and what that is called.
+/// The name of a kind of damage, and the function that does it to a file.
 type Damage = (&'static str, fn(&Path));
 
-/// Stops the daemon in order, as `motu serve --stop` does.
+/// Stops the daemon cleanly, as `motu serve --stop` does.
 fn stop(world: &mut World) {
     world.stop();
 }
@@ -95,7 +95,7 @@ async fn a_damaged_log_of_the_store_costs_nothing() {
     let mut all = vec![make(&world, "ws-first").await];
     let damages: [Damage; 3] = [("missing", remove), ("cut", halve), ("noisy", noise)];
     for (name, damage) in damages {
-        // Its rows are in the log alone.
+        // Its rows are only in the write-ahead log.
         all.push(make(&world, &format!("ws-{name}")).await);
         world.kill();
         damage(&file(&world, "motu.db-wal"));
@@ -106,7 +106,7 @@ async fn a_damaged_log_of_the_store_costs_nothing() {
     }
 }
 
-/// Without its log a store is an earlier one, which has workspaces that were deleted since.
+/// Without its log a store is in an earlier state, with workspaces that were deleted since.
 #[tokio::test]
 async fn a_lost_log_with_a_deletion_in_it_costs_nobody_the_start() {
     let Some(mut world) = World::new() else {
@@ -114,7 +114,7 @@ async fn a_lost_log_with_a_deletion_in_it_costs_nobody_the_start() {
     };
     let stays = make(&world, "ws-stays").await;
     let goes = make(&world, "ws-goes").await;
-    // In order: everything is in the store itself.
+    // After a clean stop everything is in the store itself.
     world.stop();
     world.start();
     world.client().delete_workspace(&goes).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_lost_log_with_a_deletion_in_it_costs_nobody_the_start() {
     let _ = std::fs::remove_file(file(&world, "motu.db-wal"));
     world.start();
     assert_there(&world, &stays).await;
-    // It has no disks and cannot run, and it can be deleted once more.
+    // It has no disks and cannot run, but it can be deleted again.
     if world.client().status_workspace(&goes).await.is_ok() {
         let error = world.client().start_workspace(&goes).await.unwrap_err();
         assert!(!error.message.is_empty());
@@ -161,7 +161,7 @@ async fn a_lost_store_is_refused_and_made_again() {
             assert_there(&world, id).await;
         }
     }
-    // What was in place of the store is set aside, and nothing else was.
+    // Only damaged stores were set aside.
     let lost = world.motu(&["recover", "--json"]);
     let lost: serde_json::Value = serde_json::from_str(&lost.stdout).unwrap();
     let kinds: Vec<&str> = lost
@@ -171,7 +171,7 @@ async fn a_lost_store_is_refused_and_made_again() {
         .map(|one| one["kind"].as_str().unwrap())
         .collect();
     assert!(kinds.iter().all(|kind| *kind == "store"), "{lost}");
-    // A store that is whole is left alone.
+    // An undamaged store is not rebuilt.
     stop(&mut world);
     let error = world.motu(&["recover", "--rebuild", "--json"]).error();
     assert_eq!(error.kind, ErrorKind::Conflict, "{error:?}");
@@ -213,7 +213,7 @@ async fn what_nobody_knows_is_set_aside_and_comes_back() {
         .join(entry.as_str().unwrap())
         .join("content");
     assert!(content.join("disks-1/disk.img").exists());
-    // Without a record it is kept, but nobody can say what it was.
+    // Without a record it is kept, but cannot be restored.
     let error = world.motu(&["recover", "ws-odd", "--json"]).error();
     assert_eq!(error.kind, ErrorKind::Unsupported, "{error:?}");
     std::fs::write(content.join("sandbox.json"), good).unwrap();
@@ -238,7 +238,7 @@ async fn a_state_directory_that_was_moved_keeps_everything() {
     world.client().stop_workspace(&id).await.unwrap();
     stop(&mut world);
 
-    // Reached by a link, whose target is another one next time.
+    // The state directory is reached by a link whose target changes.
     let again = world.path().join("deeper/still");
     std::fs::create_dir(world.path().join("deeper")).unwrap();
     std::fs::rename(&moved, &again).unwrap();

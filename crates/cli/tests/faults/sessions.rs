@@ -1,18 +1,18 @@
-//! Commands that go on while daemons come and go.
+//! Commands that continue while daemons are replaced.
 
 use crate::support::{Dice, World, eventually, hear, shell, soon};
 use futures_util::StreamExt;
 use motu_core::exec::{AttachFrom, ExecEvent, ExecSession, Exited, Selector, SignalProcess};
 use motu_core::{ErrorKind, SandboxId, Service};
 
-/// Numbers the command prints: seven megabytes, many times what is kept inside.
+/// Numbers the command prints: seven megabytes, many times the size of the buffer inside.
 const NUMBERS: u64 = 1_000_000;
-/// Blows while it prints.
+/// Kills while it prints.
 const BLOWS: usize = 4;
-/// Bytes between two blows, at most.
+/// Bytes between two kills, at most.
 const APART: u64 = 800_000;
 
-/// Follows a process from where `heard` ends.
+/// Attaches to a process at the offset where `heard` ends.
 async fn attach(world: &World, id: &SandboxId, tag: &str, heard: &[u8]) -> ExecSession {
     let from = AttachFrom::Offsets {
         stdout: heard.len() as u64,
@@ -26,7 +26,7 @@ async fn attach(world: &World, id: &SandboxId, tag: &str, heard: &[u8]) -> ExecS
         .unwrap()
 }
 
-/// Adds what the process says until `enough` bytes are there, or it ends, or its daemon does.
+/// Appends output until there are `enough` bytes, or the process or its daemon ends.
 async fn listen(session: &mut ExecSession, heard: &mut Vec<u8>, enough: usize) -> Option<Exited> {
     while heard.len() < enough {
         match soon("output", session.events.next()).await.unwrap() {
@@ -40,7 +40,7 @@ async fn listen(session: &mut ExecSession, heard: &mut Vec<u8>, enough: usize) -
     None
 }
 
-/// Waits until the command stands still because nobody reads.
+/// Waits until the command blocks because nobody reads its output.
 async fn stands_still(world: &World, id: &SandboxId) {
     let (mut before, mut same) = (0, 0);
     eventually("the command stands still", async || {
@@ -78,11 +78,11 @@ async fn output_is_complete_across_killed_daemons() {
         let ended = listen(&mut session, &mut heard, enough).await;
         assert_eq!(ended, None, "it waits for its reader");
         if blow % 2 == 1 {
-            // Now everything between the command and its reader is full.
+            // Now all buffers between the command and its reader are full.
             stands_still(&world, &id).await;
         }
         world.kill();
-        // What was on its way to the reader still arrives.
+        // Output that was already sent to the reader still arrives.
         let ended = listen(&mut session, &mut heard, usize::MAX).await;
         assert_eq!(ended, None, "it waits for its reader");
         world.start();
@@ -99,7 +99,7 @@ async fn output_is_complete_across_killed_daemons() {
         (ended.exit_code, ended.stdout_bytes, ended.timed_out),
         (7, expected.len() as u64, false)
     );
-    // The end is remembered for those who come later, too.
+    // Later callers are told of the exit as well.
     world.restart();
     let selector = Selector::Tag("counter".to_string());
     let again = world
@@ -165,8 +165,8 @@ async fn a_foreground_command_of_a_killed_daemon_is_told_and_leaves() {
     assert_eq!(end.unwrap_err().kind, ErrorKind::Transport);
     world.start();
     world.assert_works(&id).await;
-    // Nobody can come back to it before its own timeout of thirty seconds: it may stay until then,
-    // but it is listed, and a signal ends it.
+    // Nobody can attach to it before its own timeout of thirty seconds: it may run until then, but
+    // it is listed, and a signal ends it.
     let processes = world.client().list_processes(&id).await.unwrap();
     for process in processes.iter().filter(|process| process.exited.is_none()) {
         let selector = Selector::Pid(process.pid);

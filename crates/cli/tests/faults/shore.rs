@@ -1,9 +1,9 @@
-//! Clients that write while everything goes wrong, and what they were told.
+//! Clients that write while faults happen, and a record of what they were told.
 //!
-//! Every file has versions that only grow. A client writes down the version it is
-//! about to write and the one that was acknowledged, so whatever happens, what is
-//! found lies between the two. Workspaces that come and go are written down in the
-//! same way. In the end everything is counted, and nothing may be lost.
+//! Every file has increasing versions. A client records the version it is about to write and the
+//! last acknowledged one; the version found later must be between the two. Workspaces that are
+//! created and deleted are recorded in the same way. At the end everything is compared, and nothing
+//! may be lost.
 
 use crate::durable::asked;
 use crate::support::{Dice, at, stream};
@@ -22,17 +22,17 @@ use tokio::task::JoinSet;
 
 /// Files that are edited or pushed together.
 const TOGETHER: usize = 12;
-/// How long the end may take: a machine that was killed is started again, and read.
+/// How long the final check may take: a killed machine is started again, and read.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The versions of something.
+/// The last attempted and the last acknowledged version.
 #[derive(Debug, Default)]
 struct Versions {
     tried: AtomicU64,
     acknowledged: AtomicU64,
 }
 
-/// The kinds of clients; each has files of its own.
+/// The kinds of clients; each has its own files.
 const KINDS: [&str; 5] = ["write", "edit", "push", "copy", "patch"];
 
 /// How many files a kind has.
@@ -43,27 +43,27 @@ fn files_of(kind: &str) -> usize {
     }
 }
 
-/// What all clients share.
+/// State that all clients share.
 pub struct Shore {
-    /// Where the daemon is now.
+    /// The socket of the current daemon.
     pub socket: Mutex<PathBuf>,
     dir: PathBuf,
     pub id: WorkspaceId,
     runtime: String,
     over: AtomicBool,
-    /// Held by those who call; whoever needs everybody to stand back takes it alone.
+    /// Calls hold it for reading; a fault that needs all clients idle takes it for writing.
     pub calm: RwLock<()>,
     versions: [Versions; KINDS.len()],
     acknowledged: AtomicU64,
     cut_off: AtomicU64,
-    /// Workspaces that were acknowledged and are not being deleted, and what they began with.
+    /// Workspaces that were acknowledged and are not being deleted, with their initial content.
     made: Mutex<Vec<(WorkspaceId, String)>>,
     /// Snapshots that were acknowledged.
     saved: Mutex<Vec<String>>,
 }
 
 impl Shore {
-    /// The workspace that everybody writes to, with the first version of every file.
+    /// Creates the workspace that all clients write to, with the first version of every file.
     pub async fn new(dir: &Path, socket: PathBuf, runtime: &str) -> Arc<Shore> {
         let source = dir.join("first");
         for (name, files) in KINDS.map(|name| (name, files_of(name))) {
@@ -97,7 +97,7 @@ impl Shore {
         })
     }
 
-    /// Lets the clients begin: five that write, two that make and delete, one that saves.
+    /// Starts the clients: five write, two create and delete workspaces, one takes snapshots.
     pub fn unleash(self: &Arc<Self>, dice: &mut Dice) -> JoinSet<()> {
         let mut clients = JoinSet::new();
         for kind in 0..KINDS.len() {
@@ -123,7 +123,7 @@ impl Shore {
         };
     }
 
-    /// Writes one version after the other until it is over.
+    /// Writes versions in sequence until the run is over.
     async fn write_on(self: Arc<Self>, kind: usize, seed: u64) {
         let mut dice = Dice::new(seed);
         while !self.over.load(Ordering::SeqCst) {
@@ -134,7 +134,7 @@ impl Shore {
             self.count(&done);
             match done {
                 Ok(()) => versions.acknowledged.store(next, Ordering::SeqCst),
-                // Nobody serves, or the machine has ended: it is made to run again.
+                // There is no daemon, or the machine has ended: start it again.
                 Err(_) => {
                     let _ = self.client().start_workspace(&self.id).await;
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -155,7 +155,7 @@ impl Shore {
                 client.write_workspace_file(id, request).await.map(drop)
             }
             "edit" => {
-                // What is there may be any version that was tried.
+                // The file may have any version that was attempted.
                 let found = client
                     .read_workspace_file(id, ReadText::new("edit/0", None))
                     .await?;
@@ -206,7 +206,7 @@ impl Shore {
         }
     }
 
-    /// Makes seeded workspaces and deletes some of them.
+    /// Creates seeded workspaces and deletes some of them.
     async fn come_and_go(self: Arc<Self>, seed: u64) {
         let mut dice = Dice::new(seed);
         let mut serial = 0;
@@ -236,7 +236,7 @@ impl Shore {
         }
     }
 
-    /// Saves states; what is acknowledged is listed.
+    /// Takes snapshots and records those that were acknowledged.
     async fn save(self: Arc<Self>) {
         let mut serial = 0;
         while !self.over.load(Ordering::SeqCst) && serial < 100 {
@@ -257,14 +257,14 @@ impl Shore {
         }
     }
 
-    /// What must be found now, at least.
+    /// The lowest version that must be found now, by kind.
     pub fn least(&self) -> Vec<u64> {
         let all = self.versions.iter();
         all.map(|versions| versions.acknowledged.load(Ordering::SeqCst))
             .collect()
     }
 
-    /// Holds what is found of every file against what was acknowledged; the count of losses.
+    /// Compares every file with the acknowledged versions; returns the number of losses.
     pub fn judge(
         &self,
         least: &[u64],
@@ -292,7 +292,8 @@ impl Shore {
         lost
     }
 
-    /// Everything is counted; how much is lost. `lost` is what was found to be lost before.
+    /// Stops the clients and compares everything; returns the number of losses, including those
+    /// found before in `lost`.
     pub async fn finish(self: Arc<Self>, mut clients: JoinSet<()>, mut lost: u64) -> u64 {
         self.over.store(true, Ordering::SeqCst);
         while let Some(client) = clients.join_next().await {
@@ -338,7 +339,7 @@ impl Shore {
     }
 }
 
-/// Everything runs again.
+/// Waits until the workspace runs again.
 pub async fn settle(shore: &Shore, id: &WorkspaceId) {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -31,7 +31,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A command that runs a script in a sandbox of its own and has said "ready".
+/// A command that runs a script in its own sandbox and has printed "ready".
 fn running(world: &World, script: &str) -> Child {
     let mut child = world
         .command(&["run", "busybox", "--", "sh", "-c", script])
@@ -172,7 +172,7 @@ async fn keys_become_signals_inside_and_the_terminal_survives() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(same(&before, &tcgetattr(&theirs).unwrap()));
 
-    // Also when the daemon dies under it.
+    // The same when the daemon is killed.
     let mut world = world;
     let mut child = on(&theirs, world.command(&args));
     read_until(&mut ours, "ready");

@@ -1,4 +1,4 @@
-//! A state directory with a daemon, and the verbs in the short form that tests read well in.
+//! A state directory with a daemon, and short forms of the calls that tests use.
 
 use crate::traces::{Traces, children, started};
 use bytes::Bytes;
@@ -17,25 +17,25 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long anything that should happen may take on a busy machine.
+/// The longest wait for anything, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
-/// How often a condition is looked at where there is no event.
+/// The polling interval for conditions without an event.
 const LOOK: Duration = Duration::from_millis(10);
 /// The environment of every sandbox here.
 pub const ENVIRONMENT: &str = "busybox";
 
-/// A state directory of its own. Its daemon and its machines end with it.
+/// A state directory of one test. Its daemon and its machines end with it.
 pub struct World {
-    // Declared last to be dropped last.
     pub traces: Traces,
     home: PathBuf,
     daemon: Option<Child>,
-    /// Processes that must end with a daemon that was killed.
+    /// Children of killed daemons, which must end too.
     orphans: Vec<(i32, String)>,
+    // The last field, so that it is dropped last.
     dir: tempfile::TempDir,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Told {
     pub code: i32,
@@ -44,12 +44,12 @@ pub struct Told {
 }
 
 impl World {
-    /// A world without a daemon, or nothing where machines cannot be made.
+    /// A world without a daemon, or `None` if machines cannot be created here.
     pub fn bare() -> Option<World> {
         World::below("state")
     }
 
-    /// The same, with the state directory at this path inside the test's own.
+    /// The same, with the state directory at this path below the test's directory.
     pub fn below(name: impl AsRef<Path>) -> Option<World> {
         if let Err(reason) = possible() {
             motu_conformance::skip(reason);
@@ -59,7 +59,7 @@ impl World {
         let home = dir.path().join(name);
         std::fs::create_dir_all(&home).unwrap();
         std::os::unix::fs::symlink(environments(), home.join("environments")).unwrap();
-        // Which runtime is the strongest here is not what these tests are about.
+        // Use one runtime everywhere: these tests are not about the choice of the strongest.
         std::fs::write(home.join("config.toml"), "runtime = \"container\"\n").unwrap();
         Some(World {
             traces: Traces::of(&home),
@@ -81,7 +81,7 @@ impl World {
         &self.home
     }
 
-    /// A directory of the test, outside of the state directory.
+    /// A directory of the test, outside the state directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -98,12 +98,12 @@ impl World {
         self.daemon.as_ref().unwrap().id()
     }
 
-    /// Starts a daemon in the foreground and waits until it takes connections.
+    /// Starts a daemon in the foreground and waits until it accepts connections.
     pub fn start(&mut self) {
         self.start_by(self.command(&["serve"]));
     }
 
-    /// The same, with a command that becomes a daemon.
+    /// The same, with a command that executes a daemon.
     pub fn start_by(&mut self, mut command: Command) {
         let log = std::fs::File::options()
             .create(true)
@@ -115,7 +115,7 @@ impl World {
         let socket = self.home.join("daemon.sock");
         let ours = rustix::process::Pid::from_child(daemon);
         let deadline = Instant::now() + SOON;
-        // Whoever a killed daemon was just starting holds its socket for a moment longer.
+        // A process that a killed daemon was just starting may hold its socket for a moment longer.
         while connect(&socket).and_then(|stream| peer(&stream)) != Some(ours) {
             let ended = daemon.try_wait().unwrap();
             assert!(ended.is_none(), "the daemon ended: {ended:?}");
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// Ends the daemon as a crash would, and sees to it that nothing but machines outlives it.
+    /// Kills the daemon as a crash would, and records its children, which must end too.
     pub fn kill(&mut self) {
         let mut daemon = self.daemon.take().unwrap();
         self.orphans.extend(children(daemon.id()));
@@ -137,14 +137,14 @@ impl World {
         self.start();
     }
 
-    /// The state directory is somewhere else from now on.
+    /// From now on the state directory is at this path.
     pub fn live_at(&mut self, home: &Path) {
         self.home = home.to_path_buf();
-        // What the host knows of it has the name it really has.
+        // The kernel reports its resolved path.
         self.traces = Traces::of(&home.canonicalize().unwrap());
     }
 
-    /// Ends the daemon in order; machines stay.
+    /// Stops the daemon cleanly; machines stay.
     pub fn stop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             let pid = rustix::process::Pid::from_child(&daemon);
@@ -176,8 +176,8 @@ impl World {
         Told::of(self.command(args))
     }
 
-    /// What became of a client whose daemon was killed. One that came too late for the blow found
-    /// nobody, and started a daemon of its own, which is not kept.
+    /// The output of a client whose daemon was killed. A client that connected after the kill
+    /// started its own daemon, which is stopped here.
     pub fn outcome(&self, client: Child) -> Output {
         let output = client.wait_with_output().unwrap();
         self.motu(&["serve", "--stop"]);
@@ -198,7 +198,8 @@ impl World {
         self.client().create_sandbox(request).await.unwrap()
     }
 
-    /// A sandbox all of whose limits really hold; hostile programs run in no other.
+    /// Creates a sandbox and checks that all of its limits are enforced; hostile programs run only
+    /// in such sandboxes.
     pub async fn bounded(&self, request: CreateSandbox) -> SandboxId {
         let sandbox = self.create_with(request).await;
         let open: Vec<_> = sandbox
@@ -215,7 +216,7 @@ impl World {
         self.client().exec(id, shell(script)).await.unwrap()
     }
 
-    /// The sandbox runs commands.
+    /// Checks that the sandbox runs commands.
     pub async fn assert_works(&self, id: &SandboxId) {
         let said = self.client().exec(id, shell("echo works")).await;
         assert_eq!(said.map(|said| said.stdout), Ok("works\n".to_string()));
@@ -239,7 +240,7 @@ impl World {
         collect(content).await
     }
 
-    /// What a command lists.
+    /// The ids that a command lists.
     fn ids(&self, list: &[&str], field: &str) -> Vec<String> {
         let listed = self.motu(list);
         let all: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
@@ -249,7 +250,7 @@ impl World {
             .collect()
     }
 
-    /// Destroys what is there, stops the daemon and looks for what is left.
+    /// Destroys everything, stops the daemon and returns what is left.
     fn end(&mut self) -> Vec<String> {
         if self.home.join("motu.db").exists() {
             for id in self.ids(&["workspace", "list", "--json"], "workspace_id") {
@@ -259,7 +260,7 @@ impl World {
                 let _ = self.motu(&["rm", &id]);
             }
         }
-        // One that was started on demand is not our child.
+        // A daemon that was started on demand is not our child.
         let _ = self.motu(&["serve", "--stop"]);
         self.stop();
         let mut left = Vec::new();
@@ -310,7 +311,7 @@ impl Told {
     }
 }
 
-/// A directory that is recognised as a test's.
+/// A directory whose name identifies it as a test's.
 pub fn temporary() -> tempfile::TempDir {
     tempfile::Builder::new()
         .prefix("motu-test-")
@@ -325,7 +326,7 @@ pub fn environments() -> PathBuf {
     home.canonicalize().unwrap().join("environments")
 }
 
-/// Whether machines can be made here, and why not.
+/// Whether machines can be created here, or the reason why not.
 fn possible() -> &'static std::result::Result<(), String> {
     static POSSIBLE: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     POSSIBLE.get_or_init(|| {
@@ -360,7 +361,7 @@ fn pull() -> std::result::Result<(), motu_environments::EnvironmentError> {
         let environments = Environments::open(&home, Privilege::detect())?;
         environments.pull(ENVIRONMENT, Progress::new(|_| {})).await
     };
-    // A thread of its own, because tests are inside a runtime already.
+    // In a separate thread, because tests already run inside a runtime.
     let pulled = std::thread::spawn(move || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -382,7 +383,7 @@ fn peer(stream: &std::os::unix::net::UnixStream) -> Option<rustix::process::Pid>
     found.ok().map(|found| found.pid)
 }
 
-/// A sandbox with limits that no test can do harm beyond.
+/// A sandbox with limits that keep every test harmless.
 pub fn small() -> CreateSandbox {
     CreateSandbox {
         environment: ENVIRONMENT.to_string(),
@@ -402,7 +403,7 @@ pub fn at(path: impl AsRef<[u8]>) -> GuestPath {
     GuestPath::new(path.as_ref().to_vec()).unwrap()
 }
 
-/// Content as a stream of more than one piece.
+/// Content as a stream of several chunks.
 pub fn stream(content: &[u8]) -> ByteStream {
     let pieces: Vec<Result<Bytes>> = content
         .chunks(100_000)
@@ -419,7 +420,7 @@ pub async fn collect(mut content: ByteStream) -> Result<Vec<u8>> {
     Ok(whole)
 }
 
-/// The output and the end of a session in which nothing is lost.
+/// The output and the exit of a session that must lose nothing.
 pub async fn hear(mut session: ExecSession) -> (Vec<u8>, Vec<u8>, Exited) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     while let Some(event) = session.events.next().await {
@@ -427,7 +428,7 @@ pub async fn hear(mut session: ExecSession) -> (Vec<u8>, Vec<u8>, Exited) {
             ExecEvent::Stdout(bytes) => out.extend_from_slice(&bytes),
             ExecEvent::Stderr(bytes) => err.extend_from_slice(&bytes),
             ExecEvent::Exited(exited) => {
-                // Its connection is closed by a task, which gets its turn now.
+                // A task closes its connection; let it run now.
                 drop(session);
                 tokio::task::yield_now().await;
                 return (out, err, exited);
@@ -439,7 +440,7 @@ pub async fn hear(mut session: ExecSession) -> (Vec<u8>, Vec<u8>, Exited) {
     panic!("the session ended before its command did")
 }
 
-/// How a session ends: with its command, or with an error.
+/// How a session ends: with the exit of its command, or with an error.
 pub async fn to_the_end(mut session: ExecSession) -> Result<()> {
     while let Some(event) = session.events.next().await {
         if let ExecEvent::Exited(_) = event? {
@@ -449,7 +450,7 @@ pub async fn to_the_end(mut session: ExecSession) -> Result<()> {
     Err(Error::transport("the session ended before its command did"))
 }
 
-/// The error of a refused call, which must be of this kind and say something.
+/// Checks that a call was refused with this kind of error and a message, and returns the error.
 #[track_caller]
 pub fn refused<T: Debug>(kind: ErrorKind, result: Result<T>) -> Error {
     let error = result.unwrap_err();
@@ -458,7 +459,7 @@ pub fn refused<T: Debug>(kind: ErrorKind, result: Result<T>) -> Error {
     error
 }
 
-/// Looks again and again until something is so.
+/// Polls until a condition holds.
 pub async fn eventually<T: Debug>(what: &str, mut look: impl AsyncFnMut() -> (bool, T)) {
     let deadline = Instant::now() + SOON;
     loop {
@@ -474,14 +475,14 @@ pub async fn eventually<T: Debug>(what: &str, mut look: impl AsyncFnMut() -> (bo
     }
 }
 
-/// The answer, if it comes soon.
+/// The answer, which must come within `SOON`.
 pub async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, answer)
         .await
         .unwrap_or_else(|_| panic!("{what} did not come within {SOON:?}"))
 }
 
-/// Numbers that are the same in every run (xorshift).
+/// Pseudorandom numbers that are the same in every run (xorshift).
 pub struct Dice(u64);
 
 impl Dice {
@@ -496,14 +497,14 @@ impl Dice {
         self.0 % end
     }
 
-    /// A moment to strike, up to this many milliseconds from now.
+    /// A random delay of at most this many milliseconds.
     pub fn moment(&mut self, most_ms: u64) -> Duration {
         Duration::from_micros(self.below(most_ms * 1000))
     }
 }
 
-/// The blows of a test: as many as it wants, and more until one fell in the middle
-/// of something, which on a slow machine takes longer.
+/// The kills of a test: as many as requested, and more until one interrupted a call, which takes
+/// longer on a slow machine.
 pub struct Blows {
     dice: Dice,
     wanted: u64,
@@ -512,7 +513,7 @@ pub struct Blows {
 }
 
 impl Blows {
-    /// `MOTU_TEST_BLOWS` multiplies how many are wanted.
+    /// `MOTU_TEST_BLOWS` multiplies the requested number.
     pub fn new(seed: u64, wanted: u64) -> Blows {
         let times = std::env::var("MOTU_TEST_BLOWS").ok();
         let times: u64 = times.map_or(1, |times| times.parse().expect("a number"));
@@ -524,7 +525,7 @@ impl Blows {
         }
     }
 
-    /// The number of the next blow, if there is one.
+    /// The number of the next kill, if there is one.
     pub fn next(&mut self) -> Option<u64> {
         if self.given >= self.wanted && self.hits > 0 {
             println!("{} blows cut {} calls off", self.given, self.hits);
@@ -536,12 +537,12 @@ impl Blows {
         Some(self.given - 1)
     }
 
-    /// A moment to strike, up to this many milliseconds from now.
+    /// A random delay of at most this many milliseconds.
     pub fn moment(&mut self, most_ms: u64) -> Duration {
         self.dice.moment(most_ms)
     }
 
-    /// The last one cut this many calls off.
+    /// Records how many calls the last kill interrupted.
     pub fn hit(&mut self, calls: usize) {
         self.hits += calls;
     }

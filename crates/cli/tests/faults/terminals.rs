@@ -1,4 +1,4 @@
-//! Terminal sessions whose shells, machines, places and watchers are not as one would wish.
+//! Terminal sessions whose shells, machines, places or watchers misbehave.
 
 use crate::support::{ENVIRONMENT, World, eventually, refused, soon};
 use futures_util::StreamExt;
@@ -10,10 +10,10 @@ use motu_core::{ErrorKind, SandboxId, Size, TerminalId, Workspaces};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-/// How long anything may take on a busy machine.
+/// The longest wait for anything, on a busy machine.
 const PATIENCE: f64 = 20.0;
 
-/// A world whose daemon has this under `[terminal]`.
+/// A world whose daemon has this configuration under `[terminal]`.
 fn configured(terminal: &str) -> Option<World> {
     let mut world = World::bare()?;
     configure(&world, terminal);
@@ -39,7 +39,7 @@ fn patient() -> Wait {
     }
 }
 
-/// A session with the shell that there is.
+/// A session with `sh`, the only shell of the environment.
 fn sh(name: &str, place: Option<&SandboxId>) -> OpenTerminal {
     OpenTerminal {
         session_id: name.to_string(),
@@ -71,13 +71,13 @@ async fn run(world: &World, session: &str, command: &str) -> TerminalAnswer {
     client.run_in_terminal(&id(session), run).await.unwrap()
 }
 
-/// The shell works.
+/// Checks that the shell works.
 async fn works(world: &World, session: &str) {
     let said = run(world, session, "echo works").await;
     assert_eq!(said.output, "works\n", "{said:?}");
 }
 
-/// Where a session's files are.
+/// The directory of a session's files.
 async fn files(world: &World, session: &str) -> PathBuf {
     let read = ReadTranscript::default();
     let client = world.client();
@@ -124,10 +124,10 @@ async fn the_oldest_ended_sessions_are_forgotten() {
     works(&world, "four").await;
     client.terminate_terminal(&id("four")).await.unwrap();
     are_known(&world, &["four", "three"]).await;
-    // Also when a daemon was killed over it.
+    // The same after the daemon was killed.
     world.restart();
     are_known(&world, &["four", "three"]).await;
-    // A name that was forgotten is as good as new.
+    // A forgotten name can be used like a new one.
     open(&world, sh("one", Some(&place))).await;
     let all = ReadTranscript {
         from: Some(0),
@@ -135,7 +135,7 @@ async fn the_oldest_ended_sessions_are_forgotten() {
     };
     let all = world.client().terminal_transcript(&id("one"), all).await;
     assert!(!all.unwrap().text.contains("from before"));
-    // A daemon that is to keep less begins with that; who lives is not counted.
+    // A daemon with a lower limit applies it at the start; live sessions are not counted.
     world.kill();
     configure(&world, "kept = 1");
     world.start();
@@ -153,7 +153,7 @@ fn workspace(name: &str) -> CreateWorkspace {
     }
 }
 
-/// The session has ended, for this reason.
+/// Waits until the session has ended for this reason.
 async fn ended(world: &World, session: &str, why: &str) {
     eventually(&format!("an end because of {why:?}"), async || {
         let found = world.client().get_terminal(&id(session)).await.unwrap();
@@ -175,7 +175,7 @@ async fn a_session_ends_with_its_workspace_and_is_opened_again() {
     works(&world, "one").await;
     client.stop_workspace(&place).await.unwrap();
     ended(&world, "one", "stopped").await;
-    // Where it was; what is stopped is started.
+    // It reopens in the same place; a stopped workspace is started.
     let again = open(&world, sh("one", None)).await;
     assert_eq!(again.sandbox_id, place);
     let found = client.status_workspace(&place).await.unwrap();
@@ -195,7 +195,7 @@ async fn a_session_ends_with_its_workspace_and_is_opened_again() {
         ErrorKind::NotFound,
         client.open_terminal(sh("one", Some(&place))).await,
     );
-    // Where it was is gone: it goes where all sessions without a place go.
+    // Its place is gone, so it opens in the default place.
     let again = open(&world, sh("one", None)).await;
     assert_eq!(again.sandbox_id.as_str(), DEFAULT_PLACE);
     works(&world, "one").await;
@@ -243,7 +243,7 @@ async fn the_host_is_only_for_those_whose_owner_says_so() {
     let terminal = open(&world, on_host()).await;
     assert_eq!(terminal.runtime, "host");
     assert_eq!(terminal.isolation, motu_core::Isolation::None);
-    // A file of this test is a file of the session.
+    // A file of the host is visible in the session.
     let note = world.path().join("note");
     std::fs::write(&note, "of the host\n").unwrap();
     let said = run(&world, "one", &format!("cat {}", note.display())).await;
@@ -255,7 +255,7 @@ async fn the_host_is_only_for_those_whose_owner_says_so() {
     world.client().terminate_terminal(&id("one")).await.unwrap();
 }
 
-/// The second and third column of a line about open files.
+/// The soft and the hard limit in a line about open files.
 fn soft_and_hard(limits: &str) -> (u64, u64) {
     let line = limits.lines().find(|line| line.starts_with("Max open"));
     let mut numbers = line.unwrap().split_whitespace().skip(3);
@@ -282,7 +282,7 @@ async fn the_daemon_may_open_many_files_and_hands_that_to_nobody() {
     assert!(hard > 300, "{hard}");
     let place = world.create().await;
     let inside = world.sh(&place, "cat /proc/self/limits").await;
-    // As many as are asked for, or as many as this host lets its root give.
+    // The requested number, or the most that root may set on this host.
     let asked = motu_core::limits::NOFILE.default.min(hard);
     assert_eq!(soft_and_hard(&inside.stdout), (asked, asked));
     let on_host = OpenTerminal {
@@ -326,7 +326,7 @@ async fn where_there_is_no_bash_the_shells_that_are_there_are_named() {
     }
 }
 
-// The watcher's connection is closed by a thread that does not wait for the daemon to leave.
+// The watcher's connection is closed by a thread that does not wait for the daemon's exit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_watcher_who_does_not_read_holds_nothing_up() {
     let Some(world) = World::new() else {
@@ -339,7 +339,7 @@ async fn a_watcher_who_does_not_read_holds_nothing_up() {
         .attach_terminal(&id("one"), None.into())
         .await;
     let mut watching = watching.unwrap();
-    // More than what may be on the way to somebody who does not read.
+    // More than the buffers to a client that does not read can hold.
     let said = run(&world, "one", "seq 1 300000; echo a''ll").await;
     assert!(said.output.ends_with("300000\nall\n"), "{:?}", said.end);
     let mut gap = None;
@@ -354,13 +354,13 @@ async fn a_watcher_who_does_not_read_holds_nothing_up() {
     }
     let gap = gap.unwrap();
     assert!(gap.from < gap.to, "{gap:?}");
-    // The screen as it is, not what led to it.
+    // The current screen, not the output that led to it.
     let screen = String::from_utf8_lossy(&screen).into_owned();
     assert!(
         screen.contains("all") && !screen.contains("299000"),
         "{screen}"
     );
-    // Who has caught up sees what comes.
+    // A watcher that has caught up receives new output.
     works(&world, "one").await;
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("\nworks") {
@@ -369,7 +369,7 @@ async fn a_watcher_who_does_not_read_holds_nothing_up() {
             other => panic!("{other:?} after {}", String::from_utf8_lossy(&seen)),
         }
     }
-    // And the end.
+    // It receives the end as well.
     world.client().terminate_terminal(&id("one")).await.unwrap();
     let mut last = None;
     while let Some(event) = soon("the end", watching.events.next()).await {
@@ -378,7 +378,7 @@ async fn a_watcher_who_does_not_read_holds_nothing_up() {
     assert!(matches!(last, Some(ExecEvent::Exited(_))), "{last:?}");
 }
 
-/// Memory of the daemon's own, in KiB; its program file is not counted.
+/// Anonymous memory of the daemon in KiB, without its program file.
 fn anonymous(pid: u32) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = rollup.lines().find(|line| line.starts_with("Anonymous:"));
@@ -403,7 +403,7 @@ async fn the_memory_of_a_burst_is_given_back() {
             ..sh(name, Some(&place))
         };
         open(&world, wide).await;
-        // More rows than a scrollback holds.
+        // More rows than the scrollback holds.
         run(&world, name, "seq 1 20000").await;
     }
     let busy = anonymous(world.daemon_pid());

@@ -1,21 +1,21 @@
-//! What a state directory leaves on its host: processes, cgroups, loop devices.
+//! Resources of a state directory on its host: processes, cgroups, loop devices.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How deep below the mounts of the hierarchies our groups may be.
+/// The maximum depth of our cgroups below the mount points of the hierarchies.
 const CGROUP_DEPTH: usize = 6;
 
-/// Where to look for what belongs to one state directory.
+/// Finds what belongs to one state directory.
 #[derive(Clone, Debug)]
 pub struct Traces {
     home: PathBuf,
     group: String,
 }
 
-/// Ids of the sandboxes something of which was found, by kind.
+/// The ids of sandboxes with a directory, a cgroup or a process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
     pub directories: BTreeSet<String>,
@@ -45,7 +45,7 @@ impl Traces {
         found
     }
 
-    /// Sandboxes that have a directory, a cgroup, a process.
+    /// The sandboxes that have a directory, a cgroup or a process.
     pub fn found(&self) -> Found {
         let groups = self.groups();
         let cgroups: BTreeSet<String> = groups.iter().flat_map(|group| names(group)).collect();
@@ -77,7 +77,7 @@ impl Traces {
         all
     }
 
-    /// Host pids of everything that runs in one sandbox.
+    /// Host pids of all processes of a sandbox.
     pub fn processes(&self, id: &str) -> BTreeSet<i32> {
         self.groups()
             .iter()
@@ -89,8 +89,8 @@ impl Traces {
             .collect()
     }
 
-    /// How many tasks a sandbox has, by the kernel's own count. The lists of pids are read one
-    /// after the other and hold more than there ever were at once.
+    /// The number of tasks of a sandbox, as counted by the kernel. The lists of pids are read in
+    /// sequence, and may have more entries than ever ran at once.
     pub fn task_count(&self, id: &str) -> u64 {
         let count = |group: &std::path::PathBuf| {
             let text = std::fs::read_to_string(group.join(id).join("pids.current")).ok()?;
@@ -116,7 +116,7 @@ impl Traces {
             .collect()
     }
 
-    /// The process 1 of a machine, as the host knows it.
+    /// The host pid of a machine's process 1.
     pub fn first_process(&self, id: &str) -> i32 {
         let record = self
             .home
@@ -128,7 +128,7 @@ impl Traces {
         record["process"]["pid"].as_i64().unwrap() as i32
     }
 
-    /// Everything that must be gone when a test is over, in words.
+    /// Describes everything that is left, and must not be, at the end of a test.
     pub fn left(&self) -> Vec<String> {
         let mut left: Vec<String> = Vec::new();
         for group in self.groups() {
@@ -149,7 +149,7 @@ impl Traces {
     }
 }
 
-/// The directories in a directory that may be missing.
+/// The directories in a directory, which may be missing.
 fn names(dir: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -171,7 +171,7 @@ fn descend(dir: &Path, name: &str, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Processes started by this one, with what tells them from later owners of their numbers.
+/// The children of a process, with their start times to detect reused pids.
 pub fn children(pid: u32) -> Vec<(i32, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -187,7 +187,7 @@ pub fn children(pid: u32) -> Vec<(i32, String)> {
         .collect()
 }
 
-/// When a living process was started; nothing for one that is gone or a zombie.
+/// The start time of a live process; `None` if it is gone or a zombie.
 pub fn started(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
@@ -198,7 +198,7 @@ pub fn started(pid: i32) -> Option<String> {
     fields.nth(18).map(str::to_string)
 }
 
-/// Memory a process has resident, in bytes.
+/// Resident memory of a process, in bytes.
 pub fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));

@@ -1,5 +1,5 @@
-//! Checkpoints and `undo` when things go wrong: daemons killed in the middle, commands that begin
-//! together, clients of `run --volume` that are killed.
+//! Checkpoints and `undo` under faults: daemons killed midway, concurrent commands, killed clients
+//! of `run --volume`.
 
 use crate::support::{Blows, ENVIRONMENT, World, eventually};
 use crate::workspaces::{asked, create, script, sh};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
 
 const ROUNDS: u64 = 4;
-/// Enough files that putting them back takes a while.
+/// Enough files that restoring them takes a while.
 const FILES: usize = 200;
 
 fn checkpointed(text: &str) -> WorkspaceExec {
@@ -52,7 +52,7 @@ async fn an_undo_that_was_cut_off_is_done_again() {
         let answer = undoing.await.unwrap();
         blows.hit(usize::from(answer.is_err()));
         world.start();
-        // One that was answered has nothing to take back; one that was cut off may have.
+        // An answered undo leaves nothing to undo; an interrupted one may.
         match (
             answer,
             world.client().undo_workspace(&id, Undo::default()).await,
@@ -133,7 +133,7 @@ async fn the_client_of_a_volume_is_killed_and_the_directory_stays() {
     client.wait().unwrap();
     assert_eq!(std::fs::read_to_string(here.join("a")).unwrap(), "one\n");
     assert_eq!(std::fs::read_dir(&here).unwrap().count(), 1);
-    // What the command did is not lost with its client: it can be fetched until the sandbox's time is over.
+    // The result of the command outlives its client: it can be fetched until the sandbox expires.
     let listed = world.motu(&["ps", "--json"]).stdout;
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     let left = listed["sandboxes"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Parts of a state directory that went missing, and time that is over.
+//! Missing parts of a state directory, and expired workspaces.
 
 use crate::support::{ENVIRONMENT, World, eventually, refused};
 use motu_core::sandbox::State;
@@ -47,7 +47,7 @@ async fn a_disk_that_vanished_is_not_a_blank_one() {
     let error = refused(ErrorKind::NotFound, client.start_workspace(&id).await);
     assert!(error.message.contains("disks"), "{error:?}");
     assert!(!image.exists());
-    // Brought back, it is as it was.
+    // After the file is restored, the workspace is as before.
     std::fs::copy(&away, &image).unwrap();
     client.start_workspace(&id).await.unwrap();
     assert_own(&world, &id).await;
@@ -60,7 +60,7 @@ async fn a_machine_without_its_directory_does_not_run() {
     };
     let id = create(&world, "ws-machine").await;
     let machine = world.home().join("machines/container/ws-machine");
-    // While a daemon looks after it, and while none does.
+    // With a running daemon, and without one.
     for round in 0..2 {
         if round == 1 {
             world.kill();
@@ -84,7 +84,7 @@ async fn a_machine_without_its_directory_does_not_run() {
     }
 }
 
-/// Changes what the record beside a workspace's disks says.
+/// Changes the record beside a workspace's disks.
 fn edit(world: &World, id: &WorkspaceId, runtime: &str) {
     let path = world
         .home()
@@ -107,7 +107,7 @@ async fn a_workspace_of_an_unknown_runtime_keeps_its_name_and_its_history() {
     world.client().stop_workspace(&id).await.unwrap();
     world.stop();
     edit(&world, &id, "nowhere");
-    // Twice: what is not known is not forgotten the second time either.
+    // Twice: an unknown workspace is not forgotten at the second start either.
     for _ in 0..2 {
         world.start();
         let status = world.client().status_workspace(&id).await.unwrap();

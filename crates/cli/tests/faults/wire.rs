@@ -1,11 +1,11 @@
-//! The socket, spoken to badly.
+//! Malformed requests on the socket.
 
 use crate::support::{SOON, World, connect};
 use motu_core::Service;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-/// An answer, as it came.
+/// An answer, unparsed.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -34,12 +34,12 @@ impl Answer {
     }
 }
 
-/// Sends a whole request and reads the answer to its end.
+/// Sends a complete request and reads the answer to its end.
 fn send(world: &World, bytes: &[u8]) -> Answer {
     converse(world, bytes, false)
 }
 
-/// Sends bytes, and nothing after them.
+/// Sends bytes and closes the sending side.
 fn babble(world: &World, bytes: &[u8]) -> Answer {
     converse(world, bytes, true)
 }
@@ -48,7 +48,7 @@ fn converse(world: &World, bytes: &[u8], last: bool) -> Answer {
     let mut stream = connect(&world.socket()).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.set_write_timeout(Some(SOON)).unwrap();
-    // A daemon that has heard enough may close before it has heard all.
+    // The daemon may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     if last {
         let _ = stream.shutdown(Shutdown::Write);
@@ -58,7 +58,7 @@ fn converse(world: &World, bytes: &[u8], last: bool) -> Answer {
     Answer::parse(&answer)
 }
 
-/// A request with a body, which may be of any shape.
+/// A request with an arbitrary body.
 pub fn request(world: &World, method: &str, address: &str, body: &[u8]) -> Answer {
     let length = body.len();
     let head = format!(
@@ -67,7 +67,7 @@ pub fn request(world: &World, method: &str, address: &str, body: &[u8]) -> Answe
     send(world, &[head.as_bytes(), body].concat())
 }
 
-/// A request with a query, every byte of it escaped.
+/// A request with a query in which every byte is escaped.
 pub fn query(world: &World, method: &str, address: &str, pairs: &[(&str, &str)]) -> Answer {
     let escape = |text: &str| {
         text.bytes()
@@ -206,7 +206,7 @@ async fn oversized_requests_are_refused_without_growing() {
     }
     let answer = send(&world, format!("{head}\r\n").as_bytes());
     assert!((400..500).contains(&answer.status), "{answer:?}");
-    // Deeply nested JSON ends in an error, not in a stack.
+    // Deeply nested JSON is an error, not a stack overflow.
     let nested = format!(
         r#"{{"environment": {}1{}}}"#,
         "[".repeat(500_000),
@@ -228,7 +228,7 @@ async fn garbage_on_the_socket_is_survived() {
         let length = 1 + dice.below(5000) as usize;
         let mut bytes: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
         if round % 4 == 1 {
-            // A good beginning, then nonsense.
+            // A valid beginning, then noise.
             let head =
                 b"POST /v1/sandboxes HTTP/1.1\r\nhost: motu\r\ntransfer-encoding: chunked\r\n\r\n";
             bytes.splice(0..0, head.iter().copied());
@@ -245,7 +245,7 @@ async fn garbage_on_the_socket_is_survived() {
             "round {round}: {answer:?}"
         );
     }
-    // Frames that lie about their length.
+    // Frames with a wrong length.
     for frame in [
         &b"\0\xff\xff\xff\xff"[..],
         b"\x01\0\0\0\x04abcd",
@@ -259,7 +259,7 @@ async fn garbage_on_the_socket_is_survived() {
         let answer = send(&world, &[head.as_bytes(), frame].concat());
         assert_eq!(answer.kind(), (400, "invalid"), "{frame:?}: {answer:?}");
     }
-    // Many who connect and say nothing.
+    // Many connections that send nothing.
     let silent: Vec<_> = (0..200)
         .map(|_| connect(&world.socket()).unwrap())
         .collect();

@@ -1,7 +1,7 @@
-//! `kill -9` of the daemon while workspaces are made, saved, reset, filled and deleted.
+//! `kill -9` of the daemon while workspaces are created, saved, reset, filled and deleted.
 //!
-//! As in `crash`: blows at moments that are the same in every run, and after each
-//! a new daemon that must find all that was acknowledged and nothing half done.
+//! As in `crash`: kills at moments that are the same in every run, and after each a new daemon
+//! that must find everything acknowledged and nothing partial.
 
 use crate::support::{Blows, ENVIRONMENT, World, eventually, refused};
 use motu_core::exec::{ExecMode, ExecResult};
@@ -80,7 +80,8 @@ async fn digests(world: &World, id: &WorkspaceId) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Everything listed answers, can be started and works; the host has no more than that.
+/// Checks that everything listed answers, can be started and works, and that the host has no more
+/// than that.
 async fn assert_whole(world: &World) -> BTreeSet<String> {
     let client = world.client();
     let mut ids = BTreeSet::new();
@@ -108,7 +109,7 @@ async fn assert_whole(world: &World) -> BTreeSet<String> {
     ids
 }
 
-/// These have disks, and nobody else.
+/// Checks that exactly these workspaces have disks.
 async fn assert_disks(world: &World, ids: &BTreeSet<String>) {
     eventually("only what is listed has disks", async || {
         let kept = world.traces.kept();
@@ -117,7 +118,7 @@ async fn assert_disks(world: &World, ids: &BTreeSet<String>) {
     .await;
 }
 
-/// Deletes what is listed, which then leaves nothing.
+/// Deletes everything listed, and checks that nothing is left.
 async fn assert_deletable(world: &World) {
     for id in assert_whole(world).await {
         let id = SandboxId::parse(&id).unwrap();
@@ -127,7 +128,7 @@ async fn assert_deletable(world: &World) {
     assert_disks(world, &BTreeSet::new()).await;
 }
 
-/// What was cut off is an error that says so.
+/// Whether a call succeeded; a failure must be reported as an interrupted call.
 #[track_caller]
 fn answered<T>(outcome: &Result<T>) -> bool {
     if let Err(error) = outcome {
@@ -137,7 +138,7 @@ fn answered<T>(outcome: &Result<T>) -> bool {
     outcome.is_ok()
 }
 
-/// A command that was answered is in the history, with its end.
+/// Checks that an answered command is in the history, with its exit.
 async fn assert_remembered(world: &World, id: &WorkspaceId, text: &str) {
     let log = world.client().logs_workspace(id).await.unwrap();
     let entry = log.entries.iter().find(|entry| entry.command == [text]);
@@ -200,13 +201,13 @@ async fn a_daemon_killed_while_it_seeds() {
     }
 }
 
-/// The files of a state that snapshots save.
+/// A script that writes the files of a state which snapshots save.
 fn state(number: u64) -> String {
     let letter = char::from(b'a' + (number % 26) as u8);
     format!("echo {number} > state; head -c 3000000 /dev/zero | tr '\\0' {letter} > bulk")
 }
 
-/// Whether `/workspace` is exactly a state, and which.
+/// The number of the state in `/workspace`, which must be exactly one state.
 async fn state_of(world: &World, id: &WorkspaceId) -> u64 {
     let said = sh(world, id, "cat state; wc -c < bulk; head -c1 bulk").await;
     let words: Vec<&str> = said.stdout.split_whitespace().collect();
@@ -265,7 +266,7 @@ async fn a_daemon_killed_while_it_saves() {
             "{names:?} {acknowledged:?}"
         );
         assert!(names.is_subset(&possible), "{names:?} {possible:?}");
-        // The newest one is whole, whether it was acknowledged or not.
+        // The newest snapshot is complete, whether it was acknowledged or not.
         acknowledged = names;
         let newest = (0..=end)
             .rev()
@@ -328,7 +329,7 @@ async fn a_daemon_killed_while_it_resets() {
         resets = status.reset_count;
         match found {
             1 => {}
-            // Nothing was reset, so nothing was forgotten.
+            // No reset happened, so the history must still be there.
             kept if kept == dirty => assert_remembered(&world, &id, &marker).await,
             other => panic!("state {other}, neither the old nor the saved one"),
         }
@@ -385,10 +386,10 @@ async fn a_daemon_killed_during_a_push() {
         others.retain(|(name, _)| *name != "own");
         // Each file is the old one or the new one.
         assert!(others.is_empty(), "{others:?}");
-        // What a push leaves that ends with its machine.
+        // The kind of file that a push leaves when its machine is killed.
         let left = "deep/.motu-restoring-0123456789abcdef.tmp";
         sh(&world, &id, &format!("echo half > {left}")).await;
-        // Once more is all it takes.
+        // A second push is enough.
         let again = world.client().push_workspace_sync(&id, push.clone()).await;
         again.unwrap();
         let found = digests(&world, &id).await;
@@ -420,7 +421,7 @@ async fn a_daemon_killed_while_it_starts_services() {
             let (client, id, request) = (world.client(), id.clone(), service(round));
             tokio::spawn(async move { client.start_service(&id, request).await })
         };
-        // The first blow falls before anything can be answered.
+        // The first kill comes before anything can be answered.
         let moment = blows.moment(40);
         if round > 0 {
             tokio::time::sleep(moment).await;
@@ -485,7 +486,7 @@ async fn a_daemon_killed_while_it_deletes() {
                 (id, outcome)
             });
         }
-        // The first blow falls before anything can be answered.
+        // The first kill comes before anything can be answered.
         let moment = blows.moment(80);
         if round > 0 {
             tokio::time::sleep(moment).await;
@@ -521,7 +522,7 @@ async fn a_daemon_killed_while_it_deletes() {
     println!("{survived} of those never began");
 }
 
-/// Copies the environment of these tests, and none of the larger ones beside it.
+/// Copies only the environment of these tests, not the larger ones beside it.
 fn only_one_environment(to: &std::path::Path) {
     let all = crate::support::environments();
     let name = format!("names/{ENVIRONMENT}.json");
@@ -549,7 +550,7 @@ async fn a_workspace_whose_environment_is_gone() {
     let Some(mut world) = World::bare() else {
         return;
     };
-    // Environments of its own, which may be removed.
+    // Environments of this test, which may be removed.
     let own = world.home().join("environments");
     std::fs::remove_file(&own).unwrap();
     only_one_environment(&own);
@@ -569,7 +570,7 @@ async fn a_workspace_whose_environment_is_gone() {
     let told = world.motu(&["workspace", "start", "bereft"]);
     assert_eq!(told.code, 104, "{told:?}");
     assert!(told.stderr.contains("`motu env pull busybox`"), "{told:?}");
-    // It is as it was, and starts when the environment is back.
+    // The workspace is unchanged, and starts when the environment is back.
     let status = world.client().status_workspace(&id).await.unwrap();
     assert_eq!(status.state, State::Stopped);
     let _ = std::fs::remove_dir_all(&own);

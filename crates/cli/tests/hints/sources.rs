@@ -1,21 +1,21 @@
-//! The sources of the workspace, read just well enough to find what hints are made of.
+//! The sources of the workspace, parsed just enough to find hints.
 
 use std::path::{Path, PathBuf};
 
 /// One source file without its tests.
 pub struct Source {
-    /// Below `crates/`.
+    /// Relative to `crates/`.
     pub path: String,
     pub text: String,
 }
 
-/// A text in quotes, and the name of the function it is the first argument of, if it is.
+/// A string literal, and the name of the function it is the first argument of, if any.
 pub struct Literal {
     pub before: String,
     pub text: String,
 }
 
-/// Every file of the crates' own code.
+/// Every source file of the crates, without tests.
 pub fn all() -> Vec<Source> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Vec::new();
@@ -49,7 +49,7 @@ fn source(crates: &Path, path: PathBuf) -> Source {
     }
 }
 
-/// The texts in quotes of a source, comments aside.
+/// The string literals of a source, without those in comments.
 pub fn literals(source: &str) -> Vec<Literal> {
     let mut found = Vec::new();
     let mut rest = source;
@@ -79,7 +79,7 @@ pub fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// `"text"`, with what a backslash at the end of a line stands for.
+/// `"text"`, with line continuations resolved.
 fn quoted(rest: &str) -> Option<(String, &str)> {
     let mut text = String::new();
     let mut rest = rest.strip_prefix('"')?.chars();
@@ -103,7 +103,7 @@ fn raw(rest: &str) -> Option<(String, &str)> {
     Some((text.to_string(), next))
 }
 
-/// `'"'`: what is in it begins no text.
+/// `'"'`: a quote in a character literal begins no string.
 fn character(rest: &str) -> Option<&str> {
     let inner = rest.strip_prefix('\'')?;
     let inner = inner.strip_prefix('\\').unwrap_or(inner);
@@ -112,15 +112,15 @@ fn character(rest: &str) -> Option<&str> {
     chars.as_str().strip_prefix('\'')
 }
 
-/// A step of a hint as it is written: `verb("stop_service").with("id", …)`.
+/// A step of a hint in the source: `verb("stop_service").with("id", …)`.
 #[derive(Debug)]
 pub struct Step {
     pub name: String,
-    /// What follows: the name of the method, and its first argument if that is a text.
+    /// The method calls that follow: name, and first argument if it is a string literal.
     pub then: Vec<(String, Option<String>)>,
 }
 
-/// Every call of a function that makes a step.
+/// Every call of a function that creates a step.
 pub fn steps(source: &str, function: &str) -> Vec<Step> {
     let call = format!("{function}(\"");
     let mut found = Vec::new();
@@ -150,7 +150,7 @@ pub fn steps(source: &str, function: &str) -> Vec<Step> {
     found
 }
 
-/// What comes after the closing bracket of a call.
+/// The text after the closing bracket of a call.
 fn after(mut rest: &str) -> &str {
     let mut depth = 0;
     while let Some(first) = rest.chars().next() {

@@ -1,4 +1,4 @@
-//! An MCP server on its own standard input and output, spoken to line by line.
+//! An MCP server on its standard input and output, driven line by line.
 
 use crate::story::Story;
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ pub struct Mcp {
     server: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
     asked: u64,
-    /// Notifications that came while an answer was waited for.
+    /// Notifications that arrived while the test waited for an answer.
     pub heard: Vec<Value>,
-    /// What each tool says that it answers with.
+    /// The output schema of each tool.
     outputs: HashMap<String, Value>,
 }
 
 impl Mcp {
-    /// Starts it with these options and says hello in this revision of the protocol.
+    /// Starts the server with these options and initializes this revision of the protocol.
     pub fn start(story: &Story, options: &[&str], revision: &str) -> Mcp {
         let serve = [&["mcp", "serve", "--approvals", "never"], options].concat();
         let mut command = story.command(&serve);
@@ -82,7 +82,7 @@ impl Mcp {
         self.ask("tools/call", &params)["result"].clone()
     }
 
-    /// The structured answer of a tool, which is what its schema says.
+    /// The structured answer of a tool, checked against the tool's schema.
     pub fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         let result = self.result(tool, arguments);
         let told = &result["structuredContent"];
@@ -105,7 +105,7 @@ impl Mcp {
     }
 }
 
-/// The name that JSON Schema has for what a value is.
+/// The JSON Schema type of a value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -5,11 +5,11 @@ use crate::world::{self, World};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-/// A user of the host that nobody is.
+/// A user id that nobody on the host has.
 const ORDINARY: u32 = 64_124;
 
-/// Somebody who was given nothing but a directory, and a copy of the program: the program itself may
-/// lie where they cannot go.
+/// A user with only a directory and a copy of the program: the program itself may be in a place
+/// they cannot read.
 pub struct User {
     pub world: World,
     pub own: PathBuf,
@@ -29,7 +29,7 @@ impl User {
         }
         let closed = std::fs::Permissions::from_mode(0o700);
         std::fs::set_permissions(own.join("state"), closed).unwrap();
-        // Ids for those inside, as a host gives them to everybody who is added to it.
+        // Subordinate ids, as hosts assign them to every new user.
         let known = format!("someone:x:{ORDINARY}:{ORDINARY}::{}:/bin/sh", own.display());
         world.add_line("/etc/passwd", &known);
         for file in ["/etc/subuid", "/etc/subgid"] {
@@ -60,7 +60,7 @@ impl User {
         self.world.story.told(command)
     }
 
-    /// A page of a host. A static program has no resolver of its own: the name is asked for first.
+    /// Fetches a page. The static program has no resolver, so the name is looked up first.
     pub fn fetch(&self, id: &str, name: &str, address: &str) -> Told {
         let script = format!(
             "nslookup {name} >&2; \
@@ -86,7 +86,7 @@ impl Drop for User {
     }
 }
 
-/// The root of an environment that everybody's tests have.
+/// The root of the busybox environment that all tests share.
 fn busybox(home: &Path) -> Option<PathBuf> {
     let environments = home.join("environments");
     let Ok(text) = std::fs::read(environments.join("names/busybox.json")) else {

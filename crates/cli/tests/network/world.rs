@@ -1,17 +1,17 @@
-//! An internet for one test: a namespace for the daemon, one for the servers, and a cable.
+//! An internet for one test: a namespace for the daemon, one for the servers, and a virtual cable.
 
 use super::story::{Story, Told};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The servers, as the daemon's namespace sees them: addresses that look public and lead nowhere.
+/// The servers' addresses in the daemon's namespace: they look public, but are local to the test.
 pub const SERVERS: &str = "11.22.33.44";
 const SERVERS6: &str = "2600:22:33::44";
 const DAEMON: &str = "11.22.33.1";
 const DAEMON6: &str = "2600:22:33::1";
 
-/// Names of this internet. Some lead where no policy may let anybody go.
+/// Names of this internet. Some resolve to addresses that no policy may open.
 const NAMES: [(&str, &str); 10] = [
     ("good.example", SERVERS),
     ("other.example", SERVERS),
@@ -28,7 +28,7 @@ const NAMES: [(&str, &str); 10] = [
     ),
 ];
 
-/// What a policy of the test opens.
+/// The policy of most tests.
 pub const POLICY: &str = r#"
 version = 1
 description = "of a test"
@@ -58,21 +58,21 @@ protocol = "icmp"
 
 pub struct World {
     pub story: Story,
-    /// Variables of the daemon.
+    /// Environment variables of the daemon.
     pub variables: Vec<(&'static str, String)>,
-    /// Each holds a namespace open until its standard input ends.
+    /// Each holds a namespace open until its standard input is closed.
     daemon: Child,
     servers: Child,
     internet: Child,
 }
 
 impl World {
-    /// One with debian:12 and a policy `test`, or the reason why there is none here.
+    /// A world with debian:12 and a policy `test`; skips if that is not possible here.
     pub fn new(runtime: &str) -> Option<World> {
         Self::with(runtime, POLICY, internet)
     }
 
-    /// One with another policy of that name, and other servers.
+    /// The same with another policy of that name, and other servers.
     pub fn with(
         runtime: &str,
         policy: &str,
@@ -94,7 +94,8 @@ impl World {
         std::fs::create_dir(story.home().join("policies")).unwrap();
         std::fs::write(story.home().join("policies/test.toml"), policy).unwrap();
         if runtime == "qemu" {
-            // The kernel comes from the host's own sources, which are not in this internet.
+            // The kernel is fetched from the host's package sources, which this internet does not
+            // have.
             let warm = story.motu(&["run", "debian:12", "--timeout-seconds", "300", "--", "true"]);
             assert_eq!(warm.code, 0, "{warm}");
             assert_eq!(story.motu(&["serve", "--stop"]).code, 0);
@@ -117,7 +118,7 @@ impl World {
         })
     }
 
-    /// `motu` in the namespace of the daemon.
+    /// `motu` in the daemon's namespace.
     pub fn command(&self, args: &[&str]) -> Command {
         let own = self.story.command(args);
         let mut command = inside(&self.daemon);
@@ -135,7 +136,7 @@ impl World {
         self.story.told(self.command(args))
     }
 
-    /// Adds a line to a file of the host, as the namespace of the daemon sees it.
+    /// Adds a line to a file of the host, visible in the daemon's namespace only.
     pub fn add_line(&self, file: &str, line: &str) {
         let own = self.story.path().join(file.replace('/', "-"));
         let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -150,7 +151,7 @@ impl World {
         assert!(mount.status.success(), "{file}: {said}");
     }
 
-    /// A program in the namespace of the daemon, for somebody who was given nothing.
+    /// A program in the daemon's namespace, as a user without privileges.
     pub fn as_ordinary_user(&self, user: u32) -> Command {
         let mut command = inside(&self.daemon);
         command
@@ -161,14 +162,14 @@ impl World {
         command
     }
 
-    /// A program in the namespace of the servers.
+    /// A program in the servers' namespace.
     pub fn at_servers(&self, program: &str) -> Command {
         let mut command = inside(&self.servers);
         command.arg(motu_needs::command(program).get_program());
         command
     }
 
-    /// What `curl` says in a machine, and with what it ends.
+    /// Runs `curl` in a machine.
     pub fn curl(&self, id: &str, arguments: &str) -> Told {
         let script = format!("curl -sS -k -m 20 {arguments}");
         self.motu(&[
@@ -183,13 +184,13 @@ impl World {
         ])
     }
 
-    /// What a script of Python says in a machine, and with what it ends.
+    /// Runs a Python script in a machine.
     pub fn python(&self, id: &str, script: &str) -> Told {
         let python = ["--timeout-seconds", "120", "--", "python3", "-c", script];
         self.motu(&[&["exec", id][..], &python].concat())
     }
 
-    /// A machine with a policy.
+    /// Creates a machine with a policy.
     pub fn create(&self, policy: &str) -> String {
         self.create_from("debian:12", policy)
     }
@@ -207,7 +208,7 @@ impl World {
         made.stdout.trim().to_string()
     }
 
-    /// An environment with more programs. One that was made for another checkout is as good.
+    /// An environment with more programs. One built for another checkout can be used too.
     pub fn programs(&self, kind: &str) -> String {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let made = Command::new(root.join("tools/programs"))
@@ -230,7 +231,7 @@ impl World {
         name
     }
 
-    /// Decisions about a machine, as they are written.
+    /// The logged decisions about a machine.
     pub fn decisions(&self, id: &str) -> Vec<serde_json::Value> {
         let log = self.motu(&["policy", "log", id]);
         assert_eq!(log.code, 0, "{log}");
@@ -257,7 +258,7 @@ impl Drop for World {
     }
 }
 
-/// A process in namespaces of its own, which are there when this returns.
+/// Starts a process in new namespaces, which exist when this returns.
 fn hold(first: &str) -> Child {
     let script = format!(
         "set -e; mount --make-rprivate /; {first}; ip link set lo up; echo ready; exec cat"
@@ -277,7 +278,7 @@ pub fn wait_for_ready(child: &mut Child) {
     let mut reader = BufReader::new(child.stdout.take().unwrap());
     reader.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    // Whatever it says later goes nowhere, and must not break it.
+    // Later output is discarded; a full or closed pipe must not end the process.
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
 }
 

@@ -1,4 +1,4 @@
-//! A terminal to sit at, in a machine that has every program of these tests.
+//! A terminal session in a machine that has every program of these tests.
 
 use crate::support::{World, environments};
 use motu_core::sandbox::CreateSandbox;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// How long anything may take on a busy machine.
+/// The longest wait for anything, on a busy machine.
 const PATIENCE: f64 = 30.0;
 
 /// A session, its machine and its daemon.
@@ -21,7 +21,7 @@ pub struct Desk {
     pub id: TerminalId,
 }
 
-/// The environment's name, made and installed when it is not there yet.
+/// The environment's name; it is built and installed if it does not exist yet.
 fn environment() -> &'static std::result::Result<String, String> {
     static NAME: OnceLock<std::result::Result<String, String>> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -40,7 +40,7 @@ fn environment() -> &'static std::result::Result<String, String> {
             let environments = Environments::open(&home, Privilege::detect())?;
             environments.pull(&pulled, Progress::new(|_| {})).await
         };
-        // A thread of its own, because tests are inside a runtime already.
+        // In a separate thread, because tests already run inside a runtime.
         let installed = std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -98,7 +98,7 @@ impl Desk {
         Some(Desk { world, id })
     }
 
-    /// Sits down at another session in the same machine, with a shell of one's own.
+    /// Opens another session in the same machine, with its own command.
     pub async fn sit(&mut self, name: &str, command: &[&str]) {
         let client = self.world.client();
         let here = client.get_terminal(&self.id).await.unwrap();
@@ -167,8 +167,8 @@ impl Desk {
         .await
     }
 
-    /// Ctrl-C until the shell is back. A shell that is just starting the next command of a loop
-    /// takes the first one for that command and goes on.
+    /// Sends Ctrl-C until the shell is back. A shell that is just starting the next command of a
+    /// loop takes the first one as meant for that command, and continues.
     pub async fn interrupt(&self) {
         for _ in 0..10 {
             let answer = self
@@ -238,7 +238,7 @@ impl Desk {
         self.screen(ScreenFormat::Text).await.screen
     }
 
-    /// Waits until the screen says so: full-screen programs have no marks.
+    /// Polls until the screen matches: full-screen programs emit no marks.
     pub async fn until(&self, what: &str, so: impl Fn(&TerminalScreen) -> bool) -> TerminalScreen {
         crate::support::eventually(what, async || {
             let screen = self.screen(ScreenFormat::Text).await;
@@ -248,7 +248,7 @@ impl Desk {
         self.screen(ScreenFormat::Text).await
     }
 
-    /// Waits for a state.
+    /// Waits for a status and a prompt.
     pub async fn is(&self, status: Status, prompt: Prompt) {
         let what = format!("status {status:?}, prompt {prompt:?}");
         self.until(&what, |screen| {
@@ -257,7 +257,7 @@ impl Desk {
         .await;
     }
 
-    /// The shell waits for a command again, and works.
+    /// Checks that the shell is at its prompt again, and works.
     pub async fn is_back(&self) {
         self.is(Status::Ready, Prompt::Shell).await;
         assert_eq!(self.done("echo back").await.trim(), "back");
@@ -271,7 +271,7 @@ fn waiting(timeout: f64) -> Wait {
     }
 }
 
-/// What an answer says of the terminal.
+/// The status and the prompt in an answer.
 pub fn state(answer: &TerminalAnswer) -> (Status, Prompt) {
     (answer.state.status, answer.state.prompt)
 }

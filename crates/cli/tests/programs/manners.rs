@@ -1,4 +1,4 @@
-//! What a session keeps to itself, what it finds again, and what its name stands for.
+//! Privacy, search and names of sessions.
 
 use crate::desk::Desk;
 use crate::prompts::holds;
@@ -82,7 +82,7 @@ async fn what_is_on_the_screen_is_expected_but_for_the_echo() {
         let answer = desk.expect(r"^port (\d+)$").await;
         assert_eq!(answer.end, End::Matched, "{answer:#?}");
     }
-    // What was only typed is not there.
+    // Typed text that was not printed is not found.
     let typed = motu_core::terminal::ExpectInTerminal {
         patterns: vec!["printf".to_string()],
         wait: motu_core::terminal::Wait {
@@ -97,7 +97,7 @@ async fn what_is_on_the_screen_is_expected_but_for_the_echo() {
         .await
         .unwrap();
     assert_eq!(answer.end, End::TimedOut, "{answer:#?}");
-    // Nor what was wiped.
+    // Cleared text is not found either.
     desk.done("clear").await;
     let gone = motu_core::terminal::ExpectInTerminal {
         patterns: vec!["port".to_string()],
@@ -105,7 +105,7 @@ async fn what_is_on_the_screen_is_expected_but_for_the_echo() {
     };
     let answer = client.expect_in_terminal(&desk.id, gone).await.unwrap();
     assert_eq!(answer.end, End::TimedOut, "{answer:#?}");
-    // A full-screen program's screen counts as it is seen.
+    // For a full-screen program the visible screen is searched.
     desk.run("vim -u NONE -c 'set ruler' /etc/hostname").await;
     desk.expect(r"1,1 +All").await;
 }
@@ -143,7 +143,7 @@ async fn a_session_is_open_when_it_is_ready_and_its_name_is_free_when_it_is_over
         assert_eq!(front, command[0], "{opened:#?}");
         let ended = client.terminate_terminal(&id).await.unwrap();
         assert_eq!(ended.state.status, Status::Terminated);
-        // Until it is opened again, it was this one.
+        // Until it is reopened, the name refers to the terminated session.
         let looked = client.get_terminal(&id).await.unwrap();
         assert_eq!(looked.state.status, Status::Terminated);
     }

@@ -1,4 +1,4 @@
-//! What comes back: progress bars, spinners, wide characters, colours.
+//! Output: progress bars, spinners, wide characters, colours.
 
 use crate::desk::Desk;
 use motu_core::terminal::{End, ScreenFormat, Status};

@@ -1,10 +1,10 @@
-//! A busy machine: an answer may come late there, but never belongs to another question.
+//! A busy machine: answers may be late, but never belong to another command.
 
 use crate::desk::Desk;
 use motu_core::ErrorKind;
 use motu_core::terminal::{End, Prompt, ScreenFormat, Status, TerminalAnswer, Terminals};
 
-/// Loops that want every core, inside the machine's own limits.
+/// Busy loops for every core, within the machine's limits.
 const BUSY: usize = 4;
 const RUNS: u32 = 500;
 
@@ -15,7 +15,7 @@ impl Desk {
         }
     }
 
-    /// A command before it may still run, which is refused as long as it is seen to.
+    /// Runs a command; a previous one may still run, in which case this one is refused and retried.
     async fn run_in_turn(&self, command: &str, timeout: f64) -> TerminalAnswer {
         loop {
             match self.try_run(command, timeout).await {
@@ -41,7 +41,7 @@ async fn every_run_is_answered_by_its_own_end() {
     for number in 0..RUNS {
         let code = (number % 97) as i32;
         let command = format!("echo number {number}; (exit {code})");
-        // One in four has hardly any time.
+        // One in four has almost no time.
         let hasty = number % 4 == 3;
         let timeout = if hasty {
             f64::from(number % 50) / 1000.0
@@ -51,7 +51,8 @@ async fn every_run_is_answered_by_its_own_end() {
         let answer = desk.run_in_turn(&command, timeout).await;
         if hasty && answer.timed_out {
             cut_short += 1;
-            // Nothing has ended, so nothing is ready; its end is nobody else's.
+            // The command has not ended, so the session is not ready; its end must not be taken for
+            // the end of another.
             assert_eq!(
                 answer.state.status,
                 Status::Running,
@@ -102,7 +103,8 @@ async fn a_screen_shows_what_was_written_before_it_was_asked_for() {
     };
     let machine = desk.machine().await;
     desk.is_busy().await;
-    // It says what it has printed after it has printed it: once in front, once behind the prompt.
+    // The script records each line after printing it: once in the foreground, once in the
+    // background.
     for behind in ["", " &"] {
         let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo \"line $i\"; \
             echo $i >/tmp/printed.new; mv /tmp/printed.new /tmp/printed; done";

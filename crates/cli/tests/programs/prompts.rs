@@ -1,10 +1,10 @@
-//! Questions: passwords, yes or no, host keys, and what only looks like one.
+//! Prompts: passwords, confirmations, host keys, and output that only looks like a prompt.
 
 use crate::desk::{Desk, state};
 use motu_core::terminal::{End, Prompt, ScreenFormat, Status, Terminals};
 use std::path::Path;
 
-/// Whether any file below a directory holds these bytes.
+/// The first file below a directory that contains these bytes.
 pub fn holds(dir: &Path, secret: &str) -> Option<std::path::PathBuf> {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let (path, kind) = (entry.path(), entry.file_type().unwrap());
@@ -51,7 +51,7 @@ async fn sudo_asks_and_the_answer_is_nowhere() {
     assert!(terminals.is_dir());
     assert_eq!(holds(&terminals, "not-the-island-42"), None);
     assert!(!desk.world.log().contains("not-the-island-42"));
-    // At a prompt it would be seen, and remembered by the shell.
+    // At a shell prompt it would be echoed, and saved in the shell's history.
     let refused = desk
         .world
         .client()
@@ -196,7 +196,7 @@ async fn prompts_of_every_shape_are_prompts() {
             screen.state
         );
     }
-    // Output that comes later does not make the shell busy.
+    // Later output of a background job does not make the shell busy.
     desk.done("(sleep 0.3; echo from behind) &").await;
     desk.expect("from behind").await;
     desk.is(Status::Ready, Prompt::Shell).await;

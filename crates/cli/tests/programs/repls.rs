@@ -146,7 +146,7 @@ async fn zsh_and_fish_say_what_they_do() {
         );
         assert_eq!(said.end, End::CommandEnded, "{shell}: {said:#?}");
         assert_eq!(said.state.confidence, Confidence::Certain, "{shell}");
-        // Silence in between is no end, and no newline at the end is none in the output.
+        // A pause in the output is not its end, and no newline is added to it.
         let failed = desk.run("sleep 0.5; printf no; sh -c 'exit 7'").await;
         assert_eq!(
             (failed.output.as_str(), failed.exit_code),

@@ -1,9 +1,9 @@
-//! One line per situation: what is started, and what the terminal is then said to wait for.
+//! A table of situations: the command, and the state that must be reported for it.
 
 use crate::desk::Desk;
 use motu_core::terminal::{End, Prompt, Status, Terminals};
 
-/// What is run, how it is to be told, who is in front, and the keys that leave it.
+/// The command, the expected state, the foreground program, and the keys that leave it.
 type Situation = (
     &'static str,
     (Status, Prompt),
@@ -28,7 +28,7 @@ const END: &[&str] = &["Ctrl-D"];
 const QUIT: &[&str] = &["q"];
 const LEAVE: &[&str] = &["Ctrl-D"];
 
-/// Shells behind something else.
+/// Shells started by other programs.
 const SHELLS: &[Situation] = &[
     ("sudo -i", READY, "bash", LEAVE),
     ("sudo su -", READY, "bash", LEAVE),
@@ -53,7 +53,7 @@ const SHELLS: &[Situation] = &[
     ("setsid -w bash --norc", READY, "bash", LEAVE),
 ];
 
-/// Programs that ask, or only read.
+/// Programs that prompt, or only read.
 const QUESTIONS: &[Situation] = &[
     ("read -p 'Your name: ' x", ASKS, "bash", STOP),
     ("read -n1 -p 'A key? ' x", ASKS, "bash", STOP),
@@ -107,7 +107,7 @@ const QUESTIONS: &[Situation] = &[
     ("python3 /root/loop.py silent", READS, "python3", STOP),
 ];
 
-/// Interpreters, secrets, and programs with a screen of their own.
+/// Interpreters, password prompts, and full-screen programs.
 const PROGRAMS: &[Situation] = &[
     ("python3 -q", repl(Prompt::Python), "python3", END),
     (
@@ -166,7 +166,7 @@ const PROGRAMS: &[Situation] = &[
     ("top", EDITS, "top", QUIT),
 ];
 
-/// Programs that wait for nobody at the keyboard, whatever they show.
+/// Programs that do not wait for input, whatever they print.
 const BUSY: &[Situation] = &[
     ("sleep 100", RUNS, "sleep", STOP),
     ("sudo sleep 100", RUNS, "sleep", STOP),
@@ -179,7 +179,7 @@ const BUSY: &[Situation] = &[
     ("python3 -c 'while True: pass'", RUNS, "python3", STOP),
 ];
 
-/// A program whose loop of events reads the terminal.
+/// A program that reads the terminal in an event loop.
 const LOOP: &str = "import asyncio, sys
 async def main():
     reader = asyncio.StreamReader()
@@ -201,7 +201,7 @@ impl Desk {
         Some(desk)
     }
 
-    /// Every situation that is told wrongly.
+    /// Returns every situation that is reported wrongly.
     async fn told_wrongly(&self, situations: &[Situation]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (command, told, front, leave) in situations {
@@ -320,7 +320,7 @@ async fn exit_codes_are_facts_in_shells_within_shells() {
         assert_eq!(left.end, End::CommandEnded, "{start}: {left:#?}");
         desk.is_back().await;
     }
-    // A shell that says nothing of its commands: that is said.
+    // A shell without command marks: the answer says so.
     desk.run("sh").await;
     let plain = desk.run("echo plain").await;
     assert_eq!((plain.output.as_str(), plain.exit_code), ("plain\n", None));
@@ -343,7 +343,7 @@ async fn a_shell_on_another_host_says_what_its_commands_return() {
     desk.done("/usr/sbin/sshd -p 2222 -o ListenAddress=127.0.0.1")
         .await;
     let ssh = "ssh -q -p 2222 -o StrictHostKeyChecking=no person@127.0.0.1";
-    // Without a file of its own zsh asks what it shall write there.
+    // Without a startup file zsh asks what to write there.
     desk.done("install -o person -m 600 /dev/null /home/person/.zshrc")
         .await;
     for shell in ["bash", "zsh", "fish"] {
@@ -365,7 +365,7 @@ async fn a_shell_on_another_host_says_what_its_commands_return() {
         assert_eq!(desk.run("exit 9").await.exit_code, Some(9), "{shell}");
         desk.is_back().await;
     }
-    // Where it cannot be known, none is told.
+    // If the exit code is unknown, none is reported.
     desk.done("usermod -s /bin/sh person").await;
     desk.run(ssh).await;
     let plain = desk.run("echo plain").await;

@@ -1,14 +1,14 @@
-//! A place where `motu` sees nothing of the machine it is tested on.
+//! A directory in which `motu` is isolated from the configuration of the host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A state directory of its own, and a daemon that ends with it.
+/// A state directory of one test, and a daemon that ends with it.
 pub struct Story {
     home: tempfile::TempDir,
 }
 
-/// What a command did, as text to compare.
+/// The result of a command, as text to compare.
 #[must_use = "a story looks at what happened"]
 pub struct Told {
     pub code: i32,
@@ -35,10 +35,10 @@ impl Story {
         Story { home }
     }
 
-    /// One with an environment, where machines can be made.
+    /// A story with an environment, on a host where machines can be created.
     pub fn with_machines() -> Option<Story> {
         let story = Story::new();
-        // The stories are about commands; which runtime is the strongest here is another one.
+        // Use one runtime everywhere: these tests are not about the choice of the strongest.
         story.configure("runtime = \"container\"\n");
         let pulled = story.motu(&["env", "pull", "busybox"]);
         if pulled.code != 0 {
@@ -57,7 +57,7 @@ impl Story {
         self.home.path().join("state")
     }
 
-    /// Writes the operator's settings.
+    /// Writes the configuration file.
     pub fn configure(&self, text: &str) {
         std::fs::create_dir_all(self.home()).unwrap();
         std::fs::write(self.home().join("config.toml"), text).unwrap();
@@ -93,7 +93,7 @@ impl Story {
         }
     }
 
-    /// Text without what differs from run to run.
+    /// Text without the parts that differ between runs.
     fn plain(&self, bytes: &[u8]) -> String {
         String::from_utf8_lossy(bytes)
             .replace(&*self.home().to_string_lossy(), "$MOTU_HOME")
@@ -106,7 +106,7 @@ impl Story {
 }
 
 impl Drop for Story {
-    /// Machines outlive their daemon, so they go first, whatever became of the story.
+    /// Machines outlive their daemon, so they are removed first, even if the test failed.
     fn drop(&mut self) {
         if self.home().join("motu.db").exists() {
             let workspaces = self.motu(&["workspace", "list", "--json"]);
@@ -131,7 +131,7 @@ fn ids(listed: &Told, field: &str) -> Vec<String> {
         .collect()
 }
 
-/// Ids and times that are never the same twice.
+/// Patterns for ids and times, which differ between runs.
 pub fn filters() -> Vec<(&'static str, &'static str)> {
     vec![
         (r"sb-[0-9a-z]{12}", "sb-ID"),

@@ -1,11 +1,11 @@
-//! Daemons that end in the middle of something.
+//! Daemons killed in the middle of an operation.
 
 use super::{Story, says, template, until, value, world};
 use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader};
 
-/// Ends the daemon as a crash does, and waits until it is gone.
+/// Kills the daemon, as in a crash, and waits until it has ended.
 pub fn kill(story: &Story) {
     let version = value(&story.motu(&["version", "--json"]));
     let pid = version["daemon"]["pid"]
@@ -56,7 +56,7 @@ fn a_daemon_that_is_killed_in_a_setup_leaves_nothing_half_made() {
     assert!(begun);
     kill(&story);
     assert!(!building.wait().unwrap().success());
-    // The template is what it was, and works.
+    // The template is unchanged, and works.
     let shown = value(&story.motu(&["template", "show", "t", "--json"]));
     assert_eq!(shown["version"], 1);
     for dir in ["environments/staging", "machines/container", "kept", "lost"] {
@@ -66,7 +66,7 @@ fn a_daemon_that_is_killed_in_a_setup_leaves_nothing_half_made() {
         &story.motu(&["run", "--template", "t", "--", "cat", "/first"]),
         "old",
     );
-    // The steps that were finished are not run again.
+    // Finished steps are not run again.
     let again = [&create[..], &["--json"], &args, &["cat /first"]].concat();
     let again = story.motu(&again);
     assert_eq!(again.code, 0, "{again}");

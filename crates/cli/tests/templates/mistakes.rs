@@ -1,9 +1,9 @@
-//! What is refused, and what it leaves.
+//! Refused requests, and what they leave.
 
 use super::{Told, says, template, value, world};
 use serde_json::Value;
 
-/// The error that a program is told, and with what the command ended.
+/// The exit code and the error of a refused command.
 fn refused(told: &Told) -> (i32, Value) {
     let begins = told.stdout.find("{\n").unwrap_or(0);
     let error: Value =
@@ -26,7 +26,7 @@ fn a_setup_that_fails_says_why_and_leaves_nothing() {
     assert_eq!(story.motu(&["template", "show", "t"]).code, 104);
     let left = story.motu(&["env", "list", "--json"]);
     assert!(!left.stdout.contains("template-t"), "{left}");
-    // One that was there stays as it was.
+    // An existing template stays unchanged.
     let before = template(
         &story,
         &["t", "--from", "busybox", "--setup", "echo one > /etc/one"],

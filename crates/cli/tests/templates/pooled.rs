@@ -1,4 +1,4 @@
-//! Machines that wait for a template.
+//! Pools of templates.
 
 use super::{Story, says, template, until, value, world};
 use serde_json::{Value, json};
@@ -8,12 +8,12 @@ fn pool(story: &Story, name: &str) -> Value {
     value(&story.motu(&["template", "show", name, "--json"]))["pool"].clone()
 }
 
-/// Waits until so many machines wait.
+/// Waits until the pool has this many machines.
 fn full(story: &Story, name: &str, ready: u64) {
     until("a full pool", || pool(story, name)["ready"] == ready);
 }
 
-/// The machines there are, by the directories they have.
+/// The existing machines, by their directories.
 fn machines(story: &Story) -> BTreeSet<String> {
     let dir = story.home().join("machines/container");
     let entries = std::fs::read_dir(dir).into_iter().flatten();
@@ -51,7 +51,7 @@ fn a_sandbox_takes_a_machine_that_waits_and_another_is_made() {
     let told = story.motu(&["exec", id, "--", "sh", "-c", "cat /etc/one; echo $WHO"]);
     says(&told, "one\nme");
     full(&story, "t", 2);
-    // One that asks for something else does not take one.
+    // A request with other limits does not take a machine from the pool.
     let run = ["run", "--template", "t", "--mem-mib", "80", "--", "true"];
     assert_eq!(story.motu(&run).code, 0);
     assert_eq!(pool(&story, "t")["taken"], 1);
@@ -122,7 +122,7 @@ fn pools_that_have_no_memory_together_say_so() {
     assert_eq!(story.motu(&["template", "show", "large"]).code, 104);
     assert_eq!(story.motu(&pooled("a", "2")).code, 0);
     full(&story, "a", 2);
-    // The same kind: the machines of both are one pool, of which two fit.
+    // Both templates make the same kind of machine, so they share a pool, which has room for two.
     assert_eq!(story.motu(&pooled("b", "1")).code, 0);
     until("a reason", || {
         let problem = pool(&story, "b")["problem"].clone();

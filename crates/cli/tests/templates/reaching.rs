@@ -1,4 +1,4 @@
-//! What machines of a template reach, and the secrets they have.
+//! Networks and secrets of a template's machines.
 
 use super::network::World;
 use super::{says, value, yard};
@@ -63,7 +63,7 @@ fn machines_reach_the_hosts_of_their_template_and_no_others() {
     let refused = refused.iter().any(|one| one["allowed"] == false);
     assert!(refused, "{:#?}", world.decisions(&id));
     a_workspace_reaches_no_more(&world);
-    // A caller who names a policy has that one.
+    // A policy in the request overrides the template's.
     let (_, closed) = create(&world, &["--template", "t", "--policy", "none"]);
     assert_eq!(closed["network"], "off", "{closed}");
     let (id, _) = create(&world, &["--template", "t", "--network"]);
@@ -99,7 +99,7 @@ fn a_setup_reaches_what_its_policy_allows() {
     template(&world, &hosts);
     let cat = ["run", "--template", "t", "--", "cat", "/etc/page"];
     says(&world.motu(&cat), PAGE.trim());
-    // The machines have no network, so they may wait; the setup has one of its own.
+    // The machines have no network, so they can be pooled; the setup has its own policy.
     let own = [
         &from[..],
         &[fetch, "--setup-policy", "test", "--pool-size", "1"],
@@ -155,8 +155,8 @@ fn a_secret_is_a_name_in_a_template_and_a_placeholder_in_its_machines() {
     assert_eq!(told.code, 0, "{told}");
     assert!(told.stdout.trim().len() > 8, "{told}");
     assert!(!told.stdout.contains(VALUE), "{told}");
-    // The gateway speaks to the secret's host in the place of the machine: it is the one who does
-    // not trust a certificate that nobody signed.
+    // The gateway connects to the secret's host on behalf of the machine, so it is the gateway that
+    // rejects the self-signed certificate.
     let page = world.curl(&id, "-H \"X-Key: $API_KEY\" https://good.example/");
     assert_ne!((page.code, &*page.stdout), (0, PAGE), "{page}");
     let log = world.motu(&["policy", "log", &id]);

@@ -1,4 +1,4 @@
-//! A person at a terminal: attached to a session, watching one, playing a recording, giving a secret.
+//! Interactive use: attaching to a session, watching one, replaying a recording, entering a secret.
 
 use super::*;
 use rustix::fs::{Mode, OFlags};
@@ -51,7 +51,7 @@ impl Person {
         self.keys.write_all(keys).unwrap();
     }
 
-    /// Waits until the screen has shown this, after what was seen before. Gives what was shown.
+    /// Waits until the screen has shown this text after earlier matches. Returns what was shown.
     fn sees(&mut self, text: &str) -> String {
         let mut buffer = [0; 512];
         while !self.seen.contains(text) {
@@ -79,7 +79,7 @@ fn keys_reach_the_session_and_leaving_leaves_it_alone() {
     let world = World::new();
     let mut person = Person::at(&world, &["attach", "db shell"]);
     person.sees("the screen");
-    // The session of the stub says what it is told.
+    // The stub's session echoes its input.
     person.types(b"hello");
     person.sees("hello");
     let seat = json!(["db shell", {"cols": 99, "rows": 33}]);
@@ -135,7 +135,7 @@ fn a_recording_is_played_and_can_be_halted() {
     let seen = person.sees("first");
     let warning = "recorded at 200x24, this terminal is 99x33";
     assert!(seen.contains(warning), "{seen:?}");
-    // Not a key: what a terminal answers when it is asked for its kind.
+    // Not a key: a terminal's answer to a query of its type.
     person.types(b"\x1b[1 q");
     person.types(b" ");
     person.types(b"q");

@@ -19,7 +19,7 @@ fn a_recording_is_written_as_it_is() {
     hint: `motu terminal list` shows them
     [exit code: 104]
     "#);
-    // Nothing is left of what could not be had.
+    // A failed download leaves no file.
     assert!(!world.story.path().join("m.cast").exists());
 }
 
@@ -50,7 +50,7 @@ fn a_recording_keeps_its_time() {
     let took = begun.elapsed().as_millis();
     assert_eq!(played.stdout, "$ make\r\n\u{1b}[32mdone\u{1b}[0m\r\n");
     assert!(took >= 300, "{took} ms");
-    // A session, when there is no such file.
+    // If there is no such file, the name is taken as a session.
     let played = world.motu(&["replay", "build", "--max-idle", "1ms"]);
     assert_eq!((played.code, played.stdout.len()), (0, 23), "{played}");
     assert_eq!(world.called().0, "terminal_recording");

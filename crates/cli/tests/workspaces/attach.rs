@@ -1,4 +1,4 @@
-//! A person at a terminal, attached to a shell.
+//! Attaching to a shell on a terminal.
 
 use super::*;
 use rustix::fs::{Mode, OFlags};
@@ -53,7 +53,7 @@ impl Person {
         self.keys.write_all(keys).unwrap();
     }
 
-    /// Waits until the screen has shown this, after what was seen before.
+    /// Waits until the screen has shown this text after earlier matches.
     fn sees(&mut self, text: &str) {
         let mut buffer = [0; 512];
         while !self.seen.contains(text) {
@@ -75,7 +75,7 @@ impl Person {
 fn keys_reach_the_shell_and_leaving_leaves_it_alone() {
     let world = World::new();
     let mut person = Person::at(&world, "attach ws-a sh-7");
-    // The shell of the stub says what it is told.
+    // The stub's shell echoes its input.
     person.types(b"hello");
     person.sees("hello");
     let size = json!(["ws-a", "sh-7", {"cols": 99, "rows": 33}]);
@@ -87,7 +87,7 @@ fn keys_reach_the_shell_and_leaving_leaves_it_alone() {
     kill_process(pid, Signal::WINCH).unwrap();
     person.sees("77x33");
 
-    // Half of the keys is only late; interrupts are keys like others.
+    // An incomplete detach sequence is only delayed, and interrupts are passed on like other keys.
     person.types(b"\x10\x03.");
     person.sees("\x10\x03.");
     person.types(b"\x10\x11");

@@ -1,4 +1,4 @@
-//! Checkpoints and `undo`, as they are asked for and told.
+//! Checkpoints and `undo`: requests and output.
 
 use super::World;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Images that have a command of their own.
+//! Images with their own command.
 
 use super::World;
 

@@ -1,4 +1,4 @@
-//! What people see on a terminal and programs do not: tables that fit, and that something is done.
+//! Output that only a terminal shows: fitted tables, and progress messages.
 
 use super::*;
 use rustix::event::{PollFd, PollFlags};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::process::{Child, Command};
 
-/// A command whose output goes to a terminal of so many columns.
+/// Runs a command on a terminal with this many columns.
 fn on_terminal(mut command: Command, cols: u16) -> (Child, File) {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&screen).unwrap();
@@ -34,10 +34,10 @@ fn on_terminal(mut command: Command, cols: u16) -> (Child, File) {
     (child.unwrap(), File::from(screen))
 }
 
-/// Everything a screen is shown until its program has ended.
+/// Everything shown on a screen until its program has ended.
 fn all(screen: &mut File) -> String {
     let mut seen = Vec::new();
-    // The last one to leave a terminal leaves an error behind.
+    // Reading fails when the last process has closed the terminal.
     let _ = screen.read_to_end(&mut seen);
     String::from_utf8_lossy(&seen).into_owned()
 }
@@ -59,7 +59,7 @@ fn a_table_is_no_wider_than_its_terminal() {
         rows[1].contains("/workspace/deep") && rows[1].ends_with('…'),
         "{seen}"
     );
-    // A program gets all of it.
+    // A program gets the full text.
     let whole = world.motu(&format!("file list ws-a {path}")).to_string();
     assert!(whole.contains(&format!("{path}/link")), "{whole}");
 }
@@ -93,7 +93,7 @@ fn a_person_who_waits_is_told_so_and_a_program_is_not() {
         .story
         .command(&["workspace", "--json", "stop", "ws-slow"]);
     let (mut child, mut screen) = on_terminal(stop, 80);
-    // Longer than a person would be left alone.
+    // Longer than the delay before a progress message.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     world.stub.go_on.notify_one();
     let seen = all(&mut screen);
