@@ -1,4 +1,4 @@
-//! The server over HTTP: who gets in, and who does not.
+//! The server over HTTP: which clients are admitted.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -48,7 +48,7 @@ async fn serving() -> Serving {
 }
 
 impl Serving {
-    /// Sends one request and answers with all that comes back.
+    /// Sends one request and returns everything that comes back.
     async fn ask(&self, path: &str, headers: &[&str], body: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let mut request = format!(
@@ -63,14 +63,14 @@ impl Serving {
         request.push_str(body);
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // A stream of events stays open: what has come after a moment is the answer.
+        // A stream of events stays open, so the answer is what has arrived after a moment.
         let reading = stream.read_to_end(&mut answer);
         let _ = tokio::time::timeout(std::time::Duration::from_secs(2), reading).await;
         String::from_utf8_lossy(&answer).into_owned()
     }
 }
 
-/// A whole request of the stateless revision.
+/// A complete request of the stateless revision.
 fn listing() -> String {
     serde_json::json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/list",
@@ -149,7 +149,7 @@ async fn what_is_too_large_is_refused() {
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The server may stop reading before all of it was sent.
+    // The server may stop reading before everything was sent.
     let _ = stream.write_all(body.as_bytes()).await;
     let mut answer = vec![0; 64];
     let read = stream.read(&mut answer).await.unwrap_or(0);
@@ -157,7 +157,7 @@ async fn what_is_too_large_is_refused() {
     assert!(read == 0 || answer.starts_with("HTTP/1.1 413"), "{answer}");
 }
 
-/// Sends a request without a body's end to wait for, and answers with the head that comes back.
+/// Sends a request without waiting for the end of the body, and returns the head of the answer.
 async fn head(serving: &Serving, method: &str, headers: &[&str], body: &str) -> String {
     let mut stream = TcpStream::connect(serving.address).await.unwrap();
     let mut request = format!(

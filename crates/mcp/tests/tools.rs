@@ -16,8 +16,8 @@ use rmcp::model::*;
 use serde_json::json;
 use std::sync::Arc;
 
-/// More than any tokenizer we know makes of such a text: the usual ones need a token for
-/// four bytes of it (measured: o200k 3.9 and 4.2, cl100k 4.2 and 4.5 bytes a token).
+/// An upper bound of tokens: common tokenizers need about one per four bytes of such text
+/// (measured: o200k 3.9 and 4.2, cl100k 4.2 and 4.5 bytes per token).
 fn tokens(value: &impl serde::Serialize) -> usize {
     serde_json::to_string(value).unwrap().len() * 2 / 7
 }
@@ -72,7 +72,7 @@ async fn every_tool_is_described_for_a_model_and_a_client() {
             let hints = tool.annotations.as_ref().unwrap();
             assert!(hints.read_only_hint.is_some(), "{name}");
             assert_eq!(hints.open_world_hint, Some(false), "{name}");
-            // Some clients check an error against this schema too.
+            // Some clients check errors against this schema too.
             assert!(
                 tool.output_schema
                     .as_ref()
@@ -132,7 +132,7 @@ async fn a_template_stands_in_the_place_of_the_usual_environment() {
     desk.stub
         .recorder
         .on(move |_: motu_core::verb::CreateSandbox| Ok(stub::sandbox(&made)));
-    // Clients that send defaults send the usual environment along.
+    // Clients that fill in defaults also send the default environment.
     for given in [json!({}), json!({"environment": "debian:12"})] {
         let mut given = given;
         given["command"] = "echo hi".into();
@@ -212,7 +212,7 @@ async fn what_is_wrong_with_a_call_is_said() {
     assert_eq!(code, "invalid");
     let (code, _) = desk.refused("vm_run", json!({"command": "fail"})).await;
     assert_eq!(code, "transport");
-    // A bug in one call is an answer, and the next call works.
+    // A panic in one call is reported as an error, and the next call works.
     let (code, _) = desk.refused("vm_status", json!({"vm_id": "panic"})).await;
     assert_eq!(code, "internal");
     assert_eq!(

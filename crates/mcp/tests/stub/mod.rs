@@ -1,4 +1,4 @@
-//! A service in memory: what the tools of these tests ask for, and nothing else.
+//! A service in memory with only the calls that the tools of these tests need.
 
 mod terminals;
 
@@ -16,15 +16,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, mpsc};
 
-/// What the tools of these tests ask for; everything else is refused, and all of it noted.
+/// Implements the calls that the tools of these tests need, refuses all others, and records every
+/// call.
 #[derive(Clone)]
 pub struct Stub {
     pub recorder: Recorder,
     /// Sessions that were dropped before their command ended.
     pub killed: Arc<Notify>,
-    /// A terminal was interrupted.
+    /// Notified when a terminal is interrupted.
     pub interrupted: Arc<Notify>,
-    /// Sessions by name, and whether they were ended.
+    /// Sessions by name, and whether they were terminated.
     pub terminals: Arc<Mutex<BTreeMap<String, bool>>>,
 }
 
@@ -119,7 +120,7 @@ pub fn workspace(id: &WorkspaceId) -> Workspace {
     }
 }
 
-/// Tells when a session goes away before its command has ended.
+/// Notifies when a session is dropped before its command has ended.
 struct OnDrop(Arc<Notify>);
 
 impl Drop for OnDrop {

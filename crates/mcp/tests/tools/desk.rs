@@ -1,4 +1,4 @@
-//! A client, somebody at it, and the server it talks to.
+//! A client with a simulated user, and the server it talks to.
 
 use crate::stub::Stub;
 use motu_mcp::{Options, Profile, Server};
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Somebody at a client, who answers questions.
+/// A simulated user of a client, who answers questions.
 #[derive(Clone)]
 pub struct Person {
     pub version: ProtocolVersion,
-    /// What they say; without it the client cannot ask them.
+    /// The user's answer; without it the client does not support questions.
     pub says: Option<bool>,
     pub asked: Arc<AtomicUsize>,
     pub heard: Arc<Mutex<Vec<String>>>,

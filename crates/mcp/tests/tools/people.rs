@@ -1,4 +1,4 @@
-//! People: who is asked, who waits, and who gives up.
+//! Approvals by users, waiting, and cancelled calls.
 
 use crate::desk::{Desk, Person, desk, desk_with, params};
 use motu_mcp::{Approvals, Options, Profile};
@@ -48,7 +48,7 @@ async fn a_person_is_asked_in_both_ways() {
         assert_ne!(result.is_error, Some(true), "{version}");
         assert_eq!(desk.stub.calls("delete_workspace"), 1);
 
-        // Who cannot be asked has not approved; the answer says what to do about it.
+        // A user who cannot be asked has not approved; the error says what to do.
         let (desk, result) = deleting(version.clone(), None, Approvals::default()).await;
         let refused = result.structured_content.unwrap();
         assert_eq!(refused["kind"], "denied", "{version}");
@@ -92,7 +92,7 @@ async fn an_approval_is_good_for_its_own_call_and_once() {
             .with_input_responses(yes.clone())
             .with_request_state(state)
     };
-    // For another workspace, or with a note of one's own, the answer is the question again.
+    // For another workspace, or with a forged state, the question is asked again.
     for wrong in [again("ws-2", &state), again("ws-1", "rs1.AAAA.AAAA")] {
         let answer = peer.call_tool_once(wrong).await.unwrap();
         assert!(matches!(answer, CallToolResponse::InputRequired(_)));
@@ -106,7 +106,7 @@ async fn an_approval_is_good_for_its_own_call_and_once() {
     assert_eq!(desk.stub.calls("delete_workspace"), 1);
 }
 
-/// Sends a call and gives it up.
+/// Sends a call and cancels it.
 async fn cancelled(desk: &Desk, tool: &str, arguments: Value) {
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params(tool, arguments)));
     let options = rmcp::service::PeerRequestOptions::no_options();
@@ -116,7 +116,7 @@ async fn cancelled(desk: &Desk, tool: &str, arguments: Value) {
         .send_cancellable_request(request, options)
         .await
         .unwrap();
-    // The work has begun when the service was asked.
+    // The work has begun when the call reaches the service.
     while desk.stub.calls("run") + desk.stub.calls("exec_stream") == 0
         && desk.stub.terminals.lock().unwrap().is_empty()
     {

@@ -1,4 +1,4 @@
-//! Sessions: how they are opened, named and looked at.
+//! Sessions: opening, naming and reading them.
 
 use crate::desk::{Person, desk, desk_with};
 use motu_mcp::{Approvals, Options, Place, Profile};
