@@ -1,5 +1,5 @@
-//! The engine over the fake runtime: what happens when things go wrong above
-//! the machines. What a machine itself must do is in the conformance suite.
+//! The engine with the fake runtime: failures above the machines. Requirements on machines are in
+//! the conformance suite.
 
 #![expect(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ fn command(words: &[&str]) -> ExecRequest {
     ExecRequest::from(Program::argv(words.iter().copied()))
 }
 
-/// Waits for a condition that has no event of its own, within a deadline.
+/// Polls for a condition that has no event, with a deadline.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while !holds().await {
@@ -148,7 +148,7 @@ async fn a_machine_that_is_gone_after_a_restart_has_failed() {
         .sandbox_id;
     drop(engine);
 
-    // Another fake is another boot of the host: it knows no machines.
+    // A new fake simulates a reboot of the host: it knows no machines.
     let engine = open(home.path(), &Fake::new()).await;
     let sandbox = engine.get_sandbox(&id).await.unwrap();
     assert_eq!(sandbox.state, State::Failed);
@@ -256,7 +256,7 @@ async fn a_guest_that_breaks_the_protocol_again_and_again_is_ended_with_that_rea
     fake.play_guest(Arc::new(|mut io| {
         Box::pin(async move {
             if motu_link::hello::guest(&mut io).await.is_ok() {
-                // The header of a frame that nobody knows.
+                // The header of an unknown kind of frame.
                 let noise = [0, 0, 0, 0, 1, 0, 0, 0, 99, 0, 0, 0];
                 let _ = tokio::io::AsyncWriteExt::write_all(&mut io, &noise).await;
                 std::future::pending::<()>().await;
@@ -377,11 +377,11 @@ async fn an_owner_has_no_more_than_their_quota_however_many_ask_at_once() {
         }
     }
     assert_eq!(made.len(), 3);
-    // Somebody else has a quota of their own, of memory too.
+    // Another caller has a separate quota, for memory too.
     engine.create_sandbox(of("b", 4000)).await.unwrap();
     let error = engine.create_sandbox(of("b", 200)).await.unwrap_err();
     assert_eq!(error.details["limit"], "quota_mem_mib", "{error}");
-    // What is gone makes room.
+    // Destroyed sandboxes free their quota.
     engine.destroy_sandbox(&made[0]).await.unwrap();
     engine.create_sandbox(of("a", 64)).await.unwrap();
 }
@@ -493,8 +493,9 @@ async fn the_pool_is_filled_again_when_its_caller_has_been_served() {
         };
         engine.run(request).await.unwrap().events
     };
-    // Not beside the caller: filled at once, it would be seen full again in every round. A slow
-    // host may show it in some, because the filling begins the moment the end is told.
+    // The pool is not refilled while the caller's command runs: otherwise it would be full in every
+    // round. A slow host may show it full in some, because refilling begins as soon as the end is
+    // reported.
     const ROUNDS: usize = 20;
     let mut beside = 0;
     for _ in 0..ROUNDS {
@@ -512,7 +513,7 @@ async fn the_pool_is_filled_again_when_its_caller_has_been_served() {
     }
     assert!(beside < ROUNDS, "the pool was filled beside every caller");
 
-    // A command that stays does not keep the pool empty.
+    // A long command does not keep the pool empty.
     let mut events = one_shot(&["sleep", "60"]).await;
     assert!(matches!(
         events.next().await,
