@@ -1,4 +1,4 @@
-//! The messages, the descriptor and the methods are what the `.proto` says.
+//! The messages, the descriptor and the methods match the `.proto`.
 
 use motu_grpc::{METHODS, wire};
 use prost_build::Config;
@@ -10,13 +10,13 @@ fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compiles the file that is checked in; includes its comments.
+/// Compiles the checked-in file, with its comments.
 fn compiled() -> protox::prost_reflect::prost_types::FileDescriptorSet {
     let proto = here().join("proto");
     protox::compile(["hostagent/v1/hostagent.proto"], [proto]).expect("the .proto compiles")
 }
 
-/// Compares a made file with the one that is checked in, or writes it.
+/// Compares a generated file with the checked-in one, or writes it.
 fn same(path: &Path, made: &[u8]) {
     if std::env::var_os("MOTU_UPDATE").is_some() {
         std::fs::write(path, made).expect("the file is writable");
@@ -48,7 +48,7 @@ fn messages_are_made_from_the_proto() {
 #[test]
 fn the_descriptor_is_that_of_the_proto() {
     let mut files = compiled();
-    // Comments and places in the text are of no use to reflection.
+    // Reflection does not use comments and source positions.
     for file in &mut files.file {
         file.source_code_info = None;
     }
