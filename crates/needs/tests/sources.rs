@@ -1,11 +1,11 @@
-//! Every program that the sources call by name is on the list that `tools/setup` installs from.
+//! Every program that the sources run by name is on the list that `tools/setup` installs from.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What stands before the name of a program of the host.
+/// The text before the name of a program of the host.
 const CALLS: [&str; 9] = [
     "Command::new(",
     "needs::command(",
@@ -17,17 +17,17 @@ const CALLS: [&str; 9] = [
     ".contained(",
     ".mapped(",
 ];
-/// Programs of ours, of tests' own making, and names that are meant not to exist.
+/// Our own programs, programs that tests create, and names that must not exist.
 const OWN: [&str; 4] = [
     "/proc/self/exe",
     "motu",
     "no-such-program",
     "no-such-runtime",
 ];
-/// Run what `tools/setup-clients` puts into `target/clients`.
+/// Tests that run programs which `tools/setup-clients` installs in `target/clients`.
 const CLIENTS: [&str; 4] = ["grpc.rs", "mcp_clients.rs", "network.rs", "python.rs"];
 
-/// A service of the tests, which runs what its clients ask for.
+/// A test service that runs whatever its clients request.
 const SERVERS: [&str; 1] = ["e2b/process.rs"];
 
 fn root() -> PathBuf {
@@ -60,14 +60,14 @@ fn literal(text: &str) -> Option<&str> {
     text.strip_prefix('"')?.split('"').next()
 }
 
-/// A variable's name at the start of `text`, when nothing else is in the argument.
+/// A variable's name at the start of `text`, if the argument is nothing else.
 fn variable(text: &str) -> Option<&str> {
     let argument = text.split(')').next()?.trim_start_matches('&');
     let plain = |c: char| c.is_ascii_lowercase() || c == '_';
     (!argument.is_empty() && argument.chars().all(plain)).then_some(argument)
 }
 
-/// Tests of a crate, where a variable could hide an unlisted name.
+/// Whether this is a test, in which a variable could hide an unlisted name.
 fn is_test(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let directory = path.components().any(|part| part.as_os_str() == "tests");
