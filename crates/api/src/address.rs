@@ -1,7 +1,7 @@
-//! Calls as addresses and queries, and back: both ends of the wire agree here.
+//! Encodes calls as addresses and queries, and decodes them; used by client and server.
 //!
-//! A path inside a machine that is not UTF-8 travels as base64 in a field of its own:
-//! `path_base64` instead of `path`. Inside, both are one field.
+//! A path inside a machine that is not UTF-8 is sent as base64 in a separate field,
+//! `path_base64` instead of `path`. In Rust both are one field.
 
 use motu_core::verb::{Ask, Verb};
 use motu_core::{Error, Result};
@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// A part of an address, such as a name with slashes.
+/// Percent-encodes a part of an address, such as a name with slashes.
 pub fn segment(part: &str) -> String {
     utf8_percent_encode(part, SEGMENT).to_string()
 }
 
-/// The address of a call: its path, with its parts filled in.
+/// The address of a call: the path of its verb with its parts filled in.
 pub fn address<V: Verb>(call: &V) -> Result<String> {
     let mut parts = call.parts().into_iter();
     let mut address = String::new();
@@ -27,7 +27,7 @@ pub fn address<V: Verb>(call: &V) -> Result<String> {
         }
         let part = parts.next().unwrap_or_default();
         if part.is_empty() {
-            // An empty part would make it another address.
+            // An empty part would result in another address.
             return Err(Error::invalid("the name is empty"));
         }
         address.push_str(&segment(&part));
@@ -35,7 +35,7 @@ pub fn address<V: Verb>(call: &V) -> Result<String> {
     Ok(address)
 }
 
-/// The query of a request; empty when there is nothing to say.
+/// The query of a request; empty if it has no fields.
 pub fn query<A: Ask>(ask: &A) -> Result<String> {
     let encoded = match A::GUEST_PATHS {
         [] => serde_urlencoded::to_string(ask),
@@ -44,7 +44,7 @@ pub fn query<A: Ask>(ask: &A) -> Result<String> {
     encoded.map_err(|error| Error::internal(format!("encode a query: {error}")))
 }
 
-/// A request as others see it: paths that are not UTF-8 in fields of their own.
+/// A request as sent: paths that are not UTF-8 are in their `_base64` fields.
 pub fn outward<A: Ask>(ask: &A) -> Result<Map<String, Value>> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(ask) else {
         return Err(Error::internal("a request is not an object"));
@@ -61,7 +61,7 @@ pub fn outward<A: Ask>(ask: &A) -> Result<Map<String, Value>> {
     Ok(fields)
 }
 
-/// A request from a query.
+/// Decodes a request from a query.
 pub fn from_query<A: Ask>(query: &str) -> Result<A> {
     let given;
     let query = match A::GUEST_PATHS {
@@ -74,7 +74,7 @@ pub fn from_query<A: Ask>(query: &str) -> Result<A> {
     serde_urlencoded::from_str(query).map_err(|error| unreadable("query", &error))
 }
 
-/// A request from a body; nothing at all means `{}`.
+/// Decodes a request from a body; an empty body means `{}`.
 pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
     let wrong = |error: serde_json::Error| unreadable("request", &error);
@@ -96,7 +96,7 @@ pub fn from_body<A: Ask>(body: &[u8]) -> Result<A> {
     serde_json::from_value(Value::Object(fields)).map_err(wrong)
 }
 
-/// The query with every path in its one field.
+/// Merges each `_base64` field of a query into its path field.
 fn inward_query<A: Ask>(query: &str) -> Result<String> {
     let pairs: Vec<(String, String)> =
         serde_urlencoded::from_str(query).map_err(|error| unreadable("query", &error))?;
@@ -123,7 +123,7 @@ fn inward_query<A: Ask>(query: &str) -> Result<String> {
         .map_err(|error| Error::internal(format!("encode a query: {error}")))
 }
 
-/// What is wrong with a request; a field that is missing is named.
+/// The error for an unreadable request; a missing field is named.
 fn unreadable(what: &str, error: &dyn std::fmt::Display) -> Error {
     let error = error.to_string();
     let field = error

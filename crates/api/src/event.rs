@@ -1,4 +1,4 @@
-//! What the JSON frames of a live stream say, in both directions.
+//! The JSON messages of a live stream, in both directions.
 
 use crate::frame::{Frame, Kind};
 use bytes::Bytes;
@@ -30,14 +30,14 @@ pub enum Control {
     Signal { signal: i32 },
 }
 
-/// A message as the payload of a JSON frame.
+/// Encodes a message as the payload of a JSON frame.
 pub fn json(message: &impl Serialize) -> Bytes {
     serde_json::to_vec(message)
         .expect("messages have string keys and finite numbers")
         .into()
 }
 
-/// The frame an event travels in. Output longer than one frame is the caller's to cut.
+/// Encodes an event as a frame. The caller splits output that is longer than one frame.
 pub fn encode_event(event: Result<ExecEvent, Error>) -> Frame {
     let event = match event {
         Ok(ExecEvent::Stdout(bytes)) => return Frame::new(Kind::Data, bytes),
@@ -51,7 +51,7 @@ pub fn encode_event(event: Result<ExecEvent, Error>) -> Frame {
     Frame::new(Kind::Json, json(&event))
 }
 
-/// The event in a frame from the server.
+/// Decodes a frame from the server.
 pub fn decode_event(frame: Frame) -> Result<ExecEvent, Error> {
     match frame.kind {
         Kind::Data => Ok(ExecEvent::Stdout(frame.payload)),
@@ -69,7 +69,7 @@ pub fn decode_event(frame: Frame) -> Result<ExecEvent, Error> {
     }
 }
 
-/// The frame an input travels in.
+/// Encodes an input as a frame.
 pub fn encode_input(input: ExecInput) -> Frame {
     let control = match input {
         ExecInput::Stdin(bytes) => return Frame::new(Kind::Data, bytes),
@@ -80,7 +80,7 @@ pub fn encode_input(input: ExecInput) -> Frame {
     Frame::new(Kind::Json, json(&control))
 }
 
-/// The input in a frame from a client.
+/// Decodes a frame from a client.
 pub fn decode_input(frame: Frame) -> Result<ExecInput, Error> {
     match frame.kind {
         Kind::Data => Ok(ExecInput::Stdin(frame.payload)),

@@ -1,24 +1,23 @@
 //! Frames of a live stream: `[kind u8][length u32 BE][payload]`.
 //!
-//! Output passes through here at the speed of the socket, so nothing is copied:
-//! an encoder emits header and payload apart, and the decoder hands out slices
-//! of what arrived. A data frame may therefore come out in several pieces; only
-//! JSON frames are put together again.
+//! All output passes through here, so nothing is copied: an encoder emits header and payload
+//! separately, and the decoder returns slices of the received buffers. A data frame may therefore
+//! be returned in several pieces; only JSON frames are reassembled.
 
 use bytes::{Buf, Bytes, BytesMut};
 use motu_core::Error;
 
-/// Bytes before every payload.
+/// The length of a header.
 pub const HEADER_BYTES: usize = 5;
-/// The longest payload; longer data travels in several frames.
+/// The maximum length of a payload; longer data is sent in several frames.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// What a payload is.
+/// The kind of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An event or a control message.
     Json,
-    /// Standard input on the way in, standard output on the way out.
+    /// Standard input to the server, standard output from it.
     Data,
     /// Standard error.
     Stderr,
@@ -60,7 +59,7 @@ impl Frame {
         }
     }
 
-    /// Header and payload in one buffer, for carriers that need it so.
+    /// Header and payload in one buffer, for transports that need that.
     pub fn to_bytes(&self) -> Bytes {
         let mut whole = BytesMut::with_capacity(HEADER_BYTES + self.payload.len());
         whole.extend_from_slice(&header(self.kind, self.payload.len()));
@@ -76,7 +75,7 @@ pub fn header(kind: Kind, length: usize) -> [u8; HEADER_BYTES] {
     [kind.byte(), length[0], length[1], length[2], length[3]]
 }
 
-/// Cuts headers from one allocation for hundreds of frames.
+/// Allocates headers from one buffer for hundreds of frames.
 #[derive(Debug, Default)]
 pub struct Headers(BytesMut);
 
@@ -92,26 +91,26 @@ impl Headers {
     }
 }
 
-/// Turns arriving bytes back into frames.
+/// Decodes received bytes into frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// What arrived last and is not used up.
+    /// The last received buffer, as far as it is not consumed.
     input: Bytes,
     head: [u8; HEADER_BYTES],
     head_len: usize,
-    /// The frame being read, and how much of it is still to come.
+    /// The frame being read, and how many bytes of it are missing.
     current: Option<(Kind, usize)>,
     json: BytesMut,
 }
 
 impl Decoder {
-    /// Gives bytes to the decoder. All earlier ones must have been taken out with [`Decoder::next_frame`].
+    /// Adds received bytes. All earlier ones must have been consumed with [`Decoder::next_frame`].
     pub fn push(&mut self, bytes: Bytes) {
         debug_assert!(self.input.is_empty());
         self.input = bytes;
     }
 
-    /// The next message or piece of data; `None` when more bytes are needed.
+    /// The next message or piece of data; `None` if more bytes are needed.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             let Some((kind, left)) = self.current else {
@@ -147,7 +146,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the bytes so far end where a frame ends.
+    /// Whether the input so far ends at the end of a frame.
     pub fn is_at_boundary(&self) -> bool {
         self.current.is_none() && self.head_len == 0 && self.input.is_empty()
     }
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Neighbouring pieces of the same kind of data, joined.
+    /// Joins adjacent pieces of the same kind of data.
     fn joined(frames: Vec<Frame>) -> Vec<(Kind, Vec<u8>)> {
         let mut out: Vec<(Kind, Vec<u8>)> = Vec::new();
         for frame in frames {

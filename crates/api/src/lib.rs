@@ -1,11 +1,11 @@
-//! The wire between the server and its clients.
+//! The protocol between the server and its clients.
 //!
-//! - [`frame`]: the frames of a live stream, and a decoder that copies nothing.
-//! - [`event`]: what the JSON frames say.
+//! - [`frame`]: the frames of a live stream, and a decoder without copies.
+//! - [`event`]: the messages in JSON frames.
 //! - [`wire`]: bodies, queries and headers of the REST calls.
-//! - [`client`]: a [`motu_core::Service`] at the other end of a socket.
+//! - [`client`]: a [`motu_core::Service`] over a socket.
 //!
-//! Nothing here decides what a call does; both ends agree here on how it looks.
+//! This crate defines only the encoding of calls, not what they do.
 
 pub mod address;
 pub mod client;

@@ -1,6 +1,6 @@
 //! Unix sockets whose path may be longer than the kernel's 108 bytes.
 //!
-//! The directory is opened first and the socket is named through it
+//! The directory is opened first, and the socket is addressed through its descriptor
 //! (`/proc/self/fd/N/name`), which is always short.
 
 use motu_core::Error;
@@ -9,10 +9,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The longest path that fits into a socket address, with its final zero.
+/// The size of the path in a socket address, with its final zero.
 const SUN_PATH_BYTES: usize = 108;
 
-/// A path to the same file, short enough for a socket address while this lives.
+/// A short path to the same file, valid while this value exists.
 #[derive(Debug)]
 pub struct ShortPath {
     path: PathBuf,
@@ -52,7 +52,8 @@ pub async fn connect(path: &Path) -> io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::connect(short.as_path()).await
 }
 
-/// Listens at `path`, readable by its owner only. The caller has made sure nobody else does.
+/// Listens at `path`, accessible by its owner only. The caller has made sure that no other process
+/// listens there.
 pub fn listen(path: &Path) -> Result<tokio::net::UnixListener, Error> {
     let attempt = || {
         let short = ShortPath::new(path)?;
@@ -82,7 +83,7 @@ mod tests {
         let (connected, accepted) = tokio::join!(connect(&path), listener.accept());
         connected.unwrap();
         accepted.unwrap();
-        // A second listener replaces the first one's file.
+        // A second listener replaces the socket file of the first.
         listen(&path).unwrap();
         std::fs::remove_dir_all(&base).unwrap();
     }

@@ -1,6 +1,6 @@
-//! Headers, content types and the lines of streams, shared by both ends.
+//! Headers, content types and the lines of streams, shared by client and server.
 //!
-//! What calls and answers hold are types of [`motu_core`] as they stand.
+//! The bodies of calls and answers are types of [`motu_core`].
 
 use motu_core::Error;
 use motu_core::exec::ExecRequest;
@@ -13,15 +13,15 @@ pub const API_VERSION: &str = "1";
 pub const API_HEADER: &str = "motu-api";
 /// The version of the program that answered.
 pub const VERSION_HEADER: &str = "motu-version";
-/// What the call is named in the audit log.
+/// The id of the call in the audit log.
 pub const AUDIT_HEADER: &str = "motu-audit-id";
-/// Asks for, and marks, a stream of frames.
+/// Requests and marks a stream of frames.
 pub const STREAM_TYPE: &str = "application/vnd.motu.stream";
-/// The entry of a file, as JSON beside its contents.
+/// The metadata of a file as JSON, beside its content.
 pub const ENTRY_HEADER: &str = "motu-entry";
 /// One JSON value per line.
 pub const LINES_TYPE: &str = "application/x-ndjson";
-/// The protocol a connection to a port is upgraded to: plain bytes.
+/// The protocol to which a connection to a port is upgraded: plain bytes.
 pub const DIAL_PROTOCOL: &str = "motu-dial";
 
 /// The body of every answer that is not a success.
@@ -40,8 +40,8 @@ pub struct ExecBody {
     pub background: bool,
 }
 
-/// By hand: an [`ExecRequest`], which refuses fields that it does not know, has a flattened part of its
-/// own, and would be shown all of them.
+/// Implemented by hand: [`ExecRequest`] refuses unknown fields and has a flattened part of its own,
+/// so a derived implementation would pass it `background` too.
 impl<'de> Deserialize<'de> for ExecBody {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ExecBody, D::Error> {
         use serde::de::Error as _;

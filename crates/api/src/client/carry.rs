@@ -1,4 +1,4 @@
-//! Carrying calls to the daemon: one way for every shape, none for any verb by itself.
+//! Sends calls to the daemon: one function per shape of call, none per verb.
 
 use super::session::lines;
 use super::{Body, Call, Client};
@@ -16,7 +16,7 @@ use motu_core::runtime::Connection;
 use motu_core::verb::{Ask, Carry, Changes, Value, Verb};
 use motu_core::{Error, Result};
 
-/// The request of a call, ready to be sent; a body of its own takes the place of a JSON one.
+/// Builds the HTTP request of a call; an explicit body replaces the JSON one.
 fn request<V: Verb>(call: &V) -> Result<Call> {
     let info = V::INFO;
     let method = Method::from_bytes(info.method.as_str().as_bytes())
@@ -84,7 +84,7 @@ impl Carry for Client {
         Ok(changes.boxed())
     }
 
-    /// Turns a connection into plain bytes to and from the other side.
+    /// Upgrades a connection to a plain stream of bytes.
     async fn dial<V: Verb<Extra = (), Answer = Connection>>(&self, call: V) -> Result<Connection> {
         let request = request(&call)?
             .header(header::CONNECTION, "upgrade")

@@ -1,4 +1,4 @@
-//! Connections, and those that wait for the next call.
+//! Connections, and the pool of idle ones.
 
 use super::sending::Unsent;
 use super::{Body, broken};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-/// How long a connection is worth keeping; the server closes silent ones after 30 seconds.
+/// How long an idle connection is kept; the server closes idle ones after 30 seconds.
 const KEPT_FOR: Duration = Duration::from_secs(5);
-/// Connections kept at once.
+/// The maximum of idle connections.
 const KEPT_MOST: usize = 16;
 
-/// A connection, which closes when this is dropped.
+/// A connection, which is closed on drop.
 pub struct Connection {
     sender: SendRequest<Body>,
     task: JoinHandle<()>,
@@ -34,7 +34,7 @@ impl Connection {
         let made = handshake(TokioIo::new(stream)).await;
         let (sender, connection) = made.map_err(|error| broken(&error))?;
         let task = tokio::spawn(async move {
-            // A failure shows in the answer; nobody else asks.
+            // A failure is reported by the pending request.
             let _ = connection.with_upgrades().await;
         });
         Ok(Connection { sender, task })
@@ -55,7 +55,7 @@ impl Connection {
     }
 }
 
-/// Connections whose last answer was read to its end.
+/// Idle connections, whose last answer was read to its end.
 #[derive(Default)]
 pub struct Kept(Mutex<Vec<(Connection, Instant)>>);
 
@@ -77,7 +77,7 @@ impl Kept {
         }
     }
 
-    /// The one that was used last: the others may grow too old.
+    /// Takes the most recently used one; the others may expire.
     pub fn take(&self) -> Option<Connection> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(connection, since)| {

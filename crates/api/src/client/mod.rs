@@ -1,8 +1,8 @@
-//! The client: a [`motu_core::Service`] at the other end of a socket.
+//! The client: a [`motu_core::Service`] over a socket.
 //!
-//! Every call has a connection to itself, which makes cancelling simple: dropping
-//! the answer closes the connection, and a closed connection ends the work. One
-//! whose answer was read to its end is kept for a while for the next call.
+//! Every call has its own connection, which makes cancelling simple: dropping the answer closes
+//! the connection, and a closed connection ends the work. A connection whose answer was read to its
+//! end is kept for a while for the next call.
 
 mod carry;
 mod kept;
@@ -31,19 +31,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 
-/// How a connection to the daemon is made.
+/// Opens connections to the daemon.
 #[async_trait]
 pub trait Dial: Send + Sync + std::fmt::Debug {
-    /// A connection to a daemon, which may be started for it.
+    /// Connects to a daemon, and may start one.
     async fn dial(&self) -> Result<UnixStream>;
 
-    /// A connection to a daemon that is there already.
+    /// Connects to a daemon that already runs.
     async fn look(&self) -> Result<UnixStream> {
         self.dial().await
     }
 }
 
-/// A socket somebody already listens on.
+/// A socket that a daemon already listens on.
 #[derive(Clone, Debug)]
 pub struct SocketAt(pub PathBuf);
 
@@ -57,14 +57,14 @@ impl Dial for SocketAt {
     }
 }
 
-/// Calls a daemon.
+/// A client of a daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     dial: Arc<dyn Dial>,
-    /// Refuse daemons of another version than this one.
+    /// Refuse daemons of any other version.
     version: Option<&'static str>,
     kept: Arc<Kept>,
-    /// Hears that a daemon does not answer, before a call fails for it.
+    /// Called when a daemon does not answer, before the call fails.
     warn: Option<fn(&str)>,
 }
 
@@ -80,14 +80,14 @@ fn full(bytes: impl Into<Bytes>) -> Body {
         .boxed_unsync()
 }
 
-/// An answer and the connection it comes over, which closes with it.
+/// An answer and its connection, which is closed with it.
 struct Answer {
     response: Response<Incoming>,
     connection: Connection,
     client: Client,
 }
 
-/// A call being put together.
+/// A request under construction.
 struct Call {
     method: Method,
     target: String,
@@ -95,10 +95,10 @@ struct Call {
     headers: HeaderMap,
 }
 
-/// What a call says besides its target.
+/// The body of a request.
 enum Content {
     Whole(Bytes),
-    /// It comes piece by piece, so it can be sent once only.
+    /// A stream, which can be sent only once.
     Stream(Body),
 }
 
@@ -180,14 +180,14 @@ impl Client {
         self
     }
 
-    /// Tells somebody when a daemon does not answer.
+    /// Sets the function that is called when a daemon does not answer.
     #[must_use]
     pub fn warn_by(mut self, warn: fn(&str)) -> Client {
         self.warn = Some(warn);
         self
     }
 
-    /// Sends a call and reads the head of the answer. Failures come back as errors.
+    /// Sends a call and reads the head of the answer. Error statuses are returned as errors.
     async fn send(&self, call: Call) -> Result<Answer> {
         let (response, connection) = self.unless_silent(self.deliver(call)).await?;
         self.check_version(response.headers())?;
@@ -227,7 +227,7 @@ impl Client {
     /// Sends a call whose answer is one JSON value.
     async fn fetch<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         let body = self.send(call).await?.read_all().await?;
-        // An answer that says nothing is the value that says nothing.
+        // An empty body means `null`.
         let body: &[u8] = if body.is_empty() { b"null" } else { &body };
         serde_json::from_slice(body)
             .map_err(|error| Error::transport(format!("the answer cannot be read: {error}")))
@@ -240,7 +240,7 @@ impl Client {
 }
 
 impl Answer {
-    /// What the call is named in the audit log.
+    /// The id of the call in the audit log.
     fn audit_id(&self) -> Option<AuditId> {
         let id = self.response.headers().get(AUDIT_HEADER)?;
         AuditId::parse(id.to_str().ok()?).ok()
@@ -265,7 +265,7 @@ impl Answer {
         }
     }
 
-    /// The body as it comes.
+    /// The body as a stream.
     fn into_stream(self) -> BoxStream<'static, Result<Bytes>> {
         let chunks = self.response.into_body().into_data_stream();
         let state = (chunks, self.connection, self.client);

@@ -1,13 +1,13 @@
-//! Bringing a request to a daemon that lives.
+//! Delivers requests when daemons are replaced.
 //!
-//! A daemon that was killed keeps its socket for a moment: connections are taken by the kernel
-//! and reset unread. Such a request is sent again, to the daemon that comes next, but only when
-//! it is certain that nobody acted on it:
+//! A killed daemon keeps its socket for a moment: the kernel accepts connections and resets them
+//! unread. Such a request is sent again, to the next daemon, but only if it is certain that it had
+//! no effect:
 //!
-//! - a request that only asks may be sent again whatever happened to it;
-//! - a reset or a broken pipe before any byte of an answer means that part of the request was
-//!   never read, and a request with a whole body is acted on only when all of it was read;
-//! - a body that comes in pieces cannot be sent twice, so the connection is tried first.
+//! - a read-only request may always be sent again;
+//! - a reset or a broken pipe before the first byte of an answer means that part of the request was
+//!   never read, and a request with a complete body takes effect only after all of it was read;
+//! - a streamed body cannot be sent twice, so its connection is tested first.
 
 use super::{Call, Client, Connection, Content, broken};
 use http::{Method, Response};
@@ -16,21 +16,21 @@ use hyper::body::Incoming;
 use motu_core::{Error, Result};
 use std::time::Duration;
 
-/// Daemons tried for one request; each but the last was dying.
+/// Attempts per request; each but the last met a dying daemon.
 const ATTEMPTS: u32 = 8;
-/// The pause after the first of them, which doubles.
+/// The pause after the first attempt; it doubles.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why there is no answer.
 pub(super) enum Unsent {
-    /// Nobody has acted on the request.
+    /// The request had no effect.
     NotTaken(Error),
-    /// Somebody may have.
+    /// The request may have had an effect.
     Unknown(Error),
 }
 
 impl Unsent {
-    /// `came_back` says that nothing of the request has left.
+    /// `came_back` means that nothing of the request was sent.
     pub(super) fn of(error: &hyper::Error, came_back: bool) -> Unsent {
         match came_back || was_reset(error) {
             true => Unsent::NotTaken(broken(error)),
@@ -45,7 +45,7 @@ impl Unsent {
     }
 }
 
-/// Whether the other side went away without having read everything.
+/// Whether the other side closed the connection before it had read everything.
 fn was_reset(error: &hyper::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -59,7 +59,7 @@ fn was_reset(error: &hyper::Error) -> bool {
 }
 
 impl Call {
-    /// A copy to be sent again; `None` when the body comes in pieces.
+    /// A copy to send again; `None` if the body is a stream.
     fn copy(&self) -> Option<Call> {
         match &self.content {
             Content::Whole(bytes) => Some(Call {
@@ -74,7 +74,7 @@ impl Call {
 }
 
 impl Client {
-    /// Sends a call to a daemon that lives, and reads the head of its answer.
+    /// Sends a call to a live daemon, and reads the head of its answer.
     pub(super) async fn deliver(&self, call: Call) -> Result<(Response<Incoming>, Connection)> {
         let Some(mut again) = call.copy() else {
             let mut connection = self.tried().await?;
@@ -104,7 +104,7 @@ impl Client {
         }
     }
 
-    /// A connection that was kept, or a new one.
+    /// An idle connection, or a new one.
     async fn connection(&self) -> Result<Connection> {
         match self.kept.take() {
             Some(connection) => Ok(connection),
@@ -112,7 +112,7 @@ impl Client {
         }
     }
 
-    /// A connection over which a daemon has just answered.
+    /// A connection on which a daemon has just answered.
     async fn tried(&self) -> Result<Connection> {
         let mut pause = PAUSE;
         let mut left = ATTEMPTS;

@@ -1,4 +1,4 @@
-//! Live streams, seen from the client.
+//! Live streams, on the client's side.
 
 use super::{Answer, Body, Call, Client, Connection};
 use crate::event::{decode_event, encode_input, json};
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-/// Inputs waiting to be sent; enough to keep the socket busy.
+/// Queued inputs; enough to keep the socket busy.
 const INPUT_QUEUE: usize = 8;
 
 impl Client {
@@ -30,7 +30,7 @@ impl Client {
         self.duplex(target, Some(json(request))).await
     }
 
-    /// Opens a stream to something that runs already.
+    /// Opens a stream to a running process.
     pub(super) async fn open_attached(&self, call: Call) -> Result<ExecSession> {
         self.duplex(call.target, None).await
     }
@@ -54,7 +54,7 @@ impl Client {
     }
 }
 
-/// A request body of frames: header and payload apart, nothing copied.
+/// Encodes frames as a request body without copying: header and payload are separate chunks.
 fn frame_body(frames: BoxStream<'static, Frame>) -> Body {
     let mut headers = Headers::default();
     let chunks = frames.flat_map(move |Frame { kind, mut payload }| {
@@ -71,7 +71,7 @@ fn frame_body(frames: BoxStream<'static, Frame>) -> Body {
     BodyExt::boxed_unsync(StreamBody::new(chunks))
 }
 
-/// The answer's body, being decoded.
+/// The answer's body and its decoder.
 struct Reading {
     body: Incoming,
     decoder: Decoder,
@@ -79,7 +79,7 @@ struct Reading {
     _connection: Connection,
 }
 
-/// The events of an answer. A stream that stops in the middle ends in an error.
+/// The events of an answer. A truncated stream ends with an error.
 fn events(answer: Answer) -> BoxStream<'static, Result<ExecEvent>> {
     let reading = Reading {
         body: answer.response.into_body(),
@@ -125,7 +125,7 @@ impl Reading {
     }
 }
 
-/// A body of one JSON value per line, as values.
+/// Decodes a body of one JSON value per line.
 pub(super) fn lines<T: DeserializeOwned + Send + 'static>(
     answer: Answer,
 ) -> BoxStream<'static, Result<T>> {

@@ -1,8 +1,8 @@
-//! Noticing that the daemon does not answer.
+//! Detects a daemon that does not answer.
 //!
-//! A call may take long, so its own silence says nothing. While one waits, the daemon is asked
-//! for its version on a connection of its own every few seconds; a daemon that leaves that
-//! unanswered is stopped or stuck, and the call fails.
+//! A call may take long, so its duration proves nothing. While a call waits, the daemon's
+//! version is requested on another connection every few seconds; if that is not answered, the
+//! daemon is stopped or stuck, and the call fails.
 
 use super::{Call, Client, Connection};
 use motu_core::hint;
@@ -11,13 +11,13 @@ use motu_core::{Error, Result, limits};
 use std::pin::pin;
 use std::time::Duration;
 
-/// How long a call waits before it looks after the daemon, and between two looks.
+/// How long a call waits before the first check, and between two checks.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long a look may take before somebody is told.
+/// How long a check may take before the warning.
 const WARNING: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// Waits for something that the daemon does, for as long as there is a daemon that answers.
+    /// Waits for the result of a call while the daemon answers checks.
     pub(super) async fn unless_silent<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Returns when a daemon answered, or when none is there: the call itself tells that.
+    /// Returns when a daemon answered, or if there is none: then the call itself fails.
     async fn look(&self) {
         let asked = async {
             let mut connection = Connection::open(self.dial.look().await?).await?;
