@@ -1,4 +1,4 @@
-//! Questions to one sandbox.
+//! Calls to the sandbox under test.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -7,7 +7,7 @@ use motu_core::files::{GuestPath, ReadFile, ReadRange, StatFile, WriteFile, Writ
 use motu_core::sandbox::Sandbox;
 use motu_core::{ErrorKind, Program, SandboxId, Service};
 
-/// One sandbox, and how it is asked.
+/// The service and the sandbox under test.
 pub(crate) struct Asks<'a> {
     pub(crate) service: &'a dyn Service,
     pub(crate) sandbox: Sandbox,
@@ -22,7 +22,7 @@ impl<'a> Asks<'a> {
         &self.sandbox.sandbox_id
     }
 
-    /// A path below the directory that commands run in.
+    /// A path below the working directory of commands.
     pub(crate) fn place(&self, name: &str) -> String {
         format!("{}/{name}", self.sandbox.workdir.trim_end_matches('/'))
     }
@@ -58,7 +58,7 @@ impl<'a> Asks<'a> {
         Ok(whole)
     }
 
-    /// Whether there is a file; an error where nobody can say.
+    /// Whether a file exists; an error if that cannot be determined.
     pub(crate) async fn exists(&self, name: &str) -> Result<bool, String> {
         let stat = StatFile {
             path: self.path(name)?,
@@ -72,7 +72,7 @@ impl<'a> Asks<'a> {
     }
 }
 
-/// A script, and arguments for it.
+/// A shell script and its arguments.
 pub(crate) fn shell(words: &[&str]) -> ExecRequest {
     ExecRequest::from(Program {
         mode: ExecMode::Shell,

@@ -1,4 +1,4 @@
-//! One function per promise.
+//! One function per promise of the contract.
 
 use crate::Broken;
 use crate::asks::{Asks, argv, shell};
@@ -13,7 +13,7 @@ use motu_core::{Error, ErrorKind, Program, SandboxId};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-/// How long asking for health may take.
+/// How long a health check may take.
 const FAST: Duration = Duration::from_secs(15);
 
 fn told(error: Error) -> String {
@@ -313,7 +313,7 @@ pub(crate) async fn health(asks: &Asks<'_>) -> Broken {
         .map_err(told)?;
     let taken = begun.elapsed();
     let mut runtimes = doctor.runtimes.iter();
-    // What only tests may use is on no report.
+    // Runtimes that only tests use are in no report.
     if let Some(report) = runtimes.find(|report| report.name == asks.sandbox.runtime) {
         same("that it works", report.works, true)?;
     }

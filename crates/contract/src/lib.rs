@@ -1,14 +1,14 @@
-//! The contract of a runtime, asked from outside: one sandbox is made, used and destroyed through
-//! the service, and each promise is found kept or broken.
+//! Checks the contract of a runtime from outside: creates, uses and destroys a sandbox through the
+//! service, and reports for each promise whether it holds.
 //!
 //! ```text
-//!   lib      the list of promises, and what was found
-//!   asks     the questions, in the short form that checks read well in
+//!   lib      the list of promises, and the findings
+//!   asks     short forms of the calls that checks use
 //!   checks   one function per promise
 //! ```
 //!
-//! Nothing here knows a runtime. `motu doctor --conformance` shows the findings to people who
-//! write a provider; the suite asserts that all of them hold.
+//! Nothing here is specific to a runtime. `motu doctor --conformance` shows the findings to
+//! authors of providers; the conformance suite asserts that all promises hold.
 
 mod asks;
 mod checks;
@@ -18,27 +18,27 @@ use motu_core::Service;
 use motu_core::sandbox::CreateSandbox;
 use serde::Serialize;
 
-/// What became of one promise.
+/// The result of checking one promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Holds,
     Fails,
-    /// What it needs did not work before it.
+    /// Not checked, because something it depends on failed.
     Untried,
 }
 
-/// One promise and what was found.
+/// One promise and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub name: &'static str,
     pub promise: &'static str,
     pub outcome: Outcome,
-    /// What happened instead; empty where it holds.
+    /// What happened instead; empty if the promise holds.
     pub detail: String,
 }
 
-/// Everything that was found about a runtime.
+/// All findings about a runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Findings {
     pub runtime: String,
@@ -47,10 +47,10 @@ pub struct Findings {
     pub findings: Vec<Finding>,
 }
 
-/// Why a promise is not kept.
+/// An error says why the promise does not hold.
 type Broken = Result<(), String>;
 
-/// Runs one check and notes what it found.
+/// Runs checks and records their results.
 macro_rules! look {
     ($all:ident, $asks:expr, $($check:ident: $promise:literal,)*) => {
         $(
@@ -60,7 +60,8 @@ macro_rules! look {
     };
 }
 
-/// Makes a sandbox as this request says, and asks everything of it. It is destroyed at the end.
+/// Creates a sandbox from this request and runs all checks on it. The sandbox is destroyed at the
+/// end.
 pub async fn examine(service: &dyn Service, request: CreateSandbox) -> Findings {
     let runtime = request
         .runtime
