@@ -1,13 +1,13 @@
-//! Why a text is not understood.
+//! Parse errors.
 
 /// What is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ParseError {
-    /// Counted from 1; 0 when it is about the whole text.
+    /// Counted from 1; 0 if the error is about the whole text.
     pub line: usize,
     pub message: String,
-    /// What to write instead, where there is something.
+    /// What to write instead, if known.
     pub hint: Option<String>,
 }
 

@@ -2,10 +2,10 @@
 
 use crate::{CacheMount, Mount, ParseError, SecretMount, Sharing, StepNetwork};
 
-/// Where secrets are when nobody says otherwise.
+/// The default directory of secrets.
 const SECRETS: &str = "/run/secrets";
 
-/// The flags at the beginning of an instruction, and what is left of it.
+/// Splits the flags from the beginning of an instruction.
 pub(crate) fn split(text: &str) -> (Vec<(String, String)>, &str) {
     let mut flags = Vec::new();
     let mut rest = text.trim_start();
@@ -19,7 +19,7 @@ pub(crate) fn split(text: &str) -> (Vec<(String, String)>, &str) {
     (flags, rest)
 }
 
-/// A flag that an instruction does not have here.
+/// The error for an unsupported flag.
 pub(crate) fn refused(line: usize, keyword: &str, flag: &str) -> ParseError {
     ParseError::new(line, format!("{keyword} --{flag} is not supported"))
 }
@@ -35,7 +35,7 @@ pub(crate) fn network(line: usize, value: &str) -> Result<StepNetwork, ParseErro
     }
 }
 
-/// `type=secret,id=…` and `type=cache,target=…`.
+/// Parses `type=secret,id=…` and `type=cache,target=…`.
 pub(crate) fn mount(line: usize, value: &str) -> Result<Mount, ParseError> {
     let mut options: Vec<(&str, &str)> = Vec::new();
     for option in value.split(',').filter(|option| !option.is_empty()) {

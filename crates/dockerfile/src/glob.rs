@@ -1,11 +1,11 @@
-//! Patterns of paths: `*`, `?`, `[a-z]`, `[^a-z]`, `\` before a character, and `**` for any number
-//! of directories.
+//! Path patterns: `*`, `?`, `[a-z]`, `[^a-z]`, `\` before a character, and `**` for any number of
+//! directories.
 
-/// Whether a path fits a pattern. Both are relative and have no `.` or `..` parts.
+/// Whether a path matches a pattern. Both are relative and have no `.` or `..` parts.
 pub fn matches(pattern: &[u8], path: &[u8]) -> bool {
     let pattern: Vec<&[u8]> = pattern.split(|byte| *byte == b'/').collect();
     let path: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-    // `reached[i]`: the parts of the pattern so far fit the first `i` parts of the path.
+    // `reached[i]`: the parts of the pattern so far match the first `i` parts of the path.
     let mut reached = vec![false; path.len() + 1];
     reached[0] = true;
     for part in pattern {
@@ -26,17 +26,17 @@ pub fn matches(pattern: &[u8], path: &[u8]) -> bool {
     reached.last().copied().unwrap_or(false)
 }
 
-/// Whether a pattern has anything in it that is not itself.
+/// Whether a pattern contains special characters.
 pub fn is_pattern(pattern: &[u8]) -> bool {
     pattern
         .iter()
         .any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
-/// Whether one name fits one part of a pattern.
+/// Whether one name matches one part of a pattern.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut seen) = (0, 0);
-    // Where to go on when the last `*` takes one byte more.
+    // Where to continue when the last `*` has to match one more byte.
     let mut again: Option<(usize, usize)> = None;
     while seen < name.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -61,7 +61,7 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
         .all(|byte| *byte == b'*')
 }
 
-/// Where the pattern goes on if its next element fits a byte.
+/// The position after the next element of the pattern, if that element matches a byte.
 fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match *pattern.get(at)? {
         b'?' => Some(at + 1),
@@ -76,7 +76,7 @@ fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
                     .any(|(low, high)| (*low..=*high).contains(&byte));
                 (within != negated).then_some(end)
             }
-            // A bracket that is not closed is a bracket.
+            // An unclosed bracket is a literal bracket.
             None => (byte == b'[').then_some(at + 1),
         },
         plain => (plain == byte).then_some(at + 1),
@@ -85,7 +85,7 @@ fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
 
 type Class = (usize, Vec<(u8, u8)>, bool);
 
-/// Where a class ends, what is in it, and whether it means everything else.
+/// Parses a character class: its end, its ranges, and whether it is negated.
 fn class(pattern: &[u8], mut at: usize) -> Option<Class> {
     let negated = matches!(pattern.get(at), Some(b'^' | b'!'));
     at += usize::from(negated);

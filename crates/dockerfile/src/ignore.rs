@@ -1,13 +1,13 @@
-//! `.dockerignore`: which files of a context are left out.
+//! `.dockerignore`: excludes files from a build context.
 
 use crate::{ParseError, glob};
 
-/// Most patterns of one file.
+/// The maximum number of patterns in a file.
 const MAX_PATTERNS: usize = 10_000;
-/// Longest pattern.
+/// The maximum length of a pattern.
 const MAX_PATTERN_BYTES: usize = 4096;
 
-/// The patterns of a `.dockerignore`, in their order: the last one that fits decides.
+/// The patterns of a `.dockerignore`, in order: the last match decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ignore {
     patterns: Vec<(Vec<u8>, bool)>,
@@ -40,7 +40,7 @@ impl Ignore {
         Ok(Self { patterns })
     }
 
-    /// Whether a path of the context is left out.
+    /// Whether a path of the context is excluded.
     pub fn excludes(&self, path: &[u8]) -> bool {
         let mut excluded = false;
         for (pattern, keeps) in &self.patterns {
@@ -51,20 +51,21 @@ impl Ignore {
         excluded
     }
 
-    /// Whether nothing below an excluded directory can come back.
+    /// Whether no pattern can include files below an excluded directory again.
     pub fn is_final(&self) -> bool {
         !self.patterns.iter().any(|(_, keeps)| *keeps)
     }
 }
 
-/// Whether a pattern fits a path or a directory it is in.
+/// Whether a pattern matches a path or one of its parent directories.
 fn covers(pattern: &[u8], path: &[u8]) -> bool {
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let above = ends.map(|(at, _)| &path[..at]);
     above.chain([path]).any(|part| glob::matches(pattern, part))
 }
 
-/// Without `.`, empty parts and a slash at either end; `None` when it climbs out or is nothing.
+/// Removes `.`, empty parts and slashes at both ends; `None` if the pattern is empty or leaves the
+/// context.
 fn clean(pattern: &str) -> Option<Vec<u8>> {
     let mut parts: Vec<&str> = Vec::new();
     for part in pattern.split('/') {

@@ -1,25 +1,24 @@
-//! What a Dockerfile can say.
+//! The instructions of a Dockerfile.
 //!
-//! Words are as they were written, quotes and variables included: they are
-//! expanded when the step is built.
+//! Words are unexpanded, with quotes and variables: they are expanded when the step is built.
 
 /// One stage: from one `FROM` to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
     pub line: usize,
-    /// What follows `FROM`, without `AS`.
+    /// The argument of `FROM`, without `AS`.
     pub from: String,
     pub platform: Option<String>,
-    /// Lower case.
+    /// In lower case.
     pub name: Option<String>,
     pub steps: Vec<Step>,
 }
 
-/// One instruction and where it is.
+/// One instruction and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub line: usize,
-    /// The instruction as it was written, on one line.
+    /// The source of the instruction, on one line.
     pub text: String,
     pub instruction: Instruction,
 }
@@ -40,19 +39,19 @@ pub enum Instruction {
     Expose(Vec<String>),
     StopSignal(String),
     Volume(Vec<String>),
-    /// In the form images keep it in.
+    /// In the format of image configurations.
     Healthcheck(serde_json::Value),
-    /// The instruction for builds that start from this image, as it was written.
+    /// The unparsed instruction for builds that start from this image.
     Onbuild(String),
     Maintainer(String),
 }
 
-/// What is run, and by whom.
+/// A command in shell or exec form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// By the shell.
+    /// Run by the shell.
     Shell(String),
-    /// As it is.
+    /// Executed directly.
     Exec(Vec<String>),
 }
 
@@ -64,10 +63,10 @@ pub struct Run {
     pub heredocs: Vec<Heredoc>,
 }
 
-/// What one step may reach.
+/// The network of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepNetwork {
-    /// What the build's policy allows.
+    /// The network of the build's policy.
     Policy,
     None,
 }
@@ -78,10 +77,10 @@ pub enum Mount {
     Cache(CacheMount),
 }
 
-/// A directory whose contents stay from build to build.
+/// A directory whose content persists between builds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheMount {
-    /// The target when it is not said.
+    /// The target path if not given.
     pub id: String,
     pub target: String,
     pub sharing: Sharing,
@@ -90,7 +89,7 @@ pub struct CacheMount {
     pub gid: u32,
 }
 
-/// What happens when two steps want one cache at the same time.
+/// How two steps use one cache at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     Shared,
@@ -101,9 +100,10 @@ pub enum Sharing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretMount {
     pub id: String,
-    /// Where it is a file; `/run/secrets/ID` unless it is only a variable.
+    /// The path of the secret's file; `/run/secrets/ID` by default, `None` if it is only a
+    /// variable.
     pub target: Option<String>,
-    /// The variable that holds it.
+    /// The environment variable with the secret.
     pub env: Option<String>,
     pub required: bool,
     pub mode: u32,
@@ -113,23 +113,23 @@ pub struct SecretMount {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
-    /// It was `ADD`: archives are unpacked.
+    /// The instruction was `ADD`: archives are unpacked.
     pub add: bool,
-    /// A stage, by name or number, or an environment; the context when missing.
+    /// A stage, by name or number, or an environment; `None` means the context.
     pub from: Option<String>,
     pub chown: Option<String>,
     pub chmod: Option<String>,
     pub sources: Vec<String>,
     pub destination: String,
-    /// Sources that are written in the Dockerfile itself.
+    /// Sources that are here-documents.
     pub heredocs: Vec<Heredoc>,
 }
 
-/// Lines that follow an instruction.
+/// A here-document of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heredoc {
     pub name: String,
     pub body: String,
-    /// Variables in it count: its name was not quoted.
+    /// Whether variables in it are expanded: its name was not quoted.
     pub expand: bool,
 }

@@ -1,17 +1,16 @@
-//! Dockerfiles: text in, instructions out.
+//! Parses Dockerfiles into instructions.
 //!
 //! ```text
 //! text ──lines──► logical lines ──parse──► Dockerfile { stages { steps } }
-//!                 continuations,           typed instructions, words as they
-//!                 comments, here-documents were written
+//!                 continuations,           typed instructions with
+//!                 comments, here-documents unexpanded words
 //! word + variables ──substitute──► text
 //! pattern + path ──glob, ignore──► yes or no
 //! ```
 //!
-//! Nothing here touches a file or runs anything: whoever builds expands the
-//! words when their variables are known. The text may come from anybody, so
-//! every parser is bounded by [`Bounds`], ends with a line number when it
-//! refuses something, and never panics.
+//! Nothing here touches a file or runs anything: the builder expands words when their variables
+//! are known. The text is untrusted, so every parser is bounded by [`Bounds`], reports errors with
+//! a line number, and never panics.
 
 mod error;
 mod flags;

@@ -1,6 +1,6 @@
-//! From text to logical lines.
+//! Splits text into logical lines.
 //!
-//! Owns parser directives, comments, continuations and here-documents.
+//! Handles parser directives, comments, continuations and here-documents.
 
 use crate::{Bounds, Heredoc, ParseError, words};
 
@@ -12,15 +12,15 @@ pub(crate) struct Logical {
     pub heredocs: Vec<Heredoc>,
 }
 
-/// A text in logical lines, and what escapes in it.
+/// The logical lines of a text, and its escape character.
 pub(crate) struct Split {
     pub escape: char,
     pub lines: Vec<Logical>,
 }
 
-/// Instructions that here-documents may follow.
+/// Instructions that may have here-documents.
 const WITH_HEREDOCS: [&str; 3] = ["RUN", "COPY", "ADD"];
-/// Most here-documents after one instruction.
+/// The maximum number of here-documents of one instruction.
 const MAX_HEREDOCS: usize = 32;
 
 pub(crate) fn split(text: &str, bounds: &Bounds) -> Result<Split, ParseError> {
@@ -57,7 +57,7 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// Comments of the form `# key=value` before anything else.
+/// Parses directives: comments of the form `# key=value` at the beginning.
 fn directives(reader: &mut Reader<'_>) -> Result<char, ParseError> {
     let mut escape = '\\';
     while let Some(line) = reader.lines.get(reader.at) {
@@ -74,7 +74,7 @@ fn directives(reader: &mut Reader<'_>) -> Result<char, ParseError> {
                 let message = format!("{other:?} cannot be the escape character");
                 return Err(ParseError::new(reader.at + 1, message).hint("it is \\ or `"));
             }
-            // Which reader shall be used: there is only this one.
+            // These select another parser, but there is only this one.
             ("syntax" | "check", _) => {}
             _ => break,
         }
@@ -179,7 +179,7 @@ fn check_length(line: usize, length: usize, bounds: &Bounds) -> Result<(), Parse
     Err(ParseError::new(line, message))
 }
 
-/// `<<NAME`, `<<-NAME`, `<<"NAME"`, with the number of a descriptor before it.
+/// `<<NAME`, `<<-NAME` or `<<"NAME"`, optionally after the number of a descriptor.
 pub(crate) struct Mark {
     pub name: String,
     strip_tabs: bool,

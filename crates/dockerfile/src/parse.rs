@@ -1,4 +1,4 @@
-//! From logical lines to stages and steps.
+//! Parses logical lines into stages and steps.
 
 use crate::{
     Command, Copy, Heredoc, Instruction, ParseError, Run, Stage, Step, StepNetwork, flags,
@@ -6,7 +6,7 @@ use crate::{
     words,
 };
 
-/// How much of a text is read.
+/// Limits of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub file_bytes: usize,
@@ -15,20 +15,20 @@ pub struct Bounds {
     pub instructions: usize,
 }
 
-/// A whole Dockerfile.
+/// A parsed Dockerfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dockerfile {
-    /// What takes the meaning from the character after it.
+    /// The escape character.
     pub escape: char,
     /// `ARG` before the first `FROM`.
     pub global: Vec<Step>,
     pub stages: Vec<Stage>,
 }
 
-/// Longest text of a step that is shown.
+/// The maximum length of a step's text in messages.
 const SHOWN: usize = 200;
 
-/// Reads a Dockerfile.
+/// Parses a Dockerfile.
 pub fn parse(text: &str, bounds: &Bounds) -> Result<Dockerfile, ParseError> {
     let split = lines::split(text, bounds)?;
     let mut file = Dockerfile {
@@ -69,7 +69,7 @@ pub fn parse(text: &str, bounds: &Bounds) -> Result<Dockerfile, ParseError> {
     }
 }
 
-/// Reads one instruction that an image brings for builds that start from it.
+/// Parses an `ONBUILD` instruction of a base image.
 pub fn parse_trigger(text: &str, line: usize, bounds: &Bounds) -> Result<Step, ParseError> {
     let mut split = lines::split(text, bounds)?;
     let (Some(logical), true) = (split.lines.pop(), split.lines.is_empty()) else {
@@ -258,7 +258,7 @@ fn copy(
             ("from", "COPY") => from = Some(value),
             ("chown", _) => chown = Some(value),
             ("chmod", _) => chmod = Some(value),
-            // Layers are independent of each other here as they are.
+            // `--link` needs nothing here: layers are independent of each other anyway.
             ("link", _) => {}
             (other, _) => return Err(flags::refused(line, keyword, other)),
         }
@@ -344,7 +344,7 @@ fn healthcheck(line: usize, rest: &str) -> Result<serde_json::Value, ParseError>
     Ok(check.into())
 }
 
-/// A duration such as `1m30s`.
+/// Parses a duration such as `1m30s`.
 fn nanoseconds(line: usize, text: &str) -> Result<u64, ParseError> {
     let wrong = || {
         ParseError::new(line, format!("{text:?} is not a duration")).hint("such as 30s or 1m30s")

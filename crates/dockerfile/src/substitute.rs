@@ -1,14 +1,14 @@
-//! Variables in words: `$name`, `${name}`, `${name:-word}`, `${name:+word}`, `${name:?word}`
-//! and the same without the colon, and what quotes and escapes do to them.
+//! Expands variables in words: `$name`, `${name}`, `${name:-word}`, `${name:+word}`,
+//! `${name:?word}` and the same without the colon, with quotes and escapes.
 
 use crate::ParseError;
 
-/// Braces inside braces.
+/// The maximum depth of nested braces.
 const MAX_DEPTH: usize = 16;
-/// The longest text a word may become.
+/// The maximum length of an expanded word.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The text of a word: quotes are taken off, and variables are looked up.
+/// Expands a word: removes quotes and substitutes variables.
 pub fn expand(
     word: &str,
     escape: char,
@@ -44,7 +44,7 @@ impl Reader<'_> {
         ParseError::new(self.line, message)
     }
 
-    /// Everything up to a closing brace, or to the end of the word.
+    /// Expands up to a closing brace, or to the end of the word.
     fn until(&mut self, end: Option<char>, depth: usize) -> Result<String, ParseError> {
         if depth > MAX_DEPTH {
             return Err(self.fail("variables are nested too deeply"));
@@ -58,7 +58,7 @@ impl Reader<'_> {
                 '$' => text.push_str(&self.variable(depth)?),
                 c if Some(c) == end && !quoted => return Ok(text),
                 c if c == self.escape => match self.next() {
-                    // In double quotes an escape means something before few characters only.
+                    // In double quotes only a few characters can be escaped.
                     Some(next) if quoted && !matches!(next, '"' | '$') && next != self.escape => {
                         text.push(c);
                         text.push(next);
@@ -103,7 +103,7 @@ impl Reader<'_> {
         name
     }
 
-    /// After a `$`.
+    /// Parses a variable after its `$`.
     fn variable(&mut self, depth: usize) -> Result<String, ParseError> {
         if self.chars.get(self.at) != Some(&'{') {
             let name = self.name();
@@ -126,7 +126,7 @@ impl Reader<'_> {
         let is_set = value
             .as_ref()
             .is_some_and(|value| !(colon && value.is_empty()));
-        // Both sides are read, so that a word that is not used is still checked.
+        // The word is expanded even if it is not used, so that its errors are reported.
         let other = self.until(Some('}'), depth + 1)?;
         match mark {
             Some('-') => Ok(if is_set {

@@ -1,8 +1,8 @@
-//! Splitting a line into words, as they were written.
+//! Splits a line into unexpanded words.
 
 use crate::ParseError;
 
-/// Words between white space outside of quotes; quotes and escapes stay in them.
+/// Splits at white space outside quotes; quotes and escapes are kept.
 pub(crate) fn raw(text: &str, escape: char) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -33,7 +33,7 @@ pub(crate) fn raw(text: &str, escape: char) -> Vec<String> {
     words
 }
 
-/// A JSON array of texts; `None` if it is not one.
+/// Parses a JSON array of strings; `None` if it is not one.
 pub(crate) fn json(text: &str) -> Option<Vec<String>> {
     if !text.starts_with('[') {
         return None;
@@ -41,7 +41,7 @@ pub(crate) fn json(text: &str) -> Option<Vec<String>> {
     serde_json::from_str(text).ok()
 }
 
-/// `KEY=VALUE KEY=VALUE …`, or the old `KEY VALUE WITH SPACES`.
+/// Parses `KEY=VALUE KEY=VALUE …`, or the old form `KEY VALUE WITH SPACES`.
 pub(crate) fn pairs(
     line: usize,
     keyword: &str,
