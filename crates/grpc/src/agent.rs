@@ -1,4 +1,4 @@
-//! One caller at the gate, with every verb.
+//! The service on behalf of one caller, through the gate.
 
 use crate::naps::Naps;
 use motu_core::Result;
@@ -7,7 +7,7 @@ use motu_core::verb::{Pass, Verb};
 use motu_gate::{Caller, Gate};
 use std::sync::Arc;
 
-/// Answers the calls of one request. Being a carrier of calls, it has every verb.
+/// Answers the calls of one request. It implements all verbs by passing calls to the gate.
 #[derive(Clone, Debug)]
 pub struct Agent {
     gate: Gate,
@@ -26,7 +26,7 @@ impl Agent {
         }
     }
 
-    /// Who asks, as what they make is marked.
+    /// The caller's name, with which sandboxes are marked.
     pub fn owner(&self) -> String {
         self.caller.who.to_string()
     }

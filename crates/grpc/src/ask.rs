@@ -1,4 +1,4 @@
-//! Fields of messages, checked and put into the words of the service.
+//! Validates fields of messages and converts them to types of the service.
 
 use bytes::Bytes;
 use motu_core::exec::{ExecRequest, Selector};
@@ -7,7 +7,7 @@ use motu_core::program::Program;
 use motu_core::{Error, Result, SandboxId};
 use std::collections::HashMap;
 
-/// The sandbox a message is about.
+/// Parses the sandbox id of a message.
 pub fn sandbox(text: &str) -> Result<SandboxId> {
     if text.is_empty() {
         return Err(Error::invalid("sandbox_id is empty").hint("ListSandboxes has the ids"));
@@ -19,7 +19,7 @@ pub fn path(text: String) -> Result<GuestPath> {
     GuestPath::new(Bytes::from(text))
 }
 
-/// The process that has a tag.
+/// Parses the tag of a process.
 pub fn tagged(tag: &str) -> Result<Selector> {
     match Selector::parse(tag)? {
         Selector::Tag(tag) => Ok(Selector::Tag(tag)),
@@ -29,7 +29,7 @@ pub fn tagged(tag: &str) -> Result<Selector> {
     }
 }
 
-/// A number that is not negative; nothing when it is 0, which says that the caller has no wish.
+/// Checks that a number is not negative; `None` for 0, which means unset.
 pub fn number(field: &str, value: i32) -> Result<Option<u64>> {
     match u64::try_from(value) {
         Ok(0) => Ok(None),
@@ -43,7 +43,7 @@ pub fn word(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// What a command message says of its command.
+/// The command in a message.
 #[derive(Debug, Default)]
 pub struct Command {
     pub cmd: String,

@@ -1,4 +1,4 @@
-//! Commands: run to the end, or followed as they run.
+//! Commands: run to the end, or streamed.
 
 use crate::agent::Agent;
 use crate::ask::{self, Command};
@@ -52,14 +52,14 @@ impl Agent {
         };
         let mut request = command.request()?;
         request.program.timeout_seconds = ask::number("timeout_sec", message.timeout_sec)?;
-        // Whoever listens is the limit: the command ends with the stream.
+        // No timeout by default: the command ends with the stream.
         request.no_timeout = request.program.timeout_seconds.is_none();
         let session = self.exec_stream(&id, request).await?;
         Ok(pieces(session))
     }
 }
 
-/// What a command printed, up to the limit, and whether there was more.
+/// The output of a command up to the limit, and whether there was more.
 #[derive(Debug, Default)]
 struct Kept {
     stdout: BytesMut,
@@ -68,7 +68,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Takes one event in; the last one says how the command ended.
+    /// Adds one event; returns the exit if it is the last.
     fn add(&mut self, event: ExecEvent) -> Option<Exited> {
         let (bytes, kept) = match event {
             ExecEvent::Stdout(bytes) => (bytes, &mut self.stdout),
@@ -97,7 +97,7 @@ impl Kept {
     }
 }
 
-/// One event of a process, in the words of both messages that have them.
+/// One event of a process, for both message types that have them.
 #[derive(Debug)]
 pub enum Piece {
     Start(ExecStreamStart),
@@ -129,9 +129,9 @@ impl From<Piece> for ConnectProcessResponse {
     }
 }
 
-/// The events of a session as messages. Dropping them drops the session.
+/// Converts the events of a session to messages. Dropping the stream drops the session.
 pub fn pieces<T: From<Piece> + Send + 'static>(session: ExecSession) -> Outgoing<T> {
-    // Input that nobody gives stays open as long as somebody listens.
+    // Keep the unused input open while the client reads.
     let ExecSession { events, input, .. } = session;
     let mut missing = Missing::default();
     let messages = events.filter_map(move |event| {
@@ -170,7 +170,7 @@ fn piece(event: ExecEvent, missing: &mut Missing) -> Option<Piece> {
     }
 }
 
-/// Output that was no longer kept when it was asked for.
+/// Counts output that was no longer buffered when it was requested.
 #[derive(Debug, Default)]
 pub struct Missing {
     stdout: u64,
@@ -186,7 +186,7 @@ impl Missing {
         }
     }
 
-    /// Why a command did not end by itself and what of its output is missing.
+    /// Describes why a command did not end by itself and how much of its output is missing.
     pub fn and(&self, exited: &Exited) -> String {
         let mut reasons = Vec::new();
         if exited.timed_out {

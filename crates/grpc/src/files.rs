@@ -1,4 +1,4 @@
-//! Files: whole, in pieces, and the directories they are in.
+//! Files: whole, streamed, and directories.
 
 use crate::agent::Agent;
 use crate::ask;
@@ -21,7 +21,7 @@ use motu_core::limits;
 use motu_core::{Error, Result, Service};
 use tonic::Streaming;
 
-/// What a message may hold besides the content of a file.
+/// Bytes of a message besides the content of a file.
 const ENVELOPE: u64 = 1024;
 
 impl Agent {
@@ -44,7 +44,7 @@ impl Agent {
         let mut content = BytesMut::with_capacity(entry.size_bytes as usize);
         while let Some(piece) = pieces.next().await {
             content.extend_from_slice(&piece?);
-            // Files such as those of /proc have more than they say, and others grow.
+            // Files in /proc are longer than their reported size, and others grow.
             if content.len() as u64 > most {
                 return Err(too_long(most));
             }
@@ -140,8 +140,8 @@ fn too_long(most: u64) -> Error {
     .hint("ReadFileStream reads files of any length")
 }
 
-/// The content that follows the first message. A stream that breaks off ends in an error, so that
-/// half a file is not taken for a whole one.
+/// The content after the first message. A stream that breaks off ends with an error, so that a
+/// partial file is not taken for a complete one.
 fn chunks(messages: Streaming<WriteFileStreamRequest>) -> ByteStream {
     unfold(Some(messages), |messages| async move {
         let mut messages = messages?;

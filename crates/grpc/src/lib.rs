@@ -1,7 +1,7 @@
-//! gRPC over the gate: the host agent's API, health and reflection.
+//! gRPC: the host agent's API, health and reflection.
 //!
-//! A message becomes calls of verbs, and their answers a message. What a call means, allows or
-//! costs is never decided here.
+//! A message is translated into calls of the service, and their answers into a message. What a
+//! call means, allows or costs is not decided here.
 //!
 //! ```text
 //!   HTTP/2 ──► routes ──► service (method, messages) ──► agent (one caller at the gate)
@@ -9,10 +9,10 @@
 //!     sandboxes · commands · processes · terminals · files · templates · metrics
 //! ```
 //!
-//! - [`wire`]: messages and descriptor, made from `proto/` and checked in; a test compares.
-//! - [`listen`]: the address for callers of other hosts, with mutual TLS. Local callers come
-//!   through the daemon's own socket.
-//! - `status`: errors as codes of gRPC.
+//! - [`wire`]: messages and descriptor, generated from `proto/` and checked in; a test compares.
+//! - [`listen`]: the address for other hosts, with mutual TLS. Local callers use the daemon's
+//!   socket.
+//! - `status`: errors as gRPC status codes.
 
 mod agent;
 mod ask;

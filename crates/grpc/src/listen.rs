@@ -1,7 +1,7 @@
-//! The address for callers of other hosts: TCP with mutual TLS, HTTP/2 alone.
+//! The address for other hosts: TCP with mutual TLS, HTTP/2 only.
 //!
-//! A caller is whoever has a certificate that the configured authority signed. Everybody else is
-//! refused before a byte of HTTP is read.
+//! A caller needs a certificate signed by the configured authority. All others are refused
+//! before any HTTP is read.
 
 use axum::Router;
 use hyper_util::service::TowerToHyperService;
@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-/// How long a caller may take to show its certificate.
+/// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// A bound address.
@@ -64,7 +64,7 @@ impl Listener {
         address.map_err(|error| Error::io("[grpc] listen", &error))
     }
 
-    /// Takes connections in until `stop`, then lets open calls end.
+    /// Accepts connections until `stop`, then lets open calls finish.
     pub async fn serve(self, router: Router, activity: Activity, mut stop: watch::Receiver<bool>) {
         loop {
             let accepted = tokio::select! {
@@ -82,7 +82,7 @@ impl Listener {
                         }
                     });
                 }
-                // Out of descriptors: those that are open must go first.
+                // Probably out of file descriptors: wait until some are closed.
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -98,7 +98,7 @@ async fn introduce(
     router: Router,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    // Small messages leave at once.
+    // Send small messages at once.
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HANDSHAKE, tls.0.accept(stream)).await??;
     let told = async { stop.wait_for(|stop| *stop).await.map(drop) };

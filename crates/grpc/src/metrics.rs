@@ -1,4 +1,4 @@
-//! What sandboxes have used.
+//! Resource usage of sandboxes.
 
 use crate::agent::Agent;
 use crate::ask;

@@ -1,14 +1,14 @@
-//! Templates by the two UUIDs that a control plane knows them by.
+//! Template names from the two UUIDs that a control plane uses.
 //!
-//! A template's name here is a word of at most 63 characters, so the UUIDs are written in base 36:
-//! `u.TEAM.TEMPLATE`. The name says both again.
+//! A template's name has at most 63 characters, so the UUIDs are encoded in base 36:
+//! `u.TEAM.TEMPLATE`. Both can be decoded from the name.
 
 use motu_core::{Error, Result};
 use uuid::Uuid;
 
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// The template that a message means; nothing when it means the configured environment.
+/// The name of the template in a message; `None` means the configured environment.
 pub fn template(name: &str, team_id: &str, template_id: &str) -> Result<Option<String>> {
     if team_id.is_empty() && template_id.is_empty() {
         return Ok((!name.is_empty() && name != "minimal").then(|| name.to_string()));
@@ -25,14 +25,14 @@ pub fn template(name: &str, team_id: &str, template_id: &str) -> Result<Option<S
     )))
 }
 
-/// The UUIDs that a name stands for, as `team_id` and `template_id`.
+/// Decodes the UUIDs of a name: `team_id` and `template_id`.
 pub fn uuids(name: &str) -> Option<(String, String)> {
     let (team, template) = name.strip_prefix("u.")?.split_once('.')?;
     let text = |digits| Some(Uuid::from_u128(read(digits)?).to_string());
     Some((text(team)?, text(template)?))
 }
 
-/// An empty id is the platform's, which is zero.
+/// Parses a UUID. An empty id is the nil UUID, which stands for the platform.
 fn parse(field: &str, text: &str) -> Result<Uuid> {
     if text.is_empty() {
         return Ok(Uuid::nil());

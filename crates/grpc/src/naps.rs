@@ -1,4 +1,4 @@
-//! Sandboxes that were paused because nobody used them, told once.
+//! Reports each idle pause of a sandbox once.
 
 use jiff::Timestamp;
 use motu_core::SandboxId;
@@ -6,13 +6,13 @@ use motu_core::sandbox::{PausedBy, Sandbox};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// The pauses of sandboxes that nobody used, as far as they were told. A daemon that was started
-/// again tells those that last once more.
+/// The idle pauses that were already reported. After a restart of the daemon, pauses that still
+/// last are reported again.
 #[derive(Debug, Default)]
 pub struct Naps(Mutex<BTreeMap<SandboxId, Timestamp>>);
 
 impl Naps {
-    /// Those that were not told yet.
+    /// The ids of sandboxes whose pause was not reported yet.
     pub fn news(&self, all: &[Sandbox]) -> Vec<String> {
         let asleep = all.iter().filter_map(|sandbox| {
             let paused = sandbox

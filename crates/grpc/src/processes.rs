@@ -1,4 +1,4 @@
-//! Processes that run on after the call that started them.
+//! Background processes, which outlive the call that started them.
 
 use crate::agent::Agent;
 use crate::ask::{self, Command};

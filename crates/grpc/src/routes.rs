@@ -1,4 +1,4 @@
-//! The services at their addresses.
+//! The routes of the gRPC services.
 
 use crate::agent::Agent;
 use crate::naps::Naps;
@@ -18,18 +18,18 @@ use tonic_health::pb::FILE_DESCRIPTOR_SET as HEALTH_DESCRIPTOR;
 use tonic_health::server::{HealthReporter, HealthService};
 use tonic_reflection::server::Builder;
 
-/// The header that names the call in the audit log.
+/// The header with the id of the call in the audit log.
 const AUDIT_HEADER: &str = "motu-audit-id";
 
-/// What the face works with.
+/// The gate and the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub gate: Gate,
     pub config: GrpcConfig,
 }
 
-/// The host agent, health and reflection. Requests carry their [`Caller`] as an extension; those
-/// without one are of strangers.
+/// The host agent, health and reflection. Requests carry their [`Caller`] as an extension; without
+/// one the caller is an unknown remote.
 pub async fn routes(settings: Settings) -> Result<Router> {
     let Settings { gate, config } = settings;
     let config = Arc::new(config);
@@ -67,14 +67,14 @@ pub async fn routes(settings: Settings) -> Result<Router> {
         ))
 }
 
-/// Who asks, as whoever took the connection says.
+/// The caller, as set by the code that accepted the connection.
 fn introduced(request: &Request) -> Caller {
     let told = request.extensions().get::<Caller>();
     let who = told.map_or(Who::Remote, |caller| caller.who.clone());
     Caller::new(who, Face::Grpc)
 }
 
-/// Says in an answer what its call is named in the audit log.
+/// Adds the audit id of a call to its answer.
 fn marked(mut response: Response<Body>, ticket: &Ticket) -> Response<Body> {
     let id = ticket.read();
     if let Some(id) = id.and_then(|id| http::HeaderValue::try_from(id.as_str()).ok()) {

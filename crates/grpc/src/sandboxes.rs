@@ -1,4 +1,4 @@
-//! Sandboxes: making, finding, pausing and destroying them.
+//! Creates, finds, pauses and destroys sandboxes.
 
 use crate::agent::Agent;
 use crate::wire::{
@@ -13,7 +13,7 @@ use motu_core::sandbox::{CreateSandbox, Keepalive, ListSandboxes, OnIdle, Sandbo
 use motu_core::size::Size;
 use motu_core::{Error, ErrorKind, Result, SandboxId, Service};
 
-/// Sizes of a sandbox that starts from an environment and names none; a template has its own.
+/// Default sizes of a sandbox from an environment; a template has its own.
 const VCPUS: u64 = 1;
 const MEMORY_MIB: u64 = 512;
 const DISK_MIB: u64 = 5120;
@@ -37,7 +37,7 @@ impl Agent {
         })
     }
 
-    /// The request in the words of the service.
+    /// Converts the message to a request of the service.
     async fn wanted(&self, message: CreateSandboxRequest) -> Result<CreateSandbox> {
         let idle_seconds = ask::number("timeout_sec", message.timeout_sec)?;
         let id = ask::word(message.sandbox_id);
@@ -49,11 +49,11 @@ impl Agent {
                 disk_mib: ask::number("disk_size_mb", message.disk_size_mb)?,
             },
             policy: self.config.policy.clone(),
-            // It lives until somebody destroys it.
+            // It lives until it is destroyed.
             ttl_seconds: Some(TTL_SECONDS.max),
             idle_seconds,
             on_idle: idle_seconds.map_or(OnIdle::Destroy, |_| OnIdle::Pause),
-            // Templates can be made of it.
+            // Its disks are kept, so that templates can be made from it.
             keep: true,
             env: message.default_env.into_iter().collect(),
             user: ask::word(message.default_user),
@@ -72,8 +72,8 @@ impl Agent {
         Ok(request)
     }
 
-    /// Names of templates go before names of environments. One that was named by its UUIDs can
-    /// only be a template.
+    /// Whether a name is a template's. Templates take precedence over environments; a name from
+    /// UUIDs can only be a template.
     async fn is_template(&self, name: &str) -> Result<bool> {
         match self.get_template(name).await {
             Ok(_) => Ok(true),
@@ -85,7 +85,7 @@ impl Agent {
         }
     }
 
-    /// The sandbox that an earlier request of the same words made; otherwise why there is none.
+    /// The sandbox that an earlier identical request created; otherwise the error.
     async fn made_before(&self, request: &CreateSandbox, refusal: Error) -> Result<Sandbox> {
         let Some(id) = &request.sandbox_id else {
             return Err(refusal);
@@ -100,7 +100,7 @@ impl Agent {
                     .hint("choose another sandbox_id, or destroy that sandbox first"),
             );
         }
-        // Waits for one that is still being made.
+        // Wait if it is still being created.
         self.keepalive(id, Keepalive::default()).await
     }
 
@@ -165,7 +165,7 @@ impl Agent {
     }
 }
 
-/// What a sandbox has otherwise than a request wants it.
+/// The first field in which a sandbox differs from a request.
 fn difference(found: &Sandbox, request: &CreateSandbox, owner: &str) -> Option<&'static str> {
     let from = match &request.template {
         Some(name) => found.template.as_ref().map(|template| &template.name) == Some(name),

@@ -1,4 +1,4 @@
-//! From a method of gRPC to its handler and back: the list of methods, and one way for each shape.
+//! Dispatches gRPC methods to their handlers: the list of methods, and one function per shape.
 
 use crate::agent::Agent;
 use crate::status::status;
@@ -18,10 +18,10 @@ use tonic_prost::ProstCodec;
 /// A stream of messages to a client.
 pub type Outgoing<T> = BoxStream<'static, Result<T>>;
 
-/// Declares the methods: how each travels, its name in the `.proto`, its handler.
+/// Declares the methods: shape, name in the `.proto`, handler.
 macro_rules! methods {
     ($($shape:ident $name:literal = $handler:ident;)*) => {
-        /// Every method, as the `.proto` names it.
+        /// The names of all methods, as in the `.proto`.
         pub const METHODS: &[&str] = &[$($name),*];
 
         async fn dispatch(agent: Agent, request: Request<Body>) -> Response<tonic::body::Body> {
@@ -73,7 +73,7 @@ methods! {
     server_stream "ConnectProcess" = connect_process;
 }
 
-/// Answers one request. A handler that panics is an answer, too.
+/// Answers one request. A panic of a handler is answered with an error.
 pub async fn serve(agent: Agent, request: Request<Body>) -> Response<Body> {
     let answer = AssertUnwindSafe(dispatch(agent, request)).catch_unwind();
     let response = answer.await.unwrap_or_else(|_| {
@@ -88,7 +88,7 @@ fn unknown(method: &str) -> Status {
     status(&error.hint("the `.proto` of this version has the methods; reflection gives it"))
 }
 
-/// A handler as a service of tonic.
+/// A handler as a tonic service.
 struct Handler<F>(F);
 
 fn grpc<A, B>() -> Grpc<ProstCodec<B, A>>

@@ -1,17 +1,17 @@
-//! Errors as codes of gRPC: the kind decides the code, the message says what to do next.
+//! Maps errors to gRPC status codes: the kind decides the code, the message includes the hint.
 
 use motu_core::{Error, ErrorKind};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-/// Longer messages are cut: they travel in a header, which clients bound.
+/// Longer messages are truncated: they are sent in a header, which clients limit.
 const MESSAGE_CHARS: usize = 2000;
-/// The whole error as JSON is left out when it is longer than this.
+/// The error as JSON is omitted if it is longer than this.
 const WHOLE_BYTES: usize = 4096;
-/// The trailer that holds the whole error as JSON.
+/// The trailer with the complete error as JSON.
 const WHOLE: &str = "motu-error-bin";
 
-/// The code of each kind. `docs/grpc.md` has the same table.
+/// The code of each kind of error. `docs/grpc.md` has the same table.
 pub fn code(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::Invalid => Code::InvalidArgument,
@@ -22,13 +22,13 @@ pub fn code(kind: ErrorKind) -> Code {
         ErrorKind::Timeout => Code::DeadlineExceeded,
         ErrorKind::Unavailable => Code::Unavailable,
         ErrorKind::Unsupported => Code::Unimplemented,
-        // Not UNAVAILABLE, which clients repeat by themselves: the command may have run.
+        // Not UNAVAILABLE, which clients retry automatically: the command may have run.
         ErrorKind::Transport => Code::Aborted,
         ErrorKind::Cleanup | ErrorKind::Internal => Code::Internal,
     }
 }
 
-/// The message with its next step, and the whole error for a program.
+/// The status of an error: the message with its hint, and the complete error as JSON.
 pub fn status(error: &Error) -> Status {
     let message = match &error.hint {
         Some(hint) => format!("{}; {hint}", error.message),
@@ -44,7 +44,7 @@ pub fn status(error: &Error) -> Status {
     status
 }
 
-/// What a client's own stream failed with, as an error of the call that reads it.
+/// Converts a failure of the client's stream to an error of the call that reads it.
 pub fn broken(status: &Status) -> Error {
     match status.code() {
         Code::OutOfRange | Code::ResourceExhausted => {

@@ -1,7 +1,7 @@
 //! Templates: saved from sandboxes, and removed.
 //!
-//! A sandbox that is saved becomes an environment, and a template that starts from it with the
-//! sandbox's size. Both are named after the template, so that whoever removes it removes both.
+//! Saving a sandbox creates an environment, and a template that starts from it with the
+//! sandbox's size. Both are named after the template, so that both can be removed together.
 
 use crate::agent::Agent;
 use crate::wire::{
@@ -14,11 +14,11 @@ use motu_core::size::Size;
 use motu_core::template::TemplateDefinition;
 use motu_core::{Error, ErrorKind, Result, SandboxId, Service, id};
 
-/// The beginning of the names of environments that belong to templates of this face.
+/// The name prefix of environments that belong to such templates.
 const SAVED: &str = "snapshot-";
 
 impl Agent {
-    /// Files are saved, and what runs is not: its machine is ended in order, and the sandbox with it.
+    /// Saves files, not processes: the machine is stopped cleanly, and the sandbox is destroyed.
     pub async fn save_template(
         self,
         message: CreateSnapshotRequest,
@@ -37,7 +37,7 @@ impl Agent {
         Ok(FlattenRootfsResponse { size_bytes })
     }
 
-    /// Makes a template of what is on the disks of a sandbox, and says how large it is.
+    /// Creates a template from the disks of a sandbox; returns its size.
     async fn save(&self, id: &SandboxId, name: &str) -> Result<i64> {
         match self.get_template(name).await {
             Err(error) if error.kind == ErrorKind::NotFound => {}
@@ -58,7 +58,7 @@ impl Agent {
         let (progress, _) = tokio::sync::mpsc::channel(1);
         let definition = definition(&sandbox, made.name);
         self.put_template(name, definition, progress).await?;
-        // Only now is all that the sandbox had somewhere else.
+        // Destroy the sandbox only now that everything is saved.
         self.destroy_sandbox(id).await?;
         let size = made.size_bytes.unwrap_or(0);
         Ok(i64::try_from(size).unwrap_or(i64::MAX))
@@ -95,7 +95,7 @@ fn environment(template: &str) -> String {
     format!("{SAVED}{template}:1")
 }
 
-/// What machines of the template are like: as the sandbox was.
+/// The definition of a template whose machines are like the sandbox.
 fn definition(sandbox: &Sandbox, environment: String) -> TemplateDefinition {
     let disk = sandbox.limits.iter().find(|one| one.name == "disk_mib");
     TemplateDefinition {

@@ -1,4 +1,4 @@
-//! Programs on terminals, found again by their tag.
+//! Programs on terminals, identified by a tag.
 
 use crate::agent::Agent;
 use crate::ask::{self, Command};
@@ -16,7 +16,7 @@ use motu_core::exec::{
 use motu_core::id::random_name;
 use motu_core::{Error, Result, Service, Signal};
 
-/// The size of a terminal whose caller says none.
+/// The default size of a terminal.
 const COLS: u32 = 80;
 const ROWS: u32 = 24;
 
@@ -100,7 +100,7 @@ fn size(cols: u32, rows: u32) -> Result<TtySize> {
     })
 }
 
-/// What a terminal shows, as messages that say where in its output they are.
+/// Converts the output of a terminal to messages with offsets.
 fn screen(session: ExecSession, tag: String) -> Outgoing<PtyAttachResponse> {
     let ExecSession { events, input, .. } = session;
     let mut reader = Reader {
@@ -120,7 +120,7 @@ fn screen(session: ExecSession, tag: String) -> Outgoing<PtyAttachResponse> {
 #[derive(Debug, Default)]
 struct Reader {
     tag: String,
-    /// Where the next byte is in the program's output.
+    /// The offset of the next byte in the program's output.
     offset: u64,
     missing: Missing,
 }
@@ -149,7 +149,7 @@ impl Reader {
                 exit_code: exited.exit_code,
                 error: self.missing.and(&exited),
             })),
-            // A terminal has one channel.
+            // A terminal has only one output channel.
             ExecEvent::Stderr(_) | ExecEvent::Sandbox(_) => None,
         }
     }
