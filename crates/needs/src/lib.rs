@@ -1,22 +1,22 @@
-//! The programs of the host that tests call, by the list that `tools/setup` installs from.
+//! The host programs that tests may run: the list that `tools/setup` installs from.
 //!
-//! Owns reading `tools/needs`. A test that names a program which is not on the list fails on every
-//! machine, not only on those that happen to lack the program.
+//! Reads `tools/needs`. A test that runs an unlisted program fails on every machine, not only
+//! where the program is missing.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The list, as it was when this was built.
+/// The list at build time.
 const LIST: &str = include_str!("../../../tools/needs");
-/// Where administrators' programs are when the caller's path leaves them out.
+/// Directories to search besides the caller's `PATH`, which may lack `sbin`.
 const PLACES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// One line of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// A program's name, or the path of a file that is no program.
+    /// A program's name, or the path of another file.
     pub name: &'static str,
-    /// The Debian package that has it; `-` when it does not come from Debian.
+    /// The Debian package that contains it; `-` if it is not from Debian.
     pub package: &'static str,
 }
 
