@@ -1,4 +1,4 @@
-//! Where a service is, and paths there.
+//! The address of a service, and paths there.
 
 use motu_core::Error;
 use std::net::IpAddr;
@@ -8,13 +8,14 @@ pub struct Address {
     pub tls: bool,
     pub host: String,
     pub port: u16,
-    /// What every path begins with; no slash at its end.
+    /// The prefix of every path, without a final slash.
     base: String,
 }
 
 impl Address {
-    /// Understands `http://host:port/path` and `https://…`. Without TLS only this host is spoken
-    /// to: the key would be everybody's on the way. `setting` is where the address was written.
+    /// Parses `http://host:port/path` and `https://…`. Without TLS only loopback addresses are
+    /// allowed, because others could read the key in transit. `setting` is the name of the setting
+    /// for messages.
     pub fn parse(setting: &str, url: &str) -> Result<Address, Error> {
         let wrong = |why: &str| {
             Error::invalid(format!("{setting} in config.toml: {why}"))
@@ -43,7 +44,7 @@ impl Address {
         })
     }
 
-    /// The header `Host`.
+    /// The value of the `Host` header.
     pub fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -67,7 +68,7 @@ fn is_here(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Text that means only itself in a path or a query.
+/// Percent-encodes text for a path or a query.
 pub fn encoded(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! How a request ends: one failure type and the words on the link.
+//! Outcomes of requests: one error type, and the messages on the link.
 
 use crate::error::{PeerError, Refusal};
 use bytes::Bytes;
@@ -6,17 +6,17 @@ use motu_link::message::{Entries, Entry, Failure, Note, Outcome, Said};
 use motu_link::{LinkError, Sender};
 use prost::Message as _;
 
-/// `errno` of a file that is not there.
+/// `errno` of a missing file.
 const ENOENT: i32 = 2;
-/// Bytes of the entries in one note, so that it fits into one frame.
+/// The maximum size of the entries in one note, so that it fits into one frame.
 const PAGE_BYTES: usize = 192 * 1024;
 
-/// Why a request did not work.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     pub kind: Failure,
     pub message: String,
-    /// The errno behind it, or 0.
+    /// The underlying errno, or 0.
     pub errno: i32,
 }
 
@@ -45,7 +45,7 @@ impl Failed {
         Failed::new(Failure::Invalid, message)
     }
 
-    /// What cannot be done in machines of the service, and why.
+    /// An operation that machines of the service do not support, and why.
     pub fn unsupported(what: &str, why: &str) -> Failed {
         let message = format!("nobody can {what} in this service's machines: {why}");
         Failed::new(Failure::Unsupported, message)
@@ -72,7 +72,7 @@ impl From<LinkError> for Failed {
     }
 }
 
-/// What a service says, where it is not about a file or a sandbox that is missing.
+/// Maps errors of a service, except those about a missing file or sandbox.
 impl From<PeerError> for Failed {
     fn from(error: PeerError) -> Failed {
         let kind = match &error {
@@ -96,26 +96,26 @@ fn refused(refusal: &Refusal) -> Failure {
         (409, _) => Failure::Exists,
         (413 | 429, _) => Failure::Limit,
         (501, _) => Failure::Unsupported,
-        // A sandbox that is gone, or a service that is.
+        // The sandbox or the service is gone.
         (404 | 408 | 410 | 503, _) => Failure::Cancelled,
         _ => Failure::Io,
     }
 }
 
-/// Says something before the end of a stream.
+/// Sends a note before the end of a stream.
 pub async fn note(tx: &Sender, said: Said) -> Result<(), LinkError> {
     tx.message(Bytes::from(Note::from(said).encode_to_vec()))
         .await
 }
 
-/// Describes one file.
+/// Sends the description of one file.
 pub async fn one(tx: &Sender, entry: Entry) -> Result<(), Failed> {
     let entries = vec![entry];
     let next = Bytes::new();
     Ok(note(tx, Said::Entries(Entries { entries, next })).await?)
 }
 
-/// How many of these fit into one note; at least one.
+/// How many of these entries fit into one note; at least one.
 pub fn fitting(entries: &[Entry], most: usize) -> usize {
     let mut bytes = 0;
     let fit = entries.iter().take(most).take_while(|entry| {
@@ -125,7 +125,7 @@ pub fn fitting(entries: &[Entry], most: usize) -> usize {
     fit.count().max(1).min(entries.len())
 }
 
-/// Says the last word.
+/// Sends the outcome and ends the stream.
 pub async fn end(tx: &Sender, result: Result<(), Failed>) {
     let outcome = match result {
         Ok(()) => Outcome::ok(),
@@ -135,6 +135,6 @@ pub async fn end(tx: &Sender, result: Result<(), Failed>) {
             errno: failed.errno,
         },
     };
-    // A host that has gone needs no last word.
+    // A host that has disconnected needs no outcome.
     let _ = tx.end(Bytes::from(outcome.encode_to_vec())).await;
 }

@@ -1,8 +1,8 @@
-//! Connections to the service: kept for the next call, and an end to everything.
+//! Connections to the service: a pool of idle ones, and limits for every call.
 //!
-//! The service is not ours. It may hang, die in the middle of an answer, or be something else
-//! altogether: connecting and answering have time limits, and no answer that is kept whole grows
-//! beyond its bound. A call is sent again only where that cannot do its work twice.
+//! The service is not trusted. It may hang, die in the middle of an answer, or be another
+//! program: connecting and answering have time limits, and the size of buffered answers is bounded.
+//! A call is sent again only if it cannot take effect twice.
 
 use super::address::Address;
 use super::error::{PeerError, Refusal, quoted};
@@ -27,15 +27,15 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Of the file with the key.
+/// The maximum size of the key file.
 const MAX_KEY_BYTES: usize = 4096;
-/// Connections that wait for the next call.
+/// The maximum of idle connections.
 const MAX_IDLE: usize = 16;
-/// How long one may wait: services close those that nobody uses, and a call on one that is just
-/// being closed may be lost.
+/// How long a connection may be idle: services close idle connections, and a call on a connection
+/// that is just being closed may be lost.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// How long a service may take for what.
+/// Timeouts of calls to a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub connect: Duration,
@@ -54,19 +54,19 @@ impl Default for Patience {
     }
 }
 
-/// The header that has a key, and the file that has it. The key is read for every call, so that a
-/// new one is taken at once, and is nowhere else.
+/// The header of the key, and the key's file. The file is read for every call, so that a new key is
+/// used at once and the key is stored nowhere else.
 #[derive(Clone, Debug)]
 pub struct Key {
     pub header: HeaderName,
     pub file: PathBuf,
 }
 
-/// What a call sends.
+/// The body of a request.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// A body that is fed piece by piece; it ends whole when the sender is dropped. Give up the call
-/// first to let it end torn.
+/// A body that is streamed from a channel; it ends normally when the sender is dropped. To abort
+/// it, drop the call first.
 pub fn feed(pieces: usize) -> (mpsc::Sender<Bytes>, Body) {
     let (sender, receiver) = mpsc::channel(pieces);
     (sender, Fed(receiver).boxed_unsync())
@@ -90,24 +90,24 @@ impl hyper::body::Body for Fed {
 /// One call.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// For people: what the service is to do.
+    /// What the service is asked to do, for messages.
     pub what: &'static str,
     pub method: Method,
     pub path: String,
-    /// Beside those of every call.
+    /// In addition to those of every call.
     pub headers: HeaderMap,
     /// JSON, unless `headers` says otherwise.
     pub body: Option<Bytes>,
-    /// Doing it twice is the same as doing it once.
+    /// Whether the call is idempotent.
     pub repeatable: bool,
-    /// Until the answer begins; as long as the caller waits when missing.
+    /// The timeout until the answer begins; none if missing.
     pub patience: Option<Duration>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A connection and the task that moves its bytes; both end when this is dropped.
+/// A connection and its I/O task; both end on drop.
 #[derive(Debug)]
 struct Line {
     sender: SendRequest<Body>,
@@ -121,7 +121,7 @@ impl Drop for Line {
     }
 }
 
-/// The way to one service.
+/// The connections to one service.
 pub struct Connections {
     pub address: Address,
     key: Option<Key>,
@@ -139,8 +139,8 @@ impl std::fmt::Debug for Connections {
     }
 }
 
-/// An answer whose body has not been read. Dropping it ends the connection, which tells the
-/// service that nobody waits any more.
+/// An answer with an unread body. Dropping it closes the connection, which tells the service that
+/// nobody waits any more.
 #[derive(Debug)]
 pub struct Answer {
     what: &'static str,
@@ -163,7 +163,7 @@ impl Connections {
         }
     }
 
-    /// Believes certificates of this file, in place of those that this host trusts.
+    /// Trusts the certificates in this file instead of the host's.
     pub fn trusting(mut self, ca_file: Option<PathBuf>) -> Self {
         self.ca_file = ca_file;
         self
@@ -193,7 +193,7 @@ impl Connections {
             match sent {
                 Ok(response) => return Ok(self.answer(ask.what, response, line)),
                 Err(mut error) => {
-                    // Nothing of it has left: the service had closed a connection that waited.
+                    // Nothing was sent: the service had closed an idle connection.
                     let unsent = used && error.take_message().is_some();
                     if unsent || (used && ask.repeatable) {
                         continue;
@@ -207,8 +207,8 @@ impl Connections {
         }
     }
 
-    /// Sends a call whose body is still being made, once and on a new connection. It has no time
-    /// limit of its own: whoever makes the body knows how long that takes.
+    /// Sends a call with a streamed body, once and on a new connection. It has no timeout: the
+    /// producer of the body knows how long that takes.
     pub async fn upload(&self, ask: &Ask, body: Body) -> Result<Answer, PeerError> {
         let key = self.key()?;
         let mut line = self.connect().await?;
@@ -231,7 +231,7 @@ impl Connections {
         }
     }
 
-    /// Sends a call that is answered with success, and keeps the whole answer.
+    /// Sends a call that must succeed, and returns the complete body.
     pub async fn whole(&self, ask: &Ask) -> Result<Bytes, PeerError> {
         let answer = self.send(ask).await?;
         answer
@@ -267,7 +267,7 @@ impl Connections {
         request.body(body).map_err(|error| broken(ask.what, &error))
     }
 
-    /// The key as it is now; it is nowhere but in its file and on the way.
+    /// Reads the key from its file.
     fn key(&self) -> Result<Option<(HeaderName, HeaderValue)>, PeerError> {
         let Some(Key { header, file: path }) = &self.key else {
             return Ok(None);
@@ -289,7 +289,7 @@ impl Connections {
         Ok(Some((header.clone(), value)))
     }
 
-    /// A connection that waits, or a new one; whether it was used before.
+    /// An idle connection or a new one, and whether it was used before.
     async fn line(&self) -> Result<(Line, bool), PeerError> {
         loop {
             let waiting = lock(&self.idle).pop();
@@ -312,7 +312,7 @@ impl Connections {
         let connected = tokio::time::timeout(patience, connecting).await;
         let (sender, connection) = connected
             .map_err(|_| self.unreachable(format!("no answer in {} s", patience.as_secs())))??;
-        // Failures show in the answer.
+        // Failures are reported by the pending request.
         let task = tokio::spawn(async move {
             let _ = connection.await;
         });
@@ -329,7 +329,7 @@ impl Connections {
         } = &self.address;
         let stream = TcpStream::connect((host.as_str(), *port)).await;
         let stream = stream.map_err(|error| self.unreachable(error.to_string()))?;
-        // Calls are small and waited for.
+        // Calls are small and latency matters.
         let _ = stream.set_nodelay(true);
         if !tls {
             return Ok(Box::new(stream));
@@ -342,7 +342,7 @@ impl Connections {
         ))
     }
 
-    /// Made when first needed.
+    /// The TLS connector, created on first use.
     fn tls(&self) -> Result<&TlsConnector, PeerError> {
         if let Some(tls) = self.tls.get() {
             return Ok(tls);
@@ -361,11 +361,11 @@ impl Connections {
 }
 
 impl Answer {
-    /// The answer, unless the service refuses.
+    /// Returns the answer if its status is a success, and an error otherwise.
     pub async fn success(self, patience: Duration) -> Result<Answer, PeerError> {
         #[derive(serde::Deserialize)]
         struct Complaint {
-            /// A word, or the status once more.
+            /// A word, or a repetition of the status.
             #[serde(default)]
             code: serde_json::Value,
             #[serde(default)]
@@ -376,7 +376,7 @@ impl Answer {
             return Ok(self);
         }
         let what = self.what;
-        // What it says beside the status may be cut off or make no sense: the status is enough.
+        // The body of an error may be truncated or invalid: the status is enough.
         let body = self.whole(patience).await.unwrap_or_default();
         let (code, said) = match serde_json::from_slice::<Complaint>(&body) {
             Ok(found) => (
@@ -390,7 +390,7 @@ impl Answer {
         Err(PeerError::Refused { what, refusal })
     }
 
-    /// The next piece of the body; `None` at its end. Silence is for the caller to end.
+    /// The next piece of the body; `None` at its end. Without a timeout.
     pub async fn piece(&mut self) -> Result<Option<Bytes>, PeerError> {
         loop {
             match self.body.frame().await {
@@ -408,14 +408,14 @@ impl Answer {
         }
     }
 
-    /// The next piece, which may not take longer than this.
+    /// The next piece of the body, with a timeout.
     pub async fn piece_within(&mut self, patience: Duration) -> Result<Option<Bytes>, PeerError> {
         let what = self.what;
         let piece = tokio::time::timeout(patience, self.piece()).await;
         piece.map_err(|_| PeerError::Slow { what, patience })?
     }
 
-    /// All of the body.
+    /// The complete body.
     pub async fn whole(mut self, patience: Duration) -> Result<Bytes, PeerError> {
         let most = limits::HTTP_ANSWER_BYTES.default as usize;
         let mut whole = Vec::new();
@@ -428,7 +428,7 @@ impl Answer {
         Ok(whole.into())
     }
 
-    /// The connection can be used again: everything on it has been read.
+    /// Returns the connection to the pool: everything on it has been read.
     fn give_back(&mut self) {
         if let Some(mut line) = self.line.take() {
             line.since = Instant::now();
@@ -444,7 +444,7 @@ fn lock(idle: &Mutex<Vec<Line>>) -> MutexGuard<'_, Vec<Line>> {
     idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The whole chain of causes, which hyper leaves out.
+/// Includes the whole chain of causes, which hyper omits from its messages.
 fn broken(what: &'static str, error: &dyn std::error::Error) -> PeerError {
     let mut reason = error.to_string();
     let mut cause = error.source();

@@ -1,23 +1,23 @@
-//! How a call to the service fails.
+//! Errors of calls to the service.
 
 use motu_core::hint;
 use motu_core::hint::{Hint, verb};
 use motu_core::{Error, ErrorKind, limits};
 use std::time::Duration;
 
-/// Characters of a foreign text that are shown.
+/// The maximum number of characters of foreign text in messages.
 const SHOWN: usize = 200;
 
-/// What is in an answer that refuses.
+/// The content of an error answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
-    /// `code` of the answer, where it has one.
+    /// The `code` of the answer, if it has one.
     pub code: String,
     pub said: String,
 }
 
-/// Why there is no answer, or none that can be used.
+/// Why there is no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     #[error("the key in {path}: {reason}")]
@@ -48,7 +48,7 @@ impl PeerError {
         PeerError::Nonsense { what, said }
     }
 
-    /// The status of an answer that refuses.
+    /// The status of an error answer.
     pub fn status(&self) -> Option<u16> {
         match self {
             PeerError::Refused { refusal, .. } => Some(refusal.status),
@@ -56,7 +56,7 @@ impl PeerError {
         }
     }
 
-    /// Whether the service never got the call, or nobody knows what became of it.
+    /// Whether it is unknown if the call took effect.
     pub fn is_unknown(&self) -> bool {
         matches!(
             self,
@@ -107,7 +107,7 @@ impl From<PeerError> for Error {
     }
 }
 
-/// Foreign text, short and on one line.
+/// Foreign text, truncated and on one line.
 pub fn quoted(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN * 4)]);
     let cut: String = text.trim().chars().take(SHOWN).collect();

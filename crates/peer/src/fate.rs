@@ -1,4 +1,4 @@
-//! Which machines are known to have ended, and why: whoever learns it first tells the others.
+//! Records which machines have ended, and why, and notifies watchers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -17,7 +17,7 @@ impl Fates {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Says that a machine has ended; the first reason stays.
+    /// Records that a machine has ended; the first reason is kept.
     pub fn end(&self, id: &str, reason: &str) {
         let mut known = self.known();
         let fate = known.entry(id.to_string()).or_default();
@@ -30,12 +30,12 @@ impl Fates {
         });
     }
 
-    /// Hears of a machine's end.
+    /// Watches for a machine's end.
     pub fn watch(&self, id: &str) -> watch::Receiver<Option<String>> {
         self.known().entry(id.to_string()).or_default().subscribe()
     }
 
-    /// Nobody asks for this machine any more.
+    /// Removes a machine that is no longer watched.
     pub fn forget(&self, id: &str) {
         self.known().remove(id);
     }

@@ -1,17 +1,17 @@
-//! What the runtimes on foreign services share.
+//! Shared code of the runtimes that use foreign services.
 //!
 //! ```text
-//!   address      where a service is
-//!   connection   calls to it: bounded in time and size
-//!   trust        whose certificates are believed
-//!   error        how a call fails
-//!   answer       how a request on the link ends
-//!   fate         who has heard of a machine's end
-//!   record       what is remembered of a machine
+//!   address      the address of a service
+//!   connection   calls to it, bounded in time and size
+//!   trust        trusted certificates
+//!   error        errors of calls
+//!   answer       outcomes of requests on the link
+//!   fate         notifications of a machine's end
+//!   record       persistent records of machines
 //! ```
 //!
-//! The service is somebody else's: it may hang, lie or be something else altogether. Nothing here
-//! knows what is asked of it.
+//! The service is not trusted: it may hang, lie or be another program. Nothing here depends on
+//! the protocol of a service.
 
 pub mod address;
 pub mod answer;

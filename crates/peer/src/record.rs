@@ -1,4 +1,4 @@
-//! What is remembered of a machine, as a file in its directory.
+//! The record of a machine, a file in its directory.
 
 use motu_core::Error;
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ struct Versioned {
     version: u32,
 }
 
-/// `None` where nothing was written down.
+/// Loads a record; `None` if there is none.
 pub fn load<T: DeserializeOwned>(dir: &Path, known: u32) -> Result<Option<T>, Error> {
     let text = match std::fs::read(dir.join(FILE)) {
         Ok(text) => text,
@@ -34,8 +34,8 @@ pub fn load<T: DeserializeOwned>(dir: &Path, known: u32) -> Result<Option<T>, Er
     serde_json::from_slice(&text).map(Some).map_err(unread)
 }
 
-/// Staged, flushed and renamed: a reader sees the old record or the new one, and it is there
-/// before the service is asked for anything. Variables may be secrets: nobody else may look.
+/// Stores a record atomically and durably: written to a temporary file, flushed and renamed, before
+/// the service is called. Variables may be secrets, so only the owner can read the file.
 pub fn store(record: &impl Serialize, dir: &Path) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::io(WHAT, &error);
     let text = serde_json::to_vec(record).map_err(|e| Error::internal(e.to_string()))?;

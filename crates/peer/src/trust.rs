@@ -1,4 +1,4 @@
-//! Whose certificates are believed: those that this host trusts, or those of one file.
+//! Trusted certificates: those of this host, or those in one file.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -7,10 +7,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// Of the file with certificates.
+/// The maximum size of the certificate file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// TLS for calls to the service, or why there is none.
+/// Creates the TLS connector for calls to the service.
 pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
     let roots = match ca_file {
         Some(path) => {
