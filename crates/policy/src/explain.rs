@@ -1,4 +1,4 @@
-//! Questions about a policy that need no network to be answered.
+//! Evaluates policies without a network.
 
 use crate::file::Known;
 use motu_core::call::CallDestination;
@@ -12,7 +12,7 @@ use motu_egress::judge::{self, Destination, Reason, Verdict};
 use motu_egress::rules::{Allow, PortRange, Protocol, Rules};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Stands for what a name may resolve to: an address that is nobody's in particular.
+/// A placeholder for the address a name may resolve to.
 const SOMEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1));
 
 /// Whether a destination may be reached, by which rule, and why.
@@ -39,8 +39,8 @@ fn protocol(text: &str) -> Result<Protocol> {
     })
 }
 
-/// The verdict on a name assumes that it leads to a public address: what it leads to is looked at
-/// when it is resolved.
+/// Judges a destination. A name is assumed to resolve to a public address; the real address is
+/// checked when it is resolved.
 fn judge(rules: &Rules, host: &str, port: u16, protocol: Protocol) -> Verdict {
     let places = Places::default();
     let to = |address| Destination {
@@ -86,8 +86,8 @@ fn message(known: &Known, ask: &ExplainPolicy, verdict: &Verdict) -> String {
     }
 }
 
-/// The rules of a call that asks for less than its policy allows. A destination that the policy
-/// does not allow is refused: a call never opens anything.
+/// The rules of a call that requests less than its policy allows. A destination that the policy
+/// does not allow is refused: a call never widens its policy.
 pub fn narrow(known: &Known, wanted: &[CallDestination]) -> Result<Rules> {
     let mut allow = Vec::new();
     for CallDestination { host, port } in wanted {
@@ -122,9 +122,9 @@ pub fn narrow(known: &Known, wanted: &[CallDestination]) -> Result<Rules> {
     })
 }
 
-/// The rules for a few of the hosts that a policy allows: each a name, `*.name` or an address, with
-/// `:PORT` or with every port that the policy allows there. A host that the policy does not allow
-/// is refused: a list of hosts never opens anything.
+/// The rules for a subset of the hosts that a policy allows: each a name, `*.name` or an address,
+/// with `:PORT` or with all ports that the policy allows there. A host that the policy does not
+/// allow is refused: a list of hosts never widens the policy.
 pub fn only(known: &Known, hosts: &[String]) -> Result<Rules> {
     let mut allow = Vec::new();
     for text in hosts {
@@ -134,7 +134,8 @@ pub fn only(known: &Known, hosts: &[String]) -> Result<Rules> {
             let Some(ports) = ports_of(rule, port).filter(|_| covers(rule, &host)) else {
                 continue;
             };
-            // An address that is named is open even if it is private: so the policy is asked.
+            // A rule for an address opens it even if it is private, so check that the policy allows
+            // it.
             if let Host::Address(address) = host {
                 let port = ports.first().map_or(ANY_PORT, |range| range.first());
                 let verdict = judge(&known.rules, &address.to_string(), port, rule.protocol);
@@ -142,8 +143,8 @@ pub fn only(known: &Known, hosts: &[String]) -> Result<Rules> {
                     continue;
                 }
             }
-            // Whoever names hosts wants connections to be looked into; on a port of its own a host
-            // may say what it likes, if the policy lets it.
+            // Connections to named hosts are inspected on ports 80 and 443; on an explicit other
+            // port any protocol is allowed if the policy allows it.
             let looked_into = rule.host == Host::Public && matches!(port, None | Some(80 | 443));
             allow.push(Allow {
                 host: host.clone(),
@@ -170,10 +171,10 @@ pub fn only(known: &Known, hosts: &[String]) -> Result<Rules> {
     })
 }
 
-/// Stands for every port where a rule names none.
+/// The port to check when a rule has none.
 const ANY_PORT: u16 = 443;
 
-/// A host as a list of hosts names it.
+/// Parses an entry of a list of hosts.
 fn host_and_port(text: &str) -> Result<(Host, Option<u16>)> {
     let wrong = || {
         let text: String = text.chars().take(80).collect();
@@ -184,7 +185,7 @@ fn host_and_port(text: &str) -> Result<(Host, Option<u16>)> {
     let (host, port) = match (bare, text.rsplit_once(':')) {
         (Some((host, "")), _) => (host, None),
         (Some((host, port)), _) => (host, Some(port.strip_prefix(':').ok_or_else(wrong)?)),
-        // More than one colon without brackets: an address of IPv6.
+        // More than one colon without brackets: an IPv6 address.
         (None, Some((host, port))) if !host.contains(':') => (host, Some(port)),
         (None, _) => (text, None),
     };
@@ -199,7 +200,7 @@ fn host_and_port(text: &str) -> Result<(Host, Option<u16>)> {
     }
 }
 
-/// The ports of a rule, or the one of them that is wanted.
+/// The ports of a rule, or the requested one if it is among them.
 fn ports_of(rule: &Allow, wanted: Option<u16>) -> Option<Vec<PortRange>> {
     let Some(port) = wanted else {
         return Some(rule.ports.clone());
@@ -208,7 +209,7 @@ fn ports_of(rule: &Allow, wanted: Option<u16>) -> Option<Vec<PortRange>> {
     open.then(|| vec![port.into()])
 }
 
-/// Whether a rule is about this host, and all of it.
+/// Whether a rule covers this host completely.
 fn covers(rule: &Allow, host: &Host) -> bool {
     match (host, &rule.host) {
         (Host::Name(name), own) => own.covers_name(name),

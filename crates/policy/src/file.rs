@@ -1,4 +1,4 @@
-//! One policy, from its text.
+//! Parses a policy file.
 
 use motu_core::hint;
 use motu_core::hint::verb;
@@ -11,18 +11,18 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// The only version there is.
+/// The only supported version.
 const VERSION: u32 = 1;
-/// Destinations of one policy, all its hosts counted.
+/// The maximum number of destinations of a policy, over all hosts.
 const DESTINATIONS: usize = 1024;
 
-/// What is right, or what is wrong with it, for people.
+/// A checked value, or a message about what is wrong.
 type Checked<T> = std::result::Result<T, String>;
 
-/// A policy that can be used.
+/// A valid policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
-    /// As it is shown.
+    /// For display.
     pub policy: Policy,
     /// For a gateway.
     pub rules: Rules,
@@ -57,7 +57,7 @@ impl Known {
     }
 }
 
-/// A file as it is written.
+/// The format of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -131,7 +131,7 @@ struct Call {
     min_isolation: Option<Isolation>,
 }
 
-/// Reads the text of a policy. Everything in it is understood, or it is refused.
+/// Parses the text of a policy. Unknown content is an error.
 pub fn parse(name: &str, source: &str, text: &str) -> Result<Known> {
     let wrong = |message: String| {
         Error::invalid(format!("policy {name}: {message}")).hint(hint![
@@ -175,7 +175,7 @@ pub fn parse(name: &str, source: &str, text: &str) -> Result<Known> {
     Ok(Known { policy, rules })
 }
 
-/// What is wrong with a text, and in which line.
+/// The error message with its line.
 fn place(error: &toml::de::Error, text: &str) -> String {
     let message = error.message();
     match error.span() {
@@ -249,7 +249,7 @@ fn rules(name: &str, written: &Written) -> Checked<Rules> {
     })
 }
 
-/// A proxy that a policy names. Policies are shown to everybody, so they hold no password.
+/// Checks a proxy in a policy. Everybody can read policies, so they must not contain a password.
 fn named_proxy(text: &str) -> Checked<String> {
     if text != "none" {
         let proxy = Proxy::parse(text).map_err(|error| format!("proxy: {error}"))?;
@@ -262,7 +262,7 @@ fn named_proxy(text: &str) -> Checked<String> {
     Ok(text.to_string())
 }
 
-/// One rule for every host of a capability.
+/// Creates one rule for every host of a capability.
 fn granted(policy: &str, grant: &Grant) -> Checked<Vec<Allow>> {
     let capability = &grant.capability;
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -1,13 +1,13 @@
-//! Policies: what sandboxes may reach and what calls may ask for.
+//! Policies: what sandboxes may reach and what calls may request.
 //!
 //! ```text
-//!   NAME.toml ──► file    read, every field checked   ──► Known: rules for the gateway,
-//!                                                          bounds for calls, a hash
-//!   shelf     where they are: shipped with motu, or files of the operator's
+//!   NAME.toml ──► file    parsed, every field checked  ──► Known: rules for the gateway,
+//!                                                          limits for calls, a hash
+//!   shelf     finds policies: built in, or files of the operator
 //!   explain   may this be reached, by which rule, and why (pure)
 //! ```
 //!
-//! A call names a policy; it never brings destinations of its own.
+//! A call names a policy; it cannot add destinations.
 
 mod explain;
 mod file;

@@ -1,4 +1,4 @@
-//! Where policies are.
+//! Finds policies.
 
 use crate::file::{Known, parse};
 use motu_core::policy::PolicySummary;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-/// Known by name without a file; a file of the same name is used instead.
+/// Built-in policies; a file of the same name overrides one.
 const SHIPPED: [(&str, &str); 3] = [
     (
         motu_core::policy::NONE,
@@ -22,8 +22,8 @@ const SHIPPED: [(&str, &str); 3] = [
 
 const ENDING: &str = ".toml";
 
-/// The policies of one state directory. Files are read when they are asked for: a changed one
-/// counts from the next call on.
+/// The policies of one state directory. Files are read on every use, so a change applies from the
+/// next call on.
 #[derive(Clone, Debug)]
 pub struct Shelf {
     dir: PathBuf,
@@ -34,7 +34,7 @@ impl Shelf {
         Shelf { dir }
     }
 
-    /// The policy of this name, as it is now. Blocks.
+    /// The current policy of this name. Blocks.
     pub fn get(&self, name: &str) -> Result<Known> {
         check_name(name)?;
         match self.read(name)? {
@@ -46,7 +46,7 @@ impl Shelf {
         }
     }
 
-    /// Every policy, by name; one that cannot be used says why. Blocks.
+    /// Lists all policies by name; an invalid one has the reason. Blocks.
     pub fn list(&self) -> Result<Vec<PolicySummary>> {
         let names = SHIPPED.iter().map(|(name, _)| name.to_string());
         let mut names: Vec<String> = names.chain(self.files()?).collect();
@@ -80,7 +80,7 @@ impl Shelf {
         Ok(Some(text))
     }
 
-    /// Names of files, as many as are looked at.
+    /// The names of policy files, up to a limit.
     fn files(&self) -> Result<Vec<String>> {
         let entries = match std::fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -107,7 +107,7 @@ impl Shelf {
     }
 }
 
-/// A name is part of a path: nothing in it may lead elsewhere.
+/// Checks a name, which becomes part of a path and must not lead elsewhere.
 fn check_name(name: &str) -> Result<()> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     match !name.is_empty() && name.len() <= 64 && name.chars().all(fine) {
