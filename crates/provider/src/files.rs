@@ -37,7 +37,7 @@ struct At {
     recursive: bool,
     #[serde(default)]
     mode: String,
-    /// Beyond the protocol: describe what a symbolic link leads to.
+    /// Extension of the protocol: describe the target of a symbolic link.
     #[serde(default)]
     follow: bool,
 }
@@ -52,7 +52,7 @@ impl At {
     }
 }
 
-/// A path in the sandbox; what is not absolute is below its usual working directory.
+/// A path in the sandbox; relative paths are below its default working directory.
 fn place(path: &str) -> Result<GuestPath> {
     match path.strip_prefix('/') {
         Some(_) => GuestPath::new(path.as_bytes().to_vec()),
@@ -66,17 +66,17 @@ struct Write {
     path: String,
     #[serde(default)]
     content: String,
-    /// Beyond the protocol: bytes that are no text, instead of `content`.
+    /// Extension of the protocol: binary content, instead of `content`.
     content_base64: Option<String>,
     #[serde(default)]
     mode: String,
-    /// Beyond the protocol: add to what is there.
+    /// Extension of the protocol: append to an existing file.
     #[serde(default)]
     append: bool,
-    /// Beyond the protocol: a file that is there stays as it is.
+    /// Extension of the protocol: fail if the file exists.
     #[serde(default)]
     create_new: bool,
-    /// Beyond the protocol: directories that are missing stay missing.
+    /// Extension of the protocol: do not create missing directories.
     #[serde(default)]
     no_parents: bool,
 }
@@ -134,7 +134,7 @@ struct Rename {
     sandbox_id: String,
     old_path: String,
     new_path: String,
-    /// Beyond the protocol: `false` leaves alone what is there.
+    /// Extension of the protocol: `false` keeps an existing target.
     #[serde(default = "yes")]
     overwrite: bool,
 }
@@ -178,7 +178,7 @@ async fn chmod(State(provider): Shared, Json(asked): Json<At>) -> Answer<StatusC
     settled(&provider, &id, changed.map(drop)).await
 }
 
-/// The names of these fields are the protocol's.
+/// The field names are the protocol's.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct FileInfo {
@@ -187,7 +187,7 @@ struct FileInfo {
     mode: String,
     is_dir: bool,
     mod_time: String,
-    /// From here on beyond the protocol.
+    /// The following fields are extensions of the protocol.
     kind: FileType,
     #[serde(skip_serializing_if = "Option::is_none")]
     link_target: Option<String>,
@@ -231,7 +231,8 @@ async fn list(State(provider): Shared, Query(asked): Query<At>) -> Answer<Json<V
     let id = asked.id()?;
     let path = asked.path()?;
     let (mut all, mut after) = (Vec::new(), None);
-    // The protocol has no pages; what is beyond this many entries is refused, never cut silently.
+    // The protocol has no pages; a directory with more entries is refused, never truncated
+    // silently.
     loop {
         let limit = Some(limits::LIST_ENTRIES.max);
         let options = ListOptions {

@@ -1,14 +1,14 @@
-//! The custom provider protocol over HTTP: an orchestrator that is not ours uses motu as a runtime.
+//! The custom provider protocol over HTTP: external orchestrators use motu as a runtime.
 //!
 //! ```text
-//!   routes    what can be asked, and how it is understood
-//!   files     what can be asked of files
+//!   routes    the routes and their parameters
+//!   files     the routes for files
 //!   lines     the output of a command, line by line
-//!   refusal   errors, as the protocol tells them
+//!   refusal   errors in the format of the protocol
 //! ```
 //!
-//! It decides nothing: every route is a verb of the service. Sandboxes that were made here have ids
-//! that say so, and no others can be reached from here.
+//! Nothing is decided here: every route calls the service. Sandboxes created here have ids with
+//! a prefix, and no others can be reached.
 
 mod files;
 mod lines;
@@ -29,29 +29,29 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 
-/// The shortest key that guards anything.
+/// The minimum length of a key.
 const MIN_KEY_BYTES: usize = 16;
-/// Characters of a key that we make: five random bits each.
+/// The length of generated keys: five random bits per character.
 const MADE_KEY_CHARS: usize = 52;
-/// How the ids of sandboxes begin that were made here.
+/// The id prefix of sandboxes created here.
 const OURS: &str = "pv-";
 const ID_CHARS: usize = 16;
-/// What callers show their key in.
+/// The header with the caller's key.
 const KEY_HEADER: &str = "x-api-key";
 
-/// What every sandbox of a provider gets.
+/// Settings of all sandboxes of a provider.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `auto` when missing.
+    /// `auto` if missing.
     pub runtime: Option<String>,
-    /// What its network may reach; it has none when missing.
+    /// The network policy; no network if missing.
     pub policy: Option<String>,
     pub ttl_seconds: u64,
     /// Whether the name of an image is a path of this host: those are refused.
     pub reads_host_files: fn(&str) -> bool,
 }
 
-/// A key that nobody can guess.
+/// Generates a random key.
 pub fn made_key() -> String {
     motu_core::id::random_name(MADE_KEY_CHARS)
 }
@@ -59,23 +59,23 @@ pub fn made_key() -> String {
 pub(crate) struct Provider {
     service: Arc<dyn Service>,
     options: Options,
-    /// The digest of the key: all digests are equally long, so comparing takes the same time for
+    /// The digest of the key: digests have the same length, so comparing takes the same time for
     /// every guess.
     key: [u8; 32],
-    /// What stands around its sandboxes; empty while nobody has said.
+    /// The isolation of its sandboxes; empty until it is known.
     walls: tokio::sync::OnceCell<Isolation>,
 }
 
 impl Provider {
-    /// What stands around sandboxes made here, as far as this host knows now. Each says again what
-    /// it has when it is made.
+    /// The isolation of sandboxes created here, as far as it is known. Each sandbox reports its own
+    /// when it is created.
     async fn isolation(&self) -> Option<Isolation> {
         let asked = self.walls.get_or_try_init(|| async {
             let doctor = self.service.doctor(Examine { deep: false }).await;
             let doctor = doctor.map_err(drop)?;
             let all = doctor.runtimes.iter();
             let named = match self.options.runtime.as_deref() {
-                // The daemon's own choice is not known here, but what it never is: the host itself.
+                // The daemon's choice is not known here, but it never is the host itself.
                 None => {
                     let working = all.filter(|report| report.works);
                     let walls = working.map(|report| report.isolation);
@@ -99,7 +99,7 @@ impl Provider {
         SandboxId::parse(&format!("{OURS}{name}"))
     }
 
-    /// The id of a sandbox that was made here; to callers there are no others.
+    /// Parses the id of a sandbox created here; others do not exist for callers.
     fn own_id(text: &str) -> Result<SandboxId> {
         match SandboxId::parse(text) {
             Ok(id) if is_ours(&id) => Ok(id),
@@ -112,7 +112,7 @@ fn is_ours(id: &SandboxId) -> bool {
     id.as_str().starts_with(OURS)
 }
 
-/// Serves the protocol until it is asked to leave.
+/// Serves the protocol until `leave` completes.
 pub async fn serve(
     service: Arc<dyn Service>,
     options: Options,
@@ -127,7 +127,7 @@ pub async fn serve(
         key: digest(key),
         walls: tokio::sync::OnceCell::new(),
     });
-    // Callers ask for it first, and want the answer soon.
+    // Computed in advance, because callers ask for it first and expect a fast answer.
     provider.isolation().await;
     let listener = TcpListener::bind(address).await;
     let listener = listener
@@ -143,7 +143,7 @@ pub async fn serve(
             guarded,
         ))
         .with_state(provider);
-    // Answers and lines of output are small and waited for.
+    // Answers and lines of output are small and latency matters.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
@@ -162,7 +162,7 @@ fn check(key: &str) -> Result<()> {
     Ok(())
 }
 
-/// Turns away whoever does not show the key. Whether it is healthy may be asked by anybody.
+/// Rejects requests without the key. The health check needs no key.
 async fn guarded(State(provider): State<Arc<Provider>>, request: Request, next: Next) -> Response {
     let shown = request.headers().get(KEY_HEADER);
     let known = shown.is_some_and(|shown| digest(shown).ct_eq(&provider.key).into());

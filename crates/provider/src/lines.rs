@@ -1,7 +1,7 @@
 //! The output of a command, one JSON object per line.
 //!
-//! Readers of this protocol take lines of at most 64 KiB, and text alone. So pieces are small, and a
-//! character that came in two pieces is put together again. Bytes that are no text come as text with
+//! Clients of this protocol accept lines of at most 64 KiB, and only text. So pieces are small,
+//! and a character that was split between two pieces is joined. Binary output is sent as text with
 //! replacement characters and, exactly, as `data_base64`.
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use motu_core::exec::Exited;
 use motu_core::files::encode_base64;
 use serde::Serialize;
 
-/// Of a piece: its JSON is at most six times as long.
+/// The maximum size of a piece: its JSON is at most six times as long.
 const PIECE: usize = 8 * 1024;
 
 #[derive(Serialize)]
@@ -26,11 +26,11 @@ struct Last {
     timed_out: bool,
 }
 
-/// One of the two channels.
+/// One of the two output channels.
 #[derive(Debug)]
 pub(crate) struct Channel {
     name: &'static str,
-    /// The beginning of a character whose rest has not come yet.
+    /// The first bytes of a character whose rest has not arrived yet.
     begun: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ impl Channel {
         Channel { name, begun }
     }
 
-    /// The lines that say these bytes.
+    /// Encodes these bytes as lines.
     pub fn say(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut all = std::mem::take(&mut self.begun);
         all.extend_from_slice(bytes);
@@ -49,7 +49,7 @@ impl Channel {
         self.lines(&all)
     }
 
-    /// What was held back.
+    /// Encodes the bytes that were held back.
     pub fn end(&mut self) -> Vec<u8> {
         let rest = std::mem::take(&mut self.begun);
         self.lines(&rest)
@@ -81,7 +81,7 @@ impl Channel {
     }
 }
 
-/// How a command ended, for callers who asked for it.
+/// The line with the exit of a command, for callers that requested it.
 pub(crate) fn ended(exited: &Exited) -> Vec<u8> {
     let mut line = Vec::new();
     let last = Last {
@@ -92,7 +92,7 @@ pub(crate) fn ended(exited: &Exited) -> Vec<u8> {
     line
 }
 
-/// What failed, told where output is expected: the protocol has no other place for it.
+/// An error as a line of stderr: the protocol has no other place for it.
 pub(crate) fn failed(message: &str) -> Vec<u8> {
     let mut channel = Channel::new("stderr");
     let mut lines = channel.say(format!("motu: {message}\n").as_bytes());
@@ -106,7 +106,7 @@ fn push(lines: &mut Vec<u8>, line: &impl Serialize) {
     }
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// How many bytes at the end are an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     for (back, byte) in bytes[from..].iter().rev().enumerate() {

@@ -1,15 +1,15 @@
-//! Errors, as the protocol tells them: by status.
+//! Errors in the format of the protocol: by status.
 //!
-//! | status | means to the caller |
+//! | status | meaning for the caller |
 //! |---|---|
-//! | 404 | there is no such sandbox |
-//! | 410 | it was destroyed |
-//! | 408 | the command took too long |
+//! | 404 | the sandbox does not exist |
+//! | 410 | the sandbox was destroyed |
+//! | 408 | the command timed out |
 //! | 429 | a limit |
-//! | 503 | motu, or something it needs, is not there |
-//! | others | that this request failed |
+//! | 503 | motu, or something it needs, is not available |
+//! | others | this request failed |
 //!
-//! A file that is not there must not look like a sandbox that is not there: it is 422.
+//! A missing file must not look like a missing sandbox: it is 422.
 
 use crate::Provider;
 use axum::Json;
@@ -50,7 +50,8 @@ impl Refusal {
         Refusal::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", message)
     }
 
-    /// Of a call that named a sandbox: whether that is still there decides what the error means.
+    /// The error of a call that named a sandbox: its meaning depends on whether the sandbox still
+    /// exists.
     pub async fn about(service: &dyn Service, id: &SandboxId, error: Error) -> Refusal {
         if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Conflict) {
             return error.into();
@@ -103,7 +104,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// What was found, or what its absence means to the caller.
+/// Converts the error of a call about a sandbox, if there is one.
 pub(crate) async fn told<T>(provider: &Provider, id: &SandboxId, outcome: Result<T>) -> Answer<T> {
     match outcome {
         Ok(found) => Ok(found),

@@ -1,4 +1,4 @@
-//! What can be asked, and how it is understood.
+//! The routes and their parameters.
 
 use crate::files;
 use crate::lines::{self, Channel};
@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) const HEALTH: &str = "/health";
-/// How long a command may run whose caller says nothing.
+/// The default timeout of a command, in seconds.
 const LONG: u64 = 600;
-/// What callers may rely on beyond the protocol; docs/provider.md says what each means.
+/// Supported extensions of the protocol; docs/provider.md describes them.
 const EXTENSIONS: [&str; 12] = [
     "binary",
     "cancel",
@@ -61,8 +61,8 @@ struct Spawn {
     vcpus: u64,
     #[serde(default)]
     disk_size_mb: u64,
-    /// Beyond the protocol: the id it shall have, so that whoever never hears the answer can
-    /// destroy it.
+    /// Extension of the protocol: the id of the new sandbox, so that a caller that never receives
+    /// the answer can destroy it.
     id: Option<String>,
 }
 
@@ -71,7 +71,7 @@ async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json
         let error = Error::new(ErrorKind::Denied, "images cannot be paths of this host");
         return Err(error.into());
     }
-    // Nothing asked for is 0, as whoever leaves it out writes it.
+    // 0 means unset, because some clients send it for missing values.
     let given = |number: u64| (number > 0).then_some(number);
     let request = CreateSandbox {
         environment: asked.image.clone(),
@@ -91,14 +91,14 @@ async fn spawn(State(provider): Shared, Json(asked): Json<Spawn>) -> Answer<Json
         ..CreateSandbox::default()
     };
     let made = match provider.service.create_sandbox(request.clone()).await {
-        // Known, and only not installed.
+        // A known environment that is not installed.
         Err(error) if error.kind == ErrorKind::NotFound && error.details["installed"] == false => {
             pull(&provider, &asked.image).await?;
             provider.service.create_sandbox(request).await
         }
         outcome => outcome,
     };
-    // An image that is not there is no sandbox that is not there.
+    // A missing image must not look like a missing sandbox.
     let sandbox = made.map_err(|error| match error.kind {
         ErrorKind::NotFound => {
             Refusal::new(StatusCode::BAD_REQUEST, "IMAGE_NOT_FOUND", error.message)
@@ -139,9 +139,9 @@ struct Exec {
     workdir: String,
     #[serde(default)]
     stream: bool,
-    /// Beyond the protocol: how long it may run; 0: as long as it takes.
+    /// Extension of the protocol: the timeout; 0 means none.
     timeout_seconds: Option<u64>,
-    /// Beyond the protocol: a last line of a stream says how it ended.
+    /// Extension of the protocol: the last line of a stream has the exit.
     #[serde(default)]
     exit: bool,
 }
@@ -218,7 +218,7 @@ struct Done {
     truncated: bool,
 }
 
-/// The events of a session as lines. A reader who leaves ends the command.
+/// The events of a session as lines. The command is killed if the client disconnects.
 fn streamed(session: motu_core::exec::ExecSession, exit: bool) -> Body {
     let channels = (Channel::new("stdout"), Channel::new("stderr"));
     let lines = stream::unfold(Some((session, channels)), move |state| async move {
