@@ -1,5 +1,5 @@
-//! A small blocking HTTP client for the daemon's socket, so that the figures
-//! are the daemon's and not a client library's.
+//! A minimal blocking HTTP client for the daemon's socket, so that the results are the daemon's and
+//! not a client library's.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ impl Api {
         })
     }
 
-    /// A JSON request and its JSON answer; an error status is an error.
+    /// Sends a JSON request and returns its JSON answer; an error status is an error.
     pub fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Fallible<Value> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let head = format!(
@@ -67,7 +67,7 @@ impl Api {
         }
     }
 
-    /// Makes a sandbox and returns its id.
+    /// Creates a sandbox and returns its id.
     pub fn create(&mut self, environment: &str) -> Fallible<String> {
         let body = serde_json::json!({ "environment": environment, "ttl_seconds": 3600 });
         let made = self.call("POST", "/v1/sandboxes", Some(&body))?;

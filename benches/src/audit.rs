@@ -1,4 +1,4 @@
-//! What recording a call costs.
+//! The cost of recording a call.
 
 use crate::stats::Timings;
 use crate::{Bench, Outcome};
@@ -8,9 +8,9 @@ use motu_core::config::AuditConfig;
 use std::path::Path;
 use std::time::Instant;
 
-/// Entries appended to see how many a second.
+/// Entries appended to measure the rate.
 const ENTRIES: usize = 100_000;
-/// Callers that wait for the disk at once.
+/// Concurrent callers that wait for the disk.
 const CROWD: usize = 256;
 
 pub fn measure(bench: &mut Bench) -> Outcome {

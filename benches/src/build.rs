@@ -1,4 +1,4 @@
-//! `motu env build` beside `docker build`: the same Dockerfile, files and root.
+//! `motu env build` compared with `docker build`: the same Dockerfile, files and root.
 
 use crate::rivals::{Docker, IMAGE, quiet};
 use crate::stats::Timings;
@@ -12,8 +12,8 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
 const ROUNDS: usize = 7;
 
-/// Ten lines as people write them; what they fetch elsewhere is made here, because nothing of a
-/// benchmark leaves the host.
+/// A typical Dockerfile of ten lines; downloads are replaced by local steps, because benchmarks do
+/// not use the network.
 const STEPS: &str = "ENV PYTHONDONTWRITEBYTECODE=1 LANG=C.UTF-8
 RUN useradd --create-home app
 WORKDIR /home/app
@@ -49,7 +49,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
         command
     };
     let rival = |more: &[&str]| rival(docker, theirs.path(), kit, more);
-    // The first of both reads the base.
+    // The first run of both reads the base, and is not measured.
     quiet(motu(&["--no-cache"]))?;
     quiet(rival(&["--no-cache"]))?;
     let cold = in_turns(|| motu(&["--no-cache"]), || rival(&["--no-cache"]))?;
@@ -94,7 +94,8 @@ fn rival(docker: &Docker, dir: &Path, kit: bool, more: &[&str]) -> Command {
     command
 }
 
-/// Whether docker builds in that way here. One that builds in neither way is an error.
+/// Whether docker builds with BuildKit here. If it builds neither with nor without it, that is an
+/// error.
 fn builds(docker: &Docker, dir: &Path, kit: bool) -> Fallible<bool> {
     match quiet(rival(docker, dir, kit, &[])) {
         Ok(()) => Ok(kit),
@@ -103,7 +104,7 @@ fn builds(docker: &Docker, dir: &Path, kit: bool) -> Fallible<bool> {
     }
 }
 
-/// Both in turns, so that they meet the same load.
+/// Alternates between both, so that they run under the same load.
 fn in_turns(ours: impl Fn() -> Command, theirs: impl Fn() -> Command) -> Fallible<(f64, f64)> {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

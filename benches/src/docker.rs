@@ -1,4 +1,4 @@
-//! The docker runtime beside the engine's own tool, on the same engine and the same root.
+//! The docker runtime compared with the docker command, on the same engine and root.
 
 use crate::rivals::quiet;
 use crate::stats::Timings;
@@ -31,7 +31,7 @@ fn figures(bench: &mut Bench) -> Outcome {
     let Some(docker) = &bench.docker else {
         return Ok(());
     };
-    // The first one imports the environment.
+    // The first create imports the environment.
     let begun = Instant::now();
     let id = create(bench)?;
     let import = begun.elapsed().as_secs_f64();
@@ -42,7 +42,7 @@ fn figures(bench: &mut Bench) -> Outcome {
     let theirs = Timings::of(20, || quiet(docker.command(&["exec", &name, "true"])))?.p50();
     docker.remove(&name)?;
 
-    // In turns, so that both meet the same load.
+    // Alternate, so that both run under the same load.
     let (mut ours, mut rivals) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let begun = Instant::now();
@@ -66,7 +66,7 @@ fn figures(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// A sandbox whose guest has answered; whole command.
+/// Creates a sandbox with the command; it returns when the guest has answered.
 fn create(bench: &Bench) -> Fallible<String> {
     let words = ["create", ENVIRONMENT, "--runtime", "docker", "--json"];
     let made = bench.motu.json(&words)?;

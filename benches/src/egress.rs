@@ -1,11 +1,11 @@
-//! The network gateway of a sandbox, beside slirp4netns and pasta: one stream out, and what it adds
-//! to a connection.
+//! The network gateway of a sandbox compared with slirp4netns and pasta: the throughput of one
+//! outgoing stream, and the latency of connections.
 //!
 //! ```text
 //!   sandbox ──gateway, slirp4netns or pasta (in "host")──veth── "internet": a server
 //! ```
 //!
-//! All three are namespaces of this run; nothing leaves them.
+//! All three are network namespaces of this run; no traffic leaves them.
 
 use crate::report::Report;
 use crate::rivals::{present, quiet};
@@ -25,20 +25,20 @@ use std::time::{Duration, Instant};
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What makes this program the gateway instead.
+/// The argument that makes this program run as the gateway.
 pub const GATEWAY: &str = "__egress";
 
 const BYTES: u64 = 1 << 30;
 const CONNECTS: usize = 500;
 const SERVER: ([u8; 4], u16) = ([11, 22, 33, 44], 9);
-/// How long a rival may take to bring its device up.
+/// How long a rival may take to set up its device.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn measure(bench: &mut Bench) -> Outcome {
     figures(&mut bench.report)
 }
 
-/// The figures; they need no daemon.
+/// Measures and reports; needs no daemon.
 pub fn figures(report: &mut Report) -> Outcome {
     report.group("network out of a sandbox (one stream of 1 GiB; connections one after the other)");
     if !rustix::process::geteuid().is_root() {
@@ -84,18 +84,18 @@ pub fn figures(report: &mut Report) -> Outcome {
     Ok(())
 }
 
-/// Reads until the end and says one byte.
+/// Reads until the end and sends one byte.
 fn sink(mut stream: TcpStream) {
     let mut buffer = vec![0; 1 << 20];
     while matches!(stream.read(&mut buffer), Ok(count) if count > 0) {}
     let _ = stream.write_all(&[0]);
 }
 
-/// What a sandbox gets.
+/// Results for one kind of network.
 struct Figures {
     /// MB/s.
     speed: f64,
-    /// Until a connection is open, p50, in milliseconds.
+    /// Median time to open a connection, in milliseconds.
     connect: f64,
 }
 
@@ -184,8 +184,8 @@ fn slirp(report: &Report, host: &Net) -> Option<f64> {
     })
 }
 
-/// It wants to be an ordinary user, and to make the namespace itself; the device that makes devices
-/// may be closed to ordinary users, so it sees one of its own.
+/// pasta runs as an ordinary user and creates the namespace itself. /dev/net/tun may be closed to
+/// ordinary users, so it gets a device node of its own.
 const PASTA: &str = "mknod $0/tun c 10 200 && chmod 666 $0/tun && mount --bind $0/tun /dev/net/tun && \
     exec setpriv --reuid 65534 --regid 65534 --clear-groups pasta --foreground --config-net cat";
 
@@ -206,7 +206,7 @@ fn pasta(report: &Report, host: &Net) -> Option<f64> {
         let begun = Instant::now();
         while sandbox.pid == 0 {
             let children = std::fs::read_to_string(&list).unwrap_or_default();
-            // It has others, which do not live long.
+            // It starts other, short-lived processes too.
             let is_ours = |pid: &u32| {
                 let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
                 name.is_ok_and(|name| name == "cat\n")
@@ -222,7 +222,8 @@ fn pasta(report: &Report, host: &Net) -> Option<f64> {
     })
 }
 
-/// A rival's figures; its speed. One that does not work here is named and left out.
+/// Measures a rival and returns its throughput. A rival that does not work here is reported and
+/// skipped.
 fn rival(
     report: &Report,
     name: &str,
@@ -256,7 +257,7 @@ fn rival(
     }
 }
 
-/// A process that ends with this.
+/// A process that is killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -299,7 +300,7 @@ impl Net {
         )?)
     }
 
-    /// Runs on a thread inside it.
+    /// Runs a function on a thread in this namespace.
     fn inside<T: Send>(&self, run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let namespace = self.namespace()?;
         std::thread::scope(|scope| {
@@ -324,7 +325,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // Its input ends with it.
+        // The process exits when its input is closed.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }

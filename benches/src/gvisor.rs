@@ -1,4 +1,4 @@
-//! gVisor beside `runsc` itself, and what machines that wait ready make of it.
+//! gVisor compared with `runsc` alone, and with a pool.
 
 use crate::rivals::{bundle, present, quiet};
 use crate::stats::Timings;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
 const ROUNDS: usize = 20;
-/// Machines that wait in a pool while it is measured.
+/// Machines in the pool during the measurement.
 const READY: usize = 2;
 /// How long a pool may take to fill.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a host that others keep busy is waited for.
+/// The longest wait for an idle host.
 const QUIET_PATIENCE: Duration = Duration::from_secs(2);
-/// What a look at the processors takes, and the least share of it that they must idle.
+/// The interval of measuring CPU usage, and the minimum idle share.
 const LOOK: Duration = Duration::from_millis(100);
 const IDLE: f64 = 0.9;
 
@@ -62,7 +62,7 @@ fn run(bench: &Bench, runtime: &str) -> Command {
     bench.motu.command(&words)
 }
 
-/// The runtime alone, with the options motu gives it.
+/// `runsc` alone, with the options motu uses.
 fn bare(root: &Path) -> Fallible<f64> {
     let bundle = bundle(root)?;
     let mut round = 0;
@@ -82,7 +82,7 @@ fn bare(root: &Path) -> Fallible<f64> {
     Ok(timings.p50())
 }
 
-/// One command at a time out of a full pool.
+/// Sequential commands with a full pool.
 fn pooled(bench: &mut Bench, runtime: &str) -> Fallible<f64> {
     let settings =
         format!("[[pool]]\nenvironment = \"busybox\"\nruntime = \"{runtime}\"\nready = {READY}\n");
@@ -104,7 +104,7 @@ fn rounds(bench: &Bench, runtime: &str) -> Fallible<Timings> {
     Ok(Timings::from(all))
 }
 
-/// Waits until a pool has its machines and they have stopped starting.
+/// Waits until a pool is full and its machines have booted.
 fn filled(machines: &Path) -> Fallible<()> {
     let begun = Instant::now();
     let count = || std::fs::read_dir(machines).map_or(0, |entries| entries.count());
@@ -114,13 +114,13 @@ fn filled(machines: &Path) -> Fallible<()> {
         }
         std::thread::sleep(LOOK);
     }
-    // A machine's directory is older than the machine; one that boots keeps a processor busy.
+    // A machine's directory exists before the machine has booted; a boot keeps a CPU busy.
     let begun = Instant::now();
     while begun.elapsed() < QUIET_PATIENCE && idle()? < IDLE {}
     Ok(())
 }
 
-/// The share of the processors' time that nobody used during one look.
+/// The share of idle CPU time during one interval.
 fn idle() -> Fallible<f64> {
     let look = || -> Fallible<(f64, f64)> {
         let text = std::fs::read_to_string("/proc/stat")?;

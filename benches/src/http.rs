@@ -10,7 +10,7 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 const EXECS: usize = 200;
 const MADE: usize = 10;
 
-/// The service; it ends with this.
+/// The service, killed on drop.
 struct Served(Child);
 
 impl Drop for Served {
@@ -45,7 +45,7 @@ fn serve(bench: &Bench, key: &std::path::Path) -> Fallible<(Served, String)> {
     let mut told = BufReader::new(told).lines();
     let first = told.next().ok_or("it says nothing")??;
     let url = first.rsplit(' ').next().unwrap_or_default().to_string();
-    // Whatever else it says must not fill the pipe.
+    // Discard further output, so that the pipe does not fill up.
     std::thread::spawn(move || told.for_each(drop));
     Ok((served, url))
 }
@@ -60,7 +60,7 @@ fn figures(bench: &mut Bench) -> Outcome {
     let id = create(bench, "http")?;
     let exec = Timings::of(EXECS, || api.exec(&id, &["true"]).map(drop))?.p50();
     api.destroy(&id)?;
-    // The same without HTTP between.
+    // The same without HTTP.
     let id = create(bench, "container")?;
     let direct = Timings::of(EXECS, || api.exec(&id, &["true"]).map(drop))?.p50();
     api.destroy(&id)?;

@@ -43,14 +43,14 @@ use std::process::ExitCode;
 pub const ENVIRONMENT: &str = "debian:12";
 
 fn main() -> ExitCode {
-    // The gateway that is measured is this program.
+    // The measured gateway is this program itself.
     if std::env::args().nth(1).as_deref() == Some(egress::GATEWAY) {
         std::process::exit(motu_egress::gateway::run());
     }
     let (options, wanted): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word == "--quick");
     let groups: [Group<'_>; 16] = [
-        // First: what an empty daemon weighs, before it has done anything.
+        // First: the memory of an idle daemon, before it has done anything.
         ("memory", memory::measure),
         ("start", start::measure),
         ("exec", exec::measure),
@@ -85,21 +85,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// How a group of measurements went.
+/// The result of a group of measurements.
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// What every group needs.
+/// State that every group needs.
 #[derive(Debug)]
 pub struct Bench {
     pub motu: motu::Motu,
     pub docker: Option<rivals::Docker>,
     pub report: Report,
-    /// Small trees and images: to see that it works, not how fast.
+    /// Small trees and images: a functional check, not a measurement.
     pub quick: bool,
 }
 
 impl Bench {
-    /// How busy this host is, beside the figures that it spoils.
+    /// Reports the load of this host, which affects the results.
     pub fn note_load(&self) {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         self.report
@@ -107,13 +107,13 @@ impl Bench {
     }
 }
 
-/// Groups that have Docker's engine for a rival.
+/// Groups that compare with Docker's engine.
 const WITH_DOCKER: [&str; 6] = ["start", "exec", "bytes", "crowd", "docker", "build"];
 
 type Group<'a> = (&'a str, fn(&mut Bench) -> Outcome);
 
 fn run(groups: &[Group<'_>], wanted: &[String], quick: bool) -> Outcome {
-    // These need neither the program nor its daemon.
+    // These need neither the motu binary nor its daemon.
     let mut alone = Report::default();
     match wanted {
         [only] if only == "egress" => {

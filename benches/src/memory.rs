@@ -1,4 +1,4 @@
-//! What the guest and the daemon weigh.
+//! The memory of the guest and the daemon.
 
 use crate::{Bench, ENVIRONMENT, Outcome};
 use std::path::Path;

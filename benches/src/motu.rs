@@ -1,4 +1,4 @@
-//! The motu under measurement: a release build with a state directory of its own.
+//! The motu under measurement: a release build with its own state directory.
 
 use crate::ENVIRONMENT;
 use crate::api::Api;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A daemon that ends with this value.
+/// A daemon that is stopped on drop.
 #[derive(Debug)]
 pub struct Motu {
     pub binary: PathBuf,
@@ -37,12 +37,12 @@ impl Motu {
             }
         };
         quiet(&["env", "pull", ENVIRONMENT])?;
-        // The pull started a daemon on demand; ours must be the one that is measured.
+        // The pull started a daemon on demand; stop it, because ours is measured.
         quiet(&["serve", "--stop"])?;
         Motu::serve(&binary, &home)
     }
 
-    /// A daemon on any state directory.
+    /// Starts a daemon on a state directory.
     pub fn serve(binary: &Path, home: &Path) -> Fallible<Motu> {
         Ok(Motu {
             daemon: daemon(binary, home)?,
@@ -51,7 +51,7 @@ impl Motu {
         })
     }
 
-    /// The same state directory under other settings; without any, the defaults.
+    /// Restarts the daemon with other settings; `None` means the defaults.
     pub fn configure(&mut self, settings: Option<&str>) -> Fallible<()> {
         let file = self.home.join("config.toml");
         self.command(&["serve", "--stop"]).output()?;
@@ -64,7 +64,7 @@ impl Motu {
         Ok(())
     }
 
-    /// What a command that must succeed prints, as JSON.
+    /// Runs a command that must succeed and returns its JSON output.
     pub fn json(&self, args: &[&str]) -> Fallible<serde_json::Value> {
         let output = self.command(args).output()?;
         if !output.status.success() {
@@ -92,7 +92,7 @@ impl Motu {
         command
     }
 
-    /// The unpacked root of the environment, for rivals to start from.
+    /// The unpacked root of the environment, for rivals.
     pub fn environment_root(&self) -> Fallible<PathBuf> {
         self.root_of(ENVIRONMENT)
     }

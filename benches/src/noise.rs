@@ -1,4 +1,4 @@
-//! Bytes that are the same in every run, and that no cache or compressor knows.
+//! Deterministic pseudorandom bytes that are in no cache and do not compress.
 
 /// A generator of pseudo-random words.
 #[derive(Debug)]
@@ -16,14 +16,14 @@ impl Noise {
         self.0
     }
 
-    /// Bytes that do not compress and are not holes.
+    /// Fills a block with incompressible bytes.
     pub fn fill(&mut self, block: &mut [u8]) {
         for place in block.chunks_exact_mut(8) {
             place.copy_from_slice(&self.word().to_le_bytes());
         }
     }
 
-    /// Lines of letters, as a source file has them.
+    /// Lines of letters, like a source file.
     pub fn text(&mut self, length: usize) -> Vec<u8> {
         let mut text = Vec::with_capacity(length + 8);
         let mut line = 0;

@@ -1,4 +1,4 @@
-//! An image out of a registry, beside skopeo and umoci.
+//! Pulls from a registry compared with skopeo and umoci.
 
 mod registry;
 
@@ -34,7 +34,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
         "the image",
         format!("{} MB, {} packed", bytes / 1_000_000, packed / 1_000_000),
     );
-    // In turns, so that what else happens here happens to both.
+    // Alternate, so that both run under the same load.
     let home = registry.beside("home");
     let motu = Motu::serve(&bench.motu.binary, &home)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// From the registry to a root, with nothing there before.
+/// From the registry to an unpacked root, with empty caches.
 fn rival(registry: &Registry) -> Outcome {
     let dir = registry.beside("rival");
     std::fs::create_dir_all(&dir)?;

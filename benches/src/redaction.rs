@@ -1,4 +1,4 @@
-//! How fast output passes the redactor, with many secrets and every pattern.
+//! The throughput of the redactor, with many secrets and all patterns.
 
 use crate::report::Report;
 use crate::{Bench, Outcome};
@@ -8,13 +8,13 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const SECRETS: usize = 100;
-/// What a stream is given at once: a frame of a machine's link.
+/// The size of a chunk: a frame of a machine's link.
 const PIECE: usize = 32 * 1024;
 const TEXT: usize = 2 * 1024 * 1024;
-/// Short rounds, and many: others use the same processor.
+/// Many short rounds, because other processes use the same CPU.
 const ROUNDS: usize = 60;
 
-/// What the redactor must do at least, in MB/s.
+/// The required throughput in MB/s.
 const MARK: f64 = 500.0;
 
 pub fn measure(bench: &mut Bench) -> Outcome {
@@ -29,7 +29,7 @@ pub fn figures(report: &mut Report) {
     }
 }
 
-/// What was measured, in MB/s: the best of a few rounds.
+/// The measured throughput in MB/s: the best round.
 pub fn speeds() -> Vec<(&'static str, f64)> {
     let values: Vec<String> = (0..SECRETS).map(secret).collect();
     let known = |value| Known {
@@ -64,7 +64,7 @@ fn speed(redactor: &Redactor, text: &[u8]) -> f64 {
     (0..ROUNDS).map(round).fold(0.0, f64::max)
 }
 
-/// Numbers that are the same in every run.
+/// Deterministic pseudorandom numbers.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

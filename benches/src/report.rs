@@ -1,6 +1,6 @@
-//! The table of figures.
+//! The table of results.
 
-/// One figure and what it must be.
+/// One result and its target.
 struct Line {
     what: String,
     found: String,
@@ -8,7 +8,7 @@ struct Line {
     met: Option<bool>,
 }
 
-/// Figures, printed as they come and summed up at the end.
+/// Prints results as they come and a summary at the end.
 #[derive(Debug, Default)]
 pub struct Report {
     missed: Vec<String>,
@@ -21,7 +21,7 @@ impl Report {
         println!("\n{title}");
     }
 
-    /// A figure without a mark: a rival's, or a detail.
+    /// A result without a target: a rival's, or a detail.
     pub fn note(&self, what: &str, found: String) {
         print(&Line {
             what: what.to_string(),
@@ -31,12 +31,12 @@ impl Report {
         });
     }
 
-    /// A figure that must be at most something.
+    /// A result with an upper limit.
     pub fn at_most(&mut self, what: &str, value: f64, limit: f64, unit: &str) {
         self.judge(what, value, limit, unit, "<=", value <= limit);
     }
 
-    /// A figure that must be at least something.
+    /// A result with a lower limit.
     pub fn at_least(&mut self, what: &str, value: f64, limit: f64, unit: &str) {
         self.judge(what, value, limit, unit, ">=", value >= limit);
     }
@@ -54,7 +54,7 @@ impl Report {
         });
     }
 
-    /// The last lines.
+    /// Prints the summary.
     pub fn finish(&self) {
         println!(
             "\n{} of {} figures met",

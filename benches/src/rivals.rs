@@ -1,4 +1,4 @@
-//! Rivals: Docker's engine on a socket of its own, runc, crun, bubblewrap.
+//! Rivals: Docker's engine on its own socket, runc, crun, bubblewrap.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What the root is called there.
+/// The name of the imported root.
 pub const IMAGE: &str = "motu-bench:latest";
 
 /// A Docker engine of our own: data, state and socket in a temporary directory.
@@ -109,7 +109,7 @@ impl Docker {
 
 impl Drop for Docker {
     fn drop(&mut self) {
-        // SIGTERM lets it take its own mounts down.
+        // SIGTERM lets it unmount its file systems.
         let _ = Command::new("kill")
             .arg(self.engine.id().to_string())
             .status();
@@ -117,7 +117,7 @@ impl Drop for Docker {
     }
 }
 
-/// Runs a command whose output does not matter and whose success does.
+/// Runs a command that must succeed, and ignores its output.
 pub fn quiet(mut command: Command) -> Fallible<()> {
     let output = command
         .stdout(Stdio::null())
@@ -129,7 +129,7 @@ pub fn quiet(mut command: Command) -> Fallible<()> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Whether every one of these programs is here; if not, the report says which is missing.
+/// Whether all these programs are installed; missing ones are reported.
 pub fn present(report: &crate::report::Report, programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let missing: Vec<&str> = programs
@@ -158,7 +158,7 @@ pub fn bundle(root: &Path) -> Fallible<TempDir> {
     config["process"]["args"] = serde_json::json!(["true"]);
     config["process"]["terminal"] = serde_json::json!(false);
     config["root"] = serde_json::json!({ "path": root, "readonly": true });
-    // This bench may run without the right to raise limits.
+    // The bench may lack the privilege to raise limits.
     if let Some(process) = config["process"].as_object_mut() {
         process.remove("rlimits");
     }

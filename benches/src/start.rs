@@ -1,4 +1,4 @@
-//! From nothing to `true` done and everything gone again, whole commands.
+//! The duration of complete commands: create a sandbox, run `true`, destroy it.
 
 use crate::rivals::{bundle, quiet};
 use crate::stats::Timings;
@@ -39,7 +39,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// Rivals that are printed for orientation; none of them keeps a record, a limit or a writable root.
+/// Rivals for orientation only; none of them keeps records, enforces limits or has a writable root.
 fn others(bench: &Bench, root: &Path, ours: f64) {
     let root_text = root.display().to_string();
     let bwrap = Timings::of(30, || {
@@ -87,7 +87,8 @@ fn others(bench: &Bench, root: &Path, ours: f64) {
         })
     };
     note(bench, "runc run", oci("runc", &[]), ours);
-    // crun refuses hosts where cgroup v2 has a stray controller beside v1; it sees v1 alone in here.
+    // crun refuses hosts where cgroup v2 has a stray controller beside v1, so the v2 hierarchy is
+    // hidden.
     let hide = [
         "unshare",
         "-m",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub struct Timings(Vec<Duration>);
 
 impl Timings {
-    /// Runs something a few times to warm up and then `count` times.
+    /// Runs some work to warm up, and then `count` times.
     pub fn of<E>(count: usize, mut work: impl FnMut() -> Result<(), E>) -> Result<Timings, E> {
         for _ in 0..count.div_ceil(10) {
             work()?;
@@ -33,7 +33,7 @@ impl Timings {
         self.0.get(at).map_or(f64::NAN, |d| d.as_secs_f64() * 1e3)
     }
 
-    /// Megabytes a second, if each of them moved that many bytes.
+    /// The throughput in MB/s if each run moved this many bytes.
     pub fn speed(&self, bytes: u64) -> f64 {
         bytes as f64 / 1e6 / (self.p50() / 1e3)
     }

@@ -1,7 +1,7 @@
-//! Terminals over MCP, beside PiloTY where it is installed.
+//! Terminals over MCP, compared with PiloTY if it is installed.
 //!
 //! `MOTU_BENCH_PILOTY` names the rival's command (it is in no package registry; it needs `mcp`
-//! below version 2). Without it its figures are left out.
+//! below version 2). Without it its results are skipped.
 
 mod mcp;
 
@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Sessions that run commands at the same time.
+/// Sessions that run commands concurrently.
 const CROWD: usize = 200;
-/// How long they do.
+/// Commands per session.
 const ROUNDS: u32 = 10;
-/// Idle sessions that are weighed.
+/// Idle sessions whose memory is measured.
 const IDLE: usize = 50;
 /// A log of this many lines.
 const LOG_LINES: u32 = 700_000;
 
-/// Makes a coloured log, the same as any build prints.
+/// Creates a coloured log, like the output of a build.
 const MAKE_LOG: &str = r#"python3 -c "
 import sys
 for n in range(%LINES%):
@@ -42,7 +42,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     rival(bench)?;
     memory(bench)?;
     crowd(bench)?;
-    // The place of all sessions is kept by everybody but a bench.
+    // The shared workspace of sessions is normally kept; a bench removes it.
     let mut api = bench.motu.api()?;
     api.call("DELETE", "/v1/workspaces/terminals", None)
         .map(drop)
@@ -54,7 +54,7 @@ fn server(bench: &Bench) -> Command {
         .command(&["mcp", "serve", "--profile", "terminal"])
 }
 
-/// From the start of the process to the answer of `tools/list`.
+/// The time from the start of the process to the answer of `tools/list`.
 fn start(bench: &mut Bench) -> Outcome {
     let (mut all, mut resident) = (Vec::new(), 0.0f64);
     for _ in 0..20 {
@@ -77,7 +77,7 @@ fn run(mcp: &mut Mcp, session: &str, command: &str, timeout: f64) -> Fallible<Va
 }
 
 fn calls(bench: &mut Bench, mcp: &mut Mcp) -> Outcome {
-    // The first use makes the sandbox of all sessions.
+    // The first use creates the shared sandbox of sessions.
     let first = Instant::now();
     let place = json!({ "session_id": "bench", "cwd": "/workspace" });
     mcp.tool("create_session", place)?;
@@ -164,7 +164,7 @@ fn rival(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// What sessions weigh in the daemon.
+/// The daemon's memory per session.
 fn memory(bench: &mut Bench) -> Outcome {
     let mut api = bench.motu.api()?;
     let before = resident_kib(bench.motu.pid())?;
@@ -190,7 +190,7 @@ fn memory(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// A name that no earlier run has used up: a session that was terminated keeps its own.
+/// A name that no earlier run has used: terminated sessions keep their names.
 fn named(what: &str, at: usize) -> String {
     format!("{what}-{}-{at}", std::process::id())
 }
@@ -200,7 +200,7 @@ fn open(api: &mut crate::api::Api, session: &str) -> Fallible<()> {
     api.call("POST", "/v1/terminals", Some(&body)).map(drop)
 }
 
-/// Each session runs a command every second; how long the slowest of a hundred take.
+/// Each session runs a command every second; reports the 99th percentile.
 fn crowd(bench: &mut Bench) -> Outcome {
     let mut api = bench.motu.api()?;
     for at in 0..CROWD {
@@ -218,7 +218,7 @@ fn crowd(bench: &mut Bench) -> Outcome {
                     let path = format!("/v1/terminals/{}/run", named("crowd", at));
                     let mut all = Vec::new();
                     for round in 0..ROUNDS {
-                        // Spread over the second, as two hundred people would be.
+                        // Spread evenly over the second.
                         let due = begun
                             + Duration::from_secs(u64::from(round))
                             + Duration::from_millis((at * 1000 / CROWD) as u64);

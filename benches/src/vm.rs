@@ -1,7 +1,7 @@
-//! Virtual machines: beside a QEMU that does nothing but boot the same kernel.
+//! Virtual machines, compared with a QEMU that only boots the same kernel.
 //!
-//! Whole commands go through the daemon; copies and pauses are measured at the
-//! runtime itself, in a state directory of its own.
+//! Complete commands use the daemon; copies and pauses are measured on the runtime itself, with
+//! a separate state directory.
 
 mod bare;
 mod guest;
@@ -55,7 +55,7 @@ fn commands(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// A runtime with a home of its own.
+/// A runtime with its own state directory.
 struct World {
     runtime: Qemu,
     home: PathBuf,
@@ -135,12 +135,12 @@ async fn boots(bench: &mut Bench, world: &World) -> Outcome {
         std::fs::remove_dir_all(&spec.dir)?;
         Ok(took)
     };
-    // The first one also fetches the kernel and makes the disks.
+    // The first run also fetches the kernel and creates the disks.
     ours().await?;
     let bare = bare::Bare::prepare(&world.home)?;
     let mut pairs = Vec::new();
     for _ in 0..ROUNDS {
-        // In turns: the host is not equally fast all the time.
+        // Alternate, because the speed of the host varies.
         pairs.push((ours().await?, bare.boot()?));
     }
     let (ours, theirs): (Vec<Duration>, Vec<Duration>) = pairs.into_iter().unzip();

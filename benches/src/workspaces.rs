@@ -1,4 +1,4 @@
-//! Workspaces over a large tree, beside git and cp on the same tree.
+//! Workspaces with a large tree, compared with git and cp on the same tree.
 
 mod disk;
 mod service;
@@ -19,7 +19,7 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
 const FILES: usize = 50_000;
 const QUICK_FILES: usize = 2_000;
-/// Rounds of what takes milliseconds; of what moves the whole tree.
+/// Rounds of measurements in milliseconds, and of those that copy the whole tree.
 const ROUNDS: usize = 9;
 const HEAVY: usize = 3;
 
@@ -42,7 +42,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     done
 }
 
-/// Everything, with a daemon on a disk of its own.
+/// All measurements, with a daemon on a separate disk.
 fn on_disk(bench: &mut Bench) -> Outcome {
     let place = bench.motu.home.parent().unwrap_or(Path::new("."));
     let count = if bench.quick { QUICK_FILES } else { FILES };
@@ -65,7 +65,7 @@ fn on_disk(bench: &mut Bench) -> Outcome {
     small_machine(bench)
 }
 
-/// A workspace under a name; `delete` it.
+/// A workspace under a name; call `delete` at the end.
 pub struct Workspace<'a> {
     motu: &'a Motu,
     id: String,
@@ -89,7 +89,7 @@ impl<'a> Workspace<'a> {
         })
     }
 
-    /// A command of `motu workspace`; an empty word stands for the workspace.
+    /// A `motu workspace` command; an empty word is replaced by the workspace's id.
     fn command(&self, words: &[&str]) -> Command {
         let mut all = vec!["workspace"];
         all.extend(words.iter().map(|word| match *word {
@@ -99,7 +99,7 @@ impl<'a> Workspace<'a> {
         self.motu.command(&all)
     }
 
-    /// The same, answered in JSON.
+    /// The same with a JSON answer.
     fn ask(&self, words: &[&str]) -> Fallible<serde_json::Value> {
         let mut all = vec!["workspace", "--json"];
         all.extend(words.iter().map(|word| match *word {
@@ -122,12 +122,12 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Dirty pages of one round are not the next round's burden.
+/// Writes dirty pages, so that they do not slow down the next round.
 fn settle() -> Outcome {
     quiet(Command::new("sync"))
 }
 
-/// Timings of something after which something is put back, which is not timed.
+/// Measures `work`; `back` restores the state and is not measured.
 fn rounds(
     count: usize,
     mut work: impl FnMut() -> Outcome,
@@ -144,7 +144,7 @@ fn rounds(
     Ok(Timings::from(all))
 }
 
-/// The floor for what moves the tree.
+/// The lower bound for copying the tree.
 fn copying(tree: &Tree) -> Fallible<f64> {
     let copy = tree.beside("copy");
     let work = || {
@@ -175,7 +175,7 @@ fn seeding(bench: &mut Bench, tree: &Tree) -> Outcome {
     Ok(())
 }
 
-/// What was measured on the large workspace.
+/// Results for the large workspace.
 struct Figures {
     push: f64,
     export: f64,
@@ -246,13 +246,13 @@ fn comparing(workspace: &Workspace<'_>, tree: &Tree) -> Fallible<(f64, f64)> {
     Ok((git.p50(), diff.p50()))
 }
 
-/// The time of a snapshot, and what the state directory grew for each changed byte.
+/// The time of a snapshot, and the growth of the state directory per changed byte.
 fn snapshots(workspace: &Workspace<'_>, tree: &Tree) -> Fallible<(f64, f64)> {
     let files = tree.changing();
     let home = &workspace.motu.home;
     let (mut times, mut growth) = (Vec::new(), 0.0);
     for round in 0..ROUNDS {
-        // A snapshot may take over what the change wrote: both together are its cost.
+        // A snapshot may reuse blocks that the change wrote, so both together are its cost.
         settle()?;
         let before = occupied(home)?;
         workspace.change(&files)?;
@@ -263,7 +263,7 @@ fn snapshots(workspace: &Workspace<'_>, tree: &Tree) -> Fallible<(f64, f64)> {
         settle()?;
         growth += occupied(home)?.saturating_sub(before) as f64;
     }
-    // The tree has the same files, all but a few lines as long.
+    // The tree has the same files, which differ only by a few lines in length.
     let mut changed = 0;
     for file in &files {
         changed += tree.root().join(file).metadata()?.len();
@@ -272,7 +272,7 @@ fn snapshots(workspace: &Workspace<'_>, tree: &Tree) -> Fallible<(f64, f64)> {
     Ok((Timings::from(times).p50(), growth))
 }
 
-/// Reset and one command, both whole, after a change.
+/// The time of a reset and one command after a change.
 fn resets(workspace: &Workspace<'_>, files: &[String]) -> Fallible<f64> {
     let mut all: Vec<Duration> = Vec::new();
     for _ in 0..ROUNDS {
@@ -285,7 +285,7 @@ fn resets(workspace: &Workspace<'_>, files: &[String]) -> Fallible<f64> {
     Ok(Timings::from(all).p50())
 }
 
-/// The same reset of a virtual machine under software emulation, with a small tree.
+/// The same reset with a virtual machine under emulation, and a small tree.
 fn small_machine(bench: &mut Bench) -> Outcome {
     if !present(&bench.report, &["qemu-system-x86_64"]) {
         return Ok(());
@@ -307,7 +307,7 @@ fn small_machine(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-/// Bytes of disk of a state directory, without what no snapshot touches.
+/// The disk usage of a state directory, without the parts that snapshots do not change.
 fn occupied(home: &Path) -> Fallible<u64> {
     let mut all = 0;
     for entry in std::fs::read_dir(home)? {
@@ -319,7 +319,7 @@ fn occupied(home: &Path) -> Fallible<u64> {
     Ok(all)
 }
 
-/// Bytes of disk of a file or a whole directory. What vanishes meanwhile counts as nothing.
+/// The disk usage of a file or a directory tree. Files that vanish meanwhile count as 0.
 fn below(path: &Path) -> u64 {
     let Ok(found) = std::fs::symlink_metadata(path) else {
         return 0;

@@ -1,4 +1,4 @@
-//! A registry of our own with one image in it.
+//! A registry of this run with one image.
 
 use super::Fallible;
 use crate::noise::Noise;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// How the content is shared out among the layers.
+/// The share of each layer in the content.
 const LAYERS: [(&str, u64); 3] = [("base", 60), ("libraries", 30), ("application", 10)];
-/// Files of a layer are of this size, half of them of text and half of noise.
+/// The size of a layer's files; half of them are text and half noise.
 const FILE: usize = 64 << 10;
 
-/// The registry, ended and gone with this value.
+/// The registry, stopped and removed on drop.
 pub struct Registry {
     child: Child,
     address: String,
@@ -51,22 +51,22 @@ impl Registry {
             Some(rest.split('"').next()?.to_string())
         });
         registry.address = address.ok_or("the registry does not say where it listens")?;
-        // A registry whose output nobody reads would stop.
+        // A registry whose output is not read would block.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(registry)
     }
 
-    /// What the image is called.
+    /// The name of the image.
     pub fn name(&self) -> String {
         format!("{}/bench/image:v1", self.address)
     }
 
-    /// A place on the registry's file system.
+    /// A path on the registry's file system.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Makes an image of so many bytes and pushes it; how long it is compressed.
+    /// Creates an image of this size and pushes it; returns its compressed size.
     pub fn push(&self, bytes: u64) -> Fallible<u64> {
         let layout = Layout::make(self.beside("layout"))?;
         let mut noise = Noise::new();
@@ -97,7 +97,7 @@ impl Drop for Registry {
     }
 }
 
-/// An OCI image layout in the making.
+/// An OCI image layout under construction.
 struct Layout {
     dir: PathBuf,
 }
@@ -109,7 +109,7 @@ impl Layout {
         Ok(Layout { dir })
     }
 
-    /// A layer's descriptor and the digest of what it is uncompressed.
+    /// Creates a layer; returns its descriptor and the digest of the uncompressed layer.
     fn layer(&self, name: &str, bytes: u64, noise: &mut Noise) -> Fallible<(Value, String)> {
         let tree = self.dir.join("tree");
         let directory = tree.join("opt").join(name);
@@ -139,7 +139,7 @@ impl Layout {
         Ok((self.take(&self.dir.join("layer.tar.gz"), media)?, id))
     }
 
-    /// The configuration, the manifest and the index.
+    /// Writes the configuration, the manifest and the index.
     fn image(&self, layers: &[Value], ids: &[String]) -> Fallible<()> {
         let config = json!({
             "architecture": "amd64",
@@ -164,7 +164,7 @@ impl Layout {
         self.take(&file, media)
     }
 
-    /// Makes a file a blob; its descriptor.
+    /// Moves a file to the blobs; returns its descriptor.
     fn take(&self, file: &Path, media: &str) -> Fallible<Value> {
         let digest = digest(file)?;
         let size = file.metadata()?.len();

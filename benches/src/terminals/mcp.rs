@@ -1,4 +1,4 @@
-//! A small blocking MCP client over standard input and output, the same for both sides.
+//! A minimal blocking MCP client over standard input and output, used for both sides.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// The revision both sides know.
+/// A revision that both sides support.
 const REVISION: &str = "2025-06-18";
 
-/// A server that ends with this value.
+/// A server that is stopped on drop.
 #[derive(Debug)]
 pub struct Mcp {
     server: Child,
@@ -73,7 +73,7 @@ impl Mcp {
         }
     }
 
-    /// A tool's answer as an object, structured or in its text.
+    /// A tool's answer as an object, from its structured content or its text.
     pub fn tool(&mut self, name: &str, arguments: Value) -> Fallible<Value> {
         let mut result = self.ask(
             "tools/call",
@@ -94,7 +94,7 @@ impl Mcp {
 
 impl Drop for Mcp {
     fn drop(&mut self) {
-        // The end of its input is the end of a server.
+        // A server exits when its input is closed.
         drop(self.to.take());
         let _ = self.server.wait();
     }

@@ -1,5 +1,4 @@
-//! The floor of a cold boot: the same kernel on the same processor, and an init
-//! that only says one word.
+//! The lower bound of a cold boot: the same kernel and CPU, with an init that only sends one word.
 
 use super::Fallible;
 use std::io::Read as _;
@@ -18,7 +17,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Takes the kernel motu has fetched into its home.
+    /// Uses the kernel that motu fetched.
     pub fn prepare(home: &Path) -> Fallible<Bare> {
         let place = home.join("cache/kernels/current-v2").canonicalize()?;
         let dir = tempfile::tempdir()?;
@@ -44,7 +43,7 @@ impl Bare {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or("");
-            // Behind a number that says when it is loaded.
+            // A prefix number gives the order of loading.
             let name = name.split_once('-').map_or(name, |(_, name)| name);
             entry(
                 &mut archive,
@@ -61,7 +60,7 @@ impl Bare {
         })
     }
 
-    /// From the start of QEMU to the first word.
+    /// The time from the start of QEMU to the first word.
     pub fn boot(&self) -> Fallible<Duration> {
         let socket = self.dir.path().join("port");
         let _ = std::fs::remove_file(&socket);

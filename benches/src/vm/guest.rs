@@ -1,4 +1,4 @@
-//! The least of a client: one command in a machine.
+//! A minimal client: one command in a machine.
 
 use super::Fallible;
 use bytes::Bytes;

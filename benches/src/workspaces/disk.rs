@@ -1,8 +1,8 @@
-//! A disk of our own: ext4 with a journal in a sparse file, as nearly every host has one.
+//! A separate disk: ext4 with a journal in a sparse file, as on most hosts.
 //!
-//! Without a journal ext4 keeps away from inodes that were freed within the last minute, or
-//! the last six, and looks at each of them again for every file it makes. What was deleted
-//! before would then decide how fast a tree is made, by us and by `cp` alike.
+//! Without a journal ext4 avoids inodes that were freed within the last one to six minutes, and
+//! checks each of them for every new file. Earlier deletions would then determine how fast a tree
+//! is created, by us and by `cp`.
 
 use super::Fallible;
 use crate::motu::Motu;
@@ -13,10 +13,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const BYTES: u64 = 24 << 30;
-/// How long the last machines may hold on to it.
+/// How long machines may keep using it at the end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Mounted, and gone with this value.
+/// Mounted; unmounted and removed on drop.
 pub struct Disk {
     image: PathBuf,
     at: PathBuf,
@@ -40,7 +40,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// A daemon whose state is on this disk, with the environments of another.
+    /// Starts a daemon with its state on this disk, and the environments of another.
     pub fn serve(&self, other: &Motu) -> Fallible<Motu> {
         let home = self.at.join("home");
         std::fs::DirBuilder::new().mode(0o700).create(&home)?;

@@ -1,4 +1,4 @@
-//! Services: how soon one is known to be ready, and what a published port carries.
+//! Services: how soon readiness is detected, and the throughput of a published port.
 
 use super::{Fallible, Workspace};
 use crate::stats::Timings;
@@ -8,12 +8,12 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Bytes of one connection.
+/// Bytes per connection.
 const BYTES: u64 = 1 << 30;
-/// How long a service takes before it listens: no round fits the pauses between two looks.
+/// Delays before a service listens, chosen not to coincide with the intervals between probes.
 const SLOW_MS: [u32; 6] = [0, 70, 190, 330, 610, 1130];
 
-/// Waits, listens, says since when, and gives every connection the same number of bytes.
+/// Waits, listens, prints the time, and sends each connection the same number of bytes.
 const SERVER: &str = "
 import socket, sys, time
 time.sleep(int(sys.argv[2]) / 1000)
@@ -63,7 +63,7 @@ pub fn measure(bench: &mut Bench) -> Outcome {
     workspace.delete()
 }
 
-/// From the moment a service listens to the moment motu calls it ready.
+/// The time from a service's listen to its readiness in motu.
 fn ready_after(workspace: &Workspace<'_>, slow: u32) -> Fallible<Duration> {
     let (name, slow) = (format!("slow-{slow}"), slow.to_string());
     let command = ["--", "python3", "-c", SERVER, "8000", &slow, "0"];
@@ -82,7 +82,7 @@ fn ready_after(workspace: &Workspace<'_>, slow: u32) -> Fallible<Duration> {
     Ok(Duration::from_nanos(u64::try_from(late)?))
 }
 
-/// Megabytes a second through a published port.
+/// The throughput of a published port in MB/s.
 fn published(workspace: &Workspace<'_>) -> Fallible<f64> {
     let bytes = BYTES.to_string();
     let mut start = vec!["service", "start", "", "sender", "--ready-tcp", "8000"];
@@ -111,7 +111,7 @@ fn drain(port: u16) -> Fallible<()> {
     }
 }
 
-/// The floor: the server on the host, ended with this value.
+/// The lower bound: the server on the host, killed on drop.
 struct Host {
     child: Child,
     port: u16,

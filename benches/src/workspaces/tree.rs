@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// One file in so many is large.
+/// One in this many files is large.
 const LARGE_EVERY: usize = 500;
 const LARGE: usize = 2 << 20;
 const SMALL_MIN: usize = 4 << 10;
 const SMALL_SPREAD: usize = 24 << 10;
-/// Files of a directory; directories of a directory.
+/// Files per directory, and directories per directory.
 const WIDTH: usize = 100;
-/// Files that one round changes.
+/// Files that are changed in one round.
 pub const CHANGES: usize = 20;
 
-/// The tree, gone with this value.
+/// The tree, removed on drop.
 pub struct Tree {
     dir: TempDir,
     count: usize,
@@ -48,7 +48,7 @@ impl Tree {
             };
             let from = noise.word() as usize % (text.len() - size);
             let mut file = std::fs::File::create(path)?;
-            // The first line makes each file one of its kind.
+            // The first line makes each file unique.
             let head = format!("file {number}\n");
             file.write_all(head.as_bytes())?;
             file.write_all(&text[from..from + size])?;
@@ -61,18 +61,18 @@ impl Tree {
         self.dir.path().join("tree")
     }
 
-    /// A place beside the tree, on the same file system.
+    /// A path beside the tree, on the same file system.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Small files, far apart.
+    /// Small files, spread over the tree.
     pub fn changing(&self) -> Vec<String> {
         let apart = self.count / CHANGES;
         (0..CHANGES).map(|at| name(at * apart)).collect()
     }
 
-    /// The change that [`super::change`] makes in the workspace, on the host.
+    /// Makes the same change on the host as [`super::change`] in the workspace.
     pub fn change(&self) -> Fallible<()> {
         for name in self.changing() {
             let path = self.root().join(name);
@@ -98,7 +98,7 @@ impl Tree {
         command
     }
 
-    /// Everything committed, and the index warm.
+    /// Commits everything, and refreshes the index.
     pub fn commit(&self) -> Fallible<()> {
         quiet(self.git(&["init", "-q"]))?;
         quiet(self.git(&["add", "-A"]))?;
@@ -107,7 +107,7 @@ impl Tree {
     }
 }
 
-/// Where a file is in the tree.
+/// The path of a file in the tree.
 fn name(number: usize) -> String {
     let directory = number / WIDTH;
     format!("part-{}/dir-{directory}/file-{number}.txt", directory / 10)
