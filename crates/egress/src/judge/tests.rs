@@ -97,9 +97,9 @@ fn a_name_that_leads_somewhere_private_leads_nowhere() {
     );
     assert_eq!(ask("a.example.com", "11.0.0.1"), Reason::HostAddress);
     assert_eq!(ask("a.example.com", "10.107.0.2"), Reason::GatewayAddress);
-    // Named by a network of its own.
+    // Private, but allowed by a rule for its network.
     assert_eq!(ask("a.example.com", "10.9.1.1"), Reason::Allowed);
-    // Said to be private, which opens nothing that is never open.
+    // Allowed as private by the rule, which does not open addresses that are never open.
     assert_eq!(ask("registry.corp.example", "10.0.0.1"), Reason::Allowed);
     assert_eq!(
         ask("registry.corp.example", "127.0.0.1"),
@@ -118,7 +118,7 @@ fn everybody_is_the_public_internet() {
     assert_eq!(ask("169.254.169.254"), Reason::MetadataAddress);
     assert_eq!(ask("::ffff:169.254.169.254"), Reason::MetadataAddress);
     assert_eq!(ask("11.0.0.1"), Reason::HostAddress);
-    // IPv6 is another internet: a rule says so, or names the address.
+    // IPv6 needs its own permission in a rule, or a rule that names the address.
     assert_eq!(ask("2600::1"), Reason::Ipv6NotAllowed);
     let mut both = rules.clone();
     both.allow[0].ipv6 = true;
@@ -161,12 +161,12 @@ fn an_address_that_stands_for_a_name_is_judged_by_the_name_alone() {
         reason(connect(&rules, &there, &to("198.18.0.1", port), names))
     };
     assert_eq!(ask(1, &names, 443), Reason::Allowed);
-    // A rule about these addresses is not about those they stand for.
+    // A rule for the placeholder addresses does not apply to the names behind them.
     assert_eq!(ask(2, &names, 80), Reason::PortNotAllowed);
     assert_eq!(ask(3, &names, 80), Reason::Allowed);
-    // And without a name they stand for nothing.
+    // Without a name a placeholder address has no meaning.
     assert_eq!(ask(3, &[], 443), Reason::HostNotAllowed);
-    // Without a proxy they are addresses like others.
+    // Without a proxy these are ordinary addresses.
     let plain = connect(&known, &places(), &to("198.18.0.1", 80), &[]);
     assert_eq!(reason(plain), Reason::Allowed);
 }
@@ -179,7 +179,7 @@ fn a_name_leads_to_ipv6_only_where_its_rule_says_so() {
         reason(answer(rules, &places(), "a.example", address))
     };
     assert_eq!(told(&known, "2600::1"), Reason::Ipv6NotAllowed);
-    // An address that a rule names may be told under any name.
+    // An address that a rule names may be returned for any name.
     assert_eq!(told(&known, "2600:5::1"), Reason::Allowed);
     assert!(known.name_leads_to_v6("a.example") && known.lead_to_v6());
     known.allow.truncate(1);
@@ -246,7 +246,7 @@ fn the_first_flight_must_name_a_host_that_was_resolved() {
     let named = |name: &str| Some(name.to_owned());
     assert_eq!(ask(Flight::Tls(named("a.example.com"))), Reason::Allowed);
     assert_eq!(ask(Flight::Http(named("A.example.com"))), Reason::Allowed);
-    // Allowed by the rule, but it was not this address that it resolved to.
+    // Allowed by the rule, but this name was not resolved to this address.
     assert_eq!(
         ask(Flight::Tls(named("c.example.com"))),
         Reason::NameMismatch
@@ -257,7 +257,7 @@ fn the_first_flight_must_name_a_host_that_was_resolved() {
     assert_eq!(ask(Flight::Http(None)), Reason::NoName);
     assert_eq!(ask(Flight::Http2), Reason::NoName);
     assert_eq!(ask(Flight::Other), Reason::UnknownProtocol);
-    // Allowed by address: there may be no name to say.
+    // Allowed by address: a name is not required.
     let by_address = to("11.5.0.1", 443);
     let first = flight(&rules, &places(), &by_address, &[], &Flight::Tls(None));
     assert_eq!(reason(first), Reason::Allowed);
