@@ -64,7 +64,7 @@ async fn resolving_tells_unknown_from_not_installed() {
     assert_eq!(error.hint().as_deref(), Some("did you mean debian:12?"));
     let error = environments.resolve("../x").await.unwrap_err();
     assert!(matches!(error, EnvironmentError::InvalidName { .. }));
-    // A name that says where its image is can be pulled; another may be a typo.
+    // A name with a registry can be pulled; others may be typos.
     let error = environments.resolve("ghcr.io/a/b").await.unwrap_err();
     assert!(matches!(error, EnvironmentError::NotInstalled { .. }));
     let error = environments.resolve("python:3.12").await.unwrap_err();
@@ -158,7 +158,7 @@ async fn a_tag_is_a_second_name_of_the_same_thing() {
     taken("ghcr.io/a/b:1").await;
     fixture.install("other", "two");
     taken("other").await;
-    // One of the names may go while sandboxes use it, and the last one not.
+    // One of two names can be removed while sandboxes use the tree, but not the last one.
     let used = using(&[&digest]);
     environments.remove("debian:12", &used).await.unwrap();
     assert_eq!(environments.resolve("mine:1").await.unwrap().digest, digest);
