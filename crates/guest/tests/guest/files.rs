@@ -246,7 +246,7 @@ async fn no_path_leads_out_of_the_root() {
             .await
             .fails(Failure::NotFound);
     }
-    // A symlink out of the root is the same path inside it.
+    // A symlink out of the root resolves to the same path inside it.
     machine
         .call_with(
             Verb::Write(Write {
@@ -398,7 +398,7 @@ async fn a_very_deep_tree_is_removed() {
     let machine = Machine::start().await;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut at = rustix::fs::open(machine.root(), flags, Mode::empty()).unwrap();
-    // Deeper than any path can say.
+    // Deeper than the maximum length of a path.
     for _ in 0..700 {
         rustix::fs::mkdirat(&at, "directory", Mode::RWXU).unwrap();
         at = rustix::fs::openat(&at, "directory", flags, Mode::empty()).unwrap();

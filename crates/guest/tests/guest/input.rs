@@ -38,7 +38,7 @@ async fn a_terminal_echoes_resizes_and_ends() {
     type_in("sed -u y/abc/xyz/\n").await;
     type_in("aabbcc\n").await;
     read_until(&mut stream, "xxyyzz").await;
-    // The foreground program, not the shell, gets what would be typed.
+    // The foreground program, not the shell, receives the signal, as for a typed Ctrl-C.
     let control = Control::from(Do::Signal(SignalNumber {
         signal: 2,
         tree: false,
@@ -82,7 +82,7 @@ async fn input_streams_and_ends() {
         said.out.len(),
         data.len()
     );
-    // Without an input the program sees its end at once.
+    // Without input the program sees the end of its standard input immediately.
     assert_eq!(
         machine
             .call(Verb::Start(argv(&["cat"])))
@@ -92,7 +92,7 @@ async fn input_streams_and_ends() {
             .code,
         0
     );
-    // A program that does not want it is not disturbed.
+    // A program that does not read its input is not disturbed.
     let start = Start {
         stdin: true,
         ..sh("exec <&-; echo fine")

@@ -151,14 +151,14 @@ async fn a_peer_that_does_not_read_does_not_hide_a_reset() {
         }
         sent
     });
-    // Other streams go on while this one is stuck.
+    // Other streams continue while this one is blocked.
     for _ in 0..20 {
         machine.call(Verb::Ping(Ping {})).await.ok();
     }
     stream.tx.reset();
     drop(stream);
     flood.await.unwrap();
-    // The connection ends for the peer, whatever it has read so far.
+    // The peer's connection is closed, whatever it has read so far.
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, peer.read_to_end(&mut rest))
         .await
@@ -344,7 +344,7 @@ async fn many_processes_at_once_are_all_reported() {
     }
 }
 
-/// Prints what a start costs; the promise is about a millisecond for a release build.
+/// Prints the duration of a start; the target is about a millisecond for a release build.
 #[tokio::test]
 async fn a_start_is_quick() {
     let machine = Machine::start().await;

@@ -1,4 +1,4 @@
-//! Trees in and out: what is packed is unpacked, and hostile archives are refused.
+//! Trees in and out: archives are packed and unpacked without loss, and hostile ones are refused.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -296,7 +296,7 @@ async fn limits_hold() {
         .call_with(limited(0, 0), &huge)
         .await
         .fails(Failure::Limit);
-    // An archive may come in pieces of any size.
+    // An archive may be split into pieces of any size.
     let stream = machine.open(Verb::TreeIn(tree_in("/pieces"))).await;
     for piece in many.chunks(333) {
         stream

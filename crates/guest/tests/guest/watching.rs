@@ -36,7 +36,7 @@ async fn changes_are_seen() {
         Next::Note(Said::Watching(_))
     ));
     let expect = async |stream: &mut motu_link::Stream, kind, name: &str, from: &str| {
-        // A change of attributes may come along with anything.
+        // A change of attributes may accompany any other change.
         loop {
             let seen = change(stream).await;
             if seen.0 == ChangeKind::Attributes
@@ -92,7 +92,7 @@ async fn a_flood_of_changes_does_not_break_the_link() {
     );
     machine.shell(&script).await.ok();
     machine.call(Verb::Ping(Ping {})).await.ok();
-    // Unread until now; everything is there, or the guest says that it is not.
+    // Unread until now: either all changes arrive, or the guest reports a loss.
     loop {
         let (kind, name, _) = change(&mut stream).await;
         if kind == ChangeKind::Lost || name == "/f19999" {
