@@ -28,7 +28,7 @@ fn entry(path: &[u8], before: Option<Facts>, after: Option<Facts>) -> ChangedEnt
     }
 }
 
-/// The report about files given before and after.
+/// The report about files with these contents before and after.
 fn report(files: &[(&str, Option<&str>, Option<&str>)], max: usize) -> Report {
     let mut builder = Builder::new(max);
     for (path, before, after) in files {
@@ -172,7 +172,7 @@ fn text() -> impl Strategy<Value = Option<String>> {
     )
 }
 
-/// Names with everything a header could trip over.
+/// Names with every character that a header has to escape.
 fn name() -> impl Strategy<Value = String> {
     "[ab /\t\"\\\\é\n.]{1,8}".prop_filter("a path", |name| {
         WorkspacePath::parse(name.as_bytes()).is_ok_and(|path| path.as_bytes() == name.as_bytes())
